@@ -1,0 +1,43 @@
+"""Operational accuracy of deep networks from few labels.
+
+``opacc_ray`` chooses which examples of an unlabelled operational pool to label and states the accuracy
+of a model on the whole pool with a confidence interval. This package imports neither Ray nor torch nor
+boto3: those load when a job runs.
+
+>>> import opacc_ray as opacc
+>>> pool = opacc.Pool(confidence=confidence)                               # (N,)
+>>> selection = opacc.select(pool, method="css", budget=100, seed=0)       # label selection.index
+>>> opacc.estimate(selection, outcome)                                     # outcome: (100,) of 0 and 1
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opacc_ray.errors import OpaccError
+    from opacc_ray.estimators import Estimate, estimate
+    from opacc_ray.pool import Pool
+    from opacc_ray.sampling import select
+    from opacc_ray.selection import Selection
+
+__version__ = "0.1.0"
+__all__ = ["Estimate", "OpaccError", "Pool", "Selection", "estimate", "select"]
+
+_HOME = {
+    "Estimate": "estimators",
+    "OpaccError": "errors",
+    "Pool": "pool",
+    "Selection": "selection",
+    "estimate": "estimators",
+    "select": "sampling",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'opacc_ray' has no attribute {name!r}")
+    return getattr(import_module(f"opacc_ray.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,230 @@
+"""``opacc``: parse, call, print. Results go to stdout, progress and errors to stderr."""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import opacc_ray
+from opacc_ray.errors import LabelError, OpaccError, SpecError
+
+EXIT_CODES = """exit codes: 0 done · 1 unexpected failure · 2 wrong usage, spec or parameter · 3 storage ·
+4 cluster · 5 pool, model or features · 6 labels · 130 interrupted (what is done is kept; run again)"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s", force=True)
+    for name in ("botocore", "boto3", "urllib3", "s3transfer"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    sys.path.insert(0, os.getcwd())  # the user's own modules: model.factory and transform
+    try:
+        result, text = options.run(options)
+    except OpaccError as error:
+        return _fail(options, str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _fail(options, "interrupted; what is done is kept, so run the same command again", 130)
+    print(json.dumps(result, ensure_ascii=False) if options.json else text)
+    return 0
+
+
+def _fail(options: argparse.Namespace, message: str, code: int) -> int:
+    print(f"opacc: {message}", file=sys.stderr)
+    if options.json:
+        print(json.dumps({"error": message, "exit_code": code}, ensure_ascii=False))
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="opacc",
+        description="Accuracy of a model on an unlabelled pool, with an interval, from few labels.",
+        epilog=EXIT_CODES,
+    )
+    parser.add_argument("--version", action="version", version=f"opacc {opacc_ray.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    command = _add(commands, "run", _run, "extract features, select, write manifests")
+    command.add_argument("spec", metavar="SPEC.yaml")
+
+    command = _add(commands, "status", _status, "what is done and what a run waits for")
+    command.add_argument("uri", metavar="RUN")
+
+    command = _add(commands, "select", _select, "another selection from the same features")
+    command.add_argument("uri", metavar="RUN")
+    command.add_argument("--method", required=True)
+    command.add_argument("--budget", type=int)
+    command.add_argument("--seed", type=int, help="default: the spec's")
+    command.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the method, in YAML"
+    )
+
+    labels = commands.add_parser("labels", help="labels that come back").add_subparsers(
+        required=True, metavar="COMMAND"
+    )
+    command = _add(labels, "import", _import, "take a file of labels back: CSV or JSONL with id and label")
+    command.add_argument("uri", metavar="RUN")
+    command.add_argument("file", metavar="FILE")
+    _add_conflict(command)
+
+    command = _add(commands, "estimate", _estimate, "accuracy with its interval")
+    command.add_argument("uri", metavar="RUN")
+    command.add_argument("--level", type=float, default=0.95)
+    command.add_argument("--partial", action="store_true", help="treat missing labels as missing at random")
+    _add_conflict(command)
+
+    command = _add(commands, "demo", _demo, "all of it on embedded data, in about a minute")
+    command.add_argument("--folder", type=Path, help="where to keep it; default: a new temporary folder")
+    return parser
+
+
+def _add(commands: Any, name: str, run: Callable[..., Any], text: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, epilog=EXIT_CODES)
+    command.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    command.set_defaults(run=run)
+    return command
+
+
+def _add_conflict(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--conflict", choices=("error", "majority"), default="error", help="what to do where labels differ"
+    )
+
+
+def _run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from opacc_ray import audit
+    from opacc_ray.spec import load_spec
+
+    run = audit.run(load_spec(options.spec), progress=Progress("extract", "shards"))
+    return _selected(run)
+
+
+def _status(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from opacc_ray import audit
+    from opacc_ray.run import Run
+
+    state = audit.status(Run.open(options.uri))
+    shards = state["shards"]
+    lines = [f"run        {state['run']}", f"features   {shards['done']} of {shards['total']} shards"]
+    if state["examples"] is not None:
+        lines.append(f"examples   {state['examples']}, {state['excluded']} excluded")
+    for item in state["rounds"]:
+        lines.append(
+            f"round {item['round']}    {item['method']}: {item['labelled']} of {item['budget']} labelled, "
+            f"{item['missing']} missing, {item['unsure']} can't tell"
+        )
+    if state["estimate"]:
+        lines.append(f"accuracy   {_accuracy(state['estimate'])}")
+    return state, "\n".join([*lines, f"waits for  {state['waits_for']}"])
+
+
+def _select(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from opacc_ray import audit
+    from opacc_ray.run import Run
+
+    run = Run.open(options.uri)
+    audit.select(run, options.method, options.budget, _parameters(options.set), options.seed)
+    return _selected(run)
+
+
+def _import(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from opacc_ray import audit
+    from opacc_ray.run import Run
+
+    try:
+        data = Path(options.file).read_bytes()
+    except OSError as error:
+        raise LabelError(f"the labels {options.file} cannot be read: {error.strerror}") from None
+    result = audit.import_labels(Run.open(options.uri), options.file, data, conflict=options.conflict)
+    return result, (
+        f"{result['labelled']} labelled, {result['missing']} missing, {result['unsure']} can't tell "
+        f"({result['rows']} rows read from {options.file})"
+    )
+
+
+def _estimate(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from opacc_ray import audit
+    from opacc_ray.run import Run
+
+    result = audit.estimate(
+        Run.open(options.uri), level=options.level, partial=options.partial, conflict=options.conflict
+    )
+    lines = [f"accuracy   {_accuracy(result)}", f"pool       {result['pool_size']} examples"]
+    if result["excluded"]:
+        lines[-1] += f"; {result['excluded']} more could not be read and are not counted"
+    if result["unsure"]:
+        lines.append(f"left out   {result['unsure']} examples that annotators could not tell")
+    if result["reason"]:
+        lines.append(f"note       {result['reason']}")
+    return result, "\n".join(lines)
+
+
+def _demo(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from opacc_ray.demo import run_demo
+
+    return run_demo(options.folder)
+
+
+def _selected(run: Any) -> tuple[dict[str, Any], str]:
+    selection = run.read_selection(run.rounds()[-1])
+    manifests = run.manifests(selection.round)
+    result = {
+        "run": run.uri,
+        "method": selection.method,
+        "round": selection.round,
+        "n": len(selection),
+        "pool_size": selection.pool_size,
+        "manifests": manifests,
+    }
+    lines = [
+        f"run        {run.uri}",
+        f"selected   {len(selection)} of {selection.pool_size} examples by {selection.method}",
+        *(f"manifest   {uri}" for uri in manifests),
+        f"next       label them, then: opacc labels import {run.uri} FILE",
+    ]
+    return result, "\n".join(lines)
+
+
+def _accuracy(result: dict[str, Any]) -> str:
+    return (
+        f"{result['value']:.4f}, {result['level']:.0%} interval {result['low']:.4f} to {result['high']:.4f} "
+        f"({result['interval']}, {result['n']} labels)"
+    )
+
+
+def _parameters(given: Sequence[str]) -> dict[str, Any]:
+    import yaml
+
+    parameters = {}
+    for item in given:
+        name, separator, value = item.partition("=")
+        if not separator:
+            raise SpecError(f"--set {item}: write NAME=VALUE, such as --set sections=20")
+        parameters[name] = yaml.safe_load(value)
+    return parameters
+
+
+class Progress:
+    """A line on stderr now and then: how much is done, how fast, how long it will take."""
+
+    def __init__(self, what: str, unit: str, every: float = 2.0) -> None:
+        self._what, self._unit, self._every = what, unit, every
+        self._begun = self._told = time.monotonic()
+        self._kept: int | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if self._kept is None:
+            self._kept = done
+        if done < total and now - self._told < self._every and done > self._kept:
+            return
+        self._told = now
+        worked = done - self._kept
+        left = f", about {(now - self._begun) / worked * (total - done):.0f} s left" if worked else ""
+        logging.getLogger("opacc_ray").info("%s: %d of %d %s%s", self._what, done, total, self._unit, left)

@@ -1,0 +1,151 @@
+"""Handwritten digits as a laboratory has them and as the field delivers them.
+
+The 1,797 digits of scikit-learn are real handwriting (Alpaydin and Kaynak, "Optical Recognition of
+Handwritten Digits", UCI Machine Learning Repository, 1998). One half trains the model. The other half is
+what arrives in operation: every scan is rotated, shifted, faded and noisy, each by its own amount.
+
+Letters: D digits, N scans of the field pool, S = 16 pixels a side.
+"""
+
+import io
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from scipy import ndimage
+from sklearn.datasets import load_digits
+
+from opacc_ray.errors import SpecError
+
+SIDE = 16  # pixels a side of every image below
+MARGIN = 2  # black pixels around a clean digit, so that a shifted one stays in the frame
+ROTATION = 12.0  # standard deviation, degrees
+SHIFT = 0.8  # standard deviation, pixels, per axis
+CONTRAST = (0.4, 1.0)  # uniform; 1 keeps the full range of greys
+NOISE = (0.0, 0.08)  # uniform; standard deviation per pixel, as a share of the full range
+
+Pixels = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def load() -> tuple[Pixels, Labels]:
+    """Read the digits that scikit-learn carries, enlarged from 8 x 8 to 16 x 16.
+
+    Returns
+    -------
+    images : (1797, 16, 16) uint8
+        White on black, 0..255.
+    labels : (1797,) int64
+        The digit each image shows, 0..9.
+    """
+    data = load_digits()
+    images = data.images / 16.0  # (D, 8, 8) in [0, 1]
+    zoom = (SIDE - 2 * MARGIN) / images.shape[1]
+    images = ndimage.zoom(images, (1, zoom, zoom), order=3, mode="grid-constant", grid_mode=True)
+    images = np.pad(images, ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN)))  # (D, 16, 16)
+    return _to_pixels(images), data.target.astype(np.int64)
+
+
+def halves(labels: Labels, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Split at random into two halves that hold every class alike.
+
+    Parameters
+    ----------
+    labels : (D,) int64
+    seed : int
+
+    Returns
+    -------
+    first, second : (ceil(D/2),) and (floor(D/2),) int64
+        Ascending positions; disjoint, together all of them; per class they differ by at most one.
+    """
+    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]  # random order inside a class
+    return np.sort(by_class[0::2]), np.sort(by_class[1::2])
+
+
+def field_pool(images: Pixels, labels: Labels, size: int = 6000, seed: int = 0) -> tuple[Pixels, Labels]:
+    """Simulate what the field delivers: digits drawn with replacement, each distorted by its own amount.
+
+    Parameters
+    ----------
+    images : (D, 16, 16) uint8
+        Clean digits that the model was not trained on.
+    labels : (D,) int64
+    size : int
+        Number of scans N.
+    seed : int
+
+    Returns
+    -------
+    scans : (N, 16, 16) uint8
+    truth : (N,) int64
+        What a person would answer, aligned with `scans`.
+
+    Raises
+    ------
+    SpecError
+        If `size` is not positive.
+    """
+    if size < 1:
+        raise SpecError(f"the field pool has size {size}: ask for at least 1 scan")
+    rng = np.random.default_rng(seed)
+    source = rng.integers(len(images), size=size)
+    scans = images[source] / 255.0  # (N, 16, 16) in [0, 1]
+    scans = _move(scans, rng.normal(0, ROTATION, size), rng.normal(0, SHIFT, (2, size)))
+    scans = _fade(scans, rng.uniform(*CONTRAST, size))
+    scans = _add_noise(scans, rng.uniform(*NOISE, size), rng)
+    return _to_pixels(scans), labels[source]
+
+
+def key(position: int) -> str:
+    """Name the object of one scan; the name says nothing about the digit.
+
+    Parameters
+    ----------
+    position : int
+        Position of the scan in the pool, from 0.
+    """
+    return f"scan-{position:05d}.png"
+
+
+def png_bytes(image: Pixels) -> bytes:
+    """Encode one image as an 8-bit grey PNG, without loss.
+
+    Parameters
+    ----------
+    image : (height, width) uint8
+    """
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _move(images: Floats, degrees: Floats, shift: Floats) -> Floats:
+    """Rotate (N, S, S) images about the centre by (N,) degrees, then shift by (2, N) pixels: down, right."""
+    centre = (SIDE - 1) / 2
+    number, row, column = np.ogrid[: len(images), :SIDE, :SIDE]
+    row = row - centre - shift[0][:, None, None]  # (N, S, 1)
+    column = column - centre - shift[1][:, None, None]  # (N, 1, S)
+    angle = np.radians(degrees)[:, None, None]
+    source_row = np.cos(angle) * row + np.sin(angle) * column + centre  # (N, S, S)
+    source_column = np.cos(angle) * column - np.sin(angle) * row + centre
+    number = np.broadcast_to(number, images.shape)  # a whole number: images never blend into each other
+    moved: Floats = ndimage.map_coordinates(images, (number, source_row, source_column), order=1)
+    return moved
+
+
+def _fade(images: Floats, contrast: Floats) -> Floats:
+    """Pull (N, S, S) images in [0, 1] towards mid grey; contrast (N,), 1 leaves an image as it is."""
+    return 0.5 + contrast[:, None, None] * (images - 0.5)
+
+
+def _add_noise(images: Floats, deviation: Floats, rng: np.random.Generator) -> Floats:
+    """Add Gaussian noise to (N, S, S) images; each has its own standard deviation, (N,)."""
+    return images + deviation[:, None, None] * rng.standard_normal(images.shape)
+
+
+def _to_pixels(images: Floats) -> Pixels:
+    """Round images in [0, 1] to 0..255; what lies outside is clipped."""
+    return np.rint(255 * np.clip(images, 0, 1)).astype(np.uint8)

@@ -1,0 +1,65 @@
+"""What every estimator gives back, and what it may rely on of the outcomes."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import LabelError
+from opacc_ray.selection import Selection
+
+Outcome = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Accuracy of a model on the whole pool.
+
+    ``low`` .. ``high`` covers it with probability ``level`` where ``design_based`` is true; otherwise ``reason`` says
+    what the interval rests on.
+    """
+
+    value: float
+    standard_error: float
+    low: float
+    high: float
+    level: float
+    interval: str
+    n: int
+    design_based: bool
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types, under the names of the attributes."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        kind = "" if self.design_based else ", not design-based"
+        return (
+            f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}] "
+            f"({self.level:.0%} {self.interval} interval, {self.n} labels{kind})"
+        )
+
+
+def checked_outcome(selection: Selection, outcome: Sequence[float] | Outcome) -> Outcome:
+    """The outcomes as (n,) float64; raises LabelError unless they fit the selection."""
+    values = np.asarray(outcome, dtype=np.float64)
+    if values.shape != selection.index.shape:
+        raise LabelError(
+            f"outcome has shape {values.shape} and the selection {len(selection.index)} examples: "
+            "give one outcome per example, in the order of selection.index"
+        )
+    bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
+    if len(bad):
+        raise LabelError(
+            f"outcome {values[bad[0]]} of example {selection.ids[bad[0]]!r} is not in [0, 1]: "
+            "1 is correct, 0 a misprediction, between them a score"
+        )
+    return values
+
+
+def is_binary(outcome: Outcome) -> bool:
+    """Whether every outcome is 0 or 1."""
+    return bool(np.isin(outcome, (0.0, 1.0)).all())

@@ -1,0 +1,109 @@
+"""Features of examples: from a batch of activations to columns, and from columns to a shard's file and back."""
+
+import io
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError
+from opacc_ray.pool import LAYERS, Pool
+from opacc_ray.sources import BadItem
+from opacc_ray.storage import Store
+
+Columns = dict[str, NDArray[Any]]
+
+
+class FeatureShard(NamedTuple):
+    """The features of one shard's examples."""
+
+    ids: list[str]
+    uris: list[str]
+    columns: Columns
+    bad: list[BadItem]
+
+
+def compute_columns(
+    names: Sequence[str],
+    hidden: NDArray[np.float32],
+    output: NDArray[np.float32],
+    *,
+    task: str,
+    output_kind: str,
+) -> Columns:
+    """The named features of a batch: hidden (B, m) and output (B, C) to columns of B rows."""
+    columns: Columns = {"hidden": hidden, "output": output}
+    if task == "regression":
+        columns["prediction"] = output[:, 0].astype(np.float64)
+    else:
+        columns["prediction"] = output.argmax(axis=1).astype(np.int64)
+        columns["confidence"] = confidence(output, output_kind)
+    return {name: columns[name] for name in names}
+
+
+def confidence(output: NDArray[np.float32], kind: str = "logits") -> NDArray[np.float64]:
+    """Largest softmax probability: (B, C) -> (B,)."""
+    if kind == "probabilities":
+        return output.max(axis=1).astype(np.float64)
+    shifted = output.astype(np.float64) - output.max(axis=1, keepdims=True)
+    return 1.0 / np.exp(shifted).sum(axis=1)
+
+
+def first_not_finite(columns: Columns) -> tuple[str, int] | None:
+    """Feature and row of the first NaN or infinity, if there is one."""
+    for name, values in columns.items():
+        bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+        if len(bad):
+            return name, int(bad[0])
+    return None
+
+
+def encode(shard: FeatureShard) -> bytes:
+    """One Parquet file: id, uri, and a column per feature; layers are fixed-size lists of float32."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table: dict[str, Any] = {"id": pa.array(shard.ids, pa.string()), "uri": pa.array(shard.uris, pa.string())}
+    for name, values in shard.columns.items():
+        table[name] = pa.array(values) if values.ndim == 1 else _list_array(values)
+    header = {"bad": [item._asdict() for item in shard.bad]}
+    sink = io.BytesIO()
+    described = pa.table(table).replace_schema_metadata({"opacc": json.dumps(header)})
+    pq.write_table(described, sink, compression="zstd", use_dictionary=False)
+    return sink.getvalue()
+
+
+def decode(data: bytes, names: Sequence[str], source: str) -> FeatureShard:
+    """Read the named features back; raises DataError if the file is not a shard of features."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(pa.BufferReader(data), columns=["id", "uri", *names])
+        header = json.loads(table.schema.metadata[b"opacc"])
+    except (pa.ArrowException, KeyError, TypeError) as error:
+        raise DataError(f"{source} is not a shard of features ({error}); delete it and run again") from None
+    columns = {name: _to_numpy(table[name], name in LAYERS) for name in names if name in table.column_names}
+    bad = [BadItem(**item) for item in header["bad"]]
+    return FeatureShard(table["id"].to_pylist(), table["uri"].to_pylist(), columns, bad)
+
+
+def read_pools(store: Store, files: Sequence[str], names: Sequence[str]) -> list[Pool]:
+    """The parts of the pool that some shards hold, with the named features only."""
+    shards = (decode(data, names, store.uri_of(file)) for file, data in zip(files, store.read_many(files), strict=True))
+    return [Pool(ids=shard.ids, **shard.columns) for shard in shards]
+
+
+def _list_array(values: NDArray[Any]) -> Any:
+    import pyarrow as pa
+
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+
+
+def _to_numpy(column: Any, is_layer: bool) -> NDArray[Any]:
+    if not is_layer:
+        return np.asarray(column.to_numpy())
+    whole = column.combine_chunks()
+    return np.asarray(whole.flatten().to_numpy()).reshape(len(whole), whole.type.list_size)

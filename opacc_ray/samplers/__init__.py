@@ -1,0 +1,16 @@
+"""The registry of sampling methods: a method is a module of this package and one line below.
+
+Each module offers, under the names of :class:`Sampler`, two pure functions that draw a sample and the
+estimator that belongs to its design. ``CONTRIBUTING.md`` walks through adding one.
+"""
+
+from opacc_ray.samplers import ces, css, srs
+from opacc_ray.samplers.base import Draw, Previous, Sampler, Task
+
+METHODS: dict[str, Sampler] = {
+    "srs": srs,
+    "css": css,
+    "ces": ces,
+}
+
+__all__ = ["METHODS", "Draw", "Previous", "Sampler", "Task"]

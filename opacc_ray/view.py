@@ -1,0 +1,102 @@
+"""How a sampler sees a pool: the seam between the maths and where the rows live.
+
+A pool is held in *parts* (shards), each a :class:`~opacc_ray.pool.Pool` of consecutive examples: one part
+in memory, or many in the actors of a cluster. A :class:`View` sends a function to the parts and brings
+small results back in the order of the pool, so that a sampler reduces histograms, fetches a few rows, or
+asks for one number per example, and never holds all features. Because the parts depend on the pool alone and
+results come back in their order, a selection is the same whoever computed it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError
+from opacc_ray.pool import Pool
+
+
+class Parts(Protocol):
+    """Where the rows live. ``call`` runs (part, function, arguments) triples and keeps their order."""
+
+    sizes: list[int]
+    fields: frozenset[str]
+
+    def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]: ...
+
+
+class LocalParts:
+    """Parts in this process."""
+
+    def __init__(self, pools: Sequence[Pool]) -> None:
+        self.pools = list(pools)
+        self.sizes = [pool.size for pool in self.pools]
+        self.fields = frozenset.intersection(*(pool.fields for pool in self.pools))
+
+    def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
+        return [function(self.pools[part], *arguments) for part, function, arguments in calls]
+
+
+class View:
+    """A pool of ``size`` examples, seen through functions of its parts."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.starts = np.concatenate([[0], np.cumsum(parts.sizes)]).astype(np.int64)  # (parts + 1,)
+        self.size = int(self.starts[-1])
+        self.fields = parts.fields
+
+    def need(self, names: Sequence[str], method: str) -> None:
+        """Raise unless the pool has the named features."""
+        missing = [name for name in names if name not in self.fields]
+        if missing:
+            there = ", ".join(sorted(self.fields)) or "none"
+            raise DataError(
+                f"method {method!r} needs {' and '.join(missing)} of every example, and this pool has: {there}"
+            )
+
+    def map(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """``function(part, *arguments)`` for each part, in the order of the pool."""
+        return self.parts.call([(part, function, arguments) for part in range(len(self.parts.sizes))])
+
+    def take(self, function: Callable[..., Any], index: NDArray[np.int64], *arguments: Any) -> NDArray[Any]:
+        """Rows for ``index`` (k,): ``function(part, rows, *arguments)`` gives (len(rows), ...) per part."""
+        home = np.searchsorted(self.starts, index, side="right") - 1  # (k,) part of each
+        parts = np.unique(home)
+        places = [np.flatnonzero(home == part) for part in parts]
+        calls = [
+            (int(part), function, (index[place] - self.starts[part], *arguments))
+            for part, place in zip(parts, places, strict=True)
+        ]
+        answers = self.parts.call(calls)
+        rows = np.empty((len(index), *answers[0].shape[1:]), dtype=answers[0].dtype)
+        for place, answer in zip(places, answers, strict=True):
+            rows[place] = answer
+        return rows
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """One number per example, (N,); raises if one of them is not finite."""
+        values = np.concatenate(self.map(_column, name)).astype(np.float64)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {values[bad[0]]}")
+        return values
+
+    def identify(self, index: NDArray[np.int64]) -> list[str]:
+        """The ids of ``index`` (k,)."""
+        return [str(name) for name in self.take(_identify, np.asarray(index, dtype=np.int64))]
+
+
+def view_of(pool: "Pool | View") -> View:
+    """The view of a pool in memory; a view is returned as it is."""
+    return pool if isinstance(pool, View) else View(LocalParts([pool]))
+
+
+def _column(part: Pool, name: str) -> NDArray[Any]:
+    return np.asarray(getattr(part, name))
+
+
+def _identify(part: Pool, rows: NDArray[np.int64]) -> NDArray[Any]:
+    ids = part.ids
+    return np.array([ids[row] for row in rows], dtype=object)
