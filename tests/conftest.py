@@ -1,12 +1,17 @@
 """Fixtures that several test modules share."""
 
+import functools
 import os
 import secrets
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from opacc_ray.local_s3 import LocalS3
+from opacc_ray.storage import open_store
 
 ISOLATED = {
     "AWS_CONFIG_FILE": os.devnull,
@@ -31,3 +36,50 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalS3]:
 def bucket(s3: LocalS3) -> str:
     """The URI of a fresh, empty bucket on the real S3 server."""
     return s3.create_bucket(f"bucket-{secrets.token_hex(4)}")
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(s3: LocalS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One local Ray for the whole session, whose workers know the S3 server and the tests' own modules."""
+    import ray
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path_factory.mktemp("ray") / "token"))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        ray.init(num_cpus=2, object_store_memory=200 << 20, include_dashboard=False, log_to_driver=False)
+        yield
+        ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def scans(s3: LocalS3) -> str:
+    """A bucket with 120 small grey PNGs under `pool/` and the weights of `small_model` under `model.safetensors`."""
+    from safetensors.torch import save
+    from small_model import network, picture
+
+    store = open_store(s3.create_bucket("scans"))
+    store.write_many((f"pool/{i:03d}.png", picture(i)) for i in range(120))
+    store.write("model.safetensors", save(network().state_dict()))
+    return store.uri
+
+
+def small_spec(scans: str, home: str, **sections: Any) -> dict[str, Any]:
+    """The content of a spec for `scans`; keywords replace its sections."""
+    content: dict[str, Any] = {
+        "name": "small",
+        "seed": 3,
+        "pool": {"uri": f"{scans}/pool/", "format": "images"},
+        "model": {"factory": "small_model:network", "weights": f"{scans}/model.safetensors"},
+        "extract": {"batch_size": 8, "shard_size": 10, "actors": 2},
+        "sample": {"method": "ces", "budget": 40, "candidates": 20},
+        "output": home,
+    }
+    return content | sections
+
+
+@pytest.fixture
+def spec(scans: str, bucket: str) -> Callable[..., dict[str, Any]]:
+    """Makes specs for `scans` whose runs go to a fresh bucket."""
+    return functools.partial(small_spec, scans, bucket)

@@ -1,0 +1,73 @@
+"""The model of the tests' users, and its pictures: 8x8 grey, four classes, class i % 4 in a picture's brightest quarter."""
+
+import io
+import os
+import time
+
+import numpy as np
+import torch
+from PIL import Image
+
+
+class Net(torch.nn.Module):
+    """(B, 1, 8, 8) -> (B, 4); the last hidden layer has 6 neurons."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(64, 6)
+        self.last = torch.nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.relu(self.first(x.flatten(1))))
+
+
+def network() -> Net:
+    torch.manual_seed(0)
+    return Net()
+
+
+def slow_network() -> Net:
+    """The same, but a batch takes a while: time to kill something."""
+    net = network()
+    net.register_forward_hook(lambda *_: time.sleep(0.15))
+    return net
+
+
+def dying_network() -> Net:
+    """The same, but its process dies at the picture 055, always."""
+    net = network()
+    poison = to_input(np.asarray(Image.open(io.BytesIO(picture(55)))))
+
+    def die(_: torch.nn.Module, inputs: tuple[torch.Tensor]) -> None:
+        if any(np.array_equal(item.numpy(), poison) for item in inputs[0]):
+            os._exit(1)
+
+    net.register_forward_pre_hook(die)
+    return net
+
+
+def broken_network() -> Net:
+    """The same, but it answers picture 033 with NaN."""
+    net = network()
+    bad = to_input(np.asarray(Image.open(io.BytesIO(picture(33)))))
+
+    def spoil(_: torch.nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+        hit = torch.tensor([np.array_equal(item.numpy(), bad) for item in inputs[0]])
+        return torch.where(hit[:, None], torch.nan, output)
+
+    net.register_forward_hook(spoil)
+    return net
+
+
+def to_input(image: np.ndarray) -> np.ndarray:
+    return image[None].astype(np.float32) / 255
+
+
+def picture(i: int) -> bytes:
+    """PNG of picture i."""
+    pixels = np.random.default_rng(i).integers(0, 120, (8, 8), dtype=np.uint8)
+    row, column = divmod(i % 4, 2)
+    pixels[4 * row : 4 * row + 4, 4 * column : 4 * column + 4] += 120
+    sink = io.BytesIO()
+    Image.fromarray(pixels).save(sink, format="PNG")
+    return sink.getvalue()
