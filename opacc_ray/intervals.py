@@ -6,6 +6,10 @@ Legend: N pool, n labels, x successes, f = n/N, z the normal quantile of the lev
 import math
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
 
@@ -40,6 +44,53 @@ def hypergeometric(successes: int, size: int, pool: int, level: float) -> Interv
     low = _first(lambda M: hypergeom.sf(successes - 1, pool, M, size) > tail, low_most, high_most)
     high = _first(lambda M: hypergeom.cdf(successes, pool, M, size) <= tail, low_most, high_most + 1) - 1
     return low / pool, high / pool
+
+
+def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Array, level: float) -> Interval:
+    """Score interval for Σ_j P_j p_j from independent binomial strata: Wilson's interval, generalised.
+
+    θ is kept if |θ̂ - θ| <= z √(Σ_j P_j² g_j p̃_j(1 - p̃_j) / n_j), where p̃ are the shares of success that make the
+    data most likely among those with Σ_j P_j p̃_j = θ (as Miettinen and Nurminen, Statistics in Medicine 4, 1985, do
+    for two strata). A stratum without failures keeps a variance that way, which an interval from sample variances
+    denies it.
+
+    Parameters
+    ----------
+    successes, sizes : (J,) x_j and n_j
+    shares : (J,) P_j, sums to 1
+    factors : (J,) g_j, finite population corrections
+    """
+    estimate = float(shares @ (successes / sizes))
+    if not factors.any():  # every stratum is labelled in full
+        return estimate, estimate
+    z = normal_quantile(level)
+
+    def end(sign: int) -> float:
+        def beyond(strength: float) -> float:
+            likely = _constrained(successes, sizes, sign * strength * shares)
+            error = z * math.sqrt(float(shares**2 * factors / sizes @ (likely * (1 - likely))))
+            return sign * (float(shares @ likely) - estimate) - error
+
+        low, high = 1e-9, 1e12 * float(sizes.sum())
+        for _ in range(60):  # the last strength that is not beyond
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if beyond(middle) <= 0 else (low, middle)
+        return float(shares @ _constrained(successes, sizes, sign * high * shares))
+
+    return end(-1), end(+1)
+
+
+def _constrained(successes: Array, sizes: Array, pull: Array) -> Array:
+    """Most likely shares of success under a linear pull: the root in [0, 1] of a·p² + (n - a)·p - x = 0."""
+    up = pull > 0  # a pull down is a pull up on the failures
+    strength = np.abs(pull)
+    x = np.where(up, successes, sizes - successes)
+    root = np.sqrt((sizes - strength) ** 2 + 4 * strength * x)
+    # two forms of one root: neither subtracts nearly equal numbers on its side
+    rising = (strength - sizes + root) / (2 * strength)
+    falling = 2 * x / np.where(strength < sizes, sizes - strength + root, 1)
+    share = np.clip(np.where(strength < sizes, falling, rising), 0, 1)
+    return np.where(up, share, 1 - share)
 
 
 def student(mean: float, standard_error: float, degrees: float, level: float) -> Interval:

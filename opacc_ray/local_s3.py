@@ -12,7 +12,6 @@ import importlib.metadata
 import os
 import re
 import secrets
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,6 @@ from opacc_ray.errors import StorageError
 RAY_PORTS = range(10002, 20000)  # where Ray's workers listen: `ray start` clashes with a server there
 START_SECONDS = 20.0
 STOP_SECONDS = 5.0
-REFRESH_SECONDS = 0.05
 
 # Run by a small Python that turns into the server: from then on Linux ends the server with its parent.
 # A `preexec_fn` would do it without that Python, but can deadlock in a program that has threads.
@@ -47,6 +45,7 @@ class LocalS3:
     Parameters
     ----------
     folder : path of the folder to serve; its sub-folders are the buckets. It is made if it is missing.
+        What is put straight into it later, not through the server, may stay unseen for minutes.
 
     Attributes
     ----------
@@ -67,7 +66,10 @@ class LocalS3:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"cannot make the folder {self.folder} to serve: {error.strerror}") from error
         self._start()
         while int(self.endpoint.rpartition(":")[2]) in RAY_PORTS:
             self._stop()
@@ -78,16 +80,15 @@ class LocalS3:
         self._stop()
 
     def create_bucket(self, name: str) -> str:
-        """Make the bucket `name`, which is a folder, and return its URI."""
-        (self.folder / name).mkdir(exist_ok=True)
-        self.refresh()
+        """Make the bucket `name`, of 3 letters or more, and return its URI. One that exists is fine."""
+        # Through the server's door, by rclone as a client: the server keeps its own record of what exists.
+        client = {"RCLONE_S3_PROVIDER": "Rclone", "RCLONE_S3_ENDPOINT": self.endpoint}
+        client |= {"RCLONE_S3_ACCESS_KEY_ID": self.access_key, "RCLONE_S3_SECRET_ACCESS_KEY": self.secret_key}
+        command = [_rclone(), "mkdir", f":s3:{name}", "--config", os.devnull]
+        made = subprocess.run(command, env=_clean_environment() | client, capture_output=True, text=True)
+        if made.returncode != 0:
+            raise StorageError(f"the local S3 server did not make the bucket {name!r}: {_last_line(made.stderr)}")
         return f"s3://{name}"
-
-    def refresh(self) -> None:
-        """Make the server notice what was put straight into the folder while it runs."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGHUP)  # rclone forgets its listings, which it keeps for minutes
-            time.sleep(REFRESH_SECONDS)
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables that lead an S3 client to this server and nowhere else."""
@@ -96,7 +97,6 @@ class LocalS3:
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
-            "AWS_SESSION_TOKEN": "",
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ENDPOINT_URL_S3": self.endpoint,
             "AWS_REGION": "us-east-1",
@@ -107,12 +107,11 @@ class LocalS3:
 
     def _start(self) -> None:
         # The keys travel by environment, because everyone on the machine can read a command line.
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("RCLONE_")}
         keys = {"RCLONE_AUTH_KEY": f'"{self.access_key},{self.secret_key}"'}
         with tempfile.TemporaryFile(prefix="opacc-s3-", suffix=".log") as log:
             self._process = subprocess.Popen(
                 _command(self.folder),
-                env=inherited | keys,
+                env=_clean_environment() | keys,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -133,8 +132,7 @@ class LocalS3:
             if announced := re.search(r"http://127\.0\.0\.1:\d+", text):
                 return announced[0]
             if ended or time.monotonic() > deadline:
-                last_line = (text.strip() or "it wrote no log").splitlines()[-1]
-                raise StorageError(f"the local S3 server did not start on {self.folder}: {last_line}")
+                raise StorageError(f"the local S3 server did not start on {self.folder}: {_last_line(text)}")
             time.sleep(0.02)
 
     def _stop(self) -> None:
@@ -154,6 +152,14 @@ def _command(folder: Path) -> list[str]:
     if not sys.platform.startswith("linux"):
         return serve
     return [sys.executable, "-ISc", _END_WITH_PARENT, str(os.getpid()), *serve]
+
+
+def _clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("RCLONE_")}
+
+
+def _last_line(log: str) -> str:
+    return (log.strip() or "it wrote no log").splitlines()[-1]
 
 
 def _rclone() -> str:

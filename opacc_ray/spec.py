@@ -190,7 +190,10 @@ def parse_spec(content: Any, source: str) -> Spec:
     try:
         return Spec.model_validate(content)
     except ValidationError as error:
-        raise SpecError(f"{source}: {_sentence(error.errors()[0])}") from None
+        problems = sorted(
+            error.errors(), key=lambda problem: problem["type"] != "extra_forbidden"
+        )  # a typo explains more
+        raise SpecError(f"{source}: {_sentence(problems[0])}") from None
 
 
 def load_function(name: str, key: str) -> Any:

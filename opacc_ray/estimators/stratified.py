@@ -10,32 +10,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray import intervals
+from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
 
 
 def stratified(outcome: Outcome, stratum: NDArray[np.int64], sizes: Sequence[int], level: float) -> Estimate:
-    """Σ_j P_j · mean(y | stratum j), with a Wilson interval for the effective sample size.
+    """Σ_j P_j · mean(y | stratum j): unbiased if every stratum is a simple random sample with n_j >= 1.
 
-    A stratum in which all outcomes agree shows no variance, though it has some. For the interval's width its share is
-    therefore taken as (Σy + 1/2)/(n_j + 1), which is that of Jeffreys' prior.
+    0/1 outcomes: the stratified score interval, which holds when strata show no failure. Scores: Student's interval
+    with Satterthwaite's degrees of freedom.
     """
-    drawn = np.bincount(stratum, minlength=len(sizes))  # (J,) n_j
-    total = np.bincount(stratum, weights=outcome, minlength=len(sizes))
-    share = np.asarray(sizes) / np.sum(sizes)  # P_j
-    mean = total / drawn
-    thin = share**2 * (1 - drawn / np.asarray(sizes)) / drawn  # factor of each stratum's variance
+    pool = np.asarray(sizes, dtype=np.float64)  # (J,) N_j
+    drawn = np.bincount(stratum, minlength=len(pool)).astype(np.float64)  # n_j
+    if (drawn == 0).any():
+        empty = int(np.flatnonzero(drawn == 0)[0])
+        raise LabelError(f"stratum {empty} has no label, so its share of the pool cannot be stated; label some of it")
+    total = np.bincount(stratum, weights=outcome, minlength=len(pool)).astype(np.float64)
+    share, mean, left = pool / pool.sum(), total / drawn, 1 - drawn / pool
     value = float(share @ mean)
-    smooth = (total + 0.5) / (drawn + 1)
-    squares = np.bincount(stratum, weights=(outcome - mean[stratum]) ** 2, minlength=len(sizes))
-    sample_variance = np.where(drawn > 1, squares / np.maximum(drawn - 1, 1), smooth * (1 - smooth))
-    error = math.sqrt(float(thin @ sample_variance))
-    cautious = np.maximum(sample_variance, smooth * (1 - smooth) if is_binary(outcome) else 0)
-    low, high = _wilson_from_variance(value, float(share @ smooth), float(thin @ cautious), level)
-    return Estimate(value, error, low, high, level, "stratified wilson", len(outcome), True)
+    variance = share**2 * left / drawn * _sample_variance(outcome, stratum, mean, drawn)  # (J,)
+    error = math.sqrt(float(variance.sum()))
+    if is_binary(outcome):
+        low, high = intervals.stratified_score(total, drawn, share, left, level)
+        return Estimate(value, error, low, high, level, "stratified score", len(outcome), True)
+    degrees = variance.sum() ** 2 / max(float((variance**2 / np.maximum(drawn - 1, 1)).sum()), 1e-300)
+    low, high = intervals.student(value, error, max(float(degrees), 1.0), level)
+    return Estimate(value, error, low, high, level, "stratified student", len(outcome), True)
 
 
-def _wilson_from_variance(value: float, smooth: float, variance: float, level: float) -> intervals.Interval:
-    """Wilson's interval with the sample size at which a simple random sample would have ``variance``."""
-    if variance == 0:  # every example of the pool is labelled
-        return value, value
-    return intervals.wilson(value, smooth * (1 - smooth) / variance, level)
+def _sample_variance(
+    outcome: Outcome, stratum: NDArray[np.int64], mean: NDArray[np.float64], drawn: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """s_j² (J,); where one example was drawn, the largest variance a mean like its could have."""
+    squares = np.bincount(stratum, weights=(outcome - mean[stratum]) ** 2, minlength=len(mean))
+    smooth = (mean * drawn + 0.5) / (drawn + 1)
+    return np.where(drawn > 1, squares / np.maximum(drawn - 1, 1), smooth * (1 - smooth))

@@ -1,0 +1,125 @@
+"""The model: which layer is recorded, safe loading, and errors that name what is wrong."""
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from small_model import Net, network
+
+from opacc_ray.errors import DataError
+from opacc_ray.model import Model
+from opacc_ray.spec import ModelSpec
+
+BATCH = np.random.default_rng(0).random((5, 1, 8, 8), dtype=np.float32)
+
+
+class Convolutional(torch.nn.Module):
+    """The classifier is registered before the layer that is called last but one, and there is dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = torch.nn.Linear(12, 3)
+        self.neck = torch.nn.Linear(4, 12)
+        self.convolution = torch.nn.Conv2d(1, 4, 3)
+        self.dropout = torch.nn.Dropout(0.9)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.dropout(self.neck(self.convolution(x).mean((2, 3)))))
+
+
+def no_linear() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Conv2d(1, 3, 8), torch.nn.Flatten())
+
+
+def model(factory: str, **settings: object) -> Model:
+    return Model(ModelSpec(factory=factory, **settings), "cpu")
+
+
+def test_default_layer_is_the_input_of_the_linear_that_is_called_last() -> None:
+    torch.manual_seed(0)
+    wrapped = model("test_model:Convolutional")
+    activations = wrapped(BATCH)
+    assert activations.hidden.shape == (5, 12)
+    expected = wrapped.module.classifier(torch.from_numpy(activations.hidden))  # dropout is off
+    assert np.allclose(expected.detach().numpy(), activations.output)
+
+
+def test_named_layer_is_its_output() -> None:
+    wrapped = model("small_model:network", hidden_layer="first")
+    expected = network().first(torch.from_numpy(BATCH).flatten(1)).detach().numpy()
+    assert np.array_equal(wrapped(BATCH).hidden, expected)
+    assert (expected < 0).any()  # before the ReLU
+
+
+def test_channels_of_a_convolution_are_averaged_over_positions() -> None:
+    torch.manual_seed(0)
+    wrapped = model("test_model:Convolutional", hidden_layer="convolution")
+    whole = wrapped.module.convolution(torch.from_numpy(BATCH))
+    assert np.allclose(wrapped(BATCH).hidden, whole.mean((2, 3)).detach().numpy(), atol=1e-6)
+
+
+def test_wrong_layer_lists_the_ones_there_are() -> None:
+    with pytest.raises(DataError, match=r"no layer 'fc'; it has classifier, neck, convolution, dropout"):
+        model("test_model:Convolutional", hidden_layer="fc")
+
+
+def test_no_linear_asks_for_a_name() -> None:
+    with pytest.raises(DataError, match=r"no Linear layer .* name one of its layers: 0, 1"):
+        model("test_model:no_linear")
+    assert model("test_model:no_linear", hidden_layer="0")(BATCH).hidden.shape == (5, 3)
+
+
+def test_layer_that_is_never_called() -> None:
+    wrapped = model("test_model:Unused", hidden_layer="idle")
+    with pytest.raises(DataError, match="was not called"):
+        wrapped(BATCH)
+
+
+class Unused(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle = torch.nn.Linear(1, 1)
+
+
+class TestWeights:
+    def test_state_dict_of_torch(self, tmp_path) -> None:
+        torch.manual_seed(1)
+        weights = Net().state_dict()
+        torch.save({"state_dict": weights}, tmp_path / "net.pt")
+        wrapped = model("small_model:network", weights=str(tmp_path / "net.pt"))
+        assert torch.equal(wrapped.module.last.weight, weights["last.weight"])
+
+    def test_nothing_in_a_file_is_run(self, tmp_path) -> None:
+        class Attack:
+            def __reduce__(self):
+                return (open, (str(tmp_path / "owned"), "w"))
+
+        (tmp_path / "net.pt").write_bytes(pickle.dumps(Attack()))
+        sink = io.BytesIO()
+        torch.save({"x": Attack()}, sink)
+        (tmp_path / "zip.pt").write_bytes(sink.getvalue())
+        for name in ("net.pt", "zip.pt"):
+            with pytest.raises(DataError, match="neither safetensors nor a plain state dict"):
+                model("small_model:network", weights=str(tmp_path / name))
+        assert not (tmp_path / "owned").exists()
+
+    def test_weights_of_another_module(self, tmp_path) -> None:
+        torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "net.pt")
+        with pytest.raises(DataError, match=r"does not fit the module of small_model:network.*first\.weight"):
+            model("small_model:network", weights=str(tmp_path / "net.pt"))
+
+    def test_other_digest(self, tmp_path) -> None:
+        torch.save(Net().state_dict(), tmp_path / "net.pt")
+        with pytest.raises(DataError, match="has digest"):
+            model("small_model:network", weights=str(tmp_path / "net.pt"), sha256="0" * 64)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_gpu_agrees_with_cpu() -> None:
+    on_gpu = Model(ModelSpec(factory="small_model:network"), "cuda")(BATCH)
+    on_cpu = Model(ModelSpec(factory="small_model:network"), "cpu")(BATCH)
+    assert np.allclose(on_gpu.output, on_cpu.output, atol=1e-5)
+    assert np.allclose(on_gpu.hidden, on_cpu.hidden, atol=1e-5)
