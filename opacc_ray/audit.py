@@ -1,7 +1,8 @@
-"""The audit, verb by verb: extract → select → write manifests → take labels back → estimate.
+"""The audit, verb by verb: extract → select → write manifests, round after round.
 
-Each verb reads and writes the run's prefix only, so that days may pass between two of them and each may run in another
-process. Every verb may be repeated: what is done is kept.
+``answers.py`` takes the labels back and ``verdict.py`` states the accuracy. Each verb reads and writes the run's
+prefix only, so that days may pass between two of them and each may run in another process. Every verb may be
+repeated: what is done is kept.
 """
 
 import hashlib
@@ -9,17 +10,15 @@ import json
 import logging
 import platform
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import numpy as np
-
 from opacc_ray import catalog, manifest
-from opacc_ray import labels as labelling
+from opacc_ray.answers import Answers, read_answers
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators import estimate as estimate_selection
 from opacc_ray.run import Run
 from opacc_ray.sampling import find_method, parse_parameters
 from opacc_ray.sampling import select as select_from
@@ -98,8 +97,10 @@ def extract(run: Run, plan: Plan, progress: Callable[[int, int], None]) -> None:
         catalog.write_index(run, plan)
 
 
-def select(run: Run, method: str, budget: int | None, parameters: dict[str, Any], seed: int | None = None) -> Selection:
-    """Choose what to label in the run's first round and write the manifests.
+def select(
+    run: Run, method: str, budget: int | None, parameters: Mapping[str, Any], seed: int | None = None
+) -> Selection:
+    """Choose what to label in the newest round and write its manifests.
 
     A selection that has no labels yet is replaced, and kept under ``superseded/``; one that has labels is not touched.
 
@@ -108,100 +109,71 @@ def select(run: Run, method: str, budget: int | None, parameters: dict[str, Any]
     SpecError
         Unknown method or parameter, unfit budget, or labels that are there already.
     """
-    needed = find_method(method).needs(parse_parameters(method, parameters))
-    with catalog.open_view(run, needed) as view:
-        seed = run.spec.seed if seed is None else seed
-        selection = select_from(view, method, budget, seed, **parameters)
-    if 1 in run.rounds():
-        if run.read_selection(1).to_dict() == selection.to_dict():
+    number = max(run.rounds(), default=1)
+    earlier = read_answers(run)[:-1] if number > 1 else []
+    selection = _choose(run, method, budget, parameters, seed, earlier)
+    if number in run.rounds():
+        if run.read_selection(number).to_dict() == selection.to_dict():
             return selection
-        if run.read_labels(1):
+        if run.read_labels(number):
             raise SpecError(
-                f"{run.uri} has labels for its selection already, so another one would orphan them; "
-                "start a new run with another name or seed"
+                f"round {number} of {run.uri} has labels already, which another selection would orphan; "
+                "draw a further round with `opacc next`, or start a new run with another name or seed"
             )
-        run.set_aside(1)
+        run.set_aside(number)
     _write_round(run, selection)
     return selection
 
 
-def import_labels(run: Run, name: str, data: bytes, *, conflict: str = "error") -> dict[str, Any]:
-    """Take a file of labels back; it is kept only if all labels so far fit together.
+def next_round(
+    run: Run,
+    budget: int | None,
+    *,
+    method: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    close: bool = False,
+) -> Selection:
+    """Choose what to label next, knowing all labels so far.
 
-    Returns
-    -------
-    dict
-        Counts of what is labelled, missing and "can't tell" after the import.
-    """
-    number = _open_round(run)
-    given = labelling.parse(data, name)
-    _join(run, number, [*_labels(run, number), *given], conflict, name)  # raises before anything is kept
-    run.write_labels(number, name, data)
-    return {"file": name, "rows": len(given)} | label_counts(run, conflict)
-
-
-def estimate(run: Run, *, level: float = 0.95, partial: bool = False, conflict: str = "error") -> dict[str, Any]:
-    """State the accuracy from the labels that are there, and write ``estimate.json``.
+    Method and parameters are those of the round before unless given. ``close`` gives up the labels that the round
+    before still waits for: they count as not drawn, and their examples may be drawn again.
 
     Raises
     ------
     LabelError
-        Labels are missing and ``partial`` is not set, or none is there.
+        The round before waits for labels and is not closed.
     """
-    number = _open_round(run)
-    selection, chosen = run.read_selection(number), run.read_chosen(number)
-    joined = _join(run, number, _labels(run, number), conflict, "the labels so far")
-    if joined.missing and not partial:
+    answers = read_answers(run)
+    last = answers[-1]
+    if last.missing and not close:
         raise LabelError(
-            f"{len(joined.missing)} of {len(selection)} labels are missing, the first for {joined.missing[0]!r}; "
-            "import them, or give --partial to treat them as missing at random"
+            f"round {last.selection.round} of {run.uri} waits for {len(last.missing)} labels, the first for "
+            f"{last.missing[0]!r}; import them, or give --close to go on without them"
         )
-    known = np.array([name in joined.label for name in chosen.ids])
-    if not known.any():
-        raise LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
-    outcome = [
-        _outcome(run.spec, name, joined.label[name], prediction)
-        for name, prediction in zip(chosen.ids, chosen.predictions, strict=True)
-        if name in joined.label
-    ]
-    result = estimate_selection(selection.restrict(known), outcome, level).to_dict()
-    result |= _caveats(run, joined, result)
-    run.write_estimate(result)
-    return result
+    if last.missing:
+        run.close(last.selection.round, last.missing)
+    if method is None:
+        method, parameters = last.selection.method, parameters or last.selection.parameters
+    selection = _choose(run, method, budget, parameters or {}, last.selection.seed, answers)
+    _write_round(run, selection)
+    return selection
 
 
-def label_counts(run: Run, conflict: str = "majority") -> dict[str, int]:
-    """How many chosen examples are labelled, missing and "can't tell"."""
-    number = _open_round(run)
-    joined = _join(run, number, _labels(run, number), conflict, "the labels so far")
-    return {
-        "round": number,
-        "labelled": len(joined.label),
-        "missing": len(joined.missing),
-        "unsure": len(joined.unsure),
-    }
-
-
-def status(run: Run) -> dict[str, Any]:
-    """What is done and what the run waits for."""
-    index, total = run.read_index(), run.header["pool"]["num_shards"]
-    state: dict[str, Any] = {
-        "run": run.uri,
-        "shards": {"done": total if index else len(run.finished_shards()), "total": total},
-        "examples": index["num_examples"] if index else None,
-        "excluded": len(index["bad"]) if index else None,
-        "rounds": [],
-        "estimate": run.read_estimate(),
-    }
-    if index is None:
-        return state | {"waits_for": "extraction: run the spec again, finished shards are kept"}
-    if not run.rounds():
-        return state | {"waits_for": "a selection: run the spec again, or `opacc select`"}
-    selection = run.read_selection(_open_round(run))
-    counts = label_counts(run)
-    state["rounds"] = [{"method": selection.method, "budget": len(selection)} | counts]
-    waits = f"{counts['missing']} labels" if counts["missing"] else "nothing: `opacc estimate`"
-    return state | {"waits_for": "nothing" if state["estimate"] and not counts["missing"] else waits}
+def _choose(
+    run: Run,
+    method: str,
+    budget: int | None,
+    parameters: Mapping[str, Any],
+    seed: int | None,
+    earlier: Sequence[Answers],
+) -> Selection:
+    parsed = parse_parameters(method, parameters)
+    previous = [(answers.known, answers.outcome) for answers in earlier if answers.labelled.any()]
+    with catalog.open_view(run, find_method(method).needs(parsed), parsed.uses) as view:
+        chosen = select_from(
+            view, method, budget, run.spec.seed if seed is None else seed, previous=previous, **parameters
+        )
+    return replace(chosen, round=len(earlier) + 1)
 
 
 def _with_digest(spec: Spec) -> Spec:
@@ -230,7 +202,7 @@ def _write_round(run: Run, selection: Selection) -> None:
             design={name: values[i].item() for name, values in selection.design.items()},
             prediction=_name_of(spec, chosen.predictions[i]),
         )
-        for i in range(len(selection))
+        for i in _first_draws(selection)
     ]
     context = manifest.Context(tuple(spec.model.classes) if spec.model.classes else None)
     files = {
@@ -242,47 +214,13 @@ def _write_round(run: Run, selection: Selection) -> None:
     run.write_round(selection, chosen, files)
 
 
-def _open_round(run: Run) -> int:
-    """The round that labels are for."""
-    rounds = run.rounds()
-    if not rounds:
-        raise LabelError(f"{run.uri} has no selection yet; run its spec, or `opacc select`")
-    return rounds[-1]
-
-
-def _labels(run: Run, number: int) -> list[labelling.Label]:
-    return [label for name, data in run.read_labels(number) for label in labelling.parse(data, name)]
-
-
-def _join(run: Run, number: int, given: Sequence[labelling.Label], conflict: str, source: str) -> labelling.Joined:
-    selected = run.read_selection(number).ids
-    return labelling.join(given, selected, run=run.name, conflict=conflict, source=source)
-
-
-def _outcome(spec: Spec, name: str, label: str, prediction: Any) -> float:
-    if spec.model.task == "regression":
-        return labelling.outcome_of_values(label, prediction, spec.model.error_scale, id=name)
-    return labelling.outcome_of_classes(label, prediction, spec.model.classes, id=name)
+def _first_draws(selection: Selection) -> list[int]:
+    """Places in the selection, without the repeats of an example that was drawn more than once: it is labelled once."""
+    return sorted({name: i for i, name in reversed(list(enumerate(selection.ids)))}.values())
 
 
 def _name_of(spec: Spec, prediction: Any) -> str:
     return spec.model.classes[prediction] if spec.model.classes else str(prediction)
-
-
-def _caveats(run: Run, joined: labelling.Joined, result: dict[str, Any]) -> dict[str, Any]:
-    """What the estimate is of, and what it leaves out."""
-    index = run.read_index() or {"num_examples": None, "bad": []}
-    said = {
-        "run": run.uri,
-        "pool_size": index["num_examples"],
-        "excluded": len(index["bad"]),
-        "missing": len(joined.missing),
-        "unsure": len(joined.unsure),
-    }
-    if joined.missing:
-        reason = f"{len(joined.missing)} labels are missing and taken to be missing at random"
-        said |= {"design_based": False, "reason": "; ".join(filter(None, [result["reason"], reason]))}
-    return said
 
 
 def _versions() -> dict[str, str]:

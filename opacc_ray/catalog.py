@@ -41,8 +41,11 @@ def write_index(run: Run, plan: Plan) -> None:
 
 
 @contextmanager
-def open_view(run: Run, names: Sequence[str]) -> Iterator[View]:
-    """The named features as a sampler sees them: in this process if they fit, else in actors."""
+def open_view(run: Run, names: Sequence[str], welcome: Sequence[str] = ()) -> Iterator[View]:
+    """The named features as a sampler sees them: in this process if they fit, else in actors.
+
+    ``welcome`` ones are there if the run has them.
+    """
     index = _index_of(run)
     missing = [name for name in names if name not in index["features"]]
     if missing:
@@ -51,7 +54,8 @@ def open_view(run: Run, names: Sequence[str]) -> Iterator[View]:
             f"{run.uri} holds {there}, not {missing[0]}; add it to extract.features of the spec and run that"
         )
     files, sizes = _held(index)
-    wanted = tuple(dict.fromkeys([*names, "prediction"]))
+    optional = [name for name in welcome if name in index["features"]]
+    wanted = tuple(dict.fromkeys([*names, *optional, "prediction"]))
     num_bytes = index["num_examples"] * sum(4 * index["features"][name] for name in wanted)
     if num_bytes <= MEMORY_LIMIT:
         yield View(LocalParts(features.read_pools(run.features, files, wanted)))

@@ -65,6 +65,13 @@ def _parser() -> argparse.ArgumentParser:
         "--set", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the method, in YAML"
     )
 
+    command = _add(commands, "next", _next, "what to label next, knowing all labels so far")
+    command.add_argument("uri", metavar="RUN")
+    command.add_argument("--budget", type=int)
+    command.add_argument("--method", help="default: that of the round before, with its parameters")
+    command.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a parameter, in YAML")
+    command.add_argument("--close", action="store_true", help="give up the labels that are missing")
+
     labels = commands.add_parser("labels", help="labels that come back").add_subparsers(
         required=True, metavar="COMMAND"
     )
@@ -106,10 +113,10 @@ def _run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _status(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    from opacc_ray import audit
+    from opacc_ray import verdict
     from opacc_ray.run import Run
 
-    state = audit.status(Run.open(options.uri))
+    state = verdict.status(Run.open(options.uri))
     shards = state["shards"]
     lines = [f"run        {state['run']}", f"features   {shards['done']} of {shards['total']} shards"]
     if state["examples"] is not None:
@@ -133,15 +140,26 @@ def _select(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return _selected(run)
 
 
-def _import(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def _next(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from opacc_ray import audit
+    from opacc_ray.run import Run
+
+    run = Run.open(options.uri)
+    audit.next_round(
+        run, options.budget, method=options.method, parameters=_parameters(options.set), close=options.close
+    )
+    return _selected(run)
+
+
+def _import(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from opacc_ray.answers import import_labels
     from opacc_ray.run import Run
 
     try:
         data = Path(options.file).read_bytes()
     except OSError as error:
         raise LabelError(f"the labels {options.file} cannot be read: {error.strerror}") from None
-    result = audit.import_labels(Run.open(options.uri), options.file, data, conflict=options.conflict)
+    result = import_labels(Run.open(options.uri), options.file, data, conflict=options.conflict)
     return result, (
         f"{result['labelled']} labelled, {result['missing']} missing, {result['unsure']} can't tell "
         f"({result['rows']} rows read from {options.file})"
@@ -149,10 +167,10 @@ def _import(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _estimate(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    from opacc_ray import audit
+    from opacc_ray import verdict
     from opacc_ray.run import Run
 
-    result = audit.estimate(
+    result = verdict.estimate(
         Run.open(options.uri), level=options.level, partial=options.partial, conflict=options.conflict
     )
     lines = [f"accuracy   {_accuracy(result)}", f"pool       {result['pool_size']} examples"]

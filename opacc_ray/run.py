@@ -7,6 +7,7 @@
     rounds/1/predictions.parquet  id, uri and prediction of each chosen example
     rounds/1/manifest.*           what annotators get
     rounds/1/labels/              the files that came back, as they came
+    rounds/1/closed.json          if the round was closed: the ids that were given up
     estimate.json
 
 All of it reads with pyarrow or a JSON parser alone. Objects are written whole or not at all.
@@ -16,6 +17,7 @@ import hashlib
 import io
 import json
 import re
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -139,6 +141,14 @@ class Run:
         """(name, content) of every file of labels that came back for a round."""
         keys = [entry.key for entry in self.store.list(f"rounds/{number}/labels/")]
         return [(key, self.store.read(key)) for key in keys]
+
+    def read_closed(self, number: int) -> list[str] | None:
+        """Ids that had no label when the round was closed; None while it is open."""
+        key = f"rounds/{number}/closed.json"
+        return _load(self.store, key)["given_up"] if self.store.exists(key) else None
+
+    def close(self, number: int, given_up: Sequence[str]) -> None:
+        self.store.write(f"rounds/{number}/closed.json", _dump({"given_up": list(given_up)}))
 
     # -- result ------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import pytest
 from conftest import small_spec
 from small_model import picture
 
-from opacc_ray import audit, catalog
+from opacc_ray import answers, audit, catalog, verdict
 from opacc_ray.errors import ClusterError, DataError, LabelError, OpaccError, SpecError, StorageError
 from opacc_ray.local_s3 import LocalS3
 from opacc_ray.run import Run
@@ -58,26 +58,29 @@ def labels_for(run: Run, wrong: int = 4) -> bytes:
 
 
 def test_from_images_to_an_interval(run: Run) -> None:
-    assert audit.status(run)["waits_for"] == "40 labels"
-    assert audit.import_labels(run, "labels.csv", labels_for(run)) == {
+    assert verdict.status(run)["waits_for"] == "40 labels"
+    assert answers.import_labels(run, "labels.csv", labels_for(run)) == {
         "file": "labels.csv",
         "rows": 40,
         "round": 1,
+        "method": "ces",
+        "budget": 40,
         "labelled": 40,
         "missing": 0,
         "unsure": 0,
+        "given_up": 0,
     }
-    result = audit.estimate(run)
+    result = verdict.estimate(run)
     assert result["value"] == pytest.approx(0.9)
     assert result["low"] < 0.9 < result["high"]
     assert (result["n"], result["pool_size"], result["excluded"], result["design_based"]) == (40, 120, 0, False)
-    assert audit.status(run)["estimate"] == result
-    assert audit.status(run)["waits_for"] == "nothing"
+    assert verdict.status(run)["estimate"] == result
+    assert verdict.status(run)["waits_for"] == "nothing"
 
 
 def test_run_prefix_reads_with_pyarrow_and_json_alone(run: Run) -> None:
-    audit.import_labels(run, "labels.csv", labels_for(run))
-    audit.estimate(run)
+    answers.import_labels(run, "labels.csv", labels_for(run))
+    verdict.estimate(run)
     keys = {entry.key for entry in run.store.list()}
     plain = {"spec.json", "estimate.json", "features/index.json", "rounds/1/selection.json"}
     assert plain | {"rounds/1/manifest.jsonl", "rounds/1/manifest.csv", "rounds/1/predictions.parquet"} <= keys
@@ -136,8 +139,8 @@ def test_another_selection_extracts_nothing_and_keeps_the_first(run: Run) -> Non
 
 
 def test_another_selection_does_not_orphan_labels(run: Run) -> None:
-    audit.import_labels(run, "labels.csv", labels_for(run))
-    with pytest.raises(SpecError, match="has labels for its selection already"):
+    answers.import_labels(run, "labels.csv", labels_for(run))
+    with pytest.raises(SpecError, match=r"round 1 of .* has labels already"):
         audit.select(run, "srs", 25, {})
     assert run.read_selection(1).method == "ces"
 
@@ -273,8 +276,8 @@ def test_image_that_does_not_decode_is_excluded_and_counted(spec, damaged: str) 
     assert index is not None
     assert index["num_examples"] == 59
     assert [item["id"] for item in index["bad"]] == ["031.png"]
-    audit.import_labels(run, "labels.csv", labels_for(run))
-    result = audit.estimate(run)
+    answers.import_labels(run, "labels.csv", labels_for(run))
+    result = verdict.estimate(run)
     assert (result["pool_size"], result["excluded"]) == (59, 1)
 
 
@@ -295,27 +298,94 @@ def test_nan_in_the_features_can_be_excluded(spec) -> None:
 def test_labels_of_another_run_or_with_an_unknown_id_change_nothing(run: Run) -> None:
     foreign = b'{"id": "000.png", "label": "1", "run": "other-12345678"}\n'
     with pytest.raises(LabelError, match="other-12345678"):
-        audit.import_labels(run, "foreign.jsonl", foreign)
+        answers.import_labels(run, "foreign.jsonl", foreign)
     with pytest.raises(LabelError, match=r"no\.png"):
-        audit.import_labels(run, "unknown.csv", labels_for(run) + b"\nno.png,1")
+        answers.import_labels(run, "unknown.csv", labels_for(run) + b"\nno.png,1")
     assert run.read_labels(1) == []
 
 
 def test_labels_in_pieces_twice_and_out_of_order_end_in_the_same_estimate(run: Run) -> None:
     header, *rows = labels_for(run).splitlines()
     pieces = [b"\n".join([header, *rows[25:]]), b"\n".join([header, *rows[:30][::-1]])]
-    assert audit.import_labels(run, "b.csv", pieces[0])["missing"] == 25
+    assert answers.import_labels(run, "b.csv", pieces[0])["missing"] == 25
     with pytest.raises(LabelError, match="25 of 40 labels are missing"):
-        audit.estimate(run)
-    partial = audit.estimate(run, partial=True)
+        verdict.estimate(run)
+    partial = verdict.estimate(run, partial=True)
     assert (partial["n"], partial["missing"], partial["design_based"]) == (15, 25, False)
     for name, piece in (("a.csv", pieces[1]), ("again.csv", pieces[0])):
-        audit.import_labels(run, name, piece)
-    in_pieces = audit.estimate(run)
+        answers.import_labels(run, name, piece)
+    in_pieces = verdict.estimate(run)
     for entry in run.store.list("rounds/1/labels/"):
         run.store.delete(entry.key)
-    audit.import_labels(run, "all.csv", labels_for(run))
-    assert audit.estimate(run) == in_pieces
+    answers.import_labels(run, "all.csv", labels_for(run))
+    assert verdict.estimate(run) == in_pieces
+
+
+# -- rounds ----------------------------------------------------------------------------------------------
+
+
+def answer(run: Run, number: int) -> bytes:
+    """Labels of a round: the model is wrong on every picture whose number ends in 7."""
+    chosen = run.read_chosen(number)
+    rows = [
+        f"{name},{(prediction + name.endswith('7.png')) % 4}"
+        for name, prediction in dict(zip(chosen.ids, chosen.predictions, strict=True)).items()
+    ]
+    return "\n".join(["id,label", *rows]).encode()
+
+
+def test_three_rounds_with_files_out_of_order_and_twice(run: Run) -> None:
+    answers.import_labels(run, "one.csv", answer(run, 1))
+    for number in (2, 3):
+        chosen = audit.next_round(run, 15, method="neyman")
+        assert chosen.round == number
+        header, *rows = answer(run, number).splitlines()
+        answers.import_labels(run, "late.csv", b"\n".join([header, *rows[6:]]))
+        answers.import_labels(run, "early.csv", b"\n".join([header, *rows[:9]]))
+        answers.import_labels(run, "again.csv", b"\n".join([header, *rows[6:]]))
+    in_pieces = verdict.estimate(run)
+    assert in_pieces["n"] == 70
+    assert [item["method"] for item in in_pieces["rounds"]] == ["ces", "neyman", "neyman"]
+    labelled = [set(run.read_selection(number).ids) for number in (1, 2, 3)]
+    assert not labelled[0] & labelled[1]
+    assert not (labelled[0] | labelled[1]) & labelled[2]
+    for entry in [entry for entry in run.store.list("rounds/") if "/labels/" in entry.key]:
+        run.store.delete(entry.key)
+    whole = b"\n".join([answer(run, 1), *(answer(run, number).partition(b"\n")[2] for number in (2, 3))])
+    answers.import_labels(run, "all.csv", whole)
+    assert verdict.estimate(run) == in_pieces
+
+
+def test_next_round_waits_for_labels_or_closes(run: Run) -> None:
+    header, *rows = answer(run, 1).splitlines()
+    answers.import_labels(run, "some.csv", b"\n".join([header, *rows[:30]]))
+    with pytest.raises(LabelError, match=r"round 1 of .* waits for 10 labels.*--close"):
+        audit.next_round(run, 10)
+    audit.next_round(run, 10, close=True)
+    assert verdict.status(run)["rounds"][0]["given_up"] == 10
+    with pytest.raises(LabelError, match="10 of 50 labels are missing"):
+        verdict.estimate(run)
+    answers.import_labels(run, "two.csv", answer(run, 2))
+    result = verdict.estimate(run)
+    assert (result["n"], result["given_up"]) == (40, 10)
+    assert "missing at random" in result["reason"]
+
+
+def test_closed_round_of_a_sequential_method_keeps_its_design(run: Run) -> None:
+    audit.select(run, "srs", 20, {})
+    header, *rows = answer(run, 1).splitlines()
+    answers.import_labels(run, "first.csv", b"\n".join([header, *rows[:12]]))
+    result = verdict.estimate(run, partial=True)
+    assert (result["n"], result["design_based"], result["reason"]) == (12, True, None)
+
+
+def test_example_drawn_twice_is_labelled_once(run: Run) -> None:
+    chosen = audit.select(run, "sups", 80, {"auxiliary": "confidence"})
+    assert len(set(chosen.ids)) < 80
+    manifest = run.store.read("rounds/1/manifest.jsonl").splitlines()
+    assert len(manifest) == len(set(chosen.ids))
+    answers.import_labels(run, "all.csv", answer(run, 1))
+    assert verdict.estimate(run)["n"] == 80
 
 
 def test_local_folders_serve_as_well_as_buckets(spec, finished: Run, scans: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from opacc_ray import audit, catalog, estimators, sampling
+from opacc_ray import answers, audit, catalog, estimators, sampling, verdict
 from opacc_ray.cli import Progress
 from opacc_ray.local_s3 import LocalS3
 from opacc_ray.run import Run
@@ -88,15 +88,15 @@ def _fill_bucket() -> dict[str, int]:
 
 def _audit(home: Path, truth: dict[str, int]) -> tuple[Run, dict[str, Any]]:
     """What a user does: write a spec, run it, have the examples labelled, estimate."""
-    spec_path, answers = home / "spec.yaml", home / "labels.csv"
+    spec_path, returned = home / "spec.yaml", home / "labels.csv"
     digest = hashlib.sha256(read_uri(WEIGHTS)).hexdigest()
     spec_path.write_text(SPEC.format(seed=SEED, budget=BUDGET, weights=WEIGHTS, sha256=digest))
     run = audit.run(load_spec(spec_path), Progress("extract", "shards"))
     chosen = run.read_selection(1).ids
-    answers.write_text("id,label\n" + "".join(f"{name},{truth[name]}\n" for name in chosen))
+    returned.write_text("id,label\n" + "".join(f"{name},{truth[name]}\n" for name in chosen))
     log.info("the annotator labels the %d chosen scans", len(chosen))
-    audit.import_labels(run, answers.name, answers.read_bytes())
-    return run, audit.estimate(run)
+    answers.import_labels(run, returned.name, returned.read_bytes())
+    return run, verdict.estimate(run)
 
 
 def _compare(run: Run, truth: dict[str, int]) -> dict[str, Any]:

@@ -1,0 +1,106 @@
+"""The labels of a run: taken in file by file, joined by id, turned into outcomes round by round."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray import labels as labelling
+from opacc_ray.errors import LabelError
+from opacc_ray.run import Run
+from opacc_ray.selection import Selection
+from opacc_ray.spec import ModelSpec
+
+
+class Answers(NamedTuple):
+    """What came back for one round."""
+
+    selection: Selection  # as it was drawn, n examples
+    labelled: NDArray[np.bool_]  # (n,)
+    outcome: NDArray[np.float64]  # (labelled.sum(),)
+    missing: tuple[str, ...]  # ids that still wait for a label
+    unsure: tuple[str, ...]  # ids on which nobody could tell
+    given_up: tuple[str, ...]  # ids without a label when the round was closed
+
+    @property
+    def known(self) -> Selection:
+        """The part of the selection that is labelled."""
+        return self.selection.restrict(self.labelled)
+
+    def counts(self) -> dict[str, Any]:
+        """The round in numbers."""
+        return {
+            "round": self.selection.round,
+            "method": self.selection.method,
+            "budget": len(self.selection),
+            "labelled": int(self.labelled.sum()),
+            "missing": len(self.missing),
+            "unsure": len(self.unsure),
+            "given_up": len(self.given_up),
+        }
+
+
+def import_labels(run: Run, name: str, data: bytes, *, conflict: str = "error") -> dict[str, Any]:
+    """Take a file of labels back; it is kept only if all labels so far fit together.
+
+    Returns
+    -------
+    dict
+        The file's rows, and the newest round in numbers.
+
+    Raises
+    ------
+    LabelError
+        The file is of another run, names an unknown id, or contradicts labels that are there.
+    """
+    given = labelling.parse(data, name)
+    answers = read_answers(run, given, conflict=conflict, source=name)  # raises before anything is kept
+    run.write_labels(answers[-1].selection.round, name, data)
+    return {"file": name, "rows": len(given)} | answers[-1].counts()
+
+
+def read_answers(
+    run: Run, extra: Sequence[labelling.Label] = (), *, conflict: str = "error", source: str = "the labels so far"
+) -> list[Answers]:
+    """Every round with its labels, from all files that came back (and ``extra`` ones).
+
+    A label belongs to an example, whichever round's file it came in, so files may come in any order, in pieces and
+    twice.
+    """
+    numbers = run.rounds()
+    if not numbers:
+        raise LabelError(f"{run.uri} has no selection yet; run its spec, or `opacc select`")
+    selections = [run.read_selection(number) for number in numbers]
+    files = [file for number in numbers for file in run.read_labels(number)]
+    labels = [label for name, data in files for label in labelling.parse(data, name)]
+    chosen = dict.fromkeys(name for selection in selections for name in selection.ids)
+    joined = labelling.join([*labels, *extra], list(chosen), run=run.name, conflict=conflict, source=source)
+    return [_answers(run, selection, joined) for selection in selections]
+
+
+def _answers(run: Run, selection: Selection, joined: labelling.Joined) -> Answers:
+    given_up = run.read_closed(selection.round)
+    label = {name: text for name, text in joined.label.items() if name not in (given_up or ())}
+    labelled = np.array([name in label for name in selection.ids])
+    predictions = run.read_chosen(selection.round).predictions
+    outcome = [
+        _outcome(run.spec.model, name, label[name], predictions[i])
+        for i, name in enumerate(selection.ids)
+        if name in label
+    ]
+    own = set(selection.ids)
+    return Answers(
+        selection,
+        labelled,
+        np.array(outcome, dtype=np.float64),
+        missing=() if given_up is not None else tuple(name for name in joined.missing if name in own),
+        unsure=tuple(name for name in joined.unsure if name in own),
+        given_up=tuple(given_up or ()),
+    )
+
+
+def _outcome(model: ModelSpec, name: str, label: str, prediction: Any) -> float:
+    if model.task == "regression":
+        return labelling.outcome_of_values(label, prediction, model.error_scale, id=name)
+    return labelling.outcome_of_classes(label, prediction, model.classes, id=name)

@@ -1,0 +1,51 @@
+"""Neuron coverage, one requirement of one neuron of one example at a time."""
+
+import math
+
+import numpy as np
+
+
+def met(criterion, layers, low=None, high=None):
+    """The criterion's requirements that each example meets, (B, R) bool: by layer, neuron, then requirement."""
+    name, _, number = criterion.partition(":")
+    rows = []
+    for example in range(len(layers[0])):
+        row = []
+        for at, layer in enumerate(layers):
+            outputs = [float(value) for value in layer[example]]
+            for neuron, value in enumerate(outputs):
+                ends = (float(low[at][neuron]), float(high[at][neuron])) if low is not None else None
+                row += RULES[name](value, outputs, ends, number)
+        rows.append(row)
+    return np.array(rows, dtype=bool)
+
+
+def nc(value, outputs, ends, threshold):
+    if max(outputs) == min(outputs):
+        return [False]
+    return [(value - min(outputs)) / (max(outputs) - min(outputs)) > float(threshold)]
+
+
+def kmnc(value, outputs, ends, num):
+    low, high = ends
+    sections = [False] * int(num)
+    if low <= value <= high:
+        number = math.ceil((value - low) / (high - low) * int(num)) if high > low else 1
+        sections[max(number, 1) - 1] = True
+    return sections
+
+
+def nbc(value, outputs, ends, _):
+    return [value < ends[0], value > ends[1]]
+
+
+def snac(value, outputs, ends, _):
+    return [value > ends[1]]
+
+
+def tknc(value, outputs, ends, num):
+    highest = sorted(outputs, reverse=True)
+    return [value >= highest[min(int(num), len(highest)) - 1]]
+
+
+RULES = {"nc": nc, "kmnc": kmnc, "nbc": nbc, "snac": snac, "tknc": tknc}
