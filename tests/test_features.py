@@ -1,0 +1,64 @@
+"""Columns of features: what is computed, and files that give back what was written."""
+
+import numpy as np
+import pytest
+
+from opacc_ray import features
+from opacc_ray.errors import DataError
+from opacc_ray.sources import BadItem
+
+RNG = np.random.default_rng(0)
+
+
+def test_confidence_is_the_largest_softmax_probability() -> None:
+    logits = RNG.normal(0, 5, (50, 7)).astype(np.float32)
+    exponential = np.exp(logits.astype(np.float64))
+    expected = (exponential / exponential.sum(axis=1, keepdims=True)).max(axis=1)
+    assert np.allclose(features.confidence(logits), expected, rtol=1e-12)
+
+
+def test_confidence_of_huge_logits_does_not_overflow() -> None:
+    logits = np.array([[3e38, -3e38, 0], [1e4, 1e4, -1e4]], dtype=np.float32)
+    assert features.confidence(logits).tolist() == [1.0, 0.5]
+
+
+def test_probabilities_are_taken_as_they_are() -> None:
+    assert features.confidence(np.array([[0.2, 0.8]], dtype=np.float32), "probabilities") == pytest.approx([0.8])
+
+
+def test_regression_has_a_prediction_and_no_confidence() -> None:
+    hidden, output = np.zeros((2, 3), np.float32), np.array([[1.5], [-2]], np.float32)
+    columns = features.compute_columns(["prediction"], hidden, output, task="regression", output_kind="logits")
+    assert columns["prediction"].tolist() == [1.5, -2]
+
+
+def test_shard_comes_back_as_it_was() -> None:
+    columns = {
+        "hidden": RNG.normal(size=(3, 5)).astype(np.float32),
+        "confidence": RNG.random(3),
+        "prediction": np.array([4, 0, 9]),
+    }
+    shard = features.FeatureShard(["a", "b, c", "ü\n"], ["s3://x/a", "y", "z"], columns, [BadItem("d", "no image")])
+    found = features.decode(features.encode(shard), list(columns), "here")
+    assert (found.ids, found.uris, found.bad) == (shard.ids, shard.uris, shard.bad)
+    for name, values in columns.items():
+        assert np.array_equal(found.columns[name], values)
+        assert found.columns[name].dtype == values.dtype
+    assert features.encode(shard) == features.encode(found)
+
+
+def test_only_the_named_features_are_read() -> None:
+    columns = {"hidden": np.ones((1, 2), np.float32), "prediction": np.array([1])}
+    data = features.encode(features.FeatureShard(["a"], ["b"], columns, []))
+    assert list(features.decode(data, ["prediction"], "here").columns) == ["prediction"]
+
+
+def test_damaged_file_is_named() -> None:
+    with pytest.raises(DataError, match=r"part-7\.parquet is not a shard of features"):
+        features.decode(b"PAR1 and no more", [], "part-7.parquet")
+
+
+def test_first_not_finite_names_feature_and_row() -> None:
+    columns = {"confidence": np.array([1, 0.5, 1]), "output": np.array([[1, 2], [3, 4], [5, np.inf]])}
+    assert features.first_not_finite(columns) == ("output", 2)
+    assert features.first_not_finite({"confidence": np.ones(2)}) is None

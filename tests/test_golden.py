@@ -1,0 +1,69 @@
+"""Golden selections: one file per method, in the format that users keep for days.
+
+A refactoring must reproduce them, and later versions must read them. After a change that is meant to change selections,
+delete the method's file and run this test once: it writes the file anew, fails, and passes from then on.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import opacc_ray as opacc
+from opacc_ray.samplers import METHODS
+
+GOLDEN = Path(__file__).parent / "golden"
+N = 300
+
+
+def pool() -> opacc.Pool:
+    """Features made with integers and exact quotients, so that they are the same on every machine."""
+    rng = np.random.default_rng(20190826)
+    output = rng.integers(-64, 64, (N, 4)) / 16
+    return opacc.Pool(
+        hidden=rng.integers(0, 256, (N, 10)) / 32,
+        output=output,
+        prediction=output.argmax(axis=1),
+        confidence=rng.integers(300, 1000, N) / 1000,
+        dsa=rng.integers(1, 400, N) / 128,
+        lsa=rng.integers(1, 4000, N) / 64,
+        coverage=rng.integers(0, 5, (N, 30)) == 0,
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_selection_is_the_golden_one(method: str) -> None:
+    path = GOLDEN / f"{method}.json"
+    chosen = opacc.select(pool(), method, 40, seed=11)
+    if not path.exists():
+        chosen.save(path)
+        pytest.fail(f"{path.name} was missing and is written anew; look at it and commit it")
+    golden = opacc.Selection.load(path)
+    assert chosen.index.tolist() == golden.index.tolist()
+    assert chosen.facts.keys() == golden.facts.keys()
+    for name, values in golden.design.items():
+        assert np.allclose(chosen.design[name], values, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_labels_come_back_in_another_process(method: str) -> None:
+    path = GOLDEN / f"{method}.json"
+    outcome = (np.arange(len(opacc.Selection.load(path))) % 6 > 0).astype(float)
+    replay = (
+        "import sys, opacc_ray as opacc; selection = opacc.Selection.load(sys.argv[1]);"
+        "print(opacc.estimate(selection, [float(i % 6 > 0) for i in range(len(selection))]))"
+    )
+    done = subprocess.run([sys.executable, "-c", replay, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(opacc.estimate(opacc.Selection.load(path), outcome))
+
+
+def test_file_of_another_format_is_refused(tmp_path: Path) -> None:
+    for content, message in [
+        ('{"format": "opacc-selection/9"}', "opacc-selection/9"),
+        ("id,label", "not the JSON of a selection"),
+    ]:
+        (tmp_path / "selection.json").write_text(content)
+        with pytest.raises(opacc.OpaccError, match=message):
+            opacc.Selection.load(tmp_path / "selection.json")
