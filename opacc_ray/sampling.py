@@ -56,7 +56,7 @@ def select(
     view = view_of(pool)
     task = Task(budget, parse_parameters(method, parameters), _gather(previous, view.size))
     _check_budget(budget, view.size, len(task.previous.chosen), optional=task.parameters.stops_itself)
-    view.need(sampler.needs(task.parameters), method)
+    view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)
     drawn = _run(sampler, view, task, np.random.default_rng([seed, number]), progress)
     return Selection(

@@ -7,7 +7,8 @@ asks for one number per example, and never holds all features. Because the parts
 results come back in their order, a selection is the same whoever computed it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,7 +31,7 @@ class LocalParts:
     """Parts in this process."""
 
     def __init__(self, pools: Sequence[Pool]) -> None:
-        self.pools = list(pools)
+        self.pools = [copy(pool) for pool in pools]  # so that what they keep (kept.py) ends with this object
         self.sizes = [pool.size for pool in self.pools]
         self.fields = frozenset.intersection(*(pool.fields for pool in self.pools))
 
@@ -47,13 +48,16 @@ class View:
         self.size = int(self.starts[-1])
         self.fields = parts.fields
 
-    def need(self, names: Sequence[str], method: str) -> None:
-        """Raise unless the pool has the named features."""
+    def need(self, names: Sequence[str], method: str, instead: Mapping[str, str] | None = None) -> None:
+        """Raise unless the pool has the named features; ``instead`` says how to go without some of them."""
         missing = [name for name in names if name not in self.fields]
         if missing:
             there = ", ".join(sorted(self.fields)) or "none"
+            ways = [f"give Pool({missing[0]}=...)", f"add {missing[0]} to extract.features of the spec"]
+            ways += [way for name, way in (instead or {}).items() if name == missing[0]]
             raise DataError(
-                f"method {method!r} needs {' and '.join(missing)} of every example, and this pool has: {there}"
+                f"method {method!r} needs {' and '.join(missing)} of every example, and this pool has: {there}; "
+                f"{', or '.join(ways)}"
             )
 
     def map(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:

@@ -4,37 +4,50 @@ The samplers name the estimator that belongs to them; :func:`opacc_ray.estimate`
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate, Outcome, checked_outcome
+from opacc_ray.estimators.difference import combine
 from opacc_ray.selection import Selection
 
 __all__ = ["Estimate", "Outcome", "checked_outcome", "estimate"]
 
 
-def estimate(selection: Selection, outcome: Sequence[float] | Outcome, level: float = 0.95) -> Estimate:
+def estimate(
+    selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome, level: float = 0.95
+) -> Estimate:
     """Accuracy on the pool that ``selection`` was drawn from.
 
     Parameters
     ----------
-    selection : what :func:`opacc_ray.select` returned, or ``Selection.load`` of what it saved
-    outcome : (n,) 1 correct, 0 misprediction, or a score in [0, 1]; aligned with ``selection.index``
+    selection : what :func:`opacc_ray.select` returned, or ``Selection.load`` of what it saved; or a list of them, one per
+        round
+    outcome : (n,) 1 correct, 0 misprediction, or a score in [0, 1]; aligned with ``selection.index``; for rounds a list
     level : confidence level of the interval, in (0, 1)
 
     Returns
     -------
     Estimate
-        Value and interval of the selection's own design.
+        Value and interval of the selection's own design; for rounds, of all of them together.
 
     Raises
     ------
     LabelError
-        If the outcomes are not n numbers in [0, 1].
+        If the outcomes are not n numbers in [0, 1], or rounds are missing.
     """
-    from opacc_ray.samplers import METHODS
-
     if not 0 < level < 1:
         raise LabelError(f"level={level}: give a confidence level between 0 and 1, such as 0.95")
-    values = checked_outcome(selection, outcome)
-    result: Estimate = METHODS[selection.method].estimate(selection, values, level)
-    return result
+    if isinstance(selection, Selection):
+        return _of_one(selection, checked_outcome(selection, outcome), level)
+    rounds = list(selection)
+    if not rounds or len(rounds) != len(outcome):
+        raise LabelError(f"{len(rounds)} rounds and {len(outcome)} lists of outcomes: give one list per round")
+    outcomes = [checked_outcome(part, values) for part, values in zip(rounds, outcome, strict=True)]
+    return _of_one(rounds[0], outcomes[0], level) if len(rounds) == 1 else combine(rounds, outcomes, level)
+
+
+def _of_one(selection: Selection, outcome: Outcome, level: float) -> Estimate:
+    from opacc_ray.samplers import METHODS
+
+    return METHODS[selection.method].estimate(selection, outcome, level)

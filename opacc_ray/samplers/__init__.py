@@ -4,13 +4,21 @@ Each module offers, under the names of :class:`Sampler`, two pure functions that
 estimator that belongs to its design. ``CONTRIBUTING.md`` walks through adding one.
 """
 
-from opacc_ray.samplers import ces, css, srs
+from opacc_ray.samplers import ces, css, deepest, deepreduce, gbs, neyman, rhcs, srs, ssrs, sups, two_ups
 from opacc_ray.samplers.base import Draw, Previous, Sampler, Task
 
 METHODS: dict[str, Sampler] = {
     "srs": srs,
     "css": css,
     "ces": ces,
+    "deepest": deepest,
+    "neyman": neyman,
+    "deepreduce": deepreduce,
+    "sups": sups,
+    "rhcs": rhcs,
+    "ssrs": ssrs,
+    "gbs": gbs,
+    "two_ups": two_ups,
 }
 
 __all__ = ["METHODS", "Draw", "Previous", "Sampler", "Task"]

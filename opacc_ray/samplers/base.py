@@ -18,6 +18,21 @@ class MethodParameters:
         """Whether the method ends without a budget."""
         return False
 
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Features it reads where they are there, beside those it needs."""
+        return ()
+
+    @property
+    def sequential(self) -> bool:
+        """Whether the first k chosen are a sample of the same design with budget k."""
+        return False
+
+    @property
+    def instead(self) -> dict[str, str]:
+        """For each feature that the method can do without: what to do if it is missing."""
+        return {}
+
 
 class Previous(NamedTuple):
     """Examples labelled in earlier rounds."""

@@ -26,6 +26,10 @@ class Parameters(MethodParameters):
 
     replacement: bool = False
 
+    @property
+    def sequential(self) -> bool:
+        return True
+
 
 class State(NamedTuple):
     chosen: NDArray[np.int64]  # (n,) drawn so far

@@ -1,0 +1,202 @@
+"""More than one number from the same labels: accuracy by class, the confusion matrix, the cost of errors.
+
+A class is a part (*domain*) of the pool whose size is not known, so its accuracy is a ratio of two estimated means
+(C.-E. Särndal, B. Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 5.6 and 10.3), with d the membership,
+
+    R = x̂ / d̂,  x = y·d        v(R) = v of the mean of (x - R·d) / d̂
+
+where the hats and v are those of the sampling design (:mod:`opacc_ray.estimators.expansion`). R is not quite unbiased:
+its bias is of order 1/n. Classes are few labels each, so the interval is that of `weighted.py`, with the largest reach
+of a label of the class, relative to d̂, as the weight of the failure that the sample did not happen to show. For a
+simple random sample this is Clopper and Pearson's interval for the labels of the class.
+
+Cells of the confusion matrix are ratios as well, to the estimated size of the pool, so that they sum to 1. For
+0/1 outcomes and a simple random sample its diagonal sums to the accuracy; other designs have better ways to estimate
+that one number, so it may differ from it in the last digits.
+
+Costs are outcomes on another scale: 1 - cost / (largest cost) is in [0, 1], and its mean comes by the same estimators.
+
+Legend: y outcome, d 1 for the examples of the class and else 0, n labels.
+"""
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimators import weighted
+from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.expansion import Array, Expansion, expand
+from opacc_ray.selection import Selection
+
+Classes = NDArray[Any]
+Rounds = Selection | Sequence[Selection] | Expansion
+"""A selection, all rounds in their order, or what :func:`opacc_ray.estimators.expansion.calibrate` made of them."""
+
+Costs = Mapping[Any, float | Mapping[Any, float]]
+"""True class -> the cost of missing it, or -> predicted class -> the cost of that confusion."""
+
+
+@dataclass(frozen=True, eq=False)
+class Confusion:
+    """How often each class of the pool is taken for each."""
+
+    classes: tuple[Hashable, ...]  # C names that a label or a prediction of one bears, in order
+    share: Array  # (C, C) of the pool, true class by predicted class; sums to 1
+    standard_error: Array  # (C, C)
+    num: NDArray[np.int64]  # (C, C) labels
+    reason: str | None  # why it is not design-based
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types, under the names of the attributes."""
+        return asdict(self) | {
+            "classes": list(self.classes),
+            "share": self.share.tolist(),
+            "standard_error": self.standard_error.tolist(),
+            "num": self.num.tolist(),
+        }
+
+
+def by_class(rounds: Rounds, outcome: Outcome, classes: Classes, level: float = 0.95) -> dict[Any, Estimate]:
+    """Accuracy in each class that a label bears.
+
+    Parameters
+    ----------
+    rounds : a selection, or all rounds in their order
+    outcome : (n,) in [0, 1], over all rounds
+    classes : (n,) of each label: the true class, the predicted one, or any other part of the pool it is in
+    level : confidence level of each interval by itself, not of all of them together
+
+    Returns
+    -------
+    dict
+        Class -> Estimate, whose ``n`` counts the labels of the class. A class that no label bears is absent.
+    """
+    design = expand(rounds)
+    _check(design, outcome=outcome, classes=classes)
+    names, code, num = np.unique(classes, return_inverse=True, return_counts=True)
+    member = np.eye(len(names))[code]  # (n, classes)
+    value, variance = ratios(design, member * outcome[:, None], member)
+    reach = design.reach / design.mean(member)
+    return {
+        name: _proportion(float(value[c]), float(variance[c]), float(reach[c]), int(num[c]), level, design.reason)
+        for c, name in enumerate(names.tolist())
+    }
+
+
+def confusion(rounds: Rounds, truth: Classes, prediction: Classes) -> Confusion:
+    """Shares of the pool by true and predicted class.
+
+    Parameters
+    ----------
+    rounds : a selection, or all rounds in their order
+    truth, prediction : (n,) over all rounds
+    """
+    design = expand(rounds)
+    _check(design, truth=truth, prediction=prediction)
+    names, code = np.unique(np.concatenate([truth, prediction]), return_inverse=True)
+    cell = code[: len(truth)] * len(names) + code[len(truth) :]  # (n,)
+    seen, column = np.unique(cell, return_inverse=True)
+    member = np.eye(len(seen))[column]  # (n, cells seen)
+    value, variance = ratios(design, member, np.ones_like(member))
+
+    def table(values: NDArray[Any]) -> NDArray[Any]:
+        flat = np.zeros(len(names) ** 2, dtype=values.dtype)
+        flat[seen] = values
+        return flat.reshape(len(names), len(names))
+
+    num = member.sum(axis=0).astype(np.int64)
+    return Confusion(tuple(names.tolist()), table(value), table(np.sqrt(variance)), table(num), design.reason)
+
+
+def ratios(design: Expansion, top: Array, bottom: Array) -> tuple[Array, Array]:
+    """Ratios of the means of two variables, column by column: (n, q) each -> values (q,) and their variances (q,)."""
+    size = design.mean(bottom)
+    value = design.mean(top) / size
+    return value, design.variance((top - bottom * value) / size)
+
+
+def cost_outcomes(truth: Classes, prediction: Classes, costs: Costs) -> tuple[Outcome, float]:
+    """Costs as outcomes 1 - cost / largest (n,), and the largest cost that an error can have.
+
+    A correct answer costs nothing. Where costs names no cost, an error costs 1.
+
+    Raises
+    ------
+    SpecError
+        If a cost is no finite number >= 0, or none is above 0.
+    """
+    listed = [cost for item in costs.values() for cost in (item.values() if isinstance(item, Mapping) else [item])]
+    bad = [cost for cost in listed if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost]
+    if bad or not all(map(math.isfinite, listed)):
+        wrong = next(cost for cost in listed if cost in bad or not math.isfinite(cost))
+        raise SpecError(f"a cost is {wrong!r}: give a finite number of at least 0")
+    largest = float(max([1.0, *listed]))
+    cost = [_cost(costs, true, said) for true, said in zip(truth.tolist(), prediction.tolist(), strict=True)]
+    return 1 - np.array(cost) / largest, largest
+
+
+def mean_cost(rounds: Selection | Sequence[Selection], outcome: Outcome, largest: float, level: float = 0.95) -> Estimate:
+    """Mean cost per example of the pool.
+
+    Parameters
+    ----------
+    rounds : a selection, or all rounds in their order
+    outcome, largest : of :func:`cost_outcomes`, over all rounds
+
+    Returns
+    -------
+    Estimate
+        In units of cost; unbiased where the rounds' own estimator is.
+    """
+    from opacc_ray.estimators import estimate
+
+    selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
+    ends = np.cumsum([len(selection) for selection in selections])[:-1]
+    own = estimate(selections, np.split(outcome, ends), level)
+    reach = expand(selections).reach
+    low, high = _bounds(1 - own.value, own.standard_error**2, reach, level)
+    return Estimate(
+        largest * (1 - own.value),
+        largest * own.standard_error,
+        largest * low,
+        largest * high,
+        level,
+        weighted.NAME,
+        own.n,
+        own.design_based,
+        own.reason,
+    )
+
+
+def _cost(costs: Costs, true: Any, said: Any) -> float:
+    if true == said:
+        return 0.0
+    cost = costs.get(true, 1.0)
+    return float(cost.get(said, 1.0) if isinstance(cost, Mapping) else cost)
+
+
+def _proportion(value: float, variance: float, reach: float, num: int, level: float, reason: str | None) -> Estimate:
+    low, high = _bounds(1 - value, variance, reach, level)
+    return Estimate(
+        value, math.sqrt(variance), 1 - high, 1 - low, level, weighted.NAME, num, design_based=reason is None, reason=reason
+    )
+
+
+def _bounds(failures: float, variance: float, reach: float, level: float) -> tuple[float, float]:
+    if reach == 0:  # all of it is labelled
+        return failures, failures
+    return weighted.failure_bounds(failures, variance, reach, level)
+
+
+def _check(design: Expansion, **values: NDArray[Any]) -> None:
+    for name, array in values.items():
+        if np.shape(array) != design.weight.shape:
+            raise LabelError(
+                f"{name} has shape {np.shape(array)} and the rounds {len(design.weight)} labels: "
+                "give one per label, over all rounds in their order"
+            )

@@ -1,0 +1,300 @@
+"""DeepReduce: coverage first, then the output distribution.
+
+Zhou, Li, Dong, Zhang, Hao, "Cost-Effective Testing of a Deep Learning Model through Input Reduction", ISSRE 2020,
+Algorithm 1, https://doi.org/10.1109/ISSRE5003.2020.00035.
+
+Phase 1 takes few examples that together meet every coverage requirement the pool meets (:mod:`opacc_ray.hgs`). Phase 2
+adds examples one by one until T is distributed as the pool S over the sections of the output neurons:
+
+    z_i = argmax_z P_S,i(z) / P_T,i(z)              the section neuron i lacks most          (lines 8 to 18)
+    C   = argmax_t #{i : t is in z_i}               among the examples not yet in T          (lines 19 to 27)
+    t'  = argmin_{t in C} KL(P_S || P_{T + t})      is added                                 (lines 28 to 35)
+    KL(P_S || P_T) = (1/m) Σ_i Σ_z P_S,i(z) · ln(P_S,i(z) / P_T,i(z)) < α ends it            (Formula 1, line 38)
+
+Nothing is drawn at random, so the estimator is the sample mean and no design-based interval exists.
+
+Four parameters switch to the variants of the paper's sensitivity analysis: `coverage=False` leaves phase 1 out,
+`layer="hidden"` looks at the last hidden layer, `division="equal_width"` cuts sections as CES does, and
+`heuristic="random"` adds random examples in phase 2.
+
+Deviations, and what the paper leaves open.
+- An empty section of T counts as 1e-15, as in the released code.
+- Ties go to the lowest section and the lowest index. For that, KLs are sums of whole multiples of 2^-56, which are the
+  same in any order, and those that agree in steps of 2^-40 tie: ln 4/3 + ln 9/8 is ln 6/5 + ln 5/4.
+- Algorithm 1 adds one example before it compares KL with α; here none is added where phase 1 has reached α already.
+- With a budget it stops at whichever comes first, α or the budget. To stop at the budget alone, give a tiny α.
+- A budget that is smaller than phase 1 buys the first examples of phase 1. They are no picture of the pool, and the
+  estimate says so.
+- In later rounds T starts as what is labelled, for both phases.
+
+KL is never computed for a candidate: t changes one term per neuron, so a table of what one more example in a section
+changes is looked up m times. A part keeps how many sections each of its examples agrees with, and after a choice counts
+again only the neurons whose z_i has changed.
+
+Legend: N pool, n budget, m neurons, K sections, T sample, S pool.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray import hgs
+from opacc_ray.equal_count import EqualCount, equal_count
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.simple import representative
+from opacc_ray.kept import Kept, key_of
+from opacc_ray.pool import LAYERS, Pool
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, draw_uniform
+from opacc_ray.sections import FLOOR, EqualWidth, Sections, check_sections, codes_of, equal_width, relative_entropy
+from opacc_ray.selection import Selection
+from opacc_ray.view import View
+
+DIVISIONS = ("equal_count", "equal_width")
+HEURISTICS = ("kl", "random")
+
+_UNIT = 2.0**-56
+"""What one example adds to KL is a whole multiple of it; all of KL is below 40."""
+
+_TIE_BITS = 16
+"""KLs are compared in steps of 2^16 units."""
+
+_NO_SECTION = 255
+
+
+@dataclass(frozen=True)
+class Parameters(MethodParameters):
+    """alpha α, lookahead of phase 1 (default: all), sections K; coverage, layer, division, heuristic: the variants."""
+
+    alpha: float = 0.001
+    lookahead: int | None = None
+    sections: int = 20
+    coverage: bool = True
+    layer: str = "output"
+    division: str = "equal_count"
+    heuristic: str = "kl"
+
+    def __post_init__(self) -> None:
+        if not self.alpha > 0:
+            raise SpecError(f"alpha={self.alpha}: KL is never below it; give a number above 0, such as 0.001")
+        if not _is_lookahead(self.lookahead):
+            raise SpecError(
+                f"lookahead={self.lookahead!r}: give a number of cardinalities, at least 0, or none for all"
+            )
+        check_sections(self.sections)
+        for name, choices in (("layer", LAYERS), ("division", DIVISIONS), ("heuristic", HEURISTICS)):
+            if getattr(self, name) not in choices:
+                raise SpecError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(choices)}")
+
+    @property
+    def stops_itself(self) -> bool:
+        return True
+
+    @property
+    def instead(self) -> dict[str, str]:
+        return {"coverage": "leave phase 1 out with coverage=False"}
+
+
+class State(NamedTuple):
+    sections: Sections  # cut on S
+    key: str  # names the sections
+    pool: NDArray[np.int64]  # (m, K) examples of S per section
+    share: NDArray[np.float64]  # (m, K) P_S
+    counts: NDArray[np.int64]  # (m, K) of T
+    chosen: NDArray[np.int64]  # (n so far,) in order of choice
+    taken: NDArray[np.int64]  # sorted: T, which is chosen now or labelled before
+    requirements: hgs.Requirements
+    unmet: NDArray[np.uint64]  # (W,) bits; phase 1 ends when none is set
+    num_covering: int  # chosen by phase 1
+    kl: float
+
+
+class Info(NamedTuple):
+    phase: int
+    kl: float
+
+
+class Candidate(NamedTuple):
+    """A part's best example: compared by its first two fields."""
+
+    agreement: int  # neurons whose most wanted section it is in
+    gain: int  # what it takes off KL, in steps of 2^-40
+    row: int
+    codes: NDArray[np.uint8]  # (m,)
+
+
+def needs(parameters: Parameters) -> tuple[str, ...]:
+    return (parameters.layer, "coverage") if parameters.coverage else (parameters.layer,)
+
+
+def init(view: View, task: Task, rng: np.random.Generator) -> State:
+    """Cut the sections, rank the requirements, and count what is labelled already."""
+    parameters, previous = task.parameters, task.previous.chosen
+    sections = _cut(view, parameters)
+    key = key_of(*sections)
+    pool = sum(_kept(view, sections, key).map(_Codes.count, [()] * len(view.parts.sizes)))
+    requirements = hgs.rank_requirements(view) if parameters.coverage else hgs.NO_REQUIREMENTS
+    unmet = hgs.all_of(requirements) & ~hgs.met_by(view, requirements, previous)
+    none = np.empty(0, dtype=np.int64)
+    state = State(
+        sections, key, pool, pool / view.size, np.zeros_like(pool), none, none, requirements, unmet, 0, np.inf
+    )
+    if len(previous):
+        state = _add(state, previous, view.take(codes_of, previous, (sections,)))._replace(chosen=none)
+    if finished(task, state):
+        raise SpecError(
+            f"the {len(previous)} examples labelled before are within KL {state.kl:.2g} of the pool, which is below "
+            f"alpha={parameters.alpha:g}, so none is left to choose; lower alpha"
+        )
+    return state
+
+
+def step(view: View, task: Task, state: State, rng: np.random.Generator) -> tuple[State, Info]:
+    """Add one example: of phase 1 while a requirement is unmet, then of phase 2."""
+    if state.unmet.any():
+        phase = 1
+        index, met = hgs.choose(view, state.requirements, state.unmet, task.parameters.lookahead)
+        state = state._replace(unmet=state.unmet & ~met, num_covering=state.num_covering + 1)
+        codes = _codes_at(view, state, index)
+    else:
+        phase = 2
+        _check_reachable(view, task, state)
+        if task.parameters.heuristic == "random":
+            index = int(draw_uniform(rng, view.size, state.taken, 1)[0])
+            codes = _codes_at(view, state, index)
+        else:
+            index, codes = _closest(view, state)
+    state = _add(state, np.array([index]), codes[None])
+    return state, Info(phase, state.kl)
+
+
+def finished(task: Task, state: State) -> bool:
+    """Whether the budget is spent, or everything is covered and KL is below α."""
+    return len(state.chosen) == task.budget or (not state.unmet.any() and state.kl < task.parameters.alpha)
+
+
+def draw(state: State) -> Draw:
+    phase = np.where(np.arange(len(state.chosen)) < state.num_covering, 1, 2)
+    facts = {
+        "kl": state.kl,
+        "requirements": len(state.requirements.source),
+        "requirements_unmet": hgs.count(state.unmet),
+    }
+    return Draw(state.chosen, {"phase": phase}, facts)
+
+
+def estimate(selection: Selection, outcome: Outcome, level: float) -> Estimate:
+    """The sample mean. The choice is deterministic, so no variance of it is known."""
+    facts = selection.facts
+    reason = f"DeepReduce chooses without chance (KL to the pool {facts['kl']:.2g}), so no design-based variance exists"
+    if facts["requirements_unmet"]:
+        reason = (
+            f"the budget ended DeepReduce with {facts['requirements_unmet']} of {facts['requirements']} coverage "
+            "requirements unmet, before it looked at the distribution of outputs: the sample does not resemble the pool"
+        )
+    return representative(outcome, selection.pool_size, level, reason)
+
+
+def _is_lookahead(value: Any) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+
+
+def _cut(view: View, parameters: Parameters) -> EqualCount | EqualWidth:
+    if parameters.division == "equal_count":
+        return equal_count(view, parameters.layer, parameters.sections)
+    (sections,) = equal_width(view, (parameters.layer,), parameters.sections).sections
+    assert isinstance(sections, EqualWidth)
+    return sections
+
+
+def _check_reachable(view: View, task: Task, state: State) -> None:
+    if task.budget is None and len(state.taken) == view.size - 1:
+        raise DataError(
+            f"alpha={task.parameters.alpha:g} is not reached by fewer than all {view.size} examples of the pool "
+            f"(KL {state.kl:.2g} with one left out); raise it, or give a budget"
+        )
+
+
+def _add(state: State, index: NDArray[np.int64], codes: NDArray[np.uint8]) -> State:
+    """T with the examples ``index`` (k,), whose sections are codes (k, m)."""
+    counts, neurons = state.counts.copy(), np.arange(len(state.counts))
+    for row in codes:
+        counts[neurons, row] += 1
+    return state._replace(
+        counts=counts,
+        chosen=np.concatenate([state.chosen, index]),
+        taken=np.sort(np.concatenate([state.taken, index])),
+        kl=relative_entropy(state.share, counts),
+    )
+
+
+def _closest(view: View, state: State) -> tuple[int, NDArray[np.uint8]]:
+    """The example that phase 2 adds, and its sections (m,)."""
+    target = np.argmax(state.pool / np.maximum(state.counts, FLOOR), axis=1).astype(np.uint8)  # (m,) z_i
+    arguments = [(target, _gains(state), rows) for rows in _rows_per_part(view, state.taken)]
+    answers = _kept(view, state.sections, state.key).map(_Codes.best, arguments)
+    parts = [part for part, answer in enumerate(answers) if answer is not None]
+    part = max(parts, key=lambda part: answers[part][:2])  # the first of those that tie
+    return int(view.starts[part]) + answers[part].row, answers[part].codes
+
+
+def _gains(state: State) -> NDArray[np.int64]:
+    """What one more example in a section takes off KL, in units: (m, K)."""
+    size = len(state.taken) + 1
+    ratio = (state.counts + 1) / np.maximum(state.counts, FLOOR * size)  # P_{T + t} / P_T, with T + t examples in both
+    return np.rint(state.share * np.log(ratio) / (len(state.share) * _UNIT)).astype(np.int64)
+
+
+def _rows_per_part(view: View, index: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Sorted ``index`` (k,) as rows of each part."""
+    bounds = np.searchsorted(index, view.starts)
+    return [index[bounds[part] : bounds[part + 1]] - view.starts[part] for part in range(len(view.parts.sizes))]
+
+
+def _kept(view: View, sections: Sections, key: str) -> Kept:
+    return Kept(view, "sections", key, _Codes, sections)
+
+
+def _codes_at(view: View, state: State, index: int) -> NDArray[np.uint8]:
+    return view.take(codes_of, np.array([index]), (state.sections,))[0]
+
+
+class _Codes:
+    """The sections of a part's examples, neuron by neuron, and how many of the wanted ones each example is in."""
+
+    def __init__(self, part: Pool, sections: Sections) -> None:
+        codes = sections.codes(getattr(part, sections.layer))
+        self._codes = np.ascontiguousarray(codes.T)  # (m, n)
+        self._neurons = np.arange(len(self._codes))[:, None]
+        self._num = sections.num
+        nowhere = np.full(len(self._codes), _NO_SECTION, dtype=np.uint8)
+        self._agreed = nowhere, np.zeros(self._codes.shape[1], dtype=np.int32)
+
+    def count(self) -> NDArray[np.int64]:
+        """Examples per section: (m, K)."""
+        return np.stack([np.bincount(row, minlength=self._num) for row in self._codes])
+
+    def best(self, target: NDArray[np.uint8], gains: NDArray[np.int64], taken: NDArray[np.int64]) -> Candidate | None:
+        """Of the rows not ``taken``, those in most of the sections ``target`` (m,); of these the one of most gain."""
+        agreement = self._agreement(target).copy()  # (n,)
+        agreement[taken] = -1
+        most = agreement.max()
+        if most < 0:
+            return None
+        rows = np.flatnonzero(agreement == most)
+        codes = self._codes[:, rows]  # (m, rows)
+        gain = gains[self._neurons, codes].sum(axis=0) >> _TIE_BITS
+        best = int(np.argmax(gain))
+        return Candidate(int(most), int(gain[best]), int(rows[best]), codes[:, best])
+
+    def _agreement(self, target: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """In how many of ``target`` (m,) each row is: (n,). Only what differs from the last call is counted again."""
+        from opacc_ray.agreement import move_target
+
+        before, agreement = self._agreed
+        agreement = agreement.copy()
+        move_target(self._codes, before, target, agreement)
+        self._agreed = target, agreement  # replaced at once, so that two threads may ask
+        return agreement

@@ -1,0 +1,61 @@
+"""2-UPS: two-stage unequal probability sampling.
+
+Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for operational accuracy assessment", ICSE 2024,
+https://doi.org/10.1145/3597503.3639584, with the estimator of Hansen and Hurwitz (1943).
+
+The pool is cut in strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.auxiliary`). Each of n
+independent draws takes a stratum with probability proportional to its total belief, then an example of it at random:
+p_i = A_h / (A · N_h) for every i of stratum h. The estimator Σ_k f_k / (n·N·p_k) runs over the *draws*; it is unbiased.
+
+Corrected. The original averages over the strata that happened to be drawn, without regard to how often, and draws
+without replacement as if it were with: RMSE 0.49 against 0.06 here. Its strata of belief 0 were never drawn; beliefs
+below ``floor`` times their mean are lifted to it, as in SUPS. An example may come more than once and is then labelled
+once. A later round draws among the examples not labelled so far.
+
+Legend: N pool, N_h stratum, A total belief, A_h that of a stratum, n budget, p draw probability.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from opacc_ray import auxiliary
+from opacc_ray.errors import SpecError
+from opacc_ray.kmeans import kmeans_1d
+from opacc_ray.samplers.base import MethodParameters, Task
+from opacc_ray.samplers.sups import Info, State, draw, estimate, finished, needs, step
+from opacc_ray.view import View
+
+__all__ = ["Info", "Parameters", "State", "draw", "estimate", "finished", "init", "needs", "step"]
+
+
+@dataclass(frozen=True)
+class Parameters(MethodParameters):
+    """auxiliary variable; strata; floor: the least belief, as a share of the mean."""
+
+    auxiliary: str = "confidence"
+    strata: int = 10
+    floor: float = 0.1
+
+    def __post_init__(self) -> None:
+        auxiliary.check(self.auxiliary)
+        auxiliary.check_floor(self.floor)
+        if self.strata < 1:
+            raise SpecError(f"strata={self.strata}: give at least 1")
+
+    @property
+    def sequential(self) -> bool:
+        return True
+
+
+def init(view: View, task: Task, rng: np.random.Generator) -> State:
+    """p of every example: two stages, and yet SUPS with the mean belief of the stratum."""
+    name, labelled = task.parameters.auxiliary, task.previous.chosen
+    beliefs = auxiliary.belief(auxiliary.read(view, name), name)
+    stratum = kmeans_1d(beliefs, task.parameters.strata)
+    lifted = auxiliary.draw_probabilities(beliefs, task.parameters.floor, labelled)
+    size = np.bincount(stratum) - np.bincount(stratum[labelled], minlength=stratum.max() + 1)
+    mean = np.bincount(stratum, weights=lifted) / np.maximum(size, 1)
+    probability = mean[stratum]
+    probability[labelled] = 0
+    return State(probability, view.size - len(labelled), np.empty(0, dtype=np.int64))
