@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 export RAY_AUTH_MODE ?= disabled
 export RAY_AUTH_TOKEN_PATH ?= $(CURDIR)/$(VENV)/ray-token
 
-.PHONY: setup demo test lint format clean
+.PHONY: setup demo test lint format bench clean
 
 setup: $(READY)
 
@@ -34,6 +34,9 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench: $(READY)
+	@$(BIN)/python benchmarks/bench.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
