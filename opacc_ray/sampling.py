@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import numpy as np
 
@@ -100,12 +100,14 @@ def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
     """The method's validated Parameters; an unknown name is refused with the nearest one there is."""
     kind: Any = find_method(method).Parameters
     known = {item.name: item.default for item in fields(kind)}
+    lists = {item.name for item in fields(kind) if tuple in map(get_origin, get_args(item.type))}
     for name, value in given.items():
         if name not in known:
             near = get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known) or 'none'}"
             raise SpecError(f"method {method!r} has no parameter {name!r}; {hint}")
-        _check_type(method, name, value, known[name])
+        if not (name in lists and isinstance(value, list | tuple)):
+            _check_type(method, name, value, known[name])
     return kind(**given)
 
 

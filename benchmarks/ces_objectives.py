@@ -1,0 +1,88 @@
+"""CES with several objectives and settings, against simple random sampling: bias and mean squared error.
+
+    python benchmarks/ces_objectives.py FOLDER [--repetitions 1000] [--settings PATTERN]
+
+FOLDER holds fully labelled cases, one .npz each: `hidden` (N, m), and `correct` (N,) or, for a regression,
+`squared_error` (N,), whose outcome is 1 - squared_error / its largest; `logits` (N, C) or `pred` (N,) is the output
+layer. Printed is a Markdown table of E (bias) per case and number of labels n: E is the mean squared error of the
+estimate over that of simple random sampling without replacement, S²(1/n - 1/N); the bias is in standard deviations of
+the same. All n come from one selection: the first examples of a longer one are the shorter one.
+"""
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import opacc_ray as opacc
+
+LABELS = (50, 100, 180)
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "squared, the default": {},
+    "cross_entropy, smoothing 0.01": {"objective": "cross_entropy"},
+    "cross_entropy, smoothing 0.1": {"objective": "cross_entropy", "smoothing": 0.1},
+    "cross_entropy, smoothing 1e-13": {"objective": "cross_entropy", "smoothing": 1e-13},
+    "kl": {"objective": "kl"},
+    "squared, initial 5": {"initial": 5},
+    "squared, sections 10": {"sections": 10},
+    "squared, candidates 1000": {"candidates": 1000},
+    "squared, layer output": {"layer": "output"},
+}
+
+
+class Case(NamedTuple):
+    """A pool whose outcomes are known."""
+
+    name: str
+    pool: opacc.Pool
+    outcome: NDArray[np.float64]  # (N,)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--repetitions", type=int, default=1000)
+    parser.add_argument("--settings", default="", metavar="PATTERN", help="only settings that match")
+    given = parser.parse_args()
+    cases = [read_case(path) for path in sorted(given.folder.glob("*.npz"))]
+    if not cases:
+        parser.error(f"{given.folder} holds no .npz")
+    columns = [f"{case.name} n={n}" for case in cases for n in LABELS]
+    print("| E (bias) |", " | ".join(columns), "|")
+    print("|---|" + "---:|" * len(columns))
+    for label, parameters in SETTINGS.items():
+        if re.search(given.settings, label):
+            cells = [cell for case in cases for cell in measure(case, parameters, given.repetitions)]
+            print(f"| {label} |", " | ".join(cells), "|", flush=True)
+
+
+def read_case(path: Path) -> Case:
+    with np.load(path) as arrays:
+        if "correct" in arrays:
+            outcome = arrays["correct"].astype(np.float64)
+        else:
+            outcome = 1 - arrays["squared_error"].astype(np.float64) / arrays["squared_error"].max()
+        output = arrays["logits"] if "logits" in arrays else arrays["pred"][:, None]
+        return Case(path.stem, opacc.Pool(hidden=arrays["hidden"], output=output), outcome)
+
+
+def measure(case: Case, parameters: dict[str, Any], repetitions: int) -> list[str]:
+    """E (bias) for each number of labels."""
+    estimates = np.array([_estimates(case, parameters, seed) for seed in range(repetitions)])  # (repetitions, n)
+    error = estimates - case.outcome.mean()
+    variance = case.outcome.var(ddof=1) * (1 / np.array(LABELS) - 1 / len(case.outcome))  # of SRS
+    E, bias = (error**2).mean(axis=0) / variance, error.mean(axis=0) / np.sqrt(variance)
+    return [f"{e:.2f} ({b:+.2f})" for e, b in zip(E, bias, strict=True)]
+
+
+def _estimates(case: Case, parameters: dict[str, Any], seed: int) -> list[float]:
+    chosen = opacc.select(case.pool, "ces", max(LABELS), seed=seed, **parameters).index
+    return [float(case.outcome[chosen[:n]].mean()) for n in LABELS]
+
+
+if __name__ == "__main__":
+    main()
