@@ -22,6 +22,13 @@ are predicted, as Jeffreys' prior adds half a success:
 
     centre θ̂ + ½ Σpa/Σp     variance max(Σ w_t² v_t, Σ a² p(1 - p)) + ½ Σpa²/Σp       a = w_t · √(1 - π) / (N π)
 
+So where few failures are met, its upper end rests on where the predictions expect them. Measured on seven classifiers
+with 1 to 30 % failures, n = 50, 100 and 200, in one round and in several, a 95 % interval covers in 94 to 99 % of the
+samples with the model's confidence; with a shuffled one in 92 to 98 %, least at 50 labels and 1 % failures. For scores
+the added half is larger than most of their failures: the interval covers (98 % for squared errors with a heavy tail)
+and is wide. With 10 or 20 labels, failures of 1 % and a worthless confidence it covers in 87 to 92 %; below 50 labels
+the estimate says so.
+
 Legend: N pool, n labels, f = 1 - outcome, p predicted failure, π inclusion probability, a reach: by how much one
 failure moves the estimate, in standard deviations.
 """
@@ -39,6 +46,11 @@ from opacc_ray.estimators.base import Estimate, Outcome, is_binary
 from opacc_ray.selection import Selection
 
 _NAME = "adjusted Wilson"
+_FEW = 50
+_CAUTION = (
+    f"with fewer than {_FEW} labels the interval rests on where failures are predicted; "
+    "if they are rare and elsewhere, it covers less often than it says"
+)
 
 
 class Round(NamedTuple):
@@ -48,6 +60,7 @@ class Round(NamedTuple):
     variance: float
     reach: NDArray[np.float64]  # (n,)
     expected: NDArray[np.float64]  # (n,) p of the labelled examples
+    assisted: bool  # whether p comes from a model, not from the labels
     reason: str | None = None  # why it is not design-based
 
 
@@ -112,7 +125,7 @@ def _difference(selection: Selection, outcome: Outcome) -> Round:
     chance = 1 - probability
     mean = float(chance @ weighted) / max(float(chance.sum()), 1e-300)
     variance = n / max(n - 1, 1) * float(chance @ (weighted - mean) ** 2)
-    return Round(share, variance, np.sqrt(chance) / (population * probability), expected)
+    return Round(share, variance, np.sqrt(chance) / (population * probability), expected, True)
 
 
 def _by_own_design(selection: Selection, outcome: Outcome) -> Round:
@@ -123,9 +136,8 @@ def _by_own_design(selection: Selection, outcome: Outcome) -> Round:
     estimate = METHODS[selection.method].estimate(selection, outcome, 0.95)
     failures = (float((1 - outcome).sum()) + 0.5) / (n + 1)
     reach = math.sqrt(max(1 - n / selection.pool_size, 0)) / n
-    return Round(
-        1 - estimate.value, estimate.standard_error**2, np.full(n, reach), np.full(n, failures), estimate.reason
-    )
+    expected = np.full(n, failures)
+    return Round(1 - estimate.value, estimate.standard_error**2, np.full(n, reach), expected, False, estimate.reason)
 
 
 def _common_pool(selections: Sequence[Selection]) -> int:
@@ -164,8 +176,11 @@ def _estimate(
     degrees = max(len(reach) - len(rounds), 1)
     low, high = _interval(share + float(half @ reach), max(variance, foreseen) + float(half @ reach**2), degrees, level)
     reason = next((part.reason for part in rounds if part.reason), None)
+    few = binary and len(reach) < _FEW and any(part.assisted for part in rounds)
     value, error = 1 - share, math.sqrt(variance)
-    return Estimate(value, error, 1 - high, 1 - low, level, _NAME, len(reach), reason is None, reason)
+    return Estimate(
+        value, error, 1 - high, 1 - low, level, _NAME, len(reach), reason is None, reason or (_CAUTION if few else None)
+    )
 
 
 def _interval(centre: float, variance: float, degrees: int, level: float) -> intervals.Interval:
