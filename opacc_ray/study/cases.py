@@ -1,0 +1,283 @@
+"""Cases: pools whose outcomes are all known, read from .npz, Parquet or CSV.
+
+A column is found by name, whatever its case, and a bracket behind the name is ignored ("Outcome(Pass/Fail)"):
+
+    hidden · output, logits · prediction, pred, sut · confidence · dsa · lsa · coverage      features, as in opacc.Pool
+    outcome, correct      1 or 0, true or false, pass or fail, or a score in [0, 1]
+    squared_error         of a regression: outcome = 1 - squared_error / scale², not below 0
+    label                 class: outcome = (prediction == label)
+    target                value: squared_error = (prediction - target)²
+
+The first of the last four that is there gives the outcome. A regression without an output layer has its prediction as
+its output. The file travels to the workers as a URI with a digest, and each of them reads it once.
+"""
+
+import hashlib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError
+from opacc_ray.pool import Pool
+from opacc_ray.storage import join, open_store, read_uri
+from opacc_ray.study.spec import CaseSpec
+from opacc_ray.view import View, view_of
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "hidden": ("hidden",),
+    "output": ("output", "logits"),
+    "prediction": ("prediction", "pred", "sut"),
+    "confidence": ("confidence",),
+    "dsa": ("dsa",),
+    "lsa": ("lsa",),
+    "coverage": ("coverage",),
+    "outcome": ("outcome", "correct"),
+    "squared_error": ("squared_error",),
+    "label": ("label",),
+    "target": ("target",),
+}
+"""Names a column may have, per field."""
+
+FEATURES = tuple(ALIASES)[:7]
+OUTCOMES = tuple(ALIASES)[7:]
+WORDS = {"pass": 1.0, "true": 1.0, "correct": 1.0, "fail": 0.0, "false": 0.0, "incorrect": 0.0}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a case lies and how its columns are read."""
+
+    name: str
+    uri: str
+    columns: tuple[tuple[str, str], ...] = ()  # (field, column) where the user says so
+    error_scale: float | None = None
+    digest: str | None = None  # sha256 of the file
+
+
+class Case(NamedTuple):
+    """A pool in memory with its truth."""
+
+    source: Source
+    view: View
+    outcome: NDArray[np.float64]  # (N,)
+    told: str  # how the outcome was made
+
+
+def find_cases(specs: Sequence[CaseSpec], columns: Mapping[str, str], error_scale: float | None) -> list[Source]:
+    """The files of all cases; ``columns`` and ``error_scale`` are those of cases that do not have their own.
+
+    Raises
+    ------
+    DataError
+        A folder without cases, a field that does not exist, or two cases of one name.
+    """
+    found = []
+    for spec in specs:
+        mapping = dict(columns if spec.columns is None else spec.columns)
+        _check_fields(mapping)
+        scale = error_scale if spec.error_scale is None else spec.error_scale
+        uris = _files(spec.path)
+        for uri in uris:
+            stem = uri.rpartition("/")[2].rpartition(".")[0]
+            name = (spec.name or stem) if len(uris) == 1 else f"{spec.name}-{stem}" if spec.name else stem
+            found.append(Source(name, uri, tuple(sorted(mapping.items())), scale))
+    names = [source.name for source in found]
+    twice = next((source for source in found if names.count(source.name) > 1), None)
+    if twice:
+        raise DataError(f"two cases are called {twice.name!r}, one is {twice.uri}; give them names in a spec")
+    return found
+
+
+def read_case(source: Source) -> Case:
+    """Read one file.
+
+    Raises
+    ------
+    DataError
+        It is not readable, lacks an outcome, or has changed since its digest was taken.
+    """
+    data = read_uri(source.uri)
+    digest = hashlib.sha256(data).hexdigest()
+    if source.digest not in (None, digest):
+        raise DataError(f"case {source.name}: {source.uri} has changed since the study began; start it again")
+    try:
+        table = _Table(READERS[_suffix(source.uri)](data), dict(source.columns))
+        outcome, told = _outcome(table, source.error_scale)
+        pool = _pool(table)
+        if len(outcome) != pool.size:
+            raise DataError(f"there are {len(outcome)} outcomes and {pool.size} examples")
+    except DataError as error:
+        raise DataError(f"case {source.name} ({source.uri}): {error}") from None
+    plain = Source(source.name, source.uri, source.columns, source.error_scale, digest)
+    return Case(plain, view_of(pool), outcome, told)
+
+
+class _Table:
+    """Columns by field, whatever they are called."""
+
+    def __init__(self, arrays: Mapping[str, Any], columns: Mapping[str, str]) -> None:
+        self._arrays = arrays
+        self._columns = columns
+        self._known = {_plain(name): name for name in reversed(list(arrays))}  # of equal names the first counts
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._arrays)
+
+    def get(self, field: str) -> NDArray[Any] | None:
+        if field in self._columns:
+            name = self._columns[field]
+            if name not in self._arrays:
+                near = get_close_matches(name, self.names, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.names)}"
+                raise DataError(f"there is no column {name!r}, which the spec's columns give for {field}; {hint}")
+            return _array(name, self._arrays)
+        return next(
+            (_array(self._known[alias], self._arrays) for alias in ALIASES[field] if alias in self._known), None
+        )
+
+
+def _array(name: str, arrays: Mapping[str, Any]) -> NDArray[Any]:
+    try:
+        return np.asarray(arrays[name])
+    except ValueError as error:  # pickled objects
+        raise DataError(f"{name} cannot be read: {error}") from None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\(.*\)", "", name.lstrip("\ufeff")).strip().lower()
+
+
+def _pool(table: _Table) -> Pool:
+    features = {name: values for name in FEATURES if (values := table.get(name)) is not None}
+    if not features:
+        raise DataError(f"it has no feature; there are {', '.join(table.names)} and known are {', '.join(FEATURES)}")
+    prediction = features.get("prediction")
+    if prediction is not None and prediction.dtype.kind not in "biuf":  # names of classes
+        features["prediction"] = np.unique(prediction.astype(str), return_inverse=True)[1]
+    elif prediction is not None and prediction.dtype.kind == "f" and "output" not in features:
+        features["output"] = prediction
+    if features.get("output", np.empty((0, 0))).ndim == 1:
+        features["output"] = features["output"][:, None]
+    size = len(next(iter(features.values())))
+    return Pool(ids=[str(row) for row in range(size)], **features)
+
+
+def _outcome(table: _Table, error_scale: float | None) -> tuple[NDArray[np.float64], str]:
+    """Outcomes (N,) in [0, 1], and the words for how they were made."""
+    given = {name: values for name in OUTCOMES if (values := table.get(name)) is not None}
+    prediction = table.get("prediction")
+    if "outcome" in given:
+        return _checked(_numbers(given["outcome"])), "as given"
+    if "squared_error" in given:
+        return _score(given["squared_error"], error_scale)
+    if prediction is not None and "label" in given:
+        return (prediction == given["label"]).astype(np.float64), "prediction == label"
+    if prediction is not None and "target" in given:
+        return _score((prediction.astype(np.float64) - given["target"]) ** 2, error_scale)
+    raise DataError(
+        f"it has no outcome; give outcome, correct or squared_error, or label or target beside prediction "
+        f"(there are {', '.join(table.names)}), or say under columns which it is"
+    )
+
+
+def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    words = np.array([str(value).strip().lower() for value in values])
+    wrong = np.flatnonzero(~np.isin(words, list(WORDS)))
+    if len(wrong):
+        raise DataError(f"outcome {str(values[wrong[0]])!r} of row {wrong[0] + 1} is none of {', '.join(WORDS)}")
+    return np.array([WORDS[word] for word in words])
+
+
+def _score(squared_error: NDArray[Any], error_scale: float | None) -> tuple[NDArray[np.float64], str]:
+    error = squared_error.astype(np.float64)
+    largest = float(np.sqrt(error.max(initial=0)))
+    scale = largest if error_scale is None else error_scale
+    why = ", the largest error" if error_scale is None else ""
+    score = np.maximum(1 - error / scale**2, 0) if scale else np.ones(len(error))
+    return _checked(score), f"1 - (error / {scale:.6g})², not below 0{why}"
+
+
+def _checked(outcome: NDArray[np.float64]) -> NDArray[np.float64]:
+    if outcome.ndim != 1:
+        raise DataError(f"the outcomes have shape {outcome.shape}; give one per example: (N,)")
+    bad = np.flatnonzero(~((outcome >= 0) & (outcome <= 1)))
+    if len(bad):
+        raise DataError(f"outcome {outcome[bad[0]]} of row {bad[0] + 1} is not in [0, 1]")
+    return outcome
+
+
+def _read_npz(data: bytes) -> Mapping[str, Any]:
+    try:
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise DataError(f"it is no .npz: {error}") from None
+
+
+def _read_csv(data: bytes) -> Mapping[str, Any]:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    try:
+        return _columns_of(csv.read_csv(io.BytesIO(data)))
+    except pa.ArrowInvalid as error:
+        raise DataError(f"it is no CSV: {' '.join(str(error).split())}") from None
+
+
+def _read_parquet(data: bytes) -> Mapping[str, Any]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        return _columns_of(parquet.read_table(io.BytesIO(data)))
+    except pa.ArrowInvalid as error:
+        raise DataError(f"it is no Parquet: {' '.join(str(error).split())}") from None
+
+
+def _columns_of(table: Any) -> dict[str, NDArray[Any]]:
+    """Arrow columns as arrays: numbers (N,), lists of numbers (N, length)."""
+    import pyarrow.types as kinds
+
+    arrays = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        listed = kinds.is_list(column.type) or kinds.is_large_list(column.type) or kinds.is_fixed_size_list(column.type)
+        rows = column.to_numpy(zero_copy_only=False)
+        if listed and len({None if row is None else len(row) for row in rows}) > 1:
+            raise DataError(f"the lists of column {name} differ in length")
+        arrays[name] = np.stack(rows) if listed else rows
+    return arrays
+
+
+READERS = {"npz": _read_npz, "csv": _read_csv, "parquet": _read_parquet}
+
+
+def _suffix(uri: str) -> str:
+    return uri.rpartition(".")[2].lower()
+
+
+def _files(path: str) -> list[str]:
+    """The URI of a file, or those of a folder's cases."""
+    if _suffix(path) in READERS:
+        parent, _, name = open_store(path).uri.rpartition("/")
+        return [join(parent or "/", name)]
+    store = open_store(path)
+    found = [store.uri_of(entry.key) for entry in store.list() if _suffix(entry.key) in READERS]
+    if not found:
+        raise DataError(f"there is no case at {store.uri}; give a .npz, .csv or .parquet file, or a folder of them")
+    return found
+
+
+def _check_fields(columns: Mapping[str, str]) -> None:
+    for field in columns:
+        if field not in ALIASES:
+            near = get_close_matches(field, ALIASES, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(ALIASES)}"
+            raise DataError(f"columns: there is no field {field!r}; {hint}")

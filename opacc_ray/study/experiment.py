@@ -1,0 +1,194 @@
+"""A study from its spec to its results: plan the cells, run what is missing, measure, write.
+
+    blocks/…/0000000-0000100.json   trials, one file per block: the checkpoint of the work
+    results.json                    every cell with its measures, what was not possible, versions, seed, command
+    table.md                        the same to read
+    figures/CASE.svg, CASE.png      error and failures found against the number of labels
+
+A block's key says all that decides its content, so a study that was interrupted goes on, and one that is extended by
+methods, budgets or repetitions does only what is new. (A block does not know the code that made it beyond the version:
+take a new folder after changing a method.)
+"""
+
+import json
+import logging
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import chain
+from typing import Any, NamedTuple
+
+from opacc_ray import __version__
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.sampling import find_method, parse_parameters
+from opacc_ray.storage import Store, open_store
+from opacc_ray.study.cases import Case, Source, find_cases, read_case
+from opacc_ray.study.measures import Truth, measure, truth_of
+from opacc_ray.study.spec import MethodSpec, StudySpec
+from opacc_ray.study.table import write_table
+from opacc_ray.study.trials import Block, Cell, Trial, decode, encode, run_block
+
+log = logging.getLogger(__name__)
+
+FORMAT = "opacc-study/1"
+PACKAGES = ("numpy", "scipy", "ray")
+
+
+class Subject(NamedTuple):
+    """What the study needs of a case after it has been read and let go."""
+
+    source: Source
+    truth: Truth
+    features: frozenset[str]
+    told: str  # how the outcome was made
+
+
+def run_study(
+    spec: StudySpec,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Run what is missing of a study, and write its results.
+
+    Parameters
+    ----------
+    spec : what to study
+    progress : called with the number of blocks done and in all
+    command : recorded with the results
+
+    Returns
+    -------
+    dict
+        The content of results.json. All of it but the times depends on the spec and the cases alone.
+
+    Raises
+    ------
+    SpecError, DataError
+        A method, a budget or a case that cannot be used.
+    OpaccError
+        A block failed: case, method, budget and the repetition's seed are named. Finished blocks are kept.
+    """
+    subjects = [_subject(read_case(source)) for source in find_cases(spec.cases, spec.columns, spec.error_scale)]
+    cells, impossible = _plan(spec, subjects)
+    store = open_store(spec.output)
+    trials = _all_trials(store, cells, spec.workers, progress)
+    truths = {subject.source.name: subject.truth for subject in subjects}
+    results = {
+        "format": FORMAT,
+        "command": command,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {"opacc_ray": __version__, "python": platform.python_version()}
+        | {name: version(name) for name in PACKAGES},
+        "spec": spec.model_dump(mode="json"),
+        "cases": [_describe(subject) for subject in subjects],
+        "methods": [method.name for method in spec.methods],
+        "cells": [_describe_cell(cell) | measure(trials[cell.key], truths[cell.source.name]) for cell in cells],
+        "not_possible": impossible,
+    }
+    _write(store, results)
+    return results
+
+
+def _subject(case: Case) -> Subject:
+    truth = truth_of(case.outcome)
+    if not truth.variance:
+        raise DataError(
+            f"case {case.source.name}: every outcome is {truth.accuracy:g}, so there is nothing to tell methods apart; "
+            "leave the case out"
+        )
+    return Subject(case.source, truth, case.view.fields, case.told)
+
+
+def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], list[dict[str, str]]]:
+    """The cells that can be run, and the pairs of case and method that cannot, with the reason."""
+    cells, impossible = [], []
+    for subject in subjects:
+        _check_budgets(spec, subject)
+        for method in spec.methods:
+            missing = _missing(method, subject)
+            if missing:
+                reason = f"needs {' and '.join(missing)}"
+                impossible.append({"case": subject.source.name, "method": method.name, "reason": reason})
+                continue
+            for budget in spec.budgets:
+                method.batches(budget)
+                repetitions = method.repetitions or spec.repetitions
+                cells.append(Cell(subject.source, method, budget, spec.seed, spec.level, repetitions))
+    if not cells:
+        told = "; ".join(f"{item['method']} {item['reason']} of {item['case']}" for item in impossible)
+        raise DataError(f"no method is possible on any case: {told}")
+    return cells, impossible
+
+
+def _check_budgets(spec: StudySpec, subject: Subject) -> None:
+    largest = max(spec.budgets)
+    if largest >= subject.truth.size:
+        raise SpecError(
+            f"budget={largest}: case {subject.source.name} holds {subject.truth.size} examples; "
+            "give less, for there is nothing to estimate once all are labelled"
+        )
+
+
+def _missing(method: MethodSpec, subject: Subject) -> list[str]:
+    needs = find_method(method.method).needs(parse_parameters(method.method, method.parameters))
+    return [name for name in needs if name not in subject.features]
+
+
+def _all_trials(
+    store: Store, cells: Sequence[Cell], workers: int | None, progress: Callable[[int, int], None]
+) -> dict[str, list[Trial]]:
+    """The trials of each cell, in the order of the repetitions; those that are not kept yet are run."""
+    blocks = list(chain.from_iterable(cell.blocks() for cell in cells))
+    kept = {entry.key for entry in store.list("blocks/")}
+    missing = [block for block in blocks if block.key not in kept]
+    progress(len(blocks) - len(missing), len(blocks))
+    for done, (block, trials) in enumerate(_run(missing, workers), len(blocks) - len(missing) + 1):
+        store.write(block.key, encode(trials))
+        progress(done, len(blocks))
+    trials_of: dict[str, list[Trial]] = {cell.key: [] for cell in cells}
+    for block, data in zip(blocks, store.read_many(block.key for block in blocks), strict=True):
+        trials_of[block.cell.key] += decode(data)
+    return trials_of
+
+
+def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block, list[Trial]]]:
+    """The first block of every cell first, so that what fails fails early; then case by case, which are read once."""
+    if not missing:
+        return
+    from opacc_ray import cluster
+
+    with cluster.connected():
+        yield from cluster.map_tasks(run_block, sorted(missing, key=lambda block: block.start > 0), workers)
+
+
+def _describe(subject: Subject) -> dict[str, Any]:
+    source, truth = subject.source, subject.truth
+    return {
+        "case": source.name,
+        "uri": source.uri,
+        "sha256": source.digest,
+        "size": truth.size,
+        "accuracy": truth.accuracy,
+        "variance": truth.variance,
+        "outcome": subject.told,
+        "binary": truth.binary,
+        "features": sorted(subject.features),
+    }
+
+
+def _describe_cell(cell: Cell) -> dict[str, Any]:
+    return {"case": cell.source.name, "method": cell.method.name, "design": cell.method.design, "budget": cell.budget}
+
+
+def _write(store: Store, results: dict[str, Any]) -> None:
+    store.write("table.md", write_table(results).encode())
+    try:
+        from opacc_ray.study.plots import draw_case
+    except ImportError:
+        log.warning("no figures: they need matplotlib; pip install 'opacc_ray[report]' and run the same command again")
+    else:
+        for case in results["cases"]:
+            for suffix, data in draw_case(results, case["case"]).items():
+                store.write(f"figures/{case['case']}.{suffix}", data)
+    store.write("results.json", json.dumps(results, indent=1, ensure_ascii=False).encode() + b"\n")

@@ -1,0 +1,166 @@
+"""What a study is made of: cases, methods, budgets, repetitions. From YAML or from the command line.
+
+methods:
+  - srs
+  - "ces:objective=kl,initial=5"                             # as on the command line
+  - {method: neyman, rounds: 4}                              # the budget in four rounds of 10, 20, 30 and 40 %
+  - {method: deepreduce, coverage: false, repetitions: 1, label: DeepReduce}
+"""
+
+import json
+import re
+from itertools import accumulate
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from opacc_ray.errors import SpecError
+from opacc_ray.sampling import parse_parameters
+
+
+class CaseSpec(BaseModel):
+    """A file whose examples are all labelled, or a folder of such files."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str
+    name: str | None = Field(default=None, description="default: the name of the file")
+    columns: dict[str, str] | None = Field(default=None, description="default: those of the study")
+    error_scale: float | None = Field(default=None, gt=0, description="default: that of the study")
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_file(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[^/\\.][^/\\]{0,99}", value):
+            raise ValueError("use no '/' and no '.' at the start: figures are called after it")
+        return value
+
+
+class MethodSpec(BaseModel):
+    """A method, how it is run, and the method's own parameters beside them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    method: str
+    rounds: Any = Field(default=1, description="number of rounds, which grow as 1, 2, 3, …; or a list of their shares")
+    repetitions: int | None = Field(default=None, ge=1, description="default: those of the study")
+    label: str | None = Field(default=None, description="how tables call it; default: method and parameters")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    @property
+    def design(self) -> str:
+        """Method, parameters and rounds: what decides which examples are chosen."""
+        shares = {"rounds": self.rounds} if len(self.shares) > 1 else {}
+        told = ",".join(f"{name}={_plain(value)}" for name, value in sorted((self.parameters | shares).items()))
+        return f"{self.method}:{told}" if told else self.method
+
+    @property
+    def name(self) -> str:
+        return self.label or self.design
+
+    @property
+    def shares(self) -> list[float]:
+        """Size of each round, in any unit."""
+        return list(self.rounds) if isinstance(self.rounds, list) else list(range(1, self.rounds + 1))
+
+    def batches(self, budget: int) -> list[int]:
+        """The budget cut in rounds; raises SpecError if one of them gets no label."""
+        ends = [round(budget * end / sum(self.shares)) for end in accumulate(self.shares)]
+        sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        if min(sizes) < 1:
+            raise SpecError(
+                f"budget={budget} in rounds={self.rounds} of method {self.name!r} gives batches of {sizes} labels: "
+                "raise the budget or take fewer rounds"
+            )
+        return sizes
+
+    @field_validator("rounds")
+    @classmethod
+    def _are_shares(cls, value: Any) -> Any:
+        number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        listed = isinstance(value, list) and value and all(isinstance(x, int | float) and x > 0 for x in value)
+        if not number and not listed:
+            raise ValueError("give a number of rounds, or a list of their shares such as [1, 1, 2]")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_the_method(self) -> "MethodSpec":
+        parse_parameters(self.method, self.parameters)
+        return self
+
+
+class StudySpec(BaseModel):
+    """One study: every method at every budget on every case, again and again."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cases: list[CaseSpec] = Field(min_length=1)
+    methods: list[MethodSpec] = Field(min_length=1)
+    budgets: list[int] = Field(min_length=1)
+    repetitions: int = Field(default=1000, ge=1)
+    seed: int = Field(default=0, ge=0)
+    level: float = Field(default=0.95, gt=0, lt=1, description="confidence level of the intervals that are checked")
+    columns: dict[str, str] = Field(default={}, description="field -> column, where the column has another name")
+    error_scale: float | None = Field(
+        default=None, gt=0, description="regression: score = 1 - (error / scale)²; default: the case's largest error"
+    )
+    output: str = Field(default="study", description="folder or prefix of the results")
+    workers: int | None = Field(default=None, ge=1, description="tasks at a time; default: the cluster's CPUs")
+
+    @field_validator("cases", mode="before")
+    @classmethod
+    def _paths_are_cases(cls, value: Any) -> Any:
+        return [{"path": item} if isinstance(item, str) else item for item in value] if _listed(value) else value
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _texts_are_methods(cls, value: Any) -> Any:
+        return [parse_method(item) if isinstance(item, str) else item for item in value] if _listed(value) else value
+
+    @field_validator("methods")
+    @classmethod
+    def _differ(cls, value: list[MethodSpec]) -> list[MethodSpec]:
+        names = [method.name for method in value]
+        again = next((name for name in names if names.count(name) > 1), None)
+        if again:
+            raise ValueError(f"{again!r} is there twice; leave one out, or give it a label")
+        return value
+
+    @field_validator("budgets")
+    @classmethod
+    def _are_numbers_of_labels(cls, value: list[int]) -> list[int]:
+        if min(value) < 1:
+            raise ValueError("give numbers of labels, at least 1 each")
+        return sorted(set(value))
+
+
+def parse_method(text: str) -> dict[str, Any]:
+    """``neyman:rounds=4,floor=0.2`` as the content of a :class:`MethodSpec`; values are YAML."""
+    method, _, rest = text.partition(":")
+    content: dict[str, Any] = {"method": method.strip()}
+    for item in re.split(r",(?=\s*\w+\s*=)", rest) if rest.strip() else []:
+        name, separator, value = item.partition("=")
+        if not separator:
+            raise SpecError(f"method {text!r}: write METHOD:NAME=VALUE,NAME=VALUE, such as neyman:rounds=4")
+        try:
+            content[name.strip()] = _value(value)
+        except yaml.YAMLError:
+            raise SpecError(f"method {text!r}: the value {value!r} of {name.strip()!r} is not YAML") from None
+    return content
+
+
+def _value(text: str) -> Any:
+    """YAML, and numbers such as 1e-3, which YAML takes for names."""
+    return float(text) if re.fullmatch(r"\s*[-+]?\d+e[-+]?\d+\s*", text) else yaml.safe_load(text)
+
+
+def _listed(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,111 @@
+"""The results as Markdown: one table per budget to compare methods over cases, then every measure case by case."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+LEGEND = """\
+**n** is the budget, **labels** the distinct examples chosen. **E** is the mean squared error of the estimate over that
+of a simple random sample (SRS) with as many labels: 0.5 halves the labels, above 1 wastes them; in brackets its 95 %
+interval. **bias** is in standard deviations of SRS, ± its standard error. **coverage** is the share of {level:.0%}
+intervals that hold the true accuracy, in brackets its 95 % interval, **width** their mean width. **failures** are the
+mispredictions among the chosen examples, **ms** the median time to choose them. All are means over the repetitions.
+† marks an interval that is not design-based: it is that of SRS."""
+
+
+def write_table(results: dict[str, Any]) -> str:
+    """The whole of table.md."""
+    spec = results["spec"]
+    parts = [
+        "# Study",
+        f"{spec['repetitions']:,} repetitions, seed {spec['seed']}, opacc_ray {results['versions']['opacc_ray']}.",
+    ]
+    if results["command"]:
+        parts.append(f"    {results['command']}")
+    parts.append(LEGEND.format(level=spec["level"]))
+    for budget in spec["budgets"]:
+        parts += [f"## E with {budget} labels", _comparison(results, budget)]
+    for case in results["cases"]:
+        parts += [f"## {_plain(case['case'])}", _facts(case), _details(results, case["case"])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _comparison(results: dict[str, Any], budget: int) -> str:
+    """Methods by cases."""
+    cases = [case["case"] for case in results["cases"]]
+    cells = {(cell["method"], cell["case"]): _efficiency(cell) for cell in results["cells"] if cell["budget"] == budget}
+    cells |= {(item["method"], item["case"]): item["reason"] for item in results["not_possible"]}
+    rows = [[_plain(method), *(cells[method, case] for case in cases)] for method in results["methods"]]
+    return _markdown(["method", *(_plain(case) for case in cases)], rows)
+
+
+def _facts(case: dict[str, Any]) -> str:
+    kind = "accuracy" if case["binary"] else "mean score"
+    told = "" if case["outcome"] == "as given" else f"; outcome = {case['outcome']}"
+    return f"{case['size']:,} examples, {kind} {case['accuracy']:.4f}{told}."
+
+
+def _details(results: dict[str, Any], case: str) -> str:
+    """Methods and budgets by measures."""
+    reasons = {item["method"]: item["reason"] for item in results["not_possible"] if item["case"] == case}
+    rows = []
+    for method in results["methods"]:
+        if method in reasons:
+            rows.append([_plain(method), "", "", reasons[method], *[""] * (len(COLUMNS) - 2)])
+        mine = [cell for cell in results["cells"] if (cell["case"], cell["method"]) == (case, method)]
+        rows += [[_plain(method), str(cell["budget"]), *(show(cell) for show in COLUMNS.values())] for cell in mine]
+    return _markdown(["method", "n", *COLUMNS], rows)
+
+
+def _efficiency(cell: dict[str, Any]) -> str:
+    if cell["efficiency_interval"] is None:
+        return _number(cell["efficiency"])
+    low, high = cell["efficiency_interval"]
+    return f"{_number(cell['efficiency'])} [{_number(low)}, {_number(high)}]"
+
+
+def _bias(cell: dict[str, Any]) -> str:
+    error = cell["bias_standard_error"]
+    return f"{cell['bias']:+.2f}" + ("" if error is None else f" ± {error:.2f}")
+
+
+def _coverage(cell: dict[str, Any]) -> str:
+    if cell["coverage_interval"] is None:
+        return "–"
+    low, high = cell["coverage_interval"]
+    return f"{cell['coverage']:.3f} [{low:.3f}, {high:.3f}]{'' if cell['design_based'] else ' †'}"
+
+
+def _failures(cell: dict[str, Any]) -> str:
+    return "–" if cell["failures"] is None else f"{cell['failures']:.1f}"
+
+
+COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "labels": lambda cell: f"{cell['labels']:.1f}".removesuffix(".0"),
+    "E": _efficiency,
+    "bias": _bias,
+    "mean": lambda cell: f"{cell['mean']:.4f}",
+    "coverage": _coverage,
+    "width": lambda cell: f"{cell['width']:.3f}",
+    "failures": _failures,
+    "ms": lambda cell: f"{cell['milliseconds']:.1f}",
+}
+"""Heading of a column -> what stands in it."""
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Aligned, so that it also reads well in a terminal."""
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    lines = [
+        "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    head = "| " + " | ".join(text.ljust(width) for text, width in zip(header, widths, strict=True)) + " |"
+    return "\n".join([head, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines])
+
+
+def _plain(name: str) -> str:
+    """A name that cannot break the table."""
+    return " ".join(name.split()).replace("|", "\\|").replace("<", "&lt;")

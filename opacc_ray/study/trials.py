@@ -1,0 +1,156 @@
+"""The work of a study: blocks of repetitions of one method at one budget on one case.
+
+Every repetition has a seed of its own, made from the study's seed and its place in the study. So it does not matter who
+repeats it, when, or how the repetitions are cut into blocks; and anyone can repeat one alone, with `opacc.select`.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from opacc_ray import __version__
+from opacc_ray.errors import OpaccError
+from opacc_ray.estimators import Outcome, estimate
+from opacc_ray.sampling import select
+from opacc_ray.selection import Selection
+from opacc_ray.study.cases import Case, Source, read_case
+from opacc_ray.study.spec import MethodSpec
+
+BLOCK_SIZE = 100
+"""Repetitions per block: the unit of parallel work and of resume."""
+
+
+class Trial(NamedTuple):
+    """What one repetition says."""
+
+    value: float
+    low: float
+    high: float
+    draws: int  # as the estimator counts them: an example that is drawn twice counts twice
+    labels: int  # distinct examples
+    failures: float  # among them
+    seconds: float  # of choosing, all rounds
+    interval: str
+    design_based: bool
+
+
+class Cell(NamedTuple):
+    """One method at one budget on one case."""
+
+    source: Source
+    method: MethodSpec
+    budget: int
+    seed: int
+    level: float
+    repetitions: int
+
+    def __str__(self) -> str:
+        return f"case {self.source.name}, method {self.method.name}, budget {self.budget}"
+
+    @property
+    def key(self) -> str:
+        """Names what decides a repetition, the content of the case included."""
+        facts = [__version__, *self._place, self.level, self.source.digest, self.source.columns]
+        facts.append(self.source.error_scale)
+        return hashlib.blake2b(json.dumps(facts).encode(), digest_size=12).hexdigest()
+
+    @property
+    def _place(self) -> list[str | int]:
+        return [self.seed, self.source.name, self.method.design, self.budget]
+
+    def seed_of(self, repetition: int) -> int:
+        """The seed that `opacc.select` gets, in [0, 2^63)."""
+        text = json.dumps([*self._place, repetition]).encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
+
+    def blocks(self) -> "Iterator[Block]":
+        for start in range(0, self.repetitions, BLOCK_SIZE):
+            yield Block(self, start, min(start + BLOCK_SIZE, self.repetitions))
+
+
+class Block(NamedTuple):
+    """Repetitions ``start`` up to ``stop`` of a cell."""
+
+    cell: Cell
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return f"{self.cell}, repetitions {self.start} to {self.stop - 1}"
+
+    @property
+    def key(self) -> str:
+        """Where the block's trials are kept."""
+        return f"blocks/{self.cell.key}/{self.start:07d}-{self.stop:07d}.json"
+
+
+def run_block(block: Block) -> list[Trial]:
+    """All repetitions of a block, in their order.
+
+    Raises
+    ------
+    OpaccError
+        Naming case, method, budget and the repetition's seed.
+    """
+    case = _case(block.cell.source)
+    return [_run_named(case, block.cell, repetition) for repetition in range(block.start, block.stop)]
+
+
+def _run_named(case: Case, cell: Cell, repetition: int) -> Trial:
+    seed = cell.seed_of(repetition)
+    place = f"{cell}, repetition {repetition} (seed {seed})"
+    try:
+        return _run(case, cell, seed)
+    except OpaccError as error:
+        raise type(error)(f"{place}: {error}") from None
+    except Exception as error:
+        raise OpaccError(f"{place}: {type(error).__name__}: {error}") from error
+
+
+def _run(case: Case, cell: Cell, seed: int) -> Trial:
+    """Choose, look the outcomes up, and choose again until the budget is spent; then estimate."""
+    rounds: list[tuple[Selection, Outcome]] = []
+    seconds = 0.0
+    for size in cell.method.batches(cell.budget):
+        begun = time.perf_counter()
+        chosen = select(case.view, cell.method.method, size, seed, previous=rounds, **cell.method.parameters)
+        seconds += time.perf_counter() - begun
+        rounds.append((chosen, case.outcome[chosen.index]))
+    selections, outcomes = [chosen for chosen, _ in rounds], [outcome for _, outcome in rounds]
+    found = estimate(selections, outcomes, cell.level)
+    index = np.concatenate([chosen.index for chosen in selections])
+    labels = np.unique(index)
+    failures = float((1 - case.outcome[labels]).sum())
+    return Trial(
+        found.value,
+        found.low,
+        found.high,
+        len(index),
+        len(labels),
+        failures,
+        seconds,
+        found.interval,
+        found.design_based,
+    )
+
+
+@lru_cache(maxsize=2)
+def _case(source: Source) -> Case:
+    """Read once per worker and kept, with what methods keep of it, for the blocks to come."""
+    return read_case(source)
+
+
+def encode(trials: list[Trial]) -> bytes:
+    """As JSON, column by column."""
+    return json.dumps({name: [getattr(trial, name) for trial in trials] for name in Trial._fields}).encode()
+
+
+def decode(data: bytes) -> list[Trial]:
+    """Gives back what :func:`encode` was given."""
+    columns = json.loads(data)
+    return [Trial(*row) for row in zip(*(columns[name] for name in Trial._fields), strict=True)]
