@@ -88,8 +88,8 @@ def _extract(actors: int) -> Run:
         "fashion",
     )
     begun = time.perf_counter()
-    run, plan = audit.start(spec)
-    audit.extract(run, plan, _Stopwatch(actors, begun))
+    run, stages = audit.start(spec)
+    audit.extract(stages, _Stopwatch(actors, begun))
     print(f"job with {actors} actors, in all      {time.perf_counter() - begun:7.1f} s")
     return run
 

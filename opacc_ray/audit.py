@@ -1,8 +1,8 @@
 """The audit, verb by verb: extract → select → write manifests, round after round.
 
 ``answers.py`` takes the labels back and ``verdict.py`` states the accuracy. Each verb reads and writes the run's
-prefix only, so that days may pass between two of them and each may run in another process. Every verb may be
-repeated: what is done is kept.
+prefix only (extraction also the reference beside it), so that days may pass between two of them and each may run in
+another process. Every verb may be repeated: what is done is kept.
 """
 
 import hashlib
@@ -11,35 +11,46 @@ import logging
 import platform
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, NamedTuple
 
-from opacc_ray import catalog, manifest
+from opacc_ray import catalog, features, manifest, reference
 from opacc_ray.answers import Answers, read_answers
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.extraction import Extraction, refusal
 from opacc_ray.run import Run
 from opacc_ray.sampling import find_method, parse_parameters
 from opacc_ray.sampling import select as select_from
 from opacc_ray.selection import Selection
-from opacc_ray.sources import Plan, plan_shards
+from opacc_ray.sources import BadItem, Plan, Shard, plan_shards
 from opacc_ray.spec import Spec
 from opacc_ray.storage import join, open_store, read_uri
 
 log = logging.getLogger(__name__)
 
-FEATURE_FORMAT = 1
-"""Raised when the same spec would give other features, so that runs of different versions do not mix."""
+
+class Stage(NamedTuple):
+    """A folder to fill with features, shard by shard."""
+
+    job: Extraction
+    plan: Plan
 
 
-def start(spec: Spec) -> tuple[Run, Plan]:
-    """Resolve the spec against pool and weights, and open its run: the same spec and data, the same run.
+def start(spec: Spec) -> tuple[Run, list[Stage]]:
+    """Resolve the spec against pool, reference and weights, and open its run: the same spec and data, the same run.
+
+    Returns
+    -------
+    (Run, list of Stage)
+        The run, and what to extract for it: the reference if a feature compares with it, then the pool.
 
     Raises
     ------
     StorageError, DataError, SpecError
-        Pool, weights or output cannot be used. Nothing is written then.
+        Pool, reference, weights or output cannot be used. Nothing is written then.
     """
     plan = plan_shards(open_store(spec.pool.uri), spec.pool.format, spec.extract.shard_size)
     num_files = sum(len(shard.keys) for shard in plan.shards)
@@ -49,52 +60,77 @@ def start(spec: Spec) -> tuple[Run, Plan]:
             f"it holds {num_files} examples; give at most {num_files}"
         )
     spec = _with_digest(spec)
-    identity = {"spec": spec.identity(), "pool": plan.digest, "features": FEATURE_FORMAT}
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    header = {
-        "spec": spec.model_dump(mode="json"),
-        "digest": digest,
-        "pool": {"digest": plan.digest, "num_files": num_files, "num_shards": len(plan.shards)},
-        "model": {"sha256": spec.model.sha256},
-        "versions": _versions(),
-        "git_commit": _git_commit(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    return Run.create(join(spec.output, f"{spec.name}-{digest[:8]}"), header), plan
+    compared = reference.plan(spec)
+    header = _header(spec, plan, compared)
+    run = Run.create(join(spec.output, f"{spec.name}-{header['digest'][:8]}"), header)
+    return run, _stages(run, spec, plan, compared)
+
+
+def _stages(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[Stage]:
+    if compared is None or spec.reference is None:
+        return [Stage(Extraction(spec, spec.pool, spec.features(), run.features), plan)]
+    folder = reference.folder(spec, compared, run.store)
+    ranges = "ranges" in spec.compares_with()
+    return [
+        Stage(Extraction(spec, spec.reference, reference.names(spec), folder, ranges=ranges), compared),
+        Stage(Extraction(spec, spec.pool, spec.features(), run.features, reference=folder), plan),
+    ]
 
 
 def run(spec: Spec, progress: Callable[[int, int], None] = lambda done, total: None) -> Run:
     """Extract, select and write manifests; what an earlier call did is kept."""
-    audit, plan = start(spec)
-    log.info("run %s: %d shards", audit.uri, len(plan.shards))
-    extract(audit, plan, progress)
+    audit, stages = start(spec)
+    log.info("run %s: %d shards", audit.uri, sum(len(stage.plan.shards) for stage in stages))
+    extract(stages, progress)
     if not audit.rounds():
         sample = spec.sample
         select(audit, sample.method, sample.budget, sample.parameters)
     return audit
 
 
-def extract(run: Run, plan: Plan, progress: Callable[[int, int], None]) -> None:
-    """Extract the features of every shard that is not there yet, and write the index when all are.
+def extract(stages: Sequence[Stage], progress: Callable[[int, int], None]) -> None:
+    """Extract every shard that is not there yet, stage after stage, and write each one's index when all are.
 
     ``progress(done, total)`` counts shards.
     """
     from opacc_ray import cluster
-    from opacc_ray.extraction import Extraction
 
-    done = run.finished_shards()
-    todo = [shard for shard in plan.shards if shard.name not in done]
-    kept = len(plan.shards) - len(todo)
-    if kept:
-        log.info("%d of %d shards were done before and are kept", kept, len(plan.shards))
-    progress(kept, len(plan.shards))
-    if todo:
-        finished = iter(range(kept + 1, len(plan.shards) + 1))
-        job = Extraction(run.spec, run.spec.features(), run.features)
-        with cluster.connected():
-            cluster.extract_shards(job, todo, lambda _: progress(next(finished), len(plan.shards)))
-    if run.read_index() is None:
-        catalog.write_index(run, plan)
+    todo = [_missing(stage) for stage in stages]
+    total = sum(len(stage.plan.shards) for stage in stages)
+    kept = total - sum(map(len, todo))
+    progress(kept, total)
+    finished = iter(range(kept + 1, total + 1))
+    with cluster.connected() if any(todo) else nullcontext():
+        for stage, shards in zip(stages, todo, strict=True):
+            if shards:
+                cluster.extract_shards(stage.job, shards, lambda _: progress(next(finished), total))
+            _complete(stage)
+
+
+def _missing(stage: Stage) -> list[Shard]:
+    """Shards that are not there yet."""
+    shards, folder = stage.plan.shards, stage.job.target
+    done = features.finished_shards(folder)
+    missing = [shard for shard in shards if shard.name not in done]
+    if len(missing) < len(shards):
+        kept = len(shards) - len(missing)
+        log.info("%d of %d shards were done before and are kept: %s", kept, len(shards), folder.uri)
+    return missing
+
+
+def _complete(stage: Stage) -> None:
+    """Write the index of a folder whose shards are all there, and tell what is left out."""
+    job = stage.job
+    index = features.read_index(job.target)
+    if index is None:
+        if job.ranges:
+            reference.merge_ranges(job.target)
+        index = catalog.index_features(job, stage.plan)
+    if index["bad"]:
+        first = BadItem(**index["bad"][0])
+        if job.spec.extract.on_bad_item == "error":  # the run that extracted the reference went on without
+            raise refusal(job, first)
+        log.warning("%d examples of %s are left out, such as %s: %s", len(index["bad"]), job.source.uri, *first)
 
 
 def select(
@@ -169,11 +205,29 @@ def _choose(
 ) -> Selection:
     parsed = parse_parameters(method, parameters)
     previous = [(answers.known, answers.outcome) for answers in earlier if answers.labelled.any()]
-    with catalog.open_view(run, find_method(method).needs(parsed), parsed.uses) as view:
+    with catalog.open_view(run, find_method(method).needs(parsed), parsed.uses, parsed.instead) as view:
         chosen = select_from(
             view, method, budget, run.spec.seed if seed is None else seed, previous=previous, **parameters
         )
     return replace(chosen, round=len(earlier) + 1)
+
+
+def _header(spec: Spec, plan: Plan, compared: Plan | None) -> dict[str, Any]:
+    """What a run says of itself. Its ``digest`` names all that decides the result."""
+    identity = {"spec": spec.identity(), "pool": plan.digest, "features": features.FORMAT}
+    if compared is not None:
+        identity["reference"] = compared.digest
+    num_files = sum(len(shard.keys) for shard in plan.shards)
+    return {
+        "spec": spec.model_dump(mode="json"),
+        "digest": hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
+        "pool": {"digest": plan.digest, "num_files": num_files, "num_shards": len(plan.shards)},
+        "reference": None if compared is None else {"digest": reference.digest(spec, compared)},
+        "model": {"sha256": spec.model.sha256},
+        "versions": _versions(),
+        "git_commit": _git_commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 def _with_digest(spec: Spec) -> Spec:

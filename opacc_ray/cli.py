@@ -86,6 +86,17 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--partial", action="store_true", help="treat missing labels as missing at random")
     _add_conflict(command)
 
+    command = _add(commands, "study", _study, "compare methods on data whose outcomes are all known")
+    command.add_argument("cases", metavar="CASE|SPEC.yaml", nargs="+", help=".npz, .csv, .parquet, or a folder of them")
+    command.add_argument("--method", action="append", help="such as ces or neyman:rounds=4; repeat for more")
+    command.add_argument("--budget", type=int, action="append", help="number of labels; repeat for more")
+    command.add_argument("--repetitions", type=int, help="default: 1000")
+    command.add_argument("--seed", type=int, help="default: 0")
+    command.add_argument("--level", type=float, help="of the intervals; default: 0.95")
+    command.add_argument("--error-scale", type=float, help="regression: score = 1 - (error / scale)²")
+    command.add_argument("--workers", type=int, help="tasks at a time; default: all CPUs of the cluster")
+    command.add_argument("--output", metavar="FOLDER", help="folder or prefix of the results; default: study")
+
     command = _add(commands, "demo", _demo, "all of it on embedded data, in about a minute")
     command.add_argument("--folder", type=Path, help="where to keep it; default: a new temporary folder")
     return parser
@@ -181,6 +192,12 @@ def _estimate(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     if result["reason"]:
         lines.append(f"note       {result['reason']}")
     return result, "\n".join(lines)
+
+
+def _study(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from opacc_ray.study.command import study
+
+    return study(options, Progress("study", "blocks"))
 
 
 def _demo(options: argparse.Namespace) -> tuple[dict[str, Any], str]:

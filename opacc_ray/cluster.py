@@ -11,13 +11,13 @@ import logging
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from itertools import islice, pairwise
+from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from opacc_ray import features
 from opacc_ray.errors import ClusterError, OpaccError, StorageError
@@ -31,6 +31,12 @@ log = logging.getLogger(__name__)
 
 IN_FLIGHT = 2
 """Shards an actor holds: one computing, one being read."""
+
+TASK_RETRIES = 3
+"""Times a task is tried again whose worker died."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @contextlib.contextmanager
@@ -239,6 +245,44 @@ class _Crew:
             f"{self._options.start_timeout:g} s; the cluster is full or cannot grow: "
             "ask for less, or raise extract.start_timeout"
         )
+
+
+def map_tasks(
+    function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
+) -> Iterator[tuple[Item, Result]]:
+    """Run ``function(item)`` for every item in tasks of one CPU, ``workers`` at a time (default: all CPUs there are).
+
+    Yields each item with its result as it finishes, in any order. A task whose worker dies is tried again.
+
+    Raises
+    ------
+    ClusterError
+        The worker of an item, which is named, died again and again.
+    OpaccError
+        What the function itself raised.
+    """
+    at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+    remote = ray.remote(function).options(num_cpus=1, max_retries=TASK_RETRIES)
+    waiting = iter(items)
+    flying: dict[Any, Item] = {}
+    try:
+        while True:
+            for item in islice(waiting, at_once - len(flying)):
+                flying[remote.remote(item)] = item
+            if not flying:
+                return
+            (reference,), _ = ray.wait(list(flying), num_returns=1)
+            item = flying.pop(reference)
+            try:
+                result = ray.get(reference)
+            except RayTaskError as error:
+                raise _cause(error) from None
+            except RayError as error:
+                raise ClusterError(f"{item}: the worker died {TASK_RETRIES + 1} times: {_brief(error)}") from None
+            yield item, result
+    finally:
+        for reference in flying:
+            ray.cancel(reference)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ Legend: B examples, m neurons of a layer, q requirements per neuron, R requireme
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,9 +96,13 @@ class Criterion:
     @classmethod
     def parse(cls, text: str) -> "Criterion":
         """Raises SpecError if ``text`` names no criterion, or its number does not fit."""
-        name, _, number = text.partition(":")
+        name, colon, number = text.partition(":")
         if name not in _RULES:
-            raise SpecError(f"coverage criterion {text!r} is unknown; give nc:0.5, kmnc:10, nbc, snac or tknc:2")
+            near = get_close_matches(name.lower(), _RULES, 1)
+            hint = (
+                f"did you mean {near[0] + colon + number!r}?" if near else "give nc:0.5, kmnc:10, nbc, snac or tknc:2"
+            )
+            raise SpecError(f"there is no coverage criterion {text!r}; {hint}")
         try:
             criterion = cls(name, _RULES[name].read(number))
         except ValueError:

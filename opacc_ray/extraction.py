@@ -11,23 +11,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray import features
+from opacc_ray import features, reference
+from opacc_ray.coverage import Ranges
 from opacc_ray.errors import DataError
 from opacc_ray.sources import BadItem, Examples, Shard, read_examples
-from opacc_ray.spec import Spec, load_function
+from opacc_ray.spec import SURPRISE, PoolSpec, Spec, load_function
 from opacc_ray.storage import Store, open_store
 
 if TYPE_CHECKING:
     from opacc_ray.model import Activations, Model
 
 
+_COVERED = "covered layers"  # a column that is never written: NaN where a value of these layers is not finite
+
+
 @dataclass(frozen=True)
 class Extraction:
-    """What to extract, and where to: small enough to send to every actor."""
+    """What to extract, from where and where to: small enough to send to every actor."""
 
     spec: Spec
+    source: PoolSpec
     names: tuple[str, ...]
-    target: Store  # the run's folder of features
+    target: Store  # folder of features
+    reference: Store | None = None  # folder of what the features compare with
+    ranges: bool = False  # extract ranges of the covered neurons, too
 
 
 class ShardReport(NamedTuple):
@@ -39,7 +46,7 @@ class ShardReport(NamedTuple):
 
 
 class Extractor:
-    """Holds the model; turns shards into files of features.
+    """Holds the model, and what features compare with; turns shards into files of features.
 
     ``extract`` may be called from two threads at a time: the second reads its examples while the first computes.
     """
@@ -47,46 +54,52 @@ class Extractor:
     def __init__(self, job: Extraction, device: str = "cpu") -> None:
         self._job = job
         self._device = device
-        self._source = open_store(job.spec.pool.uri)
+        self._source = open_store(job.source.uri)
         self._model: Model | None = None
+        self._reference = reference.NONE
         self._computing = threading.RLock()
 
     def prepare(self) -> "Model":
-        """Load the model, once. Called first, so that its errors come before any shard is read."""
+        """Load model and reference, once. Called first, so that their errors come before any shard is read."""
         from opacc_ray.model import Model
 
-        spec = self._job.spec
+        job, extract = self._job, self._job.spec.extract
         with self._computing:
             if self._model is None:
-                load_transform(spec)
-                extract = spec.extract
-                self._model = Model(spec.model, self._device, extract.precision, extract.threads_per_actor)
+                load_transform(job.spec)
+                covered = extract.coverage if job.ranges or "coverage" in job.names else None
+                model = Model(job.spec.model, self._device, extract.precision, extract.threads_per_actor, covered)
+                if job.reference is not None:
+                    self._reference = reference.load(job.reference, job.spec, model.arrays)
+                self._model = model
             return self._model
 
     def extract(self, shard: Shard) -> ShardReport:
         """Read, compute and write one shard; raises DataError naming the example that is at fault."""
-        spec = self._job.spec
-        examples = read_examples(self._source, spec.pool.format, shard)
-        if examples.bad and spec.extract.on_bad_item == "error":
-            raise _bad_item(spec, examples.bad[0])
+        job = self._job
+        examples = read_examples(self._source, job.source.format, shard)
+        self._check(examples.bad)
         with self._computing:
-            columns = self._compute(examples)
-        whole = features.FeatureShard(examples.ids, examples.uris, columns, examples.bad)
-        whole = self._without_bad_rows(whole)
-        self._job.target.write(f"{shard.name}.parquet", features.encode(whole))
+            columns, ranges = self._compute(examples)
+        whole = self._without_bad_rows(features.FeatureShard(examples.ids, examples.uris, columns, examples.bad))
+        if ranges:
+            reference.write_ranges(job.target, shard, ranges)
+        job.target.write(f"{shard.name}.parquet", features.encode(whole))
         return ShardReport(shard.number, len(whole.ids), len(whole.bad))
 
-    def _compute(self, examples: Examples) -> features.Columns:
+    def _compute(self, examples: Examples) -> tuple[features.Columns, list[Ranges]]:
+        """Columns of a shard, and ranges of the covered neurons batch by batch."""
         spec = self._job.spec
-        batches = [
-            features.compute_columns(
-                self._job.names, *self._run(batch), task=spec.model.task, output_kind=spec.model.output
-            )
-            for batch in _batches(examples, load_transform(spec), spec.extract.batch_size)
-        ]
-        if not batches:
-            return {}
-        return {name: np.concatenate([batch[name] for batch in batches]) for name in self._job.names}
+        parts: list[features.Columns] = []
+        ranges: list[Ranges] = []
+        for batch in _batches(examples, load_transform(spec), spec.extract.batch_size):
+            activations = self._run(batch)
+            parts.append(self._measure(activations))
+            sound = np.delete(np.arange(len(batch)), list(features.not_finite(parts[-1])))
+            if self._job.ranges and len(sound):
+                ranges.append(Ranges.of([values[sound] for values in activations.layers]))
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
+        return columns | self._compare(columns), ranges
 
     def _run(self, batch: NDArray[np.float32]) -> "Activations":
         try:
@@ -98,20 +111,53 @@ class Extractor:
                 "set transform to a function that makes the input it was trained on"
             ) from None
 
+    def _measure(self, activations: "Activations") -> features.Columns:
+        """Columns of a batch: the named ones, and those that tell of surprise and of NaN in covered layers."""
+        job, spec = self._job, self._job.spec
+        columns = features.compute_columns(
+            activations.hidden, activations.output, task=spec.model.task, output_kind=spec.model.output
+        )
+        if activations.layers:
+            sound = np.all([np.isfinite(values).all(axis=1) for values in activations.layers], axis=0)  # (B,)
+            columns[_COVERED] = np.where(sound, 0.0, np.nan)
+        if "coverage" in job.names:
+            columns["coverage"] = spec.extract.coverage.rule.bits(activations.layers, self._reference.ranges)
+        wanted = {*job.names, _COVERED} | ({"hidden", "prediction"} if self._reference.traces else set())
+        return {name: values for name, values in columns.items() if name in wanted}
+
+    def _compare(self, columns: features.Columns) -> features.Columns:
+        """Surprise of a shard's examples."""
+        traces = self._reference.traces
+        if traces is None or not columns:
+            return {}
+        predicted = None if self._job.spec.model.task == "regression" else columns["prediction"]
+        measures = {"dsa": traces.dsa, "lsa": traces.lsa}
+        return {name: measures[name](columns["hidden"], predicted) for name in SURPRISE if name in self._job.names}
+
     def _without_bad_rows(self, shard: features.FeatureShard) -> features.FeatureShard:
-        """NaN or infinity in a feature is an error, or a bad item if the spec excludes those."""
-        while (found := features.first_not_finite(shard.columns)) is not None:
-            name, row = found
-            item = BadItem(shard.ids[row], f"NaN or infinity in {name}")
-            if self._job.spec.extract.on_bad_item == "error":
-                raise _bad_item(self._job.spec, item)
-            shard = features.FeatureShard(
-                shard.ids[:row] + shard.ids[row + 1 :],
-                shard.uris[:row] + shard.uris[row + 1 :],
-                {key: np.delete(values, row, axis=0) for key, values in shard.columns.items()},
-                [*shard.bad, item],
-            )
-        return shard
+        """The named columns. NaN or infinity in any is an error, or a bad item if the spec excludes those."""
+        found = features.not_finite(shard.columns)
+        bad = [BadItem(shard.ids[row], self._reason(name, shard.columns, row)) for row, name in found.items()]
+        self._check(bad)
+        kept = [row for row in range(len(shard.ids)) if row not in found]
+        return features.FeatureShard(
+            [shard.ids[row] for row in kept],
+            [shard.uris[row] for row in kept],
+            {name: shard.columns[name][kept] for name in self._job.names if name in shard.columns},
+            [*shard.bad, *bad],
+        )
+
+    def _reason(self, name: str, columns: features.Columns, row: int) -> str:
+        if name not in SURPRISE or np.isnan(columns[name][row]) or self._reference.traces is None:
+            return f"NaN or infinity in {name}"
+        predicted = columns["prediction"][row]
+        if predicted in self._reference.traces.classes:
+            return "the nearest reference trace of its predicted class is one of another class, too, so dsa is infinite"
+        return f"no example of the reference is predicted as its class, {predicted}, so it has no {name}"
+
+    def _check(self, bad: list[BadItem]) -> None:
+        if bad and self._job.spec.extract.on_bad_item == "error":
+            raise refusal(self._job, bad[0])
 
 
 def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:
@@ -140,8 +186,10 @@ def _batches(examples: Examples, transform: Callable[[NDArray[Any]], Any], size:
         yield np.stack(inputs)
 
 
-def _bad_item(spec: Spec, item: BadItem) -> DataError:
+def refusal(job: Extraction, item: BadItem) -> DataError:
+    """The error that a bad item is unless the spec excludes those."""
+    aim = "state the accuracy of" if job.source == job.spec.pool else "compare with"
     return DataError(
-        f"example {item.id!r} of {spec.pool.uri}: {item.reason}; "
-        "mend or remove it, or set extract.on_bad_item: exclude to state the accuracy of the rest"
+        f"example {item.id!r} of {job.source.uri}: {item.reason}; "
+        f"mend or remove it, or set extract.on_bad_item: exclude to {aim} the rest"
     )

@@ -9,9 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.pool import LAYERS, Pool
+from opacc_ray.pool import Pool
 from opacc_ray.sources import BadItem
 from opacc_ray.storage import Store
+
+INDEX = "index.json"
+FORMAT = 1
+"""Raised when the same spec would give other features, so that runs of different versions do not mix."""
 
 Columns = dict[str, NDArray[Any]]
 
@@ -26,21 +30,16 @@ class FeatureShard(NamedTuple):
 
 
 def compute_columns(
-    names: Sequence[str],
-    hidden: NDArray[np.float32],
-    output: NDArray[np.float32],
-    *,
-    task: str,
-    output_kind: str,
+    hidden: NDArray[np.float32], output: NDArray[np.float32], *, task: str, output_kind: str
 ) -> Columns:
-    """The named features of a batch: hidden (B, m) and output (B, C) to columns of B rows."""
+    """The features that come with the forward pass: hidden (B, m) and output (B, C) to columns of B rows."""
     columns: Columns = {"hidden": hidden, "output": output}
     if task == "regression":
         columns["prediction"] = output[:, 0].astype(np.float64)
     else:
         columns["prediction"] = output.argmax(axis=1).astype(np.int64)
         columns["confidence"] = confidence(output, output_kind)
-    return {name: columns[name] for name in names}
+    return columns
 
 
 def confidence(output: NDArray[np.float32], kind: str = "logits") -> NDArray[np.float64]:
@@ -51,17 +50,18 @@ def confidence(output: NDArray[np.float32], kind: str = "logits") -> NDArray[np.
     return 1.0 / np.exp(shifted).sum(axis=1)
 
 
-def first_not_finite(columns: Columns) -> tuple[str, int] | None:
-    """Feature and row of the first NaN or infinity, if there is one."""
+def not_finite(columns: Columns) -> dict[int, str]:
+    """Rows that hold NaN or infinity, in their order, each with the first feature that does."""
+    found: dict[int, str] = {}
     for name, values in columns.items():
-        bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
-        if len(bad):
-            return name, int(bad[0])
-    return None
+        if values.dtype.kind == "f":
+            bad = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
+            found = dict.fromkeys(bad.tolist(), name) | found
+    return dict(sorted(found.items()))
 
 
 def encode(shard: FeatureShard) -> bytes:
-    """One Parquet file: id, uri, and a column per feature; layers are fixed-size lists of float32."""
+    """One Parquet file: id, uri, and a column per feature; layers and coverage are lists of fixed size."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -85,9 +85,29 @@ def decode(data: bytes, names: Sequence[str], source: str) -> FeatureShard:
         header = json.loads(table.schema.metadata[b"opacc"])
     except (pa.ArrowException, KeyError, TypeError) as error:
         raise DataError(f"{source} is not a shard of features ({error}); delete it and run again") from None
-    columns = {name: _to_numpy(table[name], name in LAYERS) for name in names if name in table.column_names}
+    columns = {name: _to_numpy(table[name]) for name in names if name in table.column_names}
     bad = [BadItem(**item) for item in header["bad"]]
     return FeatureShard(table["id"].to_pylist(), table["uri"].to_pylist(), columns, bad)
+
+
+def finished_shards(folder: Store) -> set[str]:
+    """Names of the shards whose features are in a folder."""
+    return {entry.key.removesuffix(".parquet") for entry in folder.list() if entry.key.endswith(".parquet")}
+
+
+def read_index(folder: Store) -> dict[str, Any] | None:
+    """A folder's index, or None while its features are not complete."""
+    if not folder.exists(INDEX):
+        return None
+    try:
+        return dict(json.loads(folder.read(INDEX)))
+    except ValueError as error:
+        raise DataError(f"{folder.uri_of(INDEX)} is not JSON ({error}); delete it and run again") from None
+
+
+def write_index(folder: Store, index: dict[str, Any]) -> None:
+    """Say that a folder's features are complete."""
+    folder.write(INDEX, json.dumps(index, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def read_pools(store: Store, files: Sequence[str], names: Sequence[str]) -> list[Pool]:
@@ -102,8 +122,10 @@ def _list_array(values: NDArray[Any]) -> Any:
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
 
 
-def _to_numpy(column: Any, is_layer: bool) -> NDArray[Any]:
-    if not is_layer:
+def _to_numpy(column: Any) -> NDArray[Any]:
+    import pyarrow as pa
+
+    if not pa.types.is_fixed_size_list(column.type):
         return np.asarray(column.to_numpy())
     whole = column.combine_chunks()
     return np.asarray(whole.flatten().to_numpy()).reshape(len(whole), whole.type.list_size)

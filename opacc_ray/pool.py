@@ -1,7 +1,7 @@
 """The operational pool as arrays: what a model said of N unlabelled examples."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,7 +58,7 @@ class Pool:
     @property
     def ids(self) -> Sequence[str]:
         """N unique strings."""
-        return self._ids if self._ids is not None else [str(i) for i in range(self.size)]
+        return self._ids if self._ids is not None else _Numbers(self.size)
 
     @property
     def fields(self) -> frozenset[str]:
@@ -75,6 +75,25 @@ class Pool:
     def _arrays(self) -> dict[str, NDArray[Any]]:
         names = (*LAYERS, *COLUMNS, "coverage")
         return {name: array for name in names if (array := getattr(self, name)) is not None}
+
+
+class _Numbers(Sequence[str]):
+    """"0" .. "N-1", made when asked for."""
+
+    def __init__(self, size: int) -> None:
+        self._range = range(size)
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [str(i) for i in self._range[place]]
+        return str(self._range[place])
 
 
 def _matrix(name: str, values: ArrayLike | None) -> NDArray[np.float32] | None:

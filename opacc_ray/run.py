@@ -3,6 +3,7 @@
     spec.json                     the resolved spec, versions, git commit, digests of model and listing
     features/part-000000.parquet  one per shard, the checkpoint of extraction
     features/index.json           written last: its presence says that extraction is complete
+    reference/                    what features compare with; with weights in the spec, beside the runs (reference.py)
     rounds/1/selection.json       the chosen examples with their design
     rounds/1/predictions.parquet  id, uri and prediction of each chosen example
     rounds/1/manifest.*           what annotators get
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from opacc_ray import features
 from opacc_ray.errors import DataError
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec, parse_spec
@@ -75,14 +77,11 @@ class Run:
 
     def finished_shards(self) -> set[str]:
         """Names of the shards whose features are there."""
-        return {entry.key.removesuffix(".parquet") for entry in self.features.list() if entry.key.endswith(".parquet")}
+        return features.finished_shards(self.features)
 
     def read_index(self) -> dict[str, Any] | None:
         """The index of features, or None while extraction is not complete."""
-        return _load(self.features, "index.json") if self.features.exists("index.json") else None
-
-    def write_index(self, index: dict[str, Any]) -> None:
-        self.features.write("index.json", _dump(index))
+        return features.read_index(self.features)
 
     # -- rounds ------------------------------------------------------------------------------------------
 

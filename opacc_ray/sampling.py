@@ -100,7 +100,7 @@ def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
     """The method's validated Parameters; an unknown name is refused with the nearest one there is."""
     kind: Any = find_method(method).Parameters
     known = {item.name: item.default for item in fields(kind)}
-    lists = {item.name for item in fields(kind) if tuple in map(get_origin, get_args(item.type))}
+    lists = {item.name for item in fields(kind) if any(get_origin(part) is tuple for part in get_args(item.type))}
     for name, value in given.items():
         if name not in known:
             near = get_close_matches(name, known, 1)

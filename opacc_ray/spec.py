@@ -7,17 +7,29 @@ nearest key that exists.
 import importlib
 import json
 import re
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from opacc_ray.coverage import Criterion
 from opacc_ray.errors import SpecError
 from opacc_ray.sampling import find_method, parse_parameters
 
-Feature = Literal["hidden", "output", "prediction", "confidence"]
+Feature = Literal["hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage"]
+Model = TypeVar("Model", bound=BaseModel)
+
+SURPRISE = ("dsa", "lsa")
+"""Features that compare an example with reference traces."""
+
+_OF_CLASSES = {
+    "confidence": "a regression has no confidence; choose a method that goes without, such as srs or ces",
+    "dsa": "dsa compares classes, of which a regression has none; choose lsa",
+}
+"""Why a regression lacks some features."""
 
 
 class _Section(BaseModel):
@@ -25,7 +37,7 @@ class _Section(BaseModel):
 
 
 class PoolSpec(_Section):
-    """Where the operational examples are."""
+    """Where examples are: the operational ones, or those of the reference."""
 
     uri: str
     format: Literal["images", "npy"]
@@ -60,8 +72,27 @@ class ModelSpec(_Section):
         return value.lower() if value else value
 
 
+class CoverageSpec(_Section):
+    """The requirements of neuron coverage: see :mod:`opacc_ray.coverage`."""
+
+    criterion: str = Field(default="nc:0.5", description="nc:β, kmnc:k, nbc, snac or tknc:k")
+    layers: list[str] | None = Field(
+        default=None, min_length=1, description="dotted names; default: every layer with weights that the model runs"
+    )
+    channels: Literal["mean", "max"] = Field(default="mean", description="what a channel's positions are reduced to")
+
+    @field_validator("criterion")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        return str(Criterion.parse(value))
+
+    @property
+    def rule(self) -> Criterion:
+        return Criterion.parse(self.criterion)
+
+
 class ExtractSpec(_Section):
-    """How features are computed. None of it changes what is computed but precision, batch_size and threads."""
+    """What is computed, by batch_size, precision, threads, features and coverage; the rest says how."""
 
     batch_size: int = Field(default=256, ge=1)
     shard_size: int = Field(default=1024, ge=1, description="examples per shard, the unit of work and of resume")
@@ -72,7 +103,10 @@ class ExtractSpec(_Section):
     attempts: int = Field(default=3, ge=1, description="tries per shard before the run fails with its name")
     autoscaling: bool = Field(default=False, description="the cluster may grow: wait for actors instead of refusing")
     start_timeout: float = Field(default=300, gt=0, description="seconds an actor may take to start")
-    features: list[Feature] | None = Field(default=None, description="default: what the method needs")
+    features: list[Feature] | None = Field(
+        default=None, description="default: those of the forward pass, and what the method needs beside them"
+    )
+    coverage: CoverageSpec = CoverageSpec()
     on_bad_item: Literal["error", "exclude"] = "error"
 
     @field_validator("actors")
@@ -118,6 +152,9 @@ class Spec(_Section):
     pool: PoolSpec
     model: ModelSpec
     transform: str | None = Field(default=None, description="module:function: decoded example -> model input")
+    reference: PoolSpec | None = Field(
+        default=None, description="training data, which dsa, lsa and some coverage compare with; format: the pool's"
+    )
     extract: ExtractSpec = ExtractSpec()
     sample: SampleSpec = SampleSpec()
     manifest: ManifestSpec = ManifestSpec()
@@ -135,41 +172,87 @@ class Spec(_Section):
     def _names_a_function(cls, value: str | None) -> str | None:
         return None if value is None else _function_name(value)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _reference_has_the_pools_format(cls, content: Any) -> Any:
+        pool, reference = content.get("pool"), content.get("reference")
+        if isinstance(pool, dict) and "format" in pool and isinstance(reference, dict):
+            return content | {"reference": {"format": pool["format"]} | reference}
+        return content
+
     @model_validator(mode="after")
-    def _extracts_what_the_method_needs(self) -> "Spec":
-        self.features()
+    def _can_extract_its_features(self) -> "Spec":
+        needed = self._needed()
+        for name in dict.fromkeys([*needed, *self.features()]):
+            who = f"sample.method {self.sample.method!r} needs" if name in needed else "extract.features names"
+            if name in _OF_CLASSES and self.model.task == "regression":
+                raise SpecError(f"{who} {name}, and {_OF_CLASSES[name]}")
+            if name not in self.features():
+                raise SpecError(f"{who} {name}, which is not extracted: add {name} to extract.features")
+            if self._compares_with(name) and self.reference is None:
+                raise SpecError(f"{who} {name}, which compares with training data: add reference: {{uri: ...}}")
         return self
 
     def features(self) -> tuple[str, ...]:
-        """Features to extract: what the spec names, else what the method needs, and always the prediction."""
-        sampler = find_method(self.sample.method)
-        needed = sampler.needs(parse_parameters(self.sample.method, self.sample.parameters))
-        named = self.extract.features
-        every: list[str] = ["hidden", "output", "confidence"] if named is None else list(named)
-        if self.model.task == "regression":
-            every = [name for name in every if name != "confidence"]
-        missing = [name for name in needed if name not in every]
-        if missing:
-            why = _why(self, missing[0])
-            raise SpecError(f"sample.method {self.sample.method!r} needs {missing[0]}, which is not extracted: {why}")
+        """Features to extract: those the spec names, else those of the forward pass and what the method needs.
+
+        And always the prediction.
+        """
+        every: Sequence[str] | None = self.extract.features
+        if every is None:
+            with_output = (
+                ["hidden", "output"] if self.model.task == "regression" else ["hidden", "output", "confidence"]
+            )
+            every = [*with_output, *self._needed()]
         return tuple(dict.fromkeys([*every, "prediction"]))
 
+    def compares_with(self) -> set[str]:
+        """What of the reference the features compare with: traces, ranges, both or nothing."""
+        return set().union(*(self._compares_with(name) for name in self.features()))
+
+    def _compares_with(self, feature: str) -> set[str]:
+        if feature == "coverage" and self.extract.coverage.rule.needs_ranges:
+            return {"ranges"}
+        return {"traces"} if feature in SURPRISE else set()
+
+    def remedy(self, feature: str) -> str:
+        """What to do if a run without a feature should have it."""
+        if feature in _OF_CLASSES and self.model.task == "regression":
+            return _OF_CLASSES[feature]
+        there = [name for name in self.features() if name != "prediction"]
+        keys = f"extract.features: [{', '.join([*there, feature])}]"
+        if self._compares_with(feature) and self.reference is None:
+            keys += " and reference: {uri: ...}, which is training data,"
+        return f"add {keys} to the spec and run that"
+
+    def _needed(self) -> tuple[str, ...]:
+        """Features that the method needs."""
+        return find_method(self.sample.method).needs(parse_parameters(self.sample.method, self.sample.parameters))
+
     def identity(self) -> dict[str, Any]:
-        """All that decides the result. Where and how fast it is computed is left out."""
+        """All that decides the result. Where and how fast it is computed is left out, and what no feature uses."""
         content = self.model_dump(exclude={"output"})
+        if not self.compares_with():
+            del content["reference"]
+        if "coverage" not in self.features():
+            del content["extract"]["coverage"]
         for key in ("actors", "gpus_per_actor", "attempts", "autoscaling", "start_timeout"):
             del content["extract"][key]
         return content
 
 
-def _why(spec: Spec, feature: str) -> str:
-    if feature == "confidence" and spec.model.task == "regression":
-        return "a regression has no confidence; choose srs or ces"
-    return f"add {feature} to extract.features"
-
-
 def load_spec(path: str | Path) -> Spec:
     """Read a spec from a YAML file; raises SpecError naming key, value and fix."""
+    return parse_spec(read_yaml(path), str(path))
+
+
+def parse_spec(content: Any, source: str) -> Spec:
+    """Validate the content of a spec; ``source`` names it in errors."""
+    return validated(Spec, content, source)
+
+
+def read_yaml(path: str | Path) -> Any:
+    """The content of a YAML file; raises SpecError if it is missing or no YAML."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -177,23 +260,22 @@ def load_spec(path: str | Path) -> Spec:
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"the spec {path} cannot be read: {error}") from None
     try:
-        content = yaml.safe_load(text)
+        return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise SpecError(f"the spec {path} is not YAML: {' '.join(str(error).split())}") from None
-    return parse_spec(content, str(path))
 
 
-def parse_spec(content: Any, source: str) -> Spec:
-    """Validate the content of a spec; ``source`` names it in errors."""
+def validated(kind: type[Model], content: Any, source: str) -> Model:
+    """``content`` as an object of ``kind``; raises SpecError with one sentence, in which ``source`` names the place."""
     if not isinstance(content, dict):
         raise SpecError(f"{source} holds {type(content).__name__}, not the mapping of keys that a spec is")
     try:
-        return Spec.model_validate(content)
+        return kind.model_validate(content)
     except ValidationError as error:
         problems = sorted(
             error.errors(), key=lambda problem: problem["type"] != "extra_forbidden"
         )  # a typo explains more
-        raise SpecError(f"{source}: {_sentence(problems[0])}") from None
+        raise SpecError(f"{source}: {_sentence(kind, problems[0])}") from None
 
 
 def load_function(name: str, key: str) -> Any:
@@ -216,23 +298,25 @@ def _function_name(value: str) -> str:
     return value
 
 
-def _sentence(problem: Any) -> str:
+def _sentence(kind: type[BaseModel], problem: Any) -> str:
     """One sentence of a pydantic problem: the key, the value and what to give instead."""
     place = ".".join(str(part) for part in problem["loc"] if part not in ("int", "float", "literal['auto']"))
     if problem["type"] == "extra_forbidden":
-        near = get_close_matches(str(problem["loc"][-1]), _keys_beside(problem["loc"]), 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_keys_beside(problem['loc']))}"
+        known = _keys_beside(kind, problem["loc"])
+        near = get_close_matches(str(problem["loc"][-1]), known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
         return f"unknown key {place!r} (value {_short(problem['input'])}); {hint}"
     if problem["type"] == "missing":
         return f"key {place!r} is missing; add it"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{place or 'the spec'}: {message} (value {_short(problem['input'])})"
+    return f"{place}: {message} (value {_short(problem['input'])})" if place else message
 
 
-def _keys_beside(location: tuple[Any, ...]) -> list[str]:
-    model: type[BaseModel] = Spec
+def _keys_beside(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
     for part in location[:-1]:
-        model = model.model_fields[part].annotation  # type: ignore[assignment]
+        if isinstance(part, str):  # a number is a place in a list
+            annotation: Any = model.model_fields[part].annotation
+            model = next(iter(get_args(annotation)), annotation)
     return list(model.model_fields)
 
 

@@ -21,34 +21,20 @@ as a class that no training example is predicted as is infinitely surprising.
 Legend: M training examples, m neurons, B examples of a batch, n training examples of a class, d neurons that count.
 """
 
-import io
-from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError
+from opacc_ray.neighbours import HOST, Arrays, Neighbours, squares
 
-FORMAT = "opacc-reference/1"
 MIN_VARIANCE = 1e-5  # neurons that vary less say nothing about likelihood
 _SINGULAR = 1e-12  # share of a neuron's variance that the others must leave unexplained
 _LARGEST = 1e15  # squared distances between larger values would overflow in float32
-_QUERIES, _TRACES = 256, 4096  # shape of the largest matrix of distances in memory
 _KERNEL_ROWS = 48  # examples whose kernel values are in memory at a time
-
-
-class Arrays(NamedTuple):
-    """Where neighbours are searched: NumPy, or a library with the same functions, and true float32, on a GPU."""
-
-    library: Any
-    put: Callable[[NDArray[Any]], Any]  # to the library's arrays
-    get: Callable[[Any], NDArray[Any]]  # and back
-
-
-HOST = Arrays(np, np.asarray, np.asarray)
 
 
 class Reference:
@@ -136,25 +122,6 @@ class Reference:
             surprise[place[part]] = self._kernel(number, per_class).surprise(rows[part])
         return surprise.astype(np.float32)
 
-    def encode(self) -> bytes:
-        """One .npz file of the traces and their classes; the same reference gives the same bytes."""
-        sink = io.BytesIO()
-        predicted = np.repeat(self.classes, np.diff(self._bounds))
-        np.savez(sink, format=np.array(FORMAT), traces=self.traces, predicted=predicted)
-        return sink.getvalue()
-
-    @classmethod
-    def decode(cls, data: bytes, source: str, arrays: Arrays = HOST) -> "Reference":
-        """Read back what :meth:`encode` wrote; raises DataError if ``source`` holds something else."""
-        try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-                if str(archive["format"]) != FORMAT:
-                    raise ValueError(f"format {str(archive['format'])!r}, and this version reads {FORMAT!r}")
-                content = archive["traces"], archive["predicted"]
-        except Exception as error:  # NumPy raises several kinds on damaged files
-            raise DataError(f"{source} is not a file of reference traces ({error}); delete it and run again") from None
-        return cls(*content, arrays)
-
     def _prepare(
         self, hidden: ArrayLike, predicted: ArrayLike | None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
@@ -182,8 +149,8 @@ class Reference:
         return self._gaps[index]
 
     @cached_property
-    def _neighbours(self) -> "_Neighbours":
-        return _Neighbours(self.traces, self._arrays)
+    def _neighbours(self) -> Neighbours:
+        return Neighbours(self.traces, self._arrays)
 
     @cached_property
     def _spread(self) -> "_Spread":
@@ -194,81 +161,6 @@ class Reference:
             traces = self.traces[self._bounds[group] : self._bounds[group + 1]]
             self._kernels[group, per_class] = self._spread.kernel(traces, group, per_class)
         return self._kernels[group, per_class]
-
-
-class _Neighbours:
-    """The exactly nearest trace: products in float32 narrow the search, distances in float64 decide.
-
-    |q - t|² - |q|² = |t|² - 2 q·t is one product of m + 1 terms, [-2q, 1]·[t, |t|²]. In float32 it is wrong by at most
-    c·(|q|² + |t|²), c = (m + 16)·2⁻²³, in whatever order the terms are added. So the nearest trace is among those whose
-    lower bound is under the least upper bound; they are few, and only these are measured in float64. Queries and
-    traces are taken relative to the traces' mean, which makes the bounds tight.
-    """
-
-    def __init__(self, traces: NDArray[np.float32], arrays: Arrays) -> None:
-        m = traces.shape[1]
-        self._traces = traces
-        self._arrays = arrays
-        self._centre = traces.mean(axis=0, dtype=np.float64)
-        self._rounding = (m + 16) * 2.0**-23  # c
-        points = np.empty((len(traces), m + 1), dtype=np.float32)
-        np.subtract(traces, self._centre, out=points[:, :m])
-        square = _squares(points[:, :m])
-        points[:, m] = square * (1 - self._rounding)
-        self._points = arrays.put(points)  # (M, m + 1): the product with [-2q, 1] is the lower bound, but for |q|
-        self._slack = arrays.put((2 * self._rounding * square).astype(np.float32))  # (M,) from lower to upper bound
-
-    def nearest(
-        self, queries: NDArray[np.float32], start: int, stop: int, unseen: ArrayLike = (0, 0)
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Index of the trace in [start, stop) nearest to each query, the first among equals, and its distance.
-
-        queries (k, m); ``unseen``, one or (k, 2), is a range of traces that a query passes over.
-        """
-        passed = np.broadcast_to(unseen, (len(queries), 2))
-        index = np.empty(len(queries), dtype=np.int64)
-        distance = np.empty(len(queries))
-        for first in range(0, len(queries), _QUERIES):
-            block = slice(first, first + _QUERIES)
-            query, trace = self._narrow(queries[block], start, stop, passed[block])
-            index[block], distance[block] = self._decide(queries[block], query, trace)
-        return index, distance
-
-    def _narrow(
-        self, queries: NDArray[np.float32], start: int, stop: int, unseen: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Pairs (query, trace) that float32 cannot tell from the nearest, (pairs,) each; b queries."""
-        library, put, get = self._arrays
-        centred = (queries - self._centre).astype(np.float32)
-        factors = put(np.hstack([-2 * centred, np.ones((len(queries), 1), dtype=np.float32)]))  # (b, m + 1)
-        slack = put((2 * self._rounding * _squares(centred) + np.finfo(np.float32).tiny).astype(np.float32))  # (b,)
-        limit = put(np.full(len(queries), np.inf, dtype=np.float32))  # (b,) least upper bound so far
-        found = []
-        for left in range(start, stop, _TRACES):
-            right = min(left + _TRACES, stop)
-            lower = factors @ self._points[left:right].T  # (b, right - left)
-            for row in np.flatnonzero((unseen[:, 0] < right) & (unseen[:, 1] > left)):
-                lower[row, max(unseen[row, 0] - left, 0) : unseen[row, 1] - left] = np.inf
-            limit = library.minimum(limit, library.amin(lower + self._slack[left:right], 1) + slack)
-            below = library.where((lower < limit[:, None]).ravel())[0]  # (pairs,); much faster than over two axes
-            query, trace = np.divmod(get(below), right - left)
-            found.append((query, trace + left, get(lower.ravel()[below])))
-        query, trace, bound = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        kept = bound < get(limit)[query]
-        return query[kept], trace[kept]
-
-    def _decide(
-        self, queries: NDArray[np.float32], query: NDArray[np.int64], trace: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The nearest of each query's candidates: index (b,) and distance (b,)."""
-        square = np.empty(len(query))
-        for first in range(0, len(query), _TRACES):
-            part = slice(first, first + _TRACES)
-            square[part] = _squares(queries[query[part]].astype(np.float64) - self._traces[trace[part]])
-        order = np.lexsort((trace, square, query))
-        _, first_of_query = np.unique(query[order], return_index=True)
-        best = order[first_of_query]
-        return trace[best], np.sqrt(square[best])
 
 
 class _Whitening(NamedTuple):
@@ -309,7 +201,7 @@ class _Kernel(NamedTuple):
         mean = values.mean(axis=0)
         points = (values - mean) @ whitening.matrix / bandwidth
         log_scale = np.log(n) + d * np.log(2 * np.pi) / 2 + d * np.log(bandwidth) + whitening.log_volume
-        return cls(whitening, mean, bandwidth, points, _squares(points) / 2, float(log_scale))
+        return cls(whitening, mean, bandwidth, points, squares(points) / 2, float(log_scale))
 
     def surprise(self, hidden: NDArray[np.float32]) -> NDArray[np.float64]:
         """-log density, (k, m) -> (k,)."""
@@ -322,7 +214,7 @@ class _Kernel(NamedTuple):
             top = exponent.max(axis=1)
             exponent -= top[:, None]  # so that not all terms underflow
             sums = np.exp(exponent, out=exponent).sum(axis=1)
-            result[first : first + _KERNEL_ROWS] = self.log_scale - (np.log(sums) + top - _squares(rows) / 2)
+            result[first : first + _KERNEL_ROWS] = self.log_scale - (np.log(sums) + top - squares(rows) / 2)
         return result
 
 
@@ -385,11 +277,6 @@ def _checked_classes(predicted: ArrayLike | None, size: int) -> NDArray[np.int64
 def _are_finite(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Rows without NaN, infinity or a value whose square would be: (k, m) -> (k,)."""
     return np.asarray((np.abs(rows) <= _LARGEST).all(axis=1))
-
-
-def _squares(rows: NDArray[Any]) -> NDArray[np.float64]:
-    """Squared length of each row, in float64: (k, m) -> (k,)."""
-    return np.asarray(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
 
 
 def _scatter(traces: NDArray[np.float32]) -> NDArray[np.float64]:

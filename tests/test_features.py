@@ -28,7 +28,7 @@ def test_probabilities_are_taken_as_they_are() -> None:
 
 def test_regression_has_a_prediction_and_no_confidence() -> None:
     hidden, output = np.zeros((2, 3), np.float32), np.array([[1.5], [-2]], np.float32)
-    columns = features.compute_columns(["prediction"], hidden, output, task="regression", output_kind="logits")
+    columns = features.compute_columns(hidden, output, task="regression", output_kind="logits")
     assert columns["prediction"].tolist() == [1.5, -2]
 
 
@@ -58,7 +58,8 @@ def test_damaged_file_is_named() -> None:
         features.decode(b"PAR1 and no more", [], "part-7.parquet")
 
 
-def test_first_not_finite_names_feature_and_row() -> None:
-    columns = {"confidence": np.array([1, 0.5, 1]), "output": np.array([[1, 2], [3, 4], [5, np.inf]])}
-    assert features.first_not_finite(columns) == ("output", 2)
-    assert features.first_not_finite({"confidence": np.ones(2)}) is None
+def test_not_finite_names_rows_and_the_first_feature_of_each() -> None:
+    nan, inf = np.nan, np.inf
+    columns = {"confidence": np.array([1, 0.5, nan]), "output": np.array([[1, 2], [3, inf], [nan, 4]])}
+    assert list(features.not_finite(columns).items()) == [(1, "output"), (2, "confidence")]
+    assert features.not_finite({"prediction": np.ones(2, int), "coverage": np.ones((2, 3), np.uint8)}) == {}

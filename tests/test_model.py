@@ -10,7 +10,7 @@ from small_model import Net, network
 
 from opacc_ray.errors import DataError
 from opacc_ray.model import Model
-from opacc_ray.spec import ModelSpec
+from opacc_ray.spec import CoverageSpec, ModelSpec
 
 BATCH = np.random.default_rng(0).random((5, 1, 8, 8), dtype=np.float32)
 
@@ -81,6 +81,80 @@ class Unused(Net):
     def __init__(self) -> None:
         super().__init__()
         self.idle = torch.nn.Linear(1, 1)
+
+
+class Odd(torch.nn.Module):
+    """A part that works in place, one that gives a tuple, and sequences of neurons, such as transformers have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(64, 6)
+        self.relu = torch.nn.ReLU(inplace=True)
+        self.embed = torch.nn.Conv2d(1, 7, 4, stride=4)
+        self.token = torch.nn.Linear(7, 5)
+        self.recurrent = torch.nn.LSTM(5, 2, batch_first=True)
+        self.last = torch.nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.recurrent(self.token(self.embed(x).flatten(2).mT))
+        return self.last(self.relu(self.first(x.flatten(1))))
+
+
+class TestCoveredLayers:
+    def layers(self, factory: str, **coverage: object) -> list[np.ndarray]:
+        torch.manual_seed(0)
+        self.model = Model(ModelSpec(factory=factory), "cpu", coverage=CoverageSpec(**coverage))
+        return list(self.model(BATCH).layers)
+
+    def test_default_is_every_layer_with_weights_that_is_called(self) -> None:
+        layers = self.layers("test_model:Convolutional")
+        assert [layer.shape for layer in layers] == [(5, 3), (5, 12), (5, 4)]  # classifier, neck, convolution
+        assert np.array_equal(layers[0], self.model(BATCH).output)
+        assert len(self.layers("test_model:Unused")) == 2
+
+    def test_none_unless_asked_for(self) -> None:
+        assert model("test_model:Convolutional")(BATCH).layers == ()
+
+    def test_named_ones_are_in_the_order_of_their_names(self) -> None:
+        layers = self.layers("test_model:Convolutional", layers=["convolution", "dropout"])
+        assert [layer.shape for layer in layers] == [(5, 4), (5, 12)]
+
+    @pytest.mark.parametrize(("channels", "reduce"), [("mean", torch.mean), ("max", torch.amax)])
+    def test_channels_are_reduced_over_positions(self, channels: str, reduce) -> None:
+        (layer,) = self.layers("test_model:Convolutional", layers=["convolution"], channels=channels)
+        whole = self.model.module.convolution(torch.from_numpy(BATCH))
+        assert np.allclose(layer, reduce(whole, (2, 3)).detach().numpy(), atol=1e-6)
+
+    def test_neurons_of_a_sequence_are_the_last_dimension(self) -> None:
+        (layer,) = self.layers("test_model:Odd", layers=["token"])
+        whole = self.model.module.token(self.model.module.embed(torch.from_numpy(BATCH)).flatten(2).mT)
+        assert whole.shape == (5, 4, 5)
+        assert np.allclose(layer, whole.mean(1).detach().numpy(), atol=1e-6)
+
+    def test_next_layer_that_works_in_place_changes_nothing(self) -> None:
+        (layer,) = self.layers("test_model:Odd", layers=["first"])
+        assert (layer < 0).any()
+        assert (model("test_model:Odd", hidden_layer="first")(BATCH).hidden < 0).any()
+
+    @pytest.mark.parametrize(
+        ("factory", "layers", "message"),
+        [
+            ("test_model:Odd", ["last", "fc9"], "no layer 'fc9'; it has first, relu, embed, token, recurrent, last"),
+            ("test_model:Odd", None, "the layer 'recurrent' gives a tuple, not a tensor"),
+            ("test_model:Unused", ["first", "idle"], "the layer 'idle' was not called"),
+            ("test_model:plain", None, "no layer with weights; name some of its layers: 0, 1, 2"),
+        ],
+    )
+    def test_refuses(self, factory: str, layers: list[str] | None, message: str) -> None:
+        with pytest.raises(DataError, match=f"^extract.coverage.layers: .*{message}"):
+            self.layers(factory, layers=layers)
+
+
+def plain() -> torch.nn.Module:
+    """The last layer has no weights that anyone could train; nor has any other."""
+    sequence = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Identity(), torch.nn.Linear(64, 4))
+    del sequence[2].weight, sequence[2].bias
+    return sequence
 
 
 class TestWeights:

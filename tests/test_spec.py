@@ -1,5 +1,6 @@
 """Specs: a wrong key or value gives one sentence with the key, the value and the fix."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,12 @@ def content(**changes: Any) -> dict[str, Any]:
         "sample": {"method": "ces", "budget": 100},
         "output": "s3://audits",
     } | changes
+
+
+REGRESSION = {"factory": "a:b", "task": "regression"}
+DEEPEST = {"method": "deepest", "budget": 9, "auxiliary": "dsa"}
+DEEPREDUCE = {"method": "deepreduce", "budget": 9}
+TRAIN = {"reference": {"uri": "s3://lake/train"}}
 
 
 @pytest.mark.parametrize(
@@ -37,6 +44,18 @@ def content(**changes: Any) -> dict[str, Any]:
         ({"sample": {"method": "ces", "budget": 0}}, "budget=0: give a whole number"),
         ({"model": {"factory": "a:b", "task": "regression"}, "sample": {"method": "css"}}, "no confidence"),
         ({"extract": {"features": ["output"]}}, "'ces' needs hidden.*add hidden to extract.features"),
+        ({"model": REGRESSION, "extract": {"features": ["hidden", "confidence"]}}, "names confidence.*no confidence"),
+        ({"sample": DEEPEST}, r"'deepest' needs dsa, which compares with training data: add reference: \{uri"),
+        ({"extract": {"features": ["hidden", "lsa"]}}, "extract.features names lsa, which compares with training data"),
+        ({"model": REGRESSION, "sample": DEEPEST}, "'deepest' needs dsa, .* a regression has none; choose lsa"),
+        ({"sample": DEEPREDUCE, "extract": {"coverage": {"criterion": "nbc"}}}, "needs coverage, which compares with"),
+        ({"extract": {"coverage": {"criterion": "kmcn:9"}}}, "criterion: .* 'kmcn:9'; did you mean 'kmnc:9'?"),
+        ({"extract": {"coverage": {"criterion": "NC:0.5"}}}, "did you mean 'nc:0.5'?"),
+        ({"extract": {"coverage": {"criterion": "lines"}}}, "give nc:0.5, kmnc:10, nbc, snac or tknc:2"),
+        ({"extract": {"coverage": {"criterion": "nc:1.5"}}}, "'nc:1.5': give the threshold, from 0 to below 1"),
+        ({"extract": {"coverage": {"layers": []}}}, "extract.coverage.layers: .*at least 1"),
+        ({"extract": {"coverage": {"layer": ["a"]}}}, "unknown key 'extract.coverage.layer' .*did you mean 'layers'"),
+        ({"reference": {"url": "x"}}, "unknown key 'reference.url' .*did you mean 'uri'"),
     ],
 )
 def test_refusal(changes: dict[str, Any], message: str) -> None:
@@ -71,6 +90,57 @@ def test_defaults_extract_what_comes_with_the_forward_pass() -> None:
     assert parse_spec(content(), "spec").features() == ("hidden", "output", "confidence", "prediction")
     regression = parse_spec(content(model={"factory": "a:b", "task": "regression"}), "spec")
     assert regression.features() == ("hidden", "output", "prediction")
+
+
+@pytest.mark.parametrize(
+    ("changes", "added", "compares"),
+    [
+        ({"sample": DEEPEST}, ["dsa"], {"traces"}),
+        ({"sample": DEEPEST | {"auxiliary": "lsa"}}, ["lsa"], {"traces"}),
+        ({"sample": DEEPEST | {"auxiliary": "combined"}}, ["dsa"], {"traces"}),
+        ({"sample": DEEPREDUCE}, ["coverage"], set()),
+        ({"sample": DEEPREDUCE | {"coverage": False}}, [], set()),
+        ({"sample": DEEPREDUCE, "extract": {"coverage": {"criterion": "kmnc:9"}}}, ["coverage"], {"ranges"}),
+        ({"extract": {"coverage": {"criterion": "kmnc:9"}}}, [], set()),
+    ],
+)
+def test_features_are_those_of_the_forward_pass_and_of_the_method(changes, added, compares) -> None:
+    spec = parse_spec(content(**TRAIN, **changes), "spec")
+    assert spec.features() == ("hidden", "output", "confidence", *added, "prediction")
+    assert spec.compares_with() == compares
+
+
+def test_features_that_are_named_are_all() -> None:
+    features = ["confidence", "lsa", "coverage"]
+    changes = {"extract": {"features": features, "coverage": {"criterion": "snac"}}, "sample": {"method": "css"}}
+    spec = parse_spec(content(**TRAIN, **changes), "spec")
+    assert spec.features() == (*features, "prediction")
+    assert spec.compares_with() == {"traces", "ranges"}
+
+
+def test_remedy_says_all_that_is_to_be_added() -> None:
+    spec = parse_spec(content(sample=DEEPREDUCE), "spec")
+    keys = r"extract.features: \[hidden, output, confidence, coverage, dsa\] and reference: \{uri: ...\}"
+    assert re.match(f"add {keys}.* to the spec", spec.remedy("dsa"))
+    assert "reference" not in parse_spec(content(**TRAIN), "spec").remedy("dsa")
+    assert "a regression has none" in parse_spec(content(model=REGRESSION), "spec").remedy("dsa")
+
+
+def test_reference_has_the_format_of_the_pool_unless_it_says_so() -> None:
+    reference = parse_spec(content(**TRAIN), "spec").reference
+    assert (reference.uri, reference.format) == ("s3://lake/train", "images")
+    assert parse_spec(content(reference={"uri": "x", "format": "npy"}), "spec").reference.format == "npy"
+
+
+def test_identity_leaves_out_what_no_feature_uses() -> None:
+    def identity(**changes: Any) -> dict[str, Any]:
+        return parse_spec(content(**changes), "spec").identity()
+
+    kmnc = {"extract": {"coverage": {"criterion": "kmnc:9"}}}
+    assert identity() == identity(**TRAIN) == identity(**kmnc)
+    assert identity(**TRAIN, sample=DEEPREDUCE) == identity(sample=DEEPREDUCE)
+    assert identity(**TRAIN, sample=DEEPREDUCE, **kmnc) != identity(**TRAIN, sample=DEEPREDUCE)
+    assert identity(**TRAIN, sample=DEEPEST) != identity(reference={"uri": "s3://other"}, sample=DEEPEST)
 
 
 def test_identity_leaves_out_where_and_how_fast() -> None:

@@ -1,16 +1,15 @@
 """Surprise: equal to plain transcriptions and to SciPy, whatever the batches, the blocks and the data."""
 
-import io
-
 import numpy as np
 import pytest
 from reference.surprise import dsa as plain_dsa
 from reference.surprise import lsa as plain_lsa
 from scipy.stats import gaussian_kde
 
-from opacc_ray import surprise
+from opacc_ray import neighbours
 from opacc_ray.errors import DataError
-from opacc_ray.surprise import Arrays, Reference
+from opacc_ray.neighbours import Arrays
+from opacc_ray.surprise import Reference
 
 
 def relu(rng, rows, neurons):
@@ -68,8 +67,8 @@ def test_dsa_worked_by_hand():
 @pytest.mark.parametrize("shape", [(300, 6, 4), (40, 1, 2), (200, 40, 25)], ids=str)
 @pytest.mark.parametrize("data", DATA)
 def test_dsa_is_the_transcription(data, shape, monkeypatch):
-    monkeypatch.setattr(surprise, "_QUERIES", 16)
-    monkeypatch.setattr(surprise, "_TRACES", 32)
+    monkeypatch.setattr(neighbours, "_QUERIES", 16)
+    monkeypatch.setattr(neighbours, "_TRACES", 32)
     num_traces, neurons, num_classes = shape
     traces, classes, hidden, predicted = example(3, num_traces, 60, neurons, num_classes, data)
     values = Reference(traces, classes).dsa(hidden, predicted)
@@ -97,13 +96,13 @@ def test_dsa_of_an_example_on_a_trace_at_the_mean():
 def test_dsa_measures_few_pairs_in_float64(monkeypatch):
     traces, classes, hidden, predicted = example(1, 3000, 500, 30)
     measured = []
-    decide = surprise._Neighbours._decide
+    decide = neighbours.Neighbours._decide
 
     def counted(self, queries, query, trace):
         measured.append(len(query) / len(queries))
         return decide(self, queries, query, trace)
 
-    monkeypatch.setattr(surprise._Neighbours, "_decide", counted)
+    monkeypatch.setattr(neighbours.Neighbours, "_decide", counted)
     Reference(traces, classes).dsa(hidden, predicted)
     assert np.mean(measured) < 1.5
 
@@ -228,27 +227,6 @@ def test_refuses_examples_of_another_layer():
         Reference(np.eye(3), [0, 1, 1]).dsa(np.eye(4), [0, 1, 1, 1])
 
 
-def test_comes_back_from_bytes():
-    traces, classes, hidden, predicted = example(10)
-    data = Reference(traces, classes).encode()
-    again = Reference.decode(data, "here")
-    assert again.encode() == data
-    np.testing.assert_array_equal(again.dsa(hidden, predicted), Reference(traces, classes).dsa(hidden, predicted))
-
-
-@pytest.mark.parametrize("fault", ["cut", "empty", "pickle", "format", "other"])
-def test_refuses_bytes_that_are_no_reference(fault):
-    data = {
-        "cut": Reference(np.eye(3), [0, 1, 1]).encode()[:-40],
-        "empty": b"",
-        "pickle": _npz(format=np.array("opacc-reference/1"), traces=np.eye(2), predicted=np.array([{}, {}])),
-        "format": _npz(format=np.array("opacc-reference/9"), traces=np.eye(2), predicted=np.array([0, 1])),
-        "other": _npz(x=np.eye(2)),
-    }[fault]
-    with pytest.raises(DataError, match="s3://b/reference"):
-        Reference.decode(data, "s3://b/reference")
-
-
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("data", DATA)
 def test_another_array_library_gives_the_same_bits(data, device):
@@ -259,9 +237,3 @@ def test_another_array_library_gives_the_same_bits(data, device):
     traces, classes, hidden, predicted = example(11, 5000, 300, 12, 3, data)
     here = Reference(traces, classes).dsa(hidden, predicted)
     np.testing.assert_array_equal(Reference(traces, classes, elsewhere).dsa(hidden, predicted), here)
-
-
-def _npz(**arrays):
-    sink = io.BytesIO()
-    np.savez(sink, **arrays)
-    return sink.getvalue()

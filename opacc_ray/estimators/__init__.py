@@ -21,7 +21,8 @@ def estimate(
 
     Parameters
     ----------
-    selection : what :func:`opacc_ray.select` returned, or ``Selection.load`` of what it saved; or a list of them, one per
+    selection : what :func:`opacc_ray.select` returned, or ``Selection.load`` of what it saved; or a list of them, one
+    per
         round
     outcome : (n,) 1 correct, 0 misprediction, or a score in [0, 1]; aligned with ``selection.index``; for rounds a list
     level : confidence level of the interval, in (0, 1)

@@ -6,29 +6,35 @@ A class is a part (*domain*) of the pool whose size is not known, so its accurac
     R = x̂ / d̂,  x = y·d        v(R) = v of the mean of (x - R·d) / d̂
 
 where the hats and v are those of the sampling design (:mod:`opacc_ray.estimators.expansion`). R is not quite unbiased:
-its bias is of order 1/n. Classes are few labels each, so the interval is that of `weighted.py`, with the largest reach
-of a label of the class, relative to d̂, as the weight of the failure that the sample did not happen to show. For a
-simple random sample this is Clopper and Pearson's interval for the labels of the class.
+its bias is of order 1/n. A class has few labels, so the interval is that of `weighted.py`; the failure that the sample
+did not happen to show has the largest reach of any label, relative to d̂, for it may come from where the design draws
+few and none was of the class. For a simple random sample this is Clopper and Pearson's interval for the labels of the
+class. Designs that look for failures have heavy weights elsewhere and say little about classes.
 
 Cells of the confusion matrix are ratios as well, to the estimated size of the pool, so that they sum to 1. For
 0/1 outcomes and a simple random sample its diagonal sums to the accuracy; other designs have better ways to estimate
 that one number, so it may differ from it in the last digits.
 
 Costs are outcomes on another scale: 1 - cost / (largest cost) is in [0, 1], and its mean comes by the same estimators.
+Dear errors may be rare, which Student's interval for scores does not bear, so here too the interval is that of
+`weighted.py`.
+
+Measured on Fashion-MNIST, seven designs, n = 60 and 200, 200 repetitions (`benchmarks/intervals_coverage.py`): 95 %
+intervals cover the accuracy of classes in 98 to 100 % and a mean cost in 96 to 100 %.
 
 Legend: y outcome, d 1 for the examples of the class and else 0, n labels.
 """
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators import weighted
+from opacc_ray.estimators import estimate, weighted
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.expansion import Array, Expansion, expand
 from opacc_ray.selection import Selection
@@ -120,57 +126,52 @@ def ratios(design: Expansion, top: Array, bottom: Array) -> tuple[Array, Array]:
     return value, design.variance((top - bottom * value) / size)
 
 
-def cost_outcomes(truth: Classes, prediction: Classes, costs: Costs) -> tuple[Outcome, float]:
-    """Costs as outcomes 1 - cost / largest (n,), and the largest cost that an error can have.
-
-    A correct answer costs nothing. Where costs names no cost, an error costs 1.
-
-    Raises
-    ------
-    SpecError
-        If a cost is no finite number >= 0, or none is above 0.
-    """
-    listed = [cost for item in costs.values() for cost in (item.values() if isinstance(item, Mapping) else [item])]
-    bad = [cost for cost in listed if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost]
-    if bad or not all(map(math.isfinite, listed)):
-        wrong = next(cost for cost in listed if cost in bad or not math.isfinite(cost))
-        raise SpecError(f"a cost is {wrong!r}: give a finite number of at least 0")
-    largest = float(max([1.0, *listed]))
-    cost = [_cost(costs, true, said) for true, said in zip(truth.tolist(), prediction.tolist(), strict=True)]
-    return 1 - np.array(cost) / largest, largest
-
-
-def mean_cost(rounds: Selection | Sequence[Selection], outcome: Outcome, largest: float, level: float = 0.95) -> Estimate:
-    """Mean cost per example of the pool.
+def mean_cost(
+    rounds: Selection | Sequence[Selection], truth: Classes, prediction: Classes, costs: Costs, level: float = 0.95
+) -> Estimate:
+    """Mean cost of the model's errors per example of the pool.
 
     Parameters
     ----------
     rounds : a selection, or all rounds in their order
-    outcome, largest : of :func:`cost_outcomes`, over all rounds
+    truth, prediction : (n,) over all rounds
+    costs : of errors; those it does not name cost 1, and a correct answer costs nothing
 
     Returns
     -------
     Estimate
-        In units of cost; unbiased where the rounds' own estimator is.
-    """
-    from opacc_ray.estimators import estimate
+        In units of cost; unbiased where the rounds' own estimator is. With all costs 1 its value is the share of
+        failures.
 
+    Raises
+    ------
+    SpecError
+        If a cost is no finite number of at least 0.
+    """
     selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
+    design, largest = expand(selections), _largest(costs)
+    _check(design, truth=truth, prediction=prediction)
+    cost = [_cost(costs, true, said) for true, said in zip(truth.tolist(), prediction.tolist(), strict=True)]
     ends = np.cumsum([len(selection) for selection in selections])[:-1]
-    own = estimate(selections, np.split(outcome, ends), level)
-    reach = expand(selections).reach
-    low, high = _bounds(1 - own.value, own.standard_error**2, reach, level)
-    return Estimate(
-        largest * (1 - own.value),
-        largest * own.standard_error,
-        largest * low,
-        largest * high,
-        level,
-        weighted.NAME,
-        own.n,
-        own.design_based,
-        own.reason,
+    own = estimate(selections, np.split(1 - np.array(cost) / largest, ends), level)
+    low, high = _bounds(max(1 - own.value, 0.0), own.standard_error**2, design.reach, level)
+    return replace(
+        own,
+        value=largest * (1 - own.value),
+        standard_error=largest * own.standard_error,
+        low=largest * low,
+        high=largest * high,
+        interval=weighted.NAME,
     )
+
+
+def _largest(costs: Costs) -> float:
+    """Of all errors there can be."""
+    listed = [cost for item in costs.values() for cost in (item.values() if isinstance(item, Mapping) else [item])]
+    for cost in listed:
+        if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < math.inf:
+            raise SpecError(f"cost {cost!r} of an error: give a finite number of at least 0")
+    return float(max([1.0, *listed]))
 
 
 def _cost(costs: Costs, true: Any, said: Any) -> float:
@@ -182,9 +183,8 @@ def _cost(costs: Costs, true: Any, said: Any) -> float:
 
 def _proportion(value: float, variance: float, reach: float, num: int, level: float, reason: str | None) -> Estimate:
     low, high = _bounds(1 - value, variance, reach, level)
-    return Estimate(
-        value, math.sqrt(variance), 1 - high, 1 - low, level, weighted.NAME, num, design_based=reason is None, reason=reason
-    )
+    error = math.sqrt(variance)
+    return Estimate(value, error, 1 - high, 1 - low, level, weighted.NAME, num, reason is None, reason)
 
 
 def _bounds(failures: float, variance: float, reach: float, level: float) -> tuple[float, float]:

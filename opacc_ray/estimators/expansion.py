@@ -12,14 +12,14 @@ are such means too, or ratios of them. Every design here estimates the mean of a
     Rao-Hartley-Cochran       Q_k        x_k / (N p_k)                   F · Q_k                       all
     step by step (DeepEST)    1/n        (Σ_{j<k} x_j + x_k / q_k) / N   1 / (n(n - 1))                all
     inclusion probability     1/n        n x_k / (N π_k)                 (1 - π_k) / (n(n - 1))        all
-    replicates                1/R        mean of x in replicate k        1 / (R(R - 1))                all
+    replicates                N_k/N      x̂ of replicate k                1 / (R(R - 1))                all
 
 For outcomes these are the estimates of `simple.py`, `stratified.py`, `hansen_hurwitz.py` and `martingale.py` (F stands
 there) and their variances; `difference.py` adds predictions of the outcome, which other variables do not have. x̂ is
 unbiased, and so is v where the design's own variance is. A stratum with one label shows no spread: it borrows that of
-the stratum next to it (W. G. Cochran, "Sampling Techniques", 1977, 5A.12, collapsed strata). Rounds combine as there:
+the stratum next to it (W. G. Cochran, "Sampling Techniques", 1977, 5A.12, collapsed strata). Rounds combine to
 
-    x̂ = Σ_t w_t · [ Σ_labelled before x / N + (1 - N_before / N) · x̂_t ]        w_t ∝ n_t √(n_1 + … + n_t)
+    x̂ = Σ_t w_t · [ Σ_labelled before x / N + (1 - N_before / N) · x̂_t ]        w_t as in `difference.py`
 
 If the model's prediction of *every* example of the pool is known, so is the share W_c of each predicted class, and
 :func:`calibrate` gives each label the weight that makes the sample agree with it (poststratification; C.-E. Särndal,
@@ -38,6 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
+from opacc_ray.estimators.difference import round_weights
+from opacc_ray.estimators.replicates import each
 from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]
@@ -49,9 +51,17 @@ _FEWEST = 5
 class Expansion(Protocol):
     """How n labels speak for the pool. Variables are (n,) or, several at once, (n, q), in the order of the labels."""
 
-    weight: Array  # (n,) x̂ = Σ weight · x
-    reach: float  # by how much a label moves the estimate at most; 0 if the whole pool is labelled
-    reason: str | None  # why it is not design-based
+    @property
+    def weight(self) -> Array:
+        """(n,): x̂ = Σ weight · x."""
+
+    @property
+    def reach(self) -> float:
+        """By how much a label moves the estimate at most; 0 if the whole pool is labelled."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not design-based."""
 
     def mean(self, x: Array) -> Any:
         """x̂, for each variable."""
@@ -163,12 +173,11 @@ def expand(rounds: Selection | Sequence[Selection] | Expansion) -> Expansion:
         raise LabelError(f"the rounds are of pools of {sizes} examples: give rounds of one pool")
     ends = np.cumsum([len(selection) for selection in selections])
     places = [slice(int(end) - len(selection), int(end)) for selection, end in zip(selections, ends, strict=True)]
-    factor = np.array([len(selection) for selection in selections]) * np.sqrt(ends)
     return _Rounds(
         terms=tuple(_terms(selection) for selection in selections),
         places=tuple(places),
         before=tuple(_labelled_before(selections)),
-        factor=tuple((factor / factor.sum()).tolist()),
+        factor=tuple(round_weights([len(selection) for selection in selections]).tolist()),
         pool_size=sizes[0],
         reason=next((reason for selection in selections if (reason := _reason(selection))), None),
     )
@@ -211,7 +220,7 @@ def _terms(selection: Selection) -> _Terms:
     """By what the selection stores of its design."""
     design, n = selection.design, len(selection)
     if "replicate" in design:
-        return _replicates(design["replicate"], n / selection.pool_size)
+        return _replicates(selection)
     if "stratum" in design:
         return _stratified(design["stratum"], np.array(selection.facts["stratum_size"], dtype=np.float64))
     if "group_probability" in design:
@@ -232,13 +241,20 @@ def _simple(n: int, fraction: float) -> _Terms:
     return _Terms(lambda x: x, share, spread, share, math.sqrt(1 - fraction) / n)
 
 
-def _replicates(replicate: NDArray[np.int64], fraction: float) -> _Terms:
-    names, code, size = np.unique(replicate, return_inverse=True, return_counts=True)
-    num = len(names)
-    member = (code == np.arange(num)[:, None]) / size[:, None]  # (R, n)
-    weight = 1 / (num * size[code])
-    spread = np.full(num, 1 / (num * max(num - 1, 1)))
-    return _Terms(lambda x: member @ x, np.full(num, 1 / num), spread, weight, float(weight.max()) * math.sqrt(1 - fraction))
+def _replicates(selection: Selection) -> _Terms:
+    parts, places = zip(*each(selection), strict=True)
+    terms = [_terms(part) for part in parts]
+    num, size = len(parts), np.array([part.pool_size for part in parts])
+    share = size / size.sum()
+    weight = np.zeros(len(selection))
+    for own, place, factor in zip(terms, places, share, strict=True):
+        weight[place] = factor * own.weight
+
+    def of(x: Array) -> Array:
+        return np.stack([own.mean(x[place]) for own, place in zip(terms, places, strict=True)])
+
+    reach = max(float(factor) * own.reach for own, factor in zip(terms, share, strict=True))
+    return _Terms(of, share, np.full(num, 1 / (num * (num - 1))), weight, reach)
 
 
 def _stratified(stratum: NDArray[np.int64], size: Array) -> _Terms:
@@ -339,4 +355,5 @@ def _reason(selection: Selection) -> str | None:
 
     if "replicate" in selection.design:
         return None
-    return METHODS[selection.method].estimate(selection, np.ones(len(selection)), 0.95).reason
+    estimate = METHODS[selection.method].estimate(selection, np.ones(len(selection)), 0.95)
+    return None if estimate.design_based else estimate.reason

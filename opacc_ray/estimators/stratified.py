@@ -31,7 +31,9 @@ def stratified(outcome: Outcome, stratum: NDArray[np.int64], sizes: Sequence[int
     variance = share**2 * left / drawn * _sample_variance(outcome, stratum, mean, drawn)  # (J,)
     error = math.sqrt(float(variance.sum()))
     if is_binary(outcome):
-        low, high = intervals.stratified_score(total, drawn, share, left, level)
+        # fitted to few labels, p(1 - p) falls short by (n_j - 1)/n_j; Miettinen and Nurminen correct it likewise
+        factors = left * drawn / np.maximum(drawn - 1, 0.5)
+        low, high = intervals.stratified_score(total, drawn, share, factors, level)
         return Estimate(value, error, low, high, level, "stratified score", len(outcome), True)
     degrees = variance.sum() ** 2 / max(float((variance**2 / np.maximum(drawn - 1, 1)).sum()), 1e-300)
     low, high = intervals.student(value, error, max(float(degrees), 1.0), level)

@@ -88,7 +88,6 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    num_active: int
     num_by_weight: int
 
 
@@ -120,8 +119,7 @@ def step(view: View, task: Task, state: State, rng: np.random.Generator) -> tupl
     by_weight = _race(rng, state.weight, task.budget)
     chosen, weighted, num = _interleave(at_random, by_weight, rng.random(task.budget) < r, state.trigger)
     probability, least = _draw_probabilities(state, chosen, weighted, r)
-    state = state._replace(chosen=chosen, probability=probability, least=least)
-    return state, Info(int(np.count_nonzero(state.trigger if task.parameters.rule == "paper" else state.weight)), num)
+    return state._replace(chosen=chosen, probability=probability, least=least), Info(num)
 
 
 def finished(task: Task, state: State) -> bool:

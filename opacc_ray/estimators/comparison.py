@@ -1,0 +1,95 @@
+"""Two models on one pool with one set of labels.
+
+The labels say of every example whether each of the models is right, so the difference of their accuracies is the mean
+of d = y_first - y_second in [-1, 1], estimated by the design that drew the sample, whichever model it was drawn for.
+Where both are right or both are wrong d = 0: two models that err alike are compared far better than each is estimated.
+
+The interval is built from the two sides of d: A = mean of max(d, 0), what the first does better, and B = mean of
+max(-d, 0). Both are shares that may be rare, each with the interval [l, u] of `weighted.py`, and the difference of two
+such estimates with correlation ρ has the bounds of G. Y. Zou and A. Donner, "Construction of confidence limits about
+effect measures", Statistics in Medicine 27 (2008), after R. G. Newcombe (ibid. 17, 1998) for paired shares:
+
+    low   A - B - √((A - l_A)² - 2ρ(A - l_A)(u_B - B) + (u_B - B)²)
+    high  A - B + √((u_A - A)² - 2ρ(u_A - A)(B - l_B) + (B - l_B)²)
+
+with ρ from v(A - B) = v(A) + v(B) - 2ρ√(v(A)·v(B)), v as in :mod:`opacc_ray.estimators.expansion`. So it has a width
+even where no label tells the models apart. Measured on Fashion-MNIST with a network and a noisier one, seven designs,
+n = 60 and 200, 200 repetitions (`benchmarks/intervals_coverage.py`): the 95 % interval covers in 97 to 100 %.
+
+Legend: y outcome of one model, n labels.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from opacc_ray.estimators import estimate, weighted
+from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.expansion import Expansion, expand
+from opacc_ray.selection import Selection
+
+NAME = "paired difference"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Accuracy of two models, and of the first by how much it is above that of the second."""
+
+    first: Estimate
+    second: Estimate
+    difference: Estimate  # in [-1, 1]
+    num_first_better: int  # labels on which the first has the higher outcome
+    num_second_better: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types, under the names of the attributes."""
+        return asdict(self)
+
+
+def compare(
+    rounds: Selection | Sequence[Selection], first: Sequence[Any], second: Sequence[Any], level: float = 0.95
+) -> Comparison:
+    """Compare two models by the labels of one sample.
+
+    Parameters
+    ----------
+    rounds, first : as for :func:`opacc_ray.estimate`: a selection and its outcomes, or a list of each
+    second : outcomes of the other model on the same examples
+
+    Returns
+    -------
+    Comparison
+        The value of ``difference`` is unbiased where the design's estimator is.
+    """
+    selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
+    own, other = (([outcome] if isinstance(rounds, Selection) else list(outcome)) for outcome in (first, second))
+    one, two = estimate(selections, own, level), estimate(selections, other, level)
+    d = np.concatenate(own).astype(np.float64) - np.concatenate(other)  # (n,)
+    return Comparison(one, two, _difference(expand(selections), d, level), int((d > 0).sum()), int((d < 0).sum()))
+
+
+def _difference(design: Expansion, d: Outcome, level: float) -> Estimate:
+    sides = np.stack([np.maximum(d, 0), np.maximum(-d, 0)], axis=1)  # (n, 2)
+    a, b = (float(share) for share in design.mean(sides))
+    variance_a, variance_b = (float(variance) for variance in design.variance(sides))
+    variance = float(design.variance(d))
+    if design.reach == 0:  # the whole pool is labelled
+        low = high = a - b
+    else:
+        bounds_a = weighted.failure_bounds(a, variance_a, design.reach, level)
+        bounds_b = weighted.failure_bounds(b, variance_b, design.reach, level)
+        product = 2 * math.sqrt(variance_a * variance_b)
+        correlation = (variance_a + variance_b - variance) / product if product else 0.0
+        low = a - b - _distance(a - bounds_a[0], bounds_b[1] - b, correlation)
+        high = a - b + _distance(bounds_a[1] - a, b - bounds_b[0], correlation)
+    reason = design.reason
+    return Estimate(
+        a - b, math.sqrt(variance), max(low, -1.0), min(high, 1.0), level, NAME, len(d), reason is None, reason
+    )
+
+
+def _distance(one: float, two: float, correlation: float) -> float:
+    return math.sqrt(max(one**2 - 2 * correlation * one * two + two**2, 0.0))

@@ -1,0 +1,111 @@
+"""Two models on one sample: the paired difference, its value and its interval."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+import opacc_ray as opacc
+from opacc_ray.estimators.comparison import compare
+from opacc_ray.pool import Pool
+from opacc_ray.samplers import METHODS
+
+N = 600
+Outcomes = NDArray[np.float64]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    rng = np.random.default_rng(0)
+    output = rng.normal(size=(N, 4))
+    return Pool(
+        hidden=np.maximum(rng.normal(size=(N, 8)), 0),
+        output=output,
+        prediction=output.argmax(axis=1),
+        confidence=rng.uniform(0.5, 1, N),
+        coverage=rng.random((N, 30)) < 0.2,
+    )
+
+
+@pytest.fixture(scope="module")
+def outcomes(pool: Pool) -> tuple[Outcomes, Outcomes]:
+    """Of two models that agree on most examples."""
+    rng = np.random.default_rng(1)
+    luck = rng.random(N)
+    second = np.where(rng.random(N) < 0.8, luck, rng.random(N)) < pool.confidence - 0.05
+    return (luck < pool.confidence).astype(float), second.astype(float)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_difference_is_that_of_the_two_estimates(method: str, pool: Pool, outcomes) -> None:
+    first, second = outcomes
+    chosen = opacc.select(pool, method, 40, seed=1)
+    later = opacc.select(pool, method, 50, seed=1, previous=[(chosen, first[chosen.index])])
+    rounds = [chosen, later]
+    found = compare(rounds, *([y[part.index] for part in rounds] for y in (first, second)))
+    assert found.first == opacc.estimate(rounds, [first[part.index] for part in rounds])
+    assert found.difference.value == pytest.approx(found.first.value - found.second.value, abs=1e-12)
+    assert -1 <= found.difference.low < found.difference.value < found.difference.high <= 1
+    assert found.difference.design_based == found.first.design_based
+    assert (found.difference.reason is None) == found.difference.design_based
+
+
+def test_counts_by_hand() -> None:
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(100)]), "srs", 6, seed=1)
+    found = compare(chosen, [1, 1, 1, 0, 1, 0.5], [1, 0, 0, 1, 1, 0.5])
+    assert (found.num_first_better, found.num_second_better) == (2, 1)
+    assert found.difference.value == pytest.approx(1 / 6)
+    d = np.array([0, 1, 1, -1, 0, 0])
+    assert found.difference.standard_error == pytest.approx(np.sqrt((1 - 6 / 100) * d.var(ddof=1) / 6))
+    assert found.to_dict()["difference"]["value"] == found.difference.value
+
+
+def test_pairing_is_worth_labels(pool: Pool, outcomes) -> None:
+    """The interval of the difference is narrower than that of either model, which do not err alike by half."""
+    chosen = opacc.select(pool, "srs", 150, seed=2)
+    found = compare(chosen, outcomes[0][chosen.index], outcomes[1][chosen.index])
+    widths = [item.high - item.low for item in (found.difference, found.first, found.second)]
+    apart = np.hypot(*widths[1:])
+    assert widths[0] < 0.8 * apart
+
+
+def test_swapping_the_models_mirrors_the_difference(pool: Pool, outcomes) -> None:
+    chosen = opacc.select(pool, "css", 80, seed=3)
+    first, second = (y[chosen.index] for y in outcomes)
+    one, two = compare(chosen, first, second).difference, compare(chosen, second, first).difference
+    assert (one.low, one.value, one.high) == pytest.approx((-two.high, -two.value, -two.low))
+
+
+def test_models_that_agree_on_all_labels_leave_doubt() -> None:
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(10_000)]), "srs", 100, seed=1)
+    same = compare(chosen, np.ones(100), np.ones(100)).difference
+    assert same.value == 0
+    assert same.high == -same.low == pytest.approx(0.0362, abs=1e-3)  # Clopper and Pearson's for 0 of 100
+
+
+def test_many_labels_bring_the_interval_of_the_paired_difference() -> None:
+    """Models that are never right together: what one side gains the other loses, so the two add up."""
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(10_000)]), "srs", 2000, seed=1)
+    first = np.arange(2000) % 2
+    difference = compare(chosen, first, 1 - first).difference
+    assert (difference.high - difference.low) / 2 == pytest.approx(1.96 * difference.standard_error, rel=0.02)
+
+
+def test_a_pool_labelled_in_full_leaves_none() -> None:
+    chosen = opacc.select(Pool(ids=list("abcd")), "srs", 4, seed=1)
+    difference = compare(chosen, [1, 1, 0, 1], [0, 1, 0, 1]).difference
+    assert (difference.low, difference.value, difference.high) == (0.25, 0.25, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("method", "budget"), [("srs", 40), ("srs", 150), ("css", 40), ("sups", 40), ("sups", 150), ("deepest", 150)]
+)
+def test_difference_covers(method: str, budget: int, pool: Pool, outcomes) -> None:
+    """300 repetitions; fails under the 1e-4 quantile of a 95 % interval's hits."""
+    true = outcomes[0].mean() - outcomes[1].mean()
+    hits = 0
+    for seed in range(300):
+        chosen = opacc.select(pool, method, budget, seed)
+        found = compare(chosen, outcomes[0][chosen.index], outcomes[1][chosen.index]).difference
+        hits += found.low <= true <= found.high
+    assert hits >= binom.ppf(1e-4, 300, 0.95)

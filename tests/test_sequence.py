@@ -1,0 +1,198 @@
+"""Confidence sequences: never wrong at any look, to within their level; and how many labels are needed."""
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+import opacc_ray as opacc
+from opacc_ray.errors import LabelError
+from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.sequence import (
+    BETTING,
+    SPENDING,
+    Stream,
+    confidence_sequence,
+    labels_needed,
+    largest_capital,
+    least_share,
+    stream_of,
+)
+from opacc_ray.pool import Pool
+
+N = 2000
+TAIL = -np.log(0.025)
+Outcomes = NDArray[np.float64]
+
+
+def _pool(rate: float) -> tuple[Pool, Outcomes]:
+    """A pool with a share of failures, which confidence hints at."""
+    rng = np.random.default_rng(0)
+    confidence = rng.beta(8, 1, N)
+    outcome = np.ones(N)
+    outcome[np.argsort(confidence + 0.1 * rng.standard_normal(N))[: round(rate * N)]] = 0
+    return Pool(confidence=confidence), outcome
+
+
+def _ever_excluded(stream: Stream | None, true: float) -> bool:
+    assert stream is not None
+    below = largest_capital(stream, true) >= TAIL
+    return below or largest_capital(stream.mirrored(), 1 - true) >= TAIL
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize("method", ["srs", "sups", "deepest"])
+def test_the_truth_is_hardly_ever_excluded_between_20_and_400_labels(method: str, rate: float) -> None:
+    """1,000 sequences; fails above the 1 - 1e-4 quantile of what a level of 95 % allows."""
+    pool, outcome = _pool(rate)
+    excluded = 0
+    for seed in range(1000):
+        chosen = opacc.select(pool, method, 400, seed)
+        excluded += _ever_excluded(stream_of([chosen], [outcome[chosen.index]]), 1 - outcome.mean())
+    assert excluded <= binom.ppf(1 - 1e-4, 1000, 0.05)
+
+
+def test_what_is_counted_there_is_what_the_intervals_say() -> None:
+    """Excluded by the capital at one of the looks if and only if outside of one of the intervals."""
+    pool, outcome = _pool(0.1)
+    chosen = opacc.select(pool, "srs", 60, seed=3)
+    y = outcome[chosen.index]
+    looks = [confidence_sequence(_first(chosen, n), y[:n]) for n in range(1, 61)]
+    for accuracy in np.linspace(0.5, 1, 26):
+        outside = any(not look.low <= accuracy <= look.high for look in looks)
+        assert outside == _ever_excluded(stream_of([chosen], [y]), 1 - accuracy)
+
+
+def test_the_capital_of_every_gambler_is_fair_over_all_orders_of_a_tiny_pool() -> None:
+    """Its expectation under the truth is 1, from below and, mirrored, from above."""
+    failure = np.array([0, 1, 0.5, 0, 1.0])
+    orders = [np.array(order) for order in itertools.permutations(range(5), 4)]
+    ids = tuple("abcd")
+    for mirror in (False, True):
+        capital = []
+        for order in orders:
+            selection = opacc.Selection("srs", {"replacement": False}, 0, 5, order, ids)
+            stream = stream_of([selection], [1 - failure[order]])
+            assert stream is not None
+            stream = stream.mirrored() if mirror else stream
+            share = 1 - failure.mean() if mirror else failure.mean()
+            expected = stream.pool_size * share - stream.drawn  # 0 once all failures are drawn: nothing is left to win
+            odds = np.divide(stream.value, expected, out=np.ones(4), where=expected > 1e-9)
+            capital.append(np.prod(1 + 0.7 * (odds - 1)))
+        assert np.mean(capital) == pytest.approx(1, abs=1e-12)
+
+
+def test_unequal_draws_are_fair_whatever_was_drawn_before() -> None:
+    """E[g_k | before] = N·m - D_k, for both draws with and without replacement, and in a second round."""
+    pool, outcome = _pool(0.2)
+    for method in ("srs", "sups", "deepest"):
+        gaps = []
+        for seed in range(300):
+            first = opacc.select(pool, method, 10, seed)
+            second = opacc.select(pool, method, 10, seed, previous=[(first, outcome[first.index])])
+            stream = stream_of([first, second], [outcome[first.index], outcome[second.index]])
+            assert stream is not None
+            assert (stream.value <= stream.bound * (1 + 1e-9)).all()
+            gaps.append((stream.value + stream.drawn) / N - 0.2)
+        gap = np.array(gaps).mean(axis=1)
+        assert abs(gap.mean()) < 4 * gap.std() / np.sqrt(300)
+
+
+def test_intervals_nest_and_close_when_all_is_labelled() -> None:
+    outcome = (np.random.default_rng(1).random(80) < 0.7).astype(float)
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(80)]), "srs", 80, seed=1)
+    y = outcome[chosen.index]
+    looks = [confidence_sequence(_first(chosen, n), y[:n]) for n in (5, 20, 50, 80)]
+    for wide, narrow in itertools.pairwise(looks):
+        assert wide.low <= narrow.low <= narrow.high <= wide.high
+    assert looks[-1].interval == BETTING
+    assert (looks[-1].low, looks[-1].high) == pytest.approx((outcome.mean(), outcome.mean()))
+
+
+def test_scores_of_little_spread_have_a_short_sequence() -> None:
+    rng = np.random.default_rng(2)
+    scores = rng.uniform(0.9, 0.95, N)
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(N)]), "srs", 200, seed=1)
+    found = confidence_sequence(chosen, scores[chosen.index])
+    assert found.low <= scores.mean() <= found.high
+    assert found.high - found.low < 0.05  # 0.13 for 0/1 outcomes of that mean
+
+
+def test_the_sequence_is_wider_than_the_interval_of_one_look_but_not_by_much() -> None:
+    pool, outcome = _pool(0.1)
+    chosen = opacc.select(pool, "srs", 400, seed=1)
+    y = outcome[chosen.index]
+    fixed, sequence = opacc.estimate(chosen, y), confidence_sequence(chosen, y)
+    assert sequence.low < fixed.low < fixed.high < sequence.high
+    assert sequence.high - sequence.low < 1.7 * (fixed.high - fixed.low)
+    assert (sequence.value, sequence.standard_error) == (fixed.value, fixed.standard_error)
+
+
+def test_bound_solves_its_equation() -> None:
+    pool = Pool(ids=[str(i) for i in range(200)])
+    stream = stream_of([opacc.select(pool, "srs", 8, seed=1)], [[1, 0, 1, 1, 0, 0, 1, 1]])
+    assert stream is not None
+    low = least_share(stream, 0.4)
+    assert 0 < low < 3 / 8
+    assert largest_capital(stream, low + 1e-9) == pytest.approx(-np.log(0.4), abs=1e-6)
+
+
+def test_other_methods_spend_their_level_over_rounds() -> None:
+    pool, outcome = _pool(0.1)
+    first = opacc.select(pool, "css", 60, seed=1)
+    second = opacc.select(pool, "css", 60, seed=1, previous=[(first, outcome[first.index])])
+    rounds, outcomes = [first, second], [outcome[first.index], outcome[second.index]]
+    one = opacc.estimate(first, outcomes[0], 1 - 0.05 * 6 / np.pi**2)
+    two = opacc.estimate(rounds, outcomes, 1 - 0.05 * 6 / np.pi**2 / 4)
+    found = confidence_sequence(rounds, outcomes)
+    assert (found.low, found.high) == (max(one.low, two.low), min(one.high, two.high))
+    assert found.interval == SPENDING
+    assert confidence_sequence(first, outcomes[0]).low == one.low
+
+
+def test_the_truth_is_hardly_ever_excluded_over_rounds_of_strata() -> None:
+    """100 runs of three rounds; fails above the 1 - 1e-4 quantile of what a level of 95 % allows."""
+    pool, outcome = _pool(0.1)
+    excluded = 0
+    for seed in range(100):
+        rounds: list[tuple[opacc.Selection, Outcomes]] = []
+        for _ in range(3):
+            chosen = opacc.select(pool, "css", 40, seed, previous=rounds)
+            rounds.append((chosen, outcome[chosen.index]))
+        found = confidence_sequence(*map(list, zip(*rounds, strict=True)))
+        excluded += not found.low <= outcome.mean() <= found.high
+    assert excluded <= binom.ppf(1 - 1e-4, 100, 0.05)
+
+
+def test_gaps_in_a_design_that_builds_on_its_draws_go_round_by_round() -> None:
+    pool, outcome = _pool(0.1)
+    chosen = opacc.select(pool, "deepest", 40, seed=1).restrict(np.arange(40) != 7)
+    assert confidence_sequence(chosen, outcome[chosen.index]).interval == SPENDING
+    chosen = opacc.select(pool, "sups", 40, seed=1).restrict(np.arange(40) != 7)  # independent draws
+    assert confidence_sequence(chosen, outcome[chosen.index]).interval == BETTING
+
+
+def test_labels_needed_for_a_half_width() -> None:
+    latest = Estimate(0.9, 0.03, 0.86, 0.94, 0.95, "any", 100, True)
+    assert labels_needed(latest, 0.04, 10_000) == 0
+    assert labels_needed(latest, 0.02, 10**9) == 300
+    assert labels_needed(latest, 0.02, 1000) == 208  # 1/n - 1/1000 a quarter of what it is: n = 307.7
+    assert labels_needed(latest, 1e-6, 1000) == 900
+    with pytest.raises(LabelError, match="half_width=0"):
+        labels_needed(latest, 0, 1000)
+
+
+def test_labels_needed_are_about_enough() -> None:
+    pool, outcome = _pool(0.2)
+    chosen = opacc.select(pool, "srs", N, seed=1)
+    y = outcome[chosen.index]
+    latest = opacc.estimate(_first(chosen, 100), y[:100])
+    total = 100 + labels_needed(latest, 0.03, N)
+    reached = opacc.estimate(_first(chosen, total), y[:total])
+    assert (reached.high - reached.low) / 2 == pytest.approx(0.03, rel=0.15)
+
+
+def _first(selection: opacc.Selection, num: int) -> opacc.Selection:
+    return selection.restrict(np.arange(len(selection)) < num)
