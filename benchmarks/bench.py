@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import opacc_ray as opacc
-from opacc_ray import hgs
+from opacc_ray.coverage import hgs
 from opacc_ray.surprise import Reference
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.neighbours import Arrays
 from opacc_ray.spec import CoverageSpec, ModelSpec, load_function
 from opacc_ray.storage import read_uri
+from opacc_ray.surprise.neighbours import Arrays
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _NEURONS_LAST = (torch.nn.Linear, torch.nn.LayerNorm, torch.nn.Embedding)  # other layers have them after the batch

@@ -78,7 +78,7 @@ class Pool:
 
 
 class _Numbers(Sequence[str]):
-    """"0" .. "N-1", made when asked for."""
+    """ "0" .. "N-1", made when asked for."""
 
     def __init__(self, size: int) -> None:
         self._range = range(size)

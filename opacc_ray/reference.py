@@ -20,11 +20,11 @@ import numpy as np
 from opacc_ray import features
 from opacc_ray.coverage import Ranges
 from opacc_ray.errors import DataError
-from opacc_ray.neighbours import Arrays
 from opacc_ray.sources import Plan, Shard, plan_shards
 from opacc_ray.spec import Spec
 from opacc_ray.storage import Store, join, open_store
 from opacc_ray.surprise import Reference
+from opacc_ray.surprise.neighbours import Arrays
 
 RANGES = "ranges.npz"
 

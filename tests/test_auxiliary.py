@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import opacc_ray as opacc
-from opacc_ray import auxiliary
-from opacc_ray.kmeans import kmeans_1d
+from opacc_ray.belief import auxiliary
+from opacc_ray.designs.kmeans import kmeans_1d
 from opacc_ray.pool import Pool
 from opacc_ray.view import view_of
 

@@ -9,10 +9,10 @@ from reference import deepreduce as reference
 from reference import sections as reference_sections
 
 import opacc_ray as opacc
-from opacc_ray.equal_count import equal_count
-from opacc_ray.hgs import cover
+from opacc_ray.coverage.hgs import cover
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import deepreduce
+from opacc_ray.sections.equal_count import equal_count
 from opacc_ray.view import LocalParts, View, view_of
 
 PAPER = np.array([[1, 2, 3, 9, 4, 7, 8, 1, 10]], dtype=np.float32).T
@@ -61,7 +61,7 @@ class TestSections:
     def test_few_neurons_at_a_time_are_cut_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
         view = view_of(Pool(output=np.random.default_rng(0).normal(size=(40, 7))))
         whole = equal_count(view, "output", 5).starts
-        monkeypatch.setattr("opacc_ray.equal_count._BLOCK_VALUES", 80)
+        monkeypatch.setattr("opacc_ray.sections.equal_count._BLOCK_VALUES", 80)
         assert np.array_equal(equal_count(view, "output", 5).starts, whole)
 
     def test_fewer_values_than_sections_leave_some_empty(self) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from reference import hgs as reference
 
+from opacc_ray.coverage.hgs import all_of, choose, cover, rank_requirements
 from opacc_ray.errors import DataError
-from opacc_ray.hgs import all_of, choose, cover, rank_requirements
 from opacc_ray.pool import Pool
 from opacc_ray.view import LocalParts, View
 

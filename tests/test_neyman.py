@@ -5,19 +5,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference import neyman as reference
 
 import opacc_ray as opacc
-from opacc_ray.directions import project
+from opacc_ray.belief.directions import project
+from opacc_ray.belief.failure_model import predict_failure
+from opacc_ray.belief.signals import read_signals, spread_ranks
+from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.difference import combine
-from opacc_ray.failure_model import predict_failure
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
 from opacc_ray.selection import Selection
-from opacc_ray.signals import read_signals, spread_ranks
-from opacc_ray.unequal import draw_ordered, inclusion_probabilities
 from opacc_ray.view import View, view_of
-from tests.reference import neyman as reference
 
 
 class Scripted:

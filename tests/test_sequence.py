@@ -139,6 +139,15 @@ def test_bound_solves_its_equation() -> None:
     assert largest_capital(stream, low + 1e-9) == pytest.approx(-np.log(0.4), abs=1e-6)
 
 
+def test_the_only_failure_of_a_huge_pool_is_unlikely_but_not_impossible() -> None:
+    size = 10**9
+    chosen = opacc.Selection("srs", {"replacement": False}, 0, size, np.arange(50), tuple(map(str, range(50))))
+    stream = stream_of([chosen], [np.arange(50) != 20])
+    assert stream is not None
+    assert np.isfinite(largest_capital(stream, 1 / size))
+    assert np.isinf(largest_capital(stream, 0.5 / size))
+
+
 def test_other_methods_spend_their_level_over_rounds() -> None:
     pool, outcome = _pool(0.1)
     first = opacc.select(pool, "css", 60, seed=1)

@@ -6,10 +6,9 @@ from reference.surprise import dsa as plain_dsa
 from reference.surprise import lsa as plain_lsa
 from scipy.stats import gaussian_kde
 
-from opacc_ray import neighbours
 from opacc_ray.errors import DataError
-from opacc_ray.neighbours import Arrays
-from opacc_ray.surprise import Reference
+from opacc_ray.surprise import Reference, neighbours
+from opacc_ray.surprise.neighbours import Arrays
 
 
 def relu(rng, rows, neurons):

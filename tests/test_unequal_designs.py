@@ -8,7 +8,7 @@ import pytest
 from reference import unequal_designs as reference
 
 import opacc_ray as opacc
-from opacc_ray import auxiliary
+from opacc_ray.belief import auxiliary
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.hansen_hurwitz import hansen_hurwitz, rao_hartley_cochran
 from opacc_ray.estimators.weighted import failure_bounds

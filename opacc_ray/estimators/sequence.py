@@ -163,7 +163,7 @@ def least_share(stream: Stream, alpha: float) -> float:
 def largest_capital(stream: Stream, share: float) -> float:
     """Logarithm of the most that the gamblers, together, ever had at m = ``share``; infinite if m is impossible."""
     expected = stream.pool_size * share - stream.drawn  # (n,) μ
-    tolerance = 1e-9 * stream.pool_size
+    tolerance = 1e-12 * stream.pool_size  # of rounding
     if (expected < -tolerance).any() or (stream.value[expected <= tolerance] > tolerance).any():
         return math.inf
     odds = np.divide(stream.value, expected, out=np.ones_like(expected), where=expected > tolerance)

@@ -246,7 +246,7 @@ def _gains(state: State, parameters: Parameters, q: int) -> NDArray[np.int64]:
 
 def _scores(codes: NDArray[np.uint8], gains: NDArray[np.int64]) -> NDArray[np.int64]:
     """Objective after each group, up to a constant: codes (ℓ, q, m), gains (m, K, q) -> (ℓ,)."""
-    from opacc_ray.section_kernels import score  # Numba loads where it is used
+    from opacc_ray.sections.kernels import score  # Numba loads where it is used
 
     def over(start: int, stop: int) -> NDArray[np.int64]:
         return score(codes[start:stop], gains)

@@ -3,8 +3,9 @@
 Zhou, Li, Dong, Zhang, Hao, "Cost-Effective Testing of a Deep Learning Model through Input Reduction", ISSRE 2020,
 Algorithm 1, https://doi.org/10.1109/ISSRE5003.2020.00035.
 
-Phase 1 takes few examples that together meet every coverage requirement the pool meets (:mod:`opacc_ray.hgs`). Phase 2
-adds examples one by one until T is distributed as the pool S over the sections of the output neurons:
+Phase 1 takes few examples that together meet every coverage requirement the pool meets
+(:mod:`opacc_ray.coverage.hgs`). Phase 2 adds examples one by one until T is distributed as the pool S over the
+sections of the output neurons:
 
     z_i = argmax_z P_S,i(z) / P_T,i(z)              the section neuron i lacks most          (lines 8 to 18)
     C   = argmax_t #{i : t is in z_i}               among the examples not yet in T          (lines 19 to 27)
@@ -40,8 +41,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray import hgs
-from opacc_ray.equal_count import EqualCount, equal_count
+from opacc_ray.coverage import hgs
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.simple import representative
@@ -49,6 +49,7 @@ from opacc_ray.kept import Kept, key_of
 from opacc_ray.pool import LAYERS, Pool
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, draw_uniform
 from opacc_ray.sections import FLOOR, EqualWidth, Sections, check_sections, codes_of, equal_width, relative_entropy
+from opacc_ray.sections.equal_count import EqualCount, equal_count
 from opacc_ray.selection import Selection
 from opacc_ray.view import View
 
@@ -291,7 +292,7 @@ class _Codes:
 
     def _agreement(self, target: NDArray[np.uint8]) -> NDArray[np.int32]:
         """In how many of ``target`` (m,) each row is: (n,). Only what differs from the last call is counted again."""
-        from opacc_ray.agreement import move_target
+        from opacc_ray.sections.agreement import move_target
 
         before, agreement = self._agreed
         agreement = agreement.copy()

@@ -1,8 +1,8 @@
 """Model-assisted adaptive Neyman sampling: labels where the outcome is most in doubt, in rounds that learn. Ours.
 
-A predictor p(x) of failure (:mod:`opacc_ray.failure_model`) does two things. Before the draw it says where labels tell
-most: J. Neyman's optimal allocation (JRSS 97, 1934) gives each example an inclusion probability in proportion to
-the standard deviation of its outcome,
+A predictor p(x) of failure (:mod:`opacc_ray.belief.failure_model`) does two things. Before the draw it says where
+labels tell most: J. Neyman's optimal allocation (JRSS 97, 1934) gives each example an inclusion probability in
+proportion to the standard deviation of its outcome,
 
     π_i = n · [ φ / N_r + (1 - φ) · σ_i / Σσ ]         σ_i = √(p_i (1 - p_i))
 
@@ -23,9 +23,9 @@ It grows with the batch, that is with what is staked on p at once, and shrinks w
 Measured with the confidence shuffled, so that it is worthless, in multiples of the MSE of SRS: 0.9 to 1.1 with 200
 labels in four rounds, 0.9 to 1.2 in one, and up to 1.4 with 50 in two (300 to 500 repetitions, ± 0.1 to 0.2).
 
-The batch is drawn by Deville's ordered systematic sampling (:mod:`opacc_ray.unequal`), exactly n examples with exactly
-π, and spread along p; without confidence p is weak, and the batch is spread along the pool's listing, where
-neighbours, such as frames of one drive, are often alike.
+The batch is drawn by Deville's ordered systematic sampling (:mod:`opacc_ray.designs.unequal`), exactly n examples
+with exactly π, and spread along p; without confidence p is weak, and the batch is spread along the pool's listing,
+where neighbours, such as frames of one drive, are often alike.
 
 Several rounds are combined by ``estimators/difference.py``. Four rounds that grow (10, 20, 30 and 40 % of the labels)
 serve well: little is spent on the model's word. With no confidence, no labels and no hidden layer the design
@@ -41,14 +41,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.belief.failure_model import predict_failure
+from opacc_ray.belief.signals import read_signals
+from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.difference import difference
-from opacc_ray.failure_model import predict_failure
 from opacc_ray.samplers.base import Draw, MethodParameters, Task
 from opacc_ray.selection import Selection
-from opacc_ray.signals import read_signals
-from opacc_ray.unequal import draw_ordered, inclusion_probabilities
 from opacc_ray.view import View
 
 

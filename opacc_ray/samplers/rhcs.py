@@ -4,9 +4,9 @@ Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for oper
 https://doi.org/10.1145/3597503.3639584; the design is that of Rao, Hartley and Cochran (1962).
 
 The pool is split at random into n groups of equal size (or one apart), and from group g one example is drawn with
-probability p_i / Q_g, p proportional to the belief that it fails (:mod:`opacc_ray.auxiliary`) and Q_g = Σ_{i in g} p_i.
-The share of failures is estimated by Σ_g (f_g / N) · Q_g / p_g: unbiased, never more variable than SUPS, and no example
-comes twice.
+probability p_i / Q_g, p proportional to the belief that it fails (:mod:`opacc_ray.belief.auxiliary`) and Q_g = Σ_{i
+in g} p_i. The share of failures is estimated by Σ_g (f_g / N) · Q_g / p_g: unbiased, never more variable than SUPS,
+and no example comes twice.
 
 Corrected. Examples of belief 0 could not be drawn: beliefs below ``floor`` times their mean are lifted to it, as in
 SUPS. The original cuts an estimate above 1 to 1, which biases it: the value is left as it is and the interval cut. A
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray import auxiliary
+from opacc_ray.belief import auxiliary
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.hansen_hurwitz import rao_hartley_cochran
 from opacc_ray.samplers.base import Draw, MethodParameters, Task

@@ -4,7 +4,7 @@ Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for oper
 https://doi.org/10.1145/3597503.3639584, with the estimator of Hansen and Hurwitz (1943).
 
 n independent draws, each of example i with probability p_i proportional to the belief that it fails
-(:mod:`opacc_ray.auxiliary`), so that an example may come more than once and is then labelled once. The estimator
+(:mod:`opacc_ray.belief.auxiliary`), so that an example may come more than once and is then labelled once. The estimator
 Σ_k f_k / (n·N·p_k) of the share of failures f = 1 - outcome is unbiased, and so is its variance.
 
 Corrected. Where the belief of an example is 0 (a confidence that was rounded to 1) the original never draws it and
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray import auxiliary
+from opacc_ray.belief import auxiliary
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.hansen_hurwitz import hansen_hurwitz
 from opacc_ray.samplers.base import Draw, MethodParameters, Task

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.neighbours import HOST, Arrays, Neighbours, squares
+from opacc_ray.surprise.neighbours import HOST, Arrays, Neighbours, squares
 
 MIN_VARIANCE = 1e-5  # neurons that vary less say nothing about likelihood
 _SINGULAR = 1e-12  # share of a neuron's variance that the others must leave unexplained

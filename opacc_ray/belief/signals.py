@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray import auxiliary
-from opacc_ray.directions import project
+from opacc_ray.belief import auxiliary
+from opacc_ray.belief.directions import project
 from opacc_ray.view import View
 
 LEAST_DOUBT, MOST_DOUBT = 1e-5, 1 - 1e-3

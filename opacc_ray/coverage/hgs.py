@@ -130,7 +130,7 @@ class _Rows:
 
     def best(self, wanted: Wanted) -> tuple[int, Words] | None:
         """The best row and its words (W,), the first of those that tie; None if no row meets what is wanted now."""
-        from opacc_ray.bits import best_row
+        from opacc_ray.coverage.bits import best_row
 
         counts = self._count(wanted.now)  # (n,)
         most = counts.max()
@@ -142,7 +142,7 @@ class _Rows:
 
     def _count(self, now: Words) -> NDArray[np.int64]:
         """How many of ``now`` (W,) each row meets: (n,). What was met since the last call is taken off its count."""
-        from opacc_ray.bits import count_within
+        from opacc_ray.coverage.bits import count_within
 
         before, counts = self._counted
         if (now & ~before).any():
@@ -155,7 +155,7 @@ class _Rows:
 
 
 def _wanted(requirements: Requirements, unmet: Words, lookahead: int | None) -> Wanted:
-    from opacc_ray.bits import first_set
+    from opacc_ray.coverage.bits import first_set
 
     group = requirements.group
     current = group[first_set(unmet)]
@@ -165,14 +165,14 @@ def _wanted(requirements: Requirements, unmet: Words, lookahead: int | None) -> 
 
 
 def _span(requirements: Requirements, start: int, stop: int) -> Words:
-    from opacc_ray.bits import span
+    from opacc_ray.coverage.bits import span
 
     return span(start, stop, len(requirements.source))
 
 
 def _cardinality(part: Pool) -> NDArray[np.int64]:
     """How many examples of a part meet each requirement, rounded up to whole bytes of them: (8 B,)."""
-    from opacc_ray.bits import count_places
+    from opacc_ray.coverage.bits import count_places
 
     packed = _packed(part)
 
@@ -189,7 +189,7 @@ def _rows_of(part: Pool, rows: NDArray[np.int64], source: NDArray[np.int64]) -> 
 
 
 def _reorder(packed: NDArray[np.uint8], source: NDArray[np.int64]) -> Words:
-    from opacc_ray.bits import reorder
+    from opacc_ray.coverage.bits import reorder
 
     words = np.zeros((len(packed), -(-len(source) // 64)), dtype=np.uint64)
     in_threads(lambda start, stop: reorder(packed[start:stop], source, words[start:stop]), len(packed), len(source))

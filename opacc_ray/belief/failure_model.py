@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.signals import Signals
+from opacc_ray.belief.signals import Signals
 
 _STEPS = 25
 _LARGEST_STEP = 4.0

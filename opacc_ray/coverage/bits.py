@@ -1,7 +1,7 @@
 """Rows of bits in 64-bit words: place p of a row is bit p % 64 of its word p // 64.
 
-The loops are compiled by Numba when this module is first imported; only :mod:`opacc_ray.hgs` imports it, and tells what
-the bits mean.
+The loops are compiled by Numba when this module is first imported; only :mod:`opacc_ray.coverage.hgs` imports it, and
+tells what the bits mean.
 
 Legend: n rows, R places, W = ceil(R / 64) words, B = ceil(R / 8) bytes.
 """

@@ -53,7 +53,7 @@ class EqualWidth(NamedTuple):
 
         Computed in float64, in this order. A constant neuron has one section. values: (n, m) -> (n, m) uint8.
         """
-        from opacc_ray.section_kernels import encode  # Numba loads where it is used
+        from opacc_ray.sections.kernels import encode  # Numba loads where it is used
 
         low = self.low.astype(np.float64)
         width = self.high.astype(np.float64) - low
@@ -140,7 +140,7 @@ def _bounds(part: Pool, layer: str) -> tuple[NDArray[np.float32], NDArray[np.flo
 
 def _counts(part: Pool, sections: Sections) -> NDArray[np.int64]:
     """How many examples of a part each section holds: (m, K)."""
-    from opacc_ray.section_kernels import tally
+    from opacc_ray.sections.kernels import tally
 
     values = getattr(part, sections.layer)
 
