@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from opacc_ray import labels as labelling
 from opacc_ray.errors import LabelError
+from opacc_ray.outcomes import class_of, outcome_of_classes, outcome_of_values
 from opacc_ray.run import Run
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec
@@ -22,6 +23,8 @@ class Answers(NamedTuple):
     missing: tuple[str, ...]  # ids that still wait for a label
     unsure: tuple[str, ...]  # ids on which nobody could tell
     given_up: tuple[str, ...]  # ids without a label when the round was closed
+    predicted: tuple[str, ...]  # of the labelled examples: what the model said
+    truth: tuple[str, ...]  # and what it is, in the same words
 
     @property
     def known(self) -> Selection:
@@ -84,11 +87,9 @@ def _answers(run: Run, selection: Selection, joined: labelling.Joined) -> Answer
     label = {name: text for name, text in joined.label.items() if name not in (given_up or ())}
     labelled = np.array([name in label for name in selection.ids])
     predictions = run.read_chosen(selection.round).predictions
-    outcome = [
-        _outcome(run.spec.model, name, label[name], predictions[i])
-        for i, name in enumerate(selection.ids)
-        if name in label
-    ]
+    model = run.spec.model
+    pairs = [(name, predictions[i]) for i, name in enumerate(selection.ids) if name in label]
+    outcome = [_outcome(model, name, label[name], prediction) for name, prediction in pairs]
     own = set(selection.ids)
     return Answers(
         selection,
@@ -97,10 +98,24 @@ def _answers(run: Run, selection: Selection, joined: labelling.Joined) -> Answer
         missing=() if given_up is not None else tuple(name for name in joined.missing if name in own),
         unsure=tuple(name for name in joined.unsure if name in own),
         given_up=tuple(given_up or ()),
+        predicted=tuple(name_of(model, prediction) for _, prediction in pairs),
+        truth=tuple(_truth(model, name, label[name]) for name, _ in pairs),
     )
 
 
 def _outcome(model: ModelSpec, name: str, label: str, prediction: Any) -> float:
     if model.task == "regression":
-        return labelling.outcome_of_values(label, prediction, model.error_scale, id=name)
-    return labelling.outcome_of_classes(label, prediction, model.classes, id=name)
+        return outcome_of_values(label, prediction, model.error_scale, id=name)
+    return outcome_of_classes(label, prediction, model.classes, id=name)
+
+
+def _truth(model: ModelSpec, name: str, label: str) -> str:
+    """The label in the words of the predictions."""
+    if model.task == "regression":
+        return label
+    return name_of(model, class_of(label, model.classes, id=name))
+
+
+def name_of(model: ModelSpec, prediction: Any) -> str:
+    """What annotators call a prediction."""
+    return model.classes[prediction] if model.classes else str(prediction)

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from opacc_ray import catalog, features, manifest, reference
-from opacc_ray.answers import Answers, read_answers
+from opacc_ray.answers import Answers, name_of, read_answers
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extraction import Extraction, refusal
 from opacc_ray.run import Run
@@ -254,7 +254,7 @@ def _write_round(run: Run, selection: Selection) -> None:
             round=selection.round,
             order=i + 1,
             design={name: values[i].item() for name, values in selection.design.items()},
-            prediction=_name_of(spec, chosen.predictions[i]),
+            prediction=name_of(spec.model, chosen.predictions[i]),
         )
         for i in _first_draws(selection)
     ]
@@ -271,10 +271,6 @@ def _write_round(run: Run, selection: Selection) -> None:
 def _first_draws(selection: Selection) -> list[int]:
     """Places in the selection, without the repeats of an example that was drawn more than once: it is labelled once."""
     return sorted({name: i for i, name in reversed(list(enumerate(selection.ids)))}.values())
-
-
-def _name_of(spec: Spec, prediction: Any) -> str:
-    return spec.model.classes[prediction] if spec.model.classes else str(prediction)
 
 
 def _versions() -> dict[str, str]:

@@ -5,13 +5,13 @@ import json
 import logging
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import opacc_ray
 from opacc_ray.errors import LabelError, OpaccError, SpecError
+from opacc_ray.progress import Progress
 
 EXIT_CODES = """exit codes: 0 done · 1 unexpected failure · 2 wrong usage, spec or parameter · 3 storage ·
 4 cluster · 5 pool, model or features · 6 labels · 130 interrupted (what is done is kept; run again)"""
@@ -71,6 +71,12 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--method", help="default: that of the round before, with its parameters")
     command.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a parameter, in YAML")
     command.add_argument("--close", action="store_true", help="give up the labels that are missing")
+    command.add_argument(
+        "--until",
+        type=_half_width,
+        metavar="±W",
+        help="stop once the interval is ±W; else draw what is expected to lack",
+    )
 
     labels = commands.add_parser("labels", help="labels that come back").add_subparsers(
         required=True, metavar="COMMAND"
@@ -152,14 +158,29 @@ def _select(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _next(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    from opacc_ray import audit
+    from opacc_ray import audit, verdict
     from opacc_ray.run import Run
 
-    run = Run.open(options.uri)
-    audit.next_round(
-        run, options.budget, method=options.method, parameters=_parameters(options.set), close=options.close
-    )
-    return _selected(run)
+    run, budget = Run.open(options.uri), options.budget
+    to_go = None
+    if options.until is not None:
+        to_go = verdict.labels_to_go(run, options.until)
+        if to_go == 0:
+            result = {"run": run.uri, "reached": True, "labels_to_go": 0}
+            return result, f"reached    the interval is ±{options.until:g} or narrower; no more labels are needed"
+        logging.getLogger("opacc_ray").info("about %d more labels are expected to reach ±%g", to_go, options.until)
+        budget = budget or to_go
+    parameters = _parameters(options.set)
+    audit.next_round(run, budget, method=options.method, parameters=parameters, close=options.close)
+    result, text = _selected(run)
+    return result if to_go is None else result | {"reached": False, "labels_to_go": to_go}, text
+
+
+def _half_width(text: str) -> float:
+    width = float(text.removeprefix("±"))
+    if not 0 < width < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give a half-width between 0 and 1, such as 0.02")
+    return width
 
 
 def _import(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -184,7 +205,13 @@ def _estimate(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     result = verdict.estimate(
         Run.open(options.uri), level=options.level, partial=options.partial, conflict=options.conflict
     )
-    lines = [f"accuracy   {_accuracy(result)}", f"pool       {result['pool_size']} examples"]
+    plain, sequence = result["srs"], result["sequence"]
+    lines = [
+        f"accuracy   {_accuracy(result)}",
+        f"by SRS     {plain['low']:.4f} to {plain['high']:.4f} with as many labels{_worth(plain)}",
+        f"any time   {sequence['low']:.4f} to {sequence['high']:.4f}, which holds however often you look",
+        f"pool       {result['pool_size']} examples",
+    ]
     if result["excluded"]:
         lines[-1] += f"; {result['excluded']} more could not be read and are not counted"
     if result["unsure"]:
@@ -226,6 +253,11 @@ def _selected(run: Any) -> tuple[dict[str, Any], str]:
     return result, "\n".join(lines)
 
 
+def _worth(plain: dict[str, Any]) -> str:
+    size = plain["effective_size"]
+    return f"; these are worth {size:.0f} of its labels" if size else ""
+
+
 def _accuracy(result: dict[str, Any]) -> str:
     return (
         f"{result['value']:.4f}, {result['level']:.0%} interval {result['low']:.4f} to {result['high']:.4f} "
@@ -243,23 +275,3 @@ def _parameters(given: Sequence[str]) -> dict[str, Any]:
             raise SpecError(f"--set {item}: write NAME=VALUE, such as --set sections=20")
         parameters[name] = yaml.safe_load(value)
     return parameters
-
-
-class Progress:
-    """A line on stderr now and then: how much is done, how fast, how long it will take."""
-
-    def __init__(self, what: str, unit: str, every: float = 2.0) -> None:
-        self._what, self._unit, self._every = what, unit, every
-        self._begun = self._told = time.monotonic()
-        self._kept: int | None = None
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if self._kept is None:
-            self._kept = done
-        if done < total and now - self._told < self._every and done > self._kept:
-            return
-        self._told = now
-        worked = done - self._kept
-        left = f", about {(now - self._begun) / worked * (total - done):.0f} s left" if worked else ""
-        logging.getLogger("opacc_ray").info("%s: %d of %d %s%s", self._what, done, total, self._unit, left)

@@ -93,14 +93,6 @@ def _constrained(successes: Array, sizes: Array, pull: Array) -> Array:
     return np.where(up, share, 1 - share)
 
 
-def student(mean: float, standard_error: float, degrees: float, level: float) -> Interval:
-    """Student's interval, cut at [0, 1]."""
-    from scipy.stats import t
-
-    half = float(t.ppf(0.5 + level / 2, degrees)) * standard_error
-    return max(0.0, mean - half), min(1.0, mean + half)
-
-
 def _first(true_from: Callable[[int], bool], low: int, high: int) -> int:
     """The least number in [low, high] for which a monotone condition holds; ``high`` if none does before."""
     while low < high:

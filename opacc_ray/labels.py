@@ -23,7 +23,6 @@ depends on which labels came back, not on the order of files or lines.
 """
 
 import csv
-import difflib
 import io
 import json
 import re
@@ -148,41 +147,6 @@ def join(
     )
 
 
-def outcome_of_classes(label_text: str, prediction: int, classes: Sequence[str] | None, *, id: str) -> float:
-    """Return 1.0 if the label is the predicted class, 0.0 if it is another one.
-
-    A label is the name of a class or its index (`classes` None: always an index). Where a class has a whole
-    number for a name, whole numbers are names only, so that "1" never means two classes.
-
-    Raises
-    ------
-    LabelError : the label is no class.
-    """
-    index = _class_index(label_text, classes)
-    if index is None:
-        raise LabelError(f"example {id!r} has the label {label_text!r}, {_valid(label_text, classes)}")
-    return float(index == prediction)
-
-
-def outcome_of_values(label_text: str, prediction: float, scale: float = 1.0, *, id: str) -> float:
-    """Return the score 1 − ((label − prediction) / scale)², in [0, 1]: `scale` is the error that scores 0.
-
-    Raises
-    ------
-    LabelError : the label is not a decimal number, or the error is larger than the scale.
-    """
-    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", label_text, re.ASCII):
-        raise LabelError(f"example {id!r} has the label {label_text!r}: write a number such as 12.5")
-    error = float(label_text) - float(prediction)
-    score = 1.0 - (error / scale) * (error / scale)
-    if not score >= 0.0:
-        raise LabelError(
-            f"example {id!r} with label {label_text} and prediction {prediction:g} scores {score:g}, but"
-            f" scores must lie in [0, 1]: set model.error_scale (now {scale:g}) to {abs(error)!r} or more"
-        )
-    return score
-
-
 class LabelFormat(NamedTuple):
     """A kind of file: how to recognise it and how to parse it, by its text and its name."""
 
@@ -264,7 +228,7 @@ def _label(fields: Mapping[str, str], place: str) -> Label:
         raise LabelError(f"{place} has no id: labels are joined by id, so give each row the id it answers")
     text = {column: fields.get(column, "").strip() for column in COLUMNS}
     status = _status(text["label"], text["status"], place)
-    round = _whole_number(text["round"])
+    round = whole_number(text["round"])
     if text["round"] and round is None:
         raise LabelError(f"{place} has the round {text['round']!r}: use a whole number, or leave it empty")
     return Label(
@@ -290,7 +254,7 @@ def _status(label: str, status: str, place: str) -> Status:
     return "labelled" if label else "blank"
 
 
-def _whole_number(text: str) -> int | None:
+def whole_number(text: str) -> int | None:
     """Read "7", also as "7.0", which is what some tools make of a column of numbers with gaps."""
     found = re.fullmatch(r"(\d{1,18})(\.0*)?", text, re.ASCII)
     return int(found[1]) if found else None
@@ -318,7 +282,7 @@ def _refuse_unknown_ids(
     strangers = {id for id in unknown if pool_contains and not pool_contains(id)}
     passed_over = ("in the pool but " if pool_contains else "") + "not selected for labelling"
     parts = [(strangers, "not in the pool of this run"), (unknown - strangers, passed_over)]
-    said = "; ".join(f"{len(ids)} id(s) {what}: {_few(sorted(map(repr, ids)))}" for ids, what in parts if ids)
+    said = "; ".join(f"{len(ids)} id(s) {what}: {few(sorted(map(repr, ids)))}" for ids, what in parts if ids)
     remedy = "import the file into the run that it answers"
     shortened = {id.lstrip("0") for id in selected if id.startswith("0")}
     if any(id in shortened or re.fullmatch(r"\d(\.\d+)?E\+\d+", id) for id in unknown):
@@ -362,7 +326,7 @@ def _refuse_disputes(
     what, remedy = "labels in conflict", "settle them, or take the most frequent with --conflict majority"
     if conflict == "majority":
         what, remedy = "a tie between labels", "have one more person label them"
-    raise LabelError(f"{source}: {what} on {len(said)} example(s): {_few(said, '; ')}: {remedy}")
+    raise LabelError(f"{source}: {what} on {len(said)} example(s): {few(said, '; ')}: {remedy}")
 
 
 def _dispute(id: str, texts: Sequence[str], answers: Sequence[Label]) -> str:
@@ -370,28 +334,6 @@ def _dispute(id: str, texts: Sequence[str], answers: Sequence[Label]) -> str:
     return f"{id!r} is " + " and ".join(f"{text!r} ({place})" for text, place in places.items())
 
 
-def _class_index(text: str, classes: Sequence[str] | None) -> int | None:
-    number = _whole_number(text)
-    if classes is None:
-        return number
-    for name in [text] if number is None else [text, str(number)]:
-        if name in classes:
-            return classes.index(name)
-    if number is None or number >= len(classes) or any(_whole_number(name) is not None for name in classes):
-        return None
-    return number
-
-
-def _valid(text: str, classes: Sequence[str] | None) -> str:
-    """Say what a label that is no class could have been."""
-    if classes is None:
-        return "but the run has no class names: give the index of the class, a whole number from 0"
-    by_lower = {name.lower(): name for name in classes}
-    near = difflib.get_close_matches(text.lower(), by_lower, n=1)
-    guess = f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
-    return f"which is none of the {len(classes)} classes{guess}: use one of {_few(classes, most=20)}"
-
-
-def _few(texts: Sequence[str], separator: str = ", ", most: int = 5) -> str:
+def few(texts: Sequence[str], separator: str = ", ", most: int = 5) -> str:
     more = [f"and {len(texts) - most} more"] if len(texts) > most else []
     return separator.join([*texts[:most], *more])

@@ -11,6 +11,7 @@ import numpy as np
 
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators import Outcome, checked_outcome
+from opacc_ray.estimators.replicates import replicate
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, Previous, Sampler, Task
 from opacc_ray.samplers.base import NO_PREVIOUS
@@ -25,6 +26,7 @@ def select(
     seed: int = 0,
     *,
     previous: Sequence[tuple[Selection, Outcome]] = (),
+    replicates: int | None = None,
     progress: Callable[[Any], None] | None = None,
     **parameters: Any,
 ) -> Selection:
@@ -37,6 +39,8 @@ def select(
     budget : number of labels that can be paid for, at most the number of unlabelled examples
     seed : the same seed, pool and parameters give the same selection
     previous : (selection, outcome) of every earlier round; their examples are not chosen again
+    replicates : choose from that many random parts of the pool apart, each with its share of the budget; their spread
+        gives an interval to methods whose design gives none
     progress : called with the method's Info after each step
     parameters : the method's own; see its module
 
@@ -58,17 +62,30 @@ def select(
     _check_budget(budget, view.size, len(task.previous.chosen), optional=task.parameters.stops_itself)
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)
-    drawn = _run(sampler, view, task, np.random.default_rng([seed, number]), progress)
-    return Selection(
-        method=method,
-        parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection gives them back
-        seed=int(seed),
-        pool_size=view.size,
-        index=drawn.chosen,
-        ids=tuple(view.identify(drawn.chosen)),
-        round=number,
-        design=drawn.design,
-        facts=drawn.facts,
+
+    def choose(part: View, asked: Task, *stream: int) -> Selection:
+        drawn = _run(sampler, part, asked, np.random.default_rng([seed, number, *stream]), progress)
+        return Selection(
+            method=method,
+            parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection gives them back
+            seed=int(seed),
+            pool_size=part.size,
+            index=drawn.chosen,
+            ids=tuple(part.identify(drawn.chosen)),
+            round=number,
+            design=drawn.design,
+            facts=drawn.facts,
+        )
+
+    if replicates is None:
+        return choose(view, task)
+    return replicate(
+        view,
+        replicates,
+        budget,
+        task.previous.chosen,
+        np.random.default_rng([seed, number, 0]),
+        lambda part, share, r: choose(part, Task(share, task.parameters, NO_PREVIOUS), 1 + r),
     )
 
 

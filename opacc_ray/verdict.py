@@ -8,6 +8,10 @@ import numpy as np
 from opacc_ray.answers import Answers, read_answers
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators import estimate as estimate_rounds
+from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.baseline import baseline
+from opacc_ray.estimators.domain import by_class, confusion
+from opacc_ray.estimators.sequence import confidence_sequence, labels_needed
 from opacc_ray.run import Run
 from opacc_ray.sampling import parse_parameters
 
@@ -35,10 +39,27 @@ def estimate(run: Run, *, level: float = 0.95, partial: bool = False, conflict: 
     if not known:
         raise LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
     rounds = [item.known for item in known], [item.outcome for item in known]
-    result = estimate_rounds(*rounds, level).to_dict()
+    accuracy = estimate_rounds(*rounds, level)
+    result = accuracy.to_dict()
     result |= _caveats(answers, result) | _about(run, answers)
+    result["srs"] = baseline(*rounds, accuracy).to_dict()
+    result["sequence"] = _bounds(confidence_sequence(*rounds, level))
+    if run.spec.model.task == "classification":
+        result |= _in_classes(run, known, level)
     run.write_estimate(result)
     return result
+
+
+def labels_to_go(run: Run, half_width: float, *, level: float = 0.95) -> int:
+    """About how many more labels bring the interval to ``± half_width``; 0 if it is that narrow.
+
+    The interval that decides is the confidence sequence, which holds though one stops because it looks narrow.
+    """
+    known = [item for item in read_answers(run) if item.labelled.any()]
+    if not known:
+        raise LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
+    rounds = [item.known for item in known], [item.outcome for item in known]
+    return labels_needed(confidence_sequence(*rounds, level), half_width, known[0].selection.pool_size)
 
 
 def status(run: Run) -> dict[str, Any]:
@@ -63,6 +84,23 @@ def status(run: Run) -> dict[str, Any]:
     labelled = sum(item["labelled"] for item in state["rounds"])
     is_current = state["estimate"] is not None and state["estimate"]["n"] == labelled
     return state | {"waits_for": "nothing" if is_current else "nothing but `opacc estimate`"}
+
+
+def _bounds(interval: Estimate) -> dict[str, Any]:
+    return {name: getattr(interval, name) for name in ("low", "high", "level", "interval")}
+
+
+def _in_classes(run: Run, known: Sequence[Answers], level: float) -> dict[str, Any]:
+    """Accuracy by predicted and by true class, and the confusion of the two, as shares of the pool."""
+    rounds = [item.known for item in known]
+    outcome = np.concatenate([item.outcome for item in known])
+    said = np.array([name for item in known for name in item.predicted])
+    true = np.array([name for item in known for name in item.truth])
+    return {
+        "by_predicted_class": {name: part.to_dict() for name, part in by_class(rounds, outcome, said, level).items()},
+        "by_true_class": {name: part.to_dict() for name, part in by_class(rounds, outcome, true, level).items()},
+        "confusion": confusion(rounds, true, said).to_dict(),
+    }
 
 
 def _caveats(answers: Sequence[Answers], result: dict[str, Any]) -> dict[str, Any]:

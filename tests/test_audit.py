@@ -409,3 +409,24 @@ def test_array_files_give_the_same_features_as_images(spec, finished: Run, tmp_p
     with catalog.open_view(arrays, ["hidden"]) as mine, catalog.open_view(finished, ["hidden"]) as theirs:
         assert mine.identify(np.array([69, 70])) == ["a.npy:69", "late-0"]
         assert np.array_equal(*(np.concatenate(view.map(lambda part: part.hidden)) for view in (mine, theirs)))
+
+
+def test_estimate_says_more_than_one_number(run: Run) -> None:
+    answers.import_labels(run, "one.csv", answer(run, 1))
+    result = verdict.estimate(run)
+    assert result["srs"]["n"] == 40
+    assert result["sequence"]["low"] <= result["low"]
+    assert result["high"] <= result["sequence"]["high"]
+    assert set(result["by_predicted_class"]) <= {"0", "1", "2", "3"}
+    share = np.array(result["confusion"]["share"])
+    assert share.sum() == pytest.approx(1)
+    assert np.trace(share) == pytest.approx(result["value"])
+
+
+def test_labels_to_go_until_precise_enough(run: Run) -> None:
+    with pytest.raises(LabelError, match="has a label yet"):
+        verdict.labels_to_go(run, 0.1)
+    answers.import_labels(run, "one.csv", answer(run, 1))
+    assert verdict.labels_to_go(run, 0.9) == 0
+    few, many = verdict.labels_to_go(run, 0.1), verdict.labels_to_go(run, 0.01)
+    assert 0 < few <= many <= 80, (few, many)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels import Joined, Label, join, outcome_of_classes, outcome_of_values, parse
+from opacc_ray.labels import Joined, Label, join, parse
 from opacc_ray.manifest import ManifestRow, encode
+from opacc_ray.outcomes import outcome_of_classes, outcome_of_values
 
 
 def read(text: str, name: str = "back.csv") -> list[Label]:

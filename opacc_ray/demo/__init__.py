@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from opacc_ray import answers, audit, catalog, estimators, sampling, verdict
-from opacc_ray.cli import Progress
 from opacc_ray.local_s3 import LocalS3
+from opacc_ray.progress import Progress
 from opacc_ray.run import Run
 from opacc_ray.spec import load_spec
 from opacc_ray.storage import open_store, read_uri

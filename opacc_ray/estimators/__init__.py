@@ -9,6 +9,7 @@ from typing import Any
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate, Outcome, checked_outcome
 from opacc_ray.estimators.difference import combine
+from opacc_ray.estimators.own import by_own_design
 from opacc_ray.selection import Selection
 
 __all__ = ["Estimate", "Outcome", "checked_outcome", "estimate"]
@@ -40,15 +41,9 @@ def estimate(
     if not 0 < level < 1:
         raise LabelError(f"level={level}: give a confidence level between 0 and 1, such as 0.95")
     if isinstance(selection, Selection):
-        return _of_one(selection, checked_outcome(selection, outcome), level)
+        return by_own_design(selection, checked_outcome(selection, outcome), level)
     rounds = list(selection)
     if not rounds or len(rounds) != len(outcome):
         raise LabelError(f"{len(rounds)} rounds and {len(outcome)} lists of outcomes: give one list per round")
     outcomes = [checked_outcome(part, values) for part, values in zip(rounds, outcome, strict=True)]
-    return _of_one(rounds[0], outcomes[0], level) if len(rounds) == 1 else combine(rounds, outcomes, level)
-
-
-def _of_one(selection: Selection, outcome: Outcome, level: float) -> Estimate:
-    from opacc_ray.samplers import METHODS
-
-    return METHODS[selection.method].estimate(selection, outcome, level)
+    return by_own_design(rounds[0], outcomes[0], level) if len(rounds) == 1 else combine(rounds, outcomes, level)

@@ -22,6 +22,7 @@ import numpy as np
 from opacc_ray import intervals
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
 from opacc_ray.estimators.expansion import expand
+from opacc_ray.estimators.weighted import NAME, failure_bounds
 from opacc_ray.selection import Selection
 
 
@@ -59,8 +60,8 @@ def baseline(rounds: Selection | Sequence[Selection], outcomes: Sequence[Any], e
         name = "exact hypergeometric"
     else:
         error = math.sqrt(spread * (1 / n - 1 / pool_size))
-        low, high = intervals.student(mean, error, max(n - 1, 1), estimate.level)
-        name = "student"
+        few, many = failure_bounds(1 - mean, error**2, (1 - n / pool_size) / n, estimate.level)
+        low, high, name = 1 - many, 1 - few, NAME
     return Baseline(n, low, high, estimate.level, name, _effective_size(estimate, spread, pool_size))
 
 

@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from opacc_ray import intervals
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
+from opacc_ray.estimators.own import by_own_design
 from opacc_ray.selection import Selection
 
 _NAME = "adjusted Wilson"
@@ -130,10 +131,8 @@ def _difference(selection: Selection, outcome: Outcome) -> Round:
 
 def _by_own_design(selection: Selection, outcome: Outcome) -> Round:
     """A round of another method: its own estimate, each label with the same reach."""
-    from opacc_ray.samplers import METHODS
-
     n = len(outcome)
-    estimate = METHODS[selection.method].estimate(selection, outcome, 0.95)
+    estimate = by_own_design(selection, outcome, 0.95)
     failures = (float((1 - outcome).sum()) + 0.5) / (n + 1)
     reach = math.sqrt(max(1 - n / selection.pool_size, 0)) / n
     expected = np.full(n, failures)

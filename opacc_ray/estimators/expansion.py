@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.difference import round_weights
+from opacc_ray.estimators.own import by_method
 from opacc_ray.estimators.replicates import each
 from opacc_ray.selection import Selection
 
@@ -351,9 +352,7 @@ def _labelled_before(selections: Sequence[Selection]) -> list[NDArray[np.int64]]
 
 def _reason(selection: Selection) -> str | None:
     """What the selection's own estimator says."""
-    from opacc_ray.samplers import METHODS
-
     if "replicate" in selection.design:
         return None
-    estimate = METHODS[selection.method].estimate(selection, np.ones(len(selection)), 0.95)
+    estimate = by_method(selection, np.ones(len(selection)), 0.95)
     return None if estimate.design_based else estimate.reason

@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 from opacc_ray import intervals
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.own import by_method
 from opacc_ray.selection import Selection
 from opacc_ray.subset import subset
 from opacc_ray.view import View
@@ -143,13 +144,8 @@ def replicated(selection: Selection, outcome: Outcome, level: float) -> Estimate
 
     Where labels are missing in whole replicates, the others are taken for all of them.
     """
-    from opacc_ray.samplers import METHODS
-
     parts, places = zip(*each(selection), strict=True)
-    own = [
-        METHODS[selection.method].estimate(part, outcome[place], level)
-        for part, place in zip(parts, places, strict=True)
-    ]
+    own = [by_method(part, outcome[place], level) for part, place in zip(parts, places, strict=True)]
     values, size = np.array([estimate.value for estimate in own]), np.array([part.pool_size for part in parts])
     num, value = len(own), float(size @ values) / int(size.sum())
     variance = float(values.var(ddof=1)) / num
