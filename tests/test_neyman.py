@@ -13,7 +13,7 @@ from opacc_ray.belief.failure_model import predict_failure
 from opacc_ray.belief.signals import read_signals, spread_ranks
 from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators.difference import combine
+from opacc_ray.estimators.rounds import combine
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
 from opacc_ray.selection import Selection

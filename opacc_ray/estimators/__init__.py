@@ -8,8 +8,7 @@ from typing import Any
 
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate, Outcome, checked_outcome
-from opacc_ray.estimators.difference import combine
-from opacc_ray.estimators.own import by_own_design
+from opacc_ray.estimators.rounds import by_own_design, combine
 from opacc_ray.selection import Selection
 
 __all__ = ["Estimate", "Outcome", "checked_outcome", "estimate"]

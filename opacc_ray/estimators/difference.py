@@ -1,19 +1,11 @@
-"""The difference estimator, and rounds of any method combined.
+"""The difference estimator: predictions of every example, corrected by a sample.
 
-Round t draws n_t examples from the N_t that were not labelled before. With predictions p it estimates their share of
-failures by
+A batch is drawn from N_t examples that were not labelled before. With predictions p their share of failures is
+estimated by
 
-    r_t = (1/N_t) · [ Σ_rest p + Σ_batch (f - p) / π ]                                   (unbiased, whatever p)
+    r = (1/N_t) · [ Σ_rest p + Σ_batch (f - p) / π ]                                     (unbiased, whatever p)
 
-and so that of the whole pool by z_t = (1/N) · (Σ_labelled before f + N_t · r_t). Other methods estimate r_t by their
-own design. Given the earlier rounds z_t is unbiased, so the z_t - θ are martingale differences and
-
-    θ̂ = Σ_t w_t z_t,   w_t ∝ n_t · ∛(n_1 + … + n_t),   Σ_t w_t = 1,   Var(θ̂) = Σ_t w_t² Var(z_t)
-
-is unbiased too, for the weights do not depend on labels. A. B. Owen and Y. Zhou ("The square root rule for adaptive
-importance sampling", ACM TOMACS 30, 2020) show that weights growing as a fixed power are near the best however fast
-rounds improve; the cube root does best here. (Weights in inverse proportion to *estimated* variances would trust the
-rounds that happened to miss the rare failures.)
+``rounds.py`` combines several.
 
 The interval is Wilson's for the sample size at which a simple random sample would have the variance, with Student's
 quantile, and with two precautions against rare failures of large weight that no round met. The variance is not taken
@@ -35,15 +27,13 @@ failure moves the estimate, in standard deviations.
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray import intervals
-from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
-from opacc_ray.estimators.own import by_own_design
 from opacc_ray.selection import Selection
 
 _NAME = "adjusted Wilson"
@@ -67,55 +57,11 @@ class Round(NamedTuple):
 
 def difference(selection: Selection, outcome: Outcome, level: float) -> Estimate:
     """Accuracy among the examples that were not labelled before the round: unbiased."""
-    part = _difference(selection, outcome)
-    return _estimate(part.share, [part], np.ones(1), is_binary(outcome), level)
+    part = corrected(selection, outcome)
+    return accuracy(part.share, [part], np.ones(1), is_binary(outcome), level)
 
 
-def combine(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
-    """Accuracy on the whole pool from all rounds, in their order, whatever their methods.
-
-    Parameters
-    ----------
-    selections : rounds of one pool
-    outcomes : (n_t,) each, aligned with the selection's index
-    level : confidence level of the interval
-
-    Returns
-    -------
-    Estimate
-        Unbiased if every round's estimator is; ``design_based`` unless some round's is not.
-
-    Raises
-    ------
-    LabelError
-        If the rounds are of different pools, or a round was drawn when labels were there that are not given.
-    """
-    pool_size = _common_pool(selections)
-    rounds = [_round(selection, outcome) for selection, outcome in zip(selections, outcomes, strict=True)]
-    weight = round_weights([len(outcome) for outcome in outcomes])
-    known = _known_failures(selections, outcomes)  # per round: how many were labelled before, and their failures
-    left = np.array([1 - num / pool_size for num, _ in known])
-    value = sum(
-        w * (failures / pool_size + share_left * part.share)
-        for w, (_, failures), share_left, part in zip(weight, known, left, rounds, strict=True)
-    )
-    return _estimate(value, rounds, weight * left, is_binary(np.concatenate(outcomes)), level)
-
-
-def round_weights(num_labels: Sequence[int]) -> NDArray[np.float64]:
-    """w (rounds,): of each round, from the numbers of labels alone."""
-    num = np.array(num_labels, dtype=np.float64)
-    weight = num * np.cbrt(np.cumsum(num))
-    return weight / weight.sum()
-
-
-def _round(selection: Selection, outcome: Outcome) -> Round:
-    if "predicted_failures" in selection.facts:
-        return _difference(selection, outcome)
-    return _by_own_design(selection, outcome)
-
-
-def _difference(selection: Selection, outcome: Outcome) -> Round:
+def corrected(selection: Selection, outcome: Outcome) -> Round:
     """r_t with its variance; where labels are missing, the labelled ones are a random part of the batch."""
     facts, n = selection.facts, len(outcome)
     population = selection.pool_size - len(facts["labelled_before"])
@@ -129,41 +75,7 @@ def _difference(selection: Selection, outcome: Outcome) -> Round:
     return Round(share, variance, np.sqrt(chance) / (population * probability), expected, True)
 
 
-def _by_own_design(selection: Selection, outcome: Outcome) -> Round:
-    """A round of another method: its own estimate, each label with the same reach."""
-    n = len(outcome)
-    estimate = by_own_design(selection, outcome, 0.95)
-    failures = (float((1 - outcome).sum()) + 0.5) / (n + 1)
-    reach = math.sqrt(max(1 - n / selection.pool_size, 0)) / n
-    expected = np.full(n, failures)
-    return Round(1 - estimate.value, estimate.standard_error**2, np.full(n, reach), expected, False, estimate.reason)
-
-
-def _common_pool(selections: Sequence[Selection]) -> int:
-    sizes = {selection.pool_size for selection in selections}
-    if len(sizes) != 1:
-        raise LabelError(f"the rounds are of pools of {sorted(sizes)} examples: give rounds of one pool")
-    return sizes.pop()
-
-
-def _known_failures(selections: Sequence[Selection], outcomes: Sequence[Outcome]) -> list[tuple[int, float]]:
-    """Number and failures of the examples that were labelled when each round was drawn."""
-    failure: dict[int, float] = {}
-    known = []
-    for selection, outcome in zip(selections, outcomes, strict=True):
-        before: Any = selection.facts.get("labelled_before", failure.keys())
-        missing = [index for index in before if index not in failure]
-        if missing:
-            raise LabelError(
-                f"round {selection.round} was drawn when {len(missing)} more examples were labelled than the earlier "
-                f"rounds given here hold (the first is number {missing[0]} of the pool): give all rounds, in order"
-            )
-        known.append((len(before), sum(failure[index] for index in before)))
-        failure |= zip(selection.index.tolist(), (1 - outcome).tolist(), strict=True)
-    return known
-
-
-def _estimate(
+def accuracy(
     share: float, rounds: Sequence[Round], weight: NDArray[np.float64], binary: bool, level: float
 ) -> Estimate:
     """1 - ``share`` with its interval; ``weight`` (rounds,) is that of each round's share in the estimate."""

@@ -38,9 +38,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.difference import round_weights
 from opacc_ray.estimators.own import by_method
 from opacc_ray.estimators.replicates import each
+from opacc_ray.estimators.rounds import round_weights
 from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]

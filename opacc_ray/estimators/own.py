@@ -12,12 +12,3 @@ def by_method(selection: Selection, outcome: Outcome, level: float) -> Estimate:
     from opacc_ray.samplers import METHODS
 
     return METHODS[selection.method].estimate(selection, outcome, level)
-
-
-def by_own_design(selection: Selection, outcome: Outcome, level: float) -> Estimate:
-    """By the spread of its replicates if it has some, else by its method."""
-    from opacc_ray.estimators.replicates import replicated
-
-    if "replicate" in selection.design:
-        return replicated(selection, outcome, level)
-    return by_method(selection, outcome, level)

@@ -27,7 +27,7 @@ The batch is drawn by Deville's ordered systematic sampling (:mod:`opacc_ray.des
 with exactly π, and spread along p; without confidence p is weak, and the batch is spread along the pool's listing,
 where neighbours, such as frames of one drive, are often alike.
 
-Several rounds are combined by ``estimators/difference.py``. Four rounds that grow (10, 20, 30 and 40 % of the labels)
+Several rounds are combined by ``estimators/rounds.py``. Four rounds that grow (10, 20, 30 and 40 % of the labels)
 serve well: little is spent on the model's word. With no confidence, no labels and no hidden layer the design
 is that of a systematic sample of the listing.
 

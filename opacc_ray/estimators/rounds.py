@@ -1,0 +1,116 @@
+"""Rounds of any method, combined.
+
+Round t draws n_t examples from the N_t that were not labelled before and estimates their share of failures by r_t, each
+method by its own design. For the whole pool that makes z_t = (1/N) · (Σ_labelled before f + N_t · r_t). Given the
+earlier rounds z_t is unbiased, so the z_t - θ are martingale differences and
+
+    θ̂ = Σ_t w_t z_t,   w_t ∝ n_t · ∛(n_1 + … + n_t),   Σ_t w_t = 1,   Var(θ̂) = Σ_t w_t² Var(z_t)
+
+is unbiased too, for the weights do not depend on labels. A. B. Owen and Y. Zhou ("The square root rule for adaptive
+importance sampling", ACM TOMACS 30, 2020) show that weights growing as a fixed power are near the best however fast
+rounds improve; the cube root does best here. (Weights in inverse proportion to *estimated* variances would trust the
+rounds that happened to miss the rare failures.)
+
+The interval is that of ``difference.py``, with the reach of a label scaled by its round's weight.
+
+Legend: N pool, n labels, f = 1 - outcome, w weight of a round.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import LabelError
+from opacc_ray.estimators.base import Estimate, Outcome, is_binary
+from opacc_ray.estimators.difference import Round, accuracy, corrected
+from opacc_ray.estimators.own import by_method
+from opacc_ray.estimators.replicates import replicated
+from opacc_ray.selection import Selection
+
+
+def combine(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
+    """Accuracy on the whole pool from all rounds, in their order, whatever their methods.
+
+    Parameters
+    ----------
+    selections : rounds of one pool
+    outcomes : (n_t,) each, aligned with the selection's index
+    level : confidence level of the interval
+
+    Returns
+    -------
+    Estimate
+        Unbiased if every round's estimator is; ``design_based`` unless some round's is not.
+
+    Raises
+    ------
+    LabelError
+        If the rounds are of different pools, or a round was drawn when labels were there that are not given.
+    """
+    pool_size = _common_pool(selections)
+    rounds = [_round(selection, outcome) for selection, outcome in zip(selections, outcomes, strict=True)]
+    weight = round_weights([len(outcome) for outcome in outcomes])
+    known = _known_failures(selections, outcomes)  # per round: how many were labelled before, and their failures
+    left = np.array([1 - num / pool_size for num, _ in known])
+    value = sum(
+        w * (failures / pool_size + share_left * part.share)
+        for w, (_, failures), share_left, part in zip(weight, known, left, rounds, strict=True)
+    )
+    return accuracy(value, rounds, weight * left, is_binary(np.concatenate(outcomes)), level)
+
+
+def round_weights(num_labels: Sequence[int]) -> NDArray[np.float64]:
+    """w (rounds,): of each round, from the numbers of labels alone."""
+    num = np.array(num_labels, dtype=np.float64)
+    weight = num * np.cbrt(np.cumsum(num))
+    return weight / weight.sum()
+
+
+def _round(selection: Selection, outcome: Outcome) -> Round:
+    if "predicted_failures" in selection.facts:
+        return corrected(selection, outcome)
+    return _of_other_method(selection, outcome)
+
+
+def by_own_design(selection: Selection, outcome: Outcome, level: float) -> Estimate:
+    """By the spread of its replicates if it has some, else by its method."""
+    if "replicate" in selection.design:
+        return replicated(selection, outcome, level)
+    return by_method(selection, outcome, level)
+
+
+def _of_other_method(selection: Selection, outcome: Outcome) -> Round:
+    """A round of another method: its own estimate, each label with the same reach."""
+    n = len(outcome)
+    estimate = by_own_design(selection, outcome, 0.95)
+    failures = (float((1 - outcome).sum()) + 0.5) / (n + 1)
+    reach = math.sqrt(max(1 - n / selection.pool_size, 0)) / n
+    expected = np.full(n, failures)
+    return Round(1 - estimate.value, estimate.standard_error**2, np.full(n, reach), expected, False, estimate.reason)
+
+
+def _common_pool(selections: Sequence[Selection]) -> int:
+    sizes = {selection.pool_size for selection in selections}
+    if len(sizes) != 1:
+        raise LabelError(f"the rounds are of pools of {sorted(sizes)} examples: give rounds of one pool")
+    return sizes.pop()
+
+
+def _known_failures(selections: Sequence[Selection], outcomes: Sequence[Outcome]) -> list[tuple[int, float]]:
+    """Number and failures of the examples that were labelled when each round was drawn."""
+    failure: dict[int, float] = {}
+    known = []
+    for selection, outcome in zip(selections, outcomes, strict=True):
+        before: Any = selection.facts.get("labelled_before", failure.keys())
+        missing = [index for index in before if index not in failure]
+        if missing:
+            raise LabelError(
+                f"round {selection.round} was drawn when {len(missing)} more examples were labelled than the earlier "
+                f"rounds given here hold (the first is number {missing[0]} of the pool): give all rounds, in order"
+            )
+        known.append((len(before), sum(failure[index] for index in before)))
+        failure |= zip(selection.index.tolist(), (1 - outcome).tolist(), strict=True)
+    return known
