@@ -84,7 +84,7 @@ def run(spec: Spec, progress: Callable[[int, int], None] = lambda done, total: N
     extract(stages, progress)
     if not audit.rounds():
         sample = spec.sample
-        select(audit, sample.method, sample.budget, sample.parameters)
+        select(audit, sample.method, sample.budget, sample.parameters, replicates=sample.replicates)
     return audit
 
 
@@ -134,7 +134,12 @@ def _complete(stage: Stage) -> None:
 
 
 def select(
-    run: Run, method: str, budget: int | None, parameters: Mapping[str, Any], seed: int | None = None
+    run: Run,
+    method: str,
+    budget: int | None,
+    parameters: Mapping[str, Any],
+    seed: int | None = None,
+    replicates: int | None = None,
 ) -> Selection:
     """Choose what to label in the newest round and write its manifests.
 
@@ -147,7 +152,7 @@ def select(
     """
     number = max(run.rounds(), default=1)
     earlier = read_answers(run)[:-1] if number > 1 else []
-    selection = _choose(run, method, budget, parameters, seed, earlier)
+    selection = _choose(run, method, budget, parameters, seed, earlier, replicates)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
             return selection
@@ -202,12 +207,19 @@ def _choose(
     parameters: Mapping[str, Any],
     seed: int | None,
     earlier: Sequence[Answers],
+    replicates: int | None = None,
 ) -> Selection:
     parsed = parse_parameters(method, parameters)
     previous = [(answers.known, answers.outcome) for answers in earlier if answers.labelled.any()]
     with catalog.open_view(run, find_method(method).needs(parsed), parsed.uses, parsed.instead) as view:
         chosen = select_from(
-            view, method, budget, run.spec.seed if seed is None else seed, previous=previous, **parameters
+            view,
+            method,
+            budget,
+            run.spec.seed if seed is None else seed,
+            previous=previous,
+            replicates=replicates,
+            **parameters,
         )
     return replace(chosen, round=len(earlier) + 1)
 

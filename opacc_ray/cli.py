@@ -49,7 +49,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"opacc {opacc_ray.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_run_commands(commands)
+    _add_label_commands(commands)
+    _add_experiments(commands)
+    return parser
 
+
+def _add_run_commands(commands: Any) -> None:
     command = _add(commands, "run", _run, "extract features, select, write manifests")
     command.add_argument("spec", metavar="SPEC.yaml")
 
@@ -61,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--method", required=True)
     command.add_argument("--budget", type=int)
     command.add_argument("--seed", type=int, help="default: the spec's")
+    command.add_argument("--replicates", type=int, metavar="R", help="choose from R parts of the pool apart")
     command.add_argument(
         "--set", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the method, in YAML"
     )
@@ -78,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         help="stop once the interval is ±W; else draw what is expected to lack",
     )
 
+
+def _add_label_commands(commands: Any) -> None:
     labels = commands.add_parser("labels", help="labels that come back").add_subparsers(
         required=True, metavar="COMMAND"
     )
@@ -92,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--partial", action="store_true", help="treat missing labels as missing at random")
     _add_conflict(command)
 
+
+def _add_experiments(commands: Any) -> None:
     command = _add(commands, "study", _study, "compare methods on data whose outcomes are all known")
     command.add_argument("cases", metavar="CASE|SPEC.yaml", nargs="+", help=".npz, .csv, .parquet, or a folder of them")
     command.add_argument("--method", action="append", help="such as ces or neyman:rounds=4; repeat for more")
@@ -105,7 +116,6 @@ def _parser() -> argparse.ArgumentParser:
 
     command = _add(commands, "demo", _demo, "all of it on embedded data, in about a minute")
     command.add_argument("--folder", type=Path, help="where to keep it; default: a new temporary folder")
-    return parser
 
 
 def _add(commands: Any, name: str, run: Callable[..., Any], text: str) -> argparse.ArgumentParser:
@@ -153,7 +163,8 @@ def _select(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from opacc_ray.run import Run
 
     run = Run.open(options.uri)
-    audit.select(run, options.method, options.budget, _parameters(options.set), options.seed)
+    parameters = _parameters(options.set)
+    audit.select(run, options.method, options.budget, parameters, options.seed, options.replicates)
     return _selected(run)
 
 

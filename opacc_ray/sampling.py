@@ -13,7 +13,7 @@ from opacc_ray.errors import SpecError
 from opacc_ray.estimators import Outcome, checked_outcome
 from opacc_ray.estimators.replicates import replicate
 from opacc_ray.pool import Pool
-from opacc_ray.samplers import METHODS, Previous, Sampler, Task
+from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
 from opacc_ray.samplers.base import NO_PREVIOUS
 from opacc_ray.selection import Selection
 from opacc_ray.view import View, view_of
@@ -65,17 +65,7 @@ def select(
 
     def choose(part: View, asked: Task, *stream: int) -> Selection:
         drawn = _run(sampler, part, asked, np.random.default_rng([seed, number, *stream]), progress)
-        return Selection(
-            method=method,
-            parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection gives them back
-            seed=int(seed),
-            pool_size=part.size,
-            index=drawn.chosen,
-            ids=tuple(part.identify(drawn.chosen)),
-            round=number,
-            design=drawn.design,
-            facts=drawn.facts,
-        )
+        return _selection(method, asked, int(seed), number, part, drawn)
 
     if replicates is None:
         return choose(view, task)
@@ -89,13 +79,27 @@ def select(
     )
 
 
+def _selection(method: str, task: Task, seed: int, number: int, view: View, drawn: Draw) -> Selection:
+    return Selection(
+        method=method,
+        parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection gives them back
+        seed=seed,
+        pool_size=view.size,
+        index=drawn.chosen,
+        ids=tuple(view.identify(drawn.chosen)),
+        round=number,
+        design=drawn.design,
+        facts=drawn.facts,
+    )
+
+
 def _run(
     sampler: Sampler,
     view: View,
     task: Task,
     rng: np.random.Generator,
     progress: Callable[[Any], None] | None,
-) -> Any:
+) -> Draw:
     state = sampler.init(view, task, rng)
     while not sampler.finished(task, state):
         state, info = sampler.step(view, task, state, rng)

@@ -124,6 +124,7 @@ class SampleSpec(BaseModel):
 
     method: str = "ces"
     budget: int | None = None
+    replicates: int | None = Field(default=None, ge=2, description="choose from that many parts of the pool apart")
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -430,3 +430,11 @@ def test_labels_to_go_until_precise_enough(run: Run) -> None:
     assert verdict.labels_to_go(run, 0.9) == 0
     few, many = verdict.labels_to_go(run, 0.05), verdict.labels_to_go(run, 0.01)
     assert 0 < few < many <= 80
+
+
+def test_replicates_give_an_interval_of_their_own(run: Run) -> None:
+    audit.select(run, "ces", 40, {"initial": 2, "candidates": 20}, replicates=4)
+    answers.import_labels(run, "one.csv", answer(run, 1))
+    result = verdict.estimate(run)
+    assert result["interval"] == "4 replicates"
+    assert result["design_based"]
