@@ -1,6 +1,7 @@
 """``opacc``: parse, call, print. Results go to stdout, progress and errors to stderr."""
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -25,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     sys.path.insert(0, os.getcwd())  # the user's own modules: model.factory and transform
     try:
-        result, text = options.run(options)
+        with contextlib.redirect_stdout(sys.stderr):  # Ray prints of workers that died; stdout is for the result alone
+            result, text = options.run(options)
     except OpaccError as error:
         return _fail(options, str(error), error.exit_code)
     except KeyboardInterrupt:

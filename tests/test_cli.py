@@ -9,6 +9,7 @@ import pytest
 
 from opacc_ray import audit
 from opacc_ray.cli import main
+from opacc_ray.errors import LabelError
 from opacc_ray.spec import parse_spec
 
 
@@ -104,3 +105,15 @@ def test_demo_tells_the_truth(tmp_path: Path) -> None:
     assert result["estimate"]["n"] == 100
     assert (tmp_path / "s3" / "audits").is_dir()
     assert "extract: 12 of 12 shards" in done.stderr
+
+
+def test_what_others_print_stays_out_of_the_result(told, monkeypatch: pytest.MonkeyPatch) -> None:
+    def noisy(uri: str) -> None:
+        print("(raylet) a worker died")
+        raise LabelError("no such run")
+
+    monkeypatch.setattr("opacc_ray.run.Run.open", noisy)
+    code, out, err = told("status", "anywhere", "--json")
+    assert json.loads(out) == {"error": "no such run", "exit_code": 6}
+    assert "a worker died" in err
+    assert code == 6
