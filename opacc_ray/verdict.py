@@ -35,9 +35,7 @@ def estimate(run: Run, *, level: float = 0.95, partial: bool = False, conflict: 
             f"{len(missing)} of {sum(len(item.selection) for item in answers)} labels are missing, the first for "
             f"{missing[0]!r}; import them, or give --partial to state the accuracy without them"
         )
-    known = [item for item in answers if item.labelled.any()]
-    if not known:
-        raise LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
+    known = _labelled(run, answers)
     rounds = [item.known for item in known], [item.outcome for item in known]
     accuracy = estimate_rounds(*rounds, level)
     result = accuracy.to_dict()
@@ -55,9 +53,7 @@ def labels_to_go(run: Run, half_width: float, *, level: float = 0.95) -> int:
 
     The interval that decides is the confidence sequence, which holds though one stops because it looks narrow.
     """
-    known = [item for item in read_answers(run) if item.labelled.any()]
-    if not known:
-        raise LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
+    known = _labelled(run, read_answers(run))
     rounds = [item.known for item in known], [item.outcome for item in known]
     return labels_needed(confidence_sequence(*rounds, level), half_width, known[0].selection.pool_size)
 
@@ -84,6 +80,14 @@ def status(run: Run) -> dict[str, Any]:
     labelled = sum(item["labelled"] for item in state["rounds"])
     is_current = state["estimate"] is not None and state["estimate"]["n"] == labelled
     return state | {"waits_for": "nothing" if is_current else "nothing but `opacc estimate`"}
+
+
+def _labelled(run: Run, answers: Sequence[Answers]) -> list[Answers]:
+    """The rounds that have labels; raises LabelError if none has."""
+    known = [item for item in answers if item.labelled.any()]
+    if not known:
+        raise LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
+    return known
 
 
 def _bounds(interval: Estimate) -> dict[str, Any]:
