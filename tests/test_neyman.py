@@ -137,15 +137,20 @@ class TestUnbiased:
 
 
 class TestReference:
-    def test_prediction(self) -> None:
-        pool, outcome = make_pool(60, 5)
-        view = view_of(pool)
-        columns = {name: view.column(name).tolist() for name in ("confidence", "dsa", "prediction")}
+    @pytest.mark.parametrize("features", [("confidence", "dsa", "prediction"), ("dsa", "prediction")])
+    def test_prediction(self, features: tuple[str, ...]) -> None:
+        """p, and how far the labels speak for the signals."""
+        full, outcome = make_pool(60, 5)
+        columns = {name: getattr(full, name) for name in features}
+        view = view_of(opacc.Pool(**columns))
+        plain = {name: view.column(name).tolist() for name in features}
         for num in (0, 1, 30):
             labelled = np.arange(num)
             failure = 1 - outcome[labelled]
-            expected = reference.predicted_failure(columns, dict(zip(range(num), failure.tolist(), strict=True)))
-            assert predict_failure(read_signals(view, 6), labelled, failure) == pytest.approx(expected, abs=1e-5)
+            p, bayes_factor = reference.predicted_failure(plain, dict(zip(range(num), failure.tolist(), strict=True)))
+            forecast = predict_failure(read_signals(view, 6), labelled, failure)
+            assert forecast.failure == pytest.approx(p, abs=1e-5)
+            assert forecast.bayes_factor == pytest.approx(bayes_factor, rel=1e-4)
 
     def test_combined_rounds(self) -> None:
         pool, outcome = make_pool(300, 6)
@@ -199,6 +204,11 @@ def exact_variance(state: neyman.State, outcome: np.ndarray) -> float:
     return float((error**2 * (1 - probability) / probability).sum()) / len(outcome) ** 2
 
 
+def price_of(state: neyman.State) -> float:
+    """By how much the design is worse than SRS if p is worthless."""
+    return float(np.mean(state.probability.mean() / state.probability)) - 1
+
+
 class TestPrecision:
     @pytest.mark.parametrize(("num", "useless"), [(50, False), (100, False), (200, False), (100, True)])
     def test_interval_covers(self, num: int, useless: bool) -> None:
@@ -236,21 +246,47 @@ class TestPrecision:
         outcome = (prediction > 1).astype(float)
         pool = opacc.Pool(confidence=1 - rng.beta(0.15, 5, 3000), prediction=prediction)
         labelled = np.sort(rng.choice(3000, 40, replace=False))
-        p = predict_failure(read_signals(view_of(pool), 6), labelled, 1 - outcome[labelled])
+        p = predict_failure(read_signals(view_of(pool), 6), labelled, 1 - outcome[labelled]).failure
         assert p[prediction <= 1].min() > 0.5 > 0.1 > p[prediction > 1].mean()
 
-    @pytest.mark.parametrize(
-        ("num", "num_labelled", "share"), [(20, 0, 0.2), (200, 0, 0.5), (40, 40, 0.12), (10, 50, 0.1)]
-    )
-    def test_everyone_keeps_the_uniform_share(self, num: int, num_labelled: int, share: float) -> None:
-        """It grows with the batch and shrinks with the labels."""
+    @pytest.mark.parametrize("price", [0.02, 0.05, 0.1])
+    def test_a_useless_predictor_costs_its_price(self, price: float) -> None:
+        """Whatever the model says of itself: failures that have nothing to do with p, over many ways they may lie."""
         pool, outcome = make_pool(4000, 9)
-        labelled = np.arange(num_labelled)
-        task = Task(num, neyman.Parameters(), Previous(labelled, outcome[labelled]))
+        task = Task(100, neyman.Parameters(price=price), NO_PREVIOUS)
         state = neyman.init(view_of(pool), task, np.random.default_rng(0))
-        assert neyman.uniform_share(neyman.Parameters(), num, num_labelled) == pytest.approx(share)
-        assert state.probability.min() >= share * num / len(state.free)
-        assert state.probability.sum() == pytest.approx(num)
+        assert price_of(state) == pytest.approx(price, abs=1e-3)
+        rng = np.random.default_rng(0)
+        variance = np.mean([exact_variance(state, rng.permutation(outcome)) for _ in range(300)])
+        assert variance == pytest.approx((1 + price) * outcome.var() / 100, rel=0.06)
+
+    def test_labels_that_speak_for_the_signals_earn_trust(self) -> None:
+        """More is staked on p then; where the confidence is useless, the price stays."""
+        staked = {}
+        for useless in (False, True):
+            pool, outcome = make_pool(4000, 9, useless=useless)
+            labelled = np.sort(np.random.default_rng(1).choice(4000, 150, replace=False))
+            task = Task(50, neyman.Parameters(), Previous(labelled, outcome[labelled]))
+            state = neyman.init(view_of(pool), task, np.random.default_rng(0))
+            assert state.probability.sum() == pytest.approx(50)
+            staked[useless] = price_of(state)
+        assert staked[False] > 0.2
+        assert staked[True] <= 0.1 + 1e-3
+
+    def test_uniform_share_is_the_least_that_keeps_the_price(self) -> None:
+        """By hand: half the examples with twice the doubt of the others, 1/(φ + (1-φ)·2/3) and 1/(φ + (1-φ)·4/3)."""
+        doubt = np.array([2 / 3, 4 / 3])
+        assert neyman.uniform_share(doubt, 0.125, floor=0.1) == 0.1  # A(0) = (3/2 + 3/4)/2 = 1.125
+        share = neyman.uniform_share(doubt, 0.04, floor=0.1)
+        assert (1 / (share + (1 - share) * doubt)).mean() == pytest.approx(1.04, abs=1e-4)
+        assert neyman.uniform_share(doubt, 0.04, floor=0.7) == 0.7
+
+    def test_price_of_nothing_is_equal_probabilities(self) -> None:
+        pool, _ = make_pool(4000, 9)
+        state = neyman.init(
+            view_of(pool), Task(50, neyman.Parameters(price=0.0), NO_PREVIOUS), np.random.default_rng(0)
+        )
+        assert state.probability == pytest.approx(np.full(4000, 50 / 4000), rel=1e-3)
 
     def test_uniform_share_of_one_is_equal_probabilities(self) -> None:
         pool, _ = make_pool(4000, 9)
@@ -329,7 +365,7 @@ def test_ranks_are_shared_by_equal_values() -> None:
     assert spread_ranks(np.array(values)) == pytest.approx(reference.ranks(values))
 
 
-@pytest.mark.parametrize(("name", "value"), [("floor", 0.0), ("insurance", 1.5), ("directions", -1)])
+@pytest.mark.parametrize(("name", "value"), [("floor", 0.0), ("price", -0.1), ("directions", -1)])
 def test_names_the_parameter_that_is_wrong(name: str, value: float) -> None:
     with pytest.raises(SpecError, match=f"{name}={value}"):
         neyman.Parameters(**{name: value})

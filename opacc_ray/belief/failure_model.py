@@ -5,12 +5,14 @@ A handful of *experts*, Bayesian logistic regressions that look at more or fewer
 
     logit p_k(x) = β_k · x,   β_k ~ N(mean, scale_k²)           p(x) = Σ_k w_k p_k(x),   w_k ∝ prior_k · evidence_k
 
-Before any label, p is the model's own word, tempered: logit p = 0.8 · logit(1 - confidence), for models are
-overconfident. One expert looks at nothing at all. It holds 6 % of the prior and so keeps p away from 0 where the
-model is sure of itself; and where the signals turn out useless it takes over, and p is flat. Where failures have
-another cause than doubt, say two classes swapped, the experts that give each predicted class its own rate take over
-within some 30 labels. See D. J. C. MacKay, "The evidence framework applied to classification networks", Neural
+Before any label, p is the model's own word, tempered, for models are overconfident; the means in the table below say
+how. One expert looks at nothing at all: where the signals turn out useless it takes over, and p is flat. Where failures
+have another cause than doubt, say two classes swapped, the experts that give each predicted class its own rate take
+over within some 30 labels. See D. J. C. MacKay, "The evidence framework applied to classification networks", Neural
 Computation 4 (1992).
+
+How far the labels speak for the signals at all is the *Bayes factor* of all other experts against the one that looks at
+nothing: 1 without labels, large when the signals foresaw the failures, small when they are useless.
 
 Outcomes may be scores: the likelihood is then a quasi-likelihood, its dispersion that of the labels.
 
@@ -22,31 +24,49 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.belief.signals import Signals
+from opacc_ray.belief.signals import HALF_RANGE, Signals
 
 _STEPS = 25
 _LARGEST_STEP = 4.0
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
-_SLOPE = 0.8  # prior mean of the coefficient of logit(1 - confidence)
 _INTERCEPT_SCALE = {True: 1.0, False: 1.5}
-"""With confidence, around 0; without, around the logit of the share of failures that the model itself expects."""
+"""With confidence or its rank, around 0; without, such that the middle example fails as often as the model expects."""
+
+
+class Coefficient(NamedTuple):
+    """Normal prior of the coefficients of one kind of signal."""
+
+    mean: float
+    scale: float
 
 
 class Expert(NamedTuple):
-    """What one regression looks at: standard deviation of the coefficients, per kind of signal; without one, unseen."""
+    """What one regression looks at: the kinds of signal that have a coefficient."""
 
     prior: float
-    scale: dict[str, float]
+    coefficient: dict[str, Coefficient]
+
+    @property
+    def knows_doubt(self) -> bool:
+        """Whether it looks at the confidence."""
+        return "confidence" in self.coefficient or "rank" in self.coefficient
 
 
-_DOUBT = {"confidence": 0.3, "surprise": 0.5}
+_CONFIDENCE = {"confidence": Coefficient(0.8, 0.2)}
+_RANK = {"rank": Coefficient(2.5, 1.0)}
+_BOTH = {"confidence": Coefficient(0.6, 0.2), "rank": Coefficient(0.8, 1.0)}
+_SURPRISE = {"surprise": Coefficient(0.8, 1.0)}
+_HINTS = {"prediction": Coefficient(0.0, 0.5), "direction": Coefficient(0.0, 0.45)}
+_CLASSES = {"prediction": Coefficient(0.0, 3.0)}
+_DIRECTIONS = {"direction": Coefficient(0.0, 2.7)}
 EXPERTS = (
-    Expert(0.06, {}),
-    Expert(0.188, {"confidence": 0.3}),
-    Expert(0.188, _DOUBT),
-    Expert(0.188, _DOUBT | {"prediction": 0.5, "direction": 0.45}),
-    Expert(0.188, _DOUBT | {"prediction": 3.0}),
-    Expert(0.188, {"prediction": 3.0, "direction": 2.7}),
+    Expert(0.05, {}),
+    Expert(0.05, _RANK),
+    Expert(0.18, _CONFIDENCE),
+    Expert(0.18, _BOTH | _SURPRISE),
+    Expert(0.18, _BOTH | _SURPRISE | _HINTS),
+    Expert(0.18, _CONFIDENCE | _SURPRISE | _CLASSES),
+    Expert(0.18, _CLASSES | _DIRECTIONS),
 )
 
 
@@ -59,30 +79,51 @@ class Fit(NamedTuple):
     of_class: NDArray[np.float64]  # (C,) what each predicted class adds
 
 
-def predict_failure(signals: Signals, labelled: NDArray[np.int64], failure: NDArray[np.float64]) -> NDArray[np.float64]:
-    """p of every example, (N,), from the failures (k,) of the ``labelled`` (k,)."""
+class Forecast(NamedTuple):
+    """What the labels so far say of the pool."""
+
+    failure: NDArray[np.float64]  # (N,) p
+    bayes_factor: float  # of the experts that look at signals against the one that does not
+
+
+def predict_failure(signals: Signals, labelled: NDArray[np.int64], failure: NDArray[np.float64]) -> Forecast:
+    """p of every example, and how far to trust it, from the failures (k,) of the ``labelled`` (k,)."""
     seen = signals.take(labelled)
     dispersion = _dispersion(failure)
     experts = distinct_experts(signals)
     fits = [_fit(expert, seen, failure, dispersion) for expert in experts]
-    log_weight = np.array([np.log(expert.prior) + fit.evidence for expert, fit in zip(experts, fits, strict=True)])
-    weight = np.exp(log_weight - log_weight.max())
+    prior = np.array([expert.prior for expert in experts])
+    evidence = np.array([fit.evidence for fit in fits])
+    weight = prior * np.exp(evidence - evidence.max())
     weight /= weight.sum()
     average = np.zeros(signals.size)
     for share, fit in zip(weight, fits, strict=True):
         if share > 1e-6:
             average += share * _apply(fit, signals)
-    return np.clip(average, _LOWEST, 1 - _LOWEST)
+    return Forecast(np.clip(average, _LOWEST, 1 - _LOWEST), _bayes_factor(prior, evidence))
+
+
+def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64]) -> float:
+    """Of all experts but the first against the first, which looks at nothing."""
+    if len(prior) == 1:
+        return 1.0
+    ratio = np.exp(np.minimum(evidence[1:] - evidence[0], 300.0))
+    return float(prior[1:] @ ratio / prior[1:].sum())
 
 
 def distinct_experts(signals: Signals) -> list[Expert]:
-    """The experts that differ on a pool with these signals; equal ones add their priors."""
-    merged: dict[tuple[tuple[str, float], ...], Expert] = {}
+    """The experts that differ on a pool with these signals, the one that looks at nothing first.
+
+    Equal ones add their priors; those whose signals are all absent have nothing to say.
+    """
+    merged: dict[tuple[tuple[str, Coefficient], ...], Expert] = {}
     for expert in EXPERTS:
-        scale = {kind: value for kind, value in expert.scale.items() if kind in signals.present}
-        key = tuple(sorted(scale.items()))
+        there = {kind: prior for kind, prior in expert.coefficient.items() if kind in signals.present}
+        if expert.coefficient and not there:
+            continue
+        key = tuple(sorted(there.items()))
         before = merged[key].prior if key in merged else 0.0
-        merged[key] = Expert(before + expert.prior, scale)
+        merged[key] = Expert(before + expert.prior, there)
     return list(merged.values())
 
 
@@ -120,27 +161,32 @@ def _design(expert: Expert, seen: Signals) -> tuple[NDArray[np.float64], NDArray
 
     A class that no label has seen keeps its prior mean 0, exactly, and needs no column.
     """
-    used = [i for i, kind in enumerate(seen.kinds) if kind in expert.scale]
-    columns = [np.ones((seen.size, 1)), seen.values[:, used]]
-    with_confidence = "confidence" in expert.scale
-    mean = [0.0 if with_confidence else seen.expected_logit]
-    mean += [_SLOPE if seen.kinds[i] == "confidence" else 0.0 for i in used]
-    scale = [_INTERCEPT_SCALE[with_confidence]] + [expert.scale[seen.kinds[i]] for i in used]
-    if seen.classes is not None and "prediction" in expert.scale:
+    used = [kind for kind in seen.kinds if kind in expert.coefficient]
+    columns = [np.ones((seen.size, 1)), seen.values[:, [kind in expert.coefficient for kind in seen.kinds]]]
+    priors = [_intercept(expert, seen), *(expert.coefficient[kind] for kind in used)]
+    if seen.classes is not None and "prediction" in expert.coefficient:
         names = np.unique(seen.classes)
         columns.append((seen.classes[:, None] == names).astype(np.float64))
-        mean += [0.0] * len(names)
-        scale += [expert.scale["prediction"]] * len(names)
-    return np.hstack(columns), np.array(mean), np.array(scale)
+        priors += [expert.coefficient["prediction"]] * len(names)
+    mean, scale = np.array(priors).T
+    return np.hstack(columns), mean, scale
+
+
+def _intercept(expert: Expert, seen: Signals) -> Coefficient:
+    mean = 0.0
+    if not expert.knows_doubt:
+        surprise = expert.coefficient.get("surprise", Coefficient(0.0, 1.0)).mean * seen.kinds.count("surprise")
+        mean = seen.expected_logit + HALF_RANGE * surprise  # a surprise in the middle is HALF_RANGE below the top
+    return Coefficient(mean, _INTERCEPT_SCALE[expert.knows_doubt])
 
 
 def _unpack(expert: Expert, seen: Signals, beta: NDArray[np.float64], evidence: float) -> Fit:
-    used = np.array([kind in expert.scale for kind in seen.kinds], dtype=bool)
+    used = np.array([kind in expert.coefficient for kind in seen.kinds], dtype=bool)
     signal = np.zeros(len(used))
     num = int(used.sum())
     signal[used] = beta[1 : 1 + num]
     of_class = np.zeros(seen.num_classes)
-    if seen.classes is not None and "prediction" in expert.scale:
+    if seen.classes is not None and "prediction" in expert.coefficient:
         of_class[np.unique(seen.classes)] = beta[1 + num :]
     return Fit(evidence, float(beta[0]), signal, of_class)
 

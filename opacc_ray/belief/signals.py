@@ -1,11 +1,15 @@
 """What is known of every example before it is labelled, as a few numbers on comparable scales.
 
     confidence   logit(1 - c), c kept within [1e-3, 1 - 1e-5]
-    surprise     ranks of DSA and of LSA, each evenly spread over [-1.7, 1.7] (standard deviation 1)
+    rank         rank of 1 - c, 0 for the most doubtful and -3.5 for the least (standard deviation 1)
+    surprise     ranks of DSA and of LSA likewise, 0 for the most surprising
     prediction   the predicted class; for a predicted value, its rank and the square of it
     direction    the first few principal directions of the hidden layer, standard deviation 1
 
-Ranks, because surprise has no natural unit and tails without end.
+Ranks, because surprise has no natural unit and tails without end, and because softmax saturates: of two examples that
+get 0.9999 and 0.9998 one may fail ten times as often, which the logit hardly tells and the rank does. They end at 0, so
+that the coefficient of a rank says how fast failures thin out below the most suspicious example, and not how often that
+one fails.
 
 Legend: N pool, d signals, C classes.
 """
@@ -21,12 +25,13 @@ from opacc_ray.view import View
 
 LEAST_DOUBT, MOST_DOUBT = 1e-5, 1 - 1e-3
 _SHARE_WITHOUT_CONFIDENCE = 0.1
-_SPREAD = np.sqrt(3.0)
+HALF_RANGE = float(np.sqrt(3.0))
+"""Of ranks with standard deviation 1."""
 
 
 class Signals(NamedTuple):
     values: NDArray[np.float64]  # (N, d)
-    kinds: tuple[str, ...]  # (d,) confidence, surprise, prediction or direction
+    kinds: tuple[str, ...]  # (d,) confidence, rank, surprise, prediction or direction
     classes: NDArray[np.int64] | None  # (N,) predicted class, from 0 to C - 1
     num_classes: int
     expected_logit: float  # of the share of failures, by the model's own word
@@ -53,8 +58,11 @@ def read_signals(view: View, num_directions: int) -> Signals:
         doubt = np.clip(1 - auxiliary.read(view, "confidence"), LEAST_DOUBT, MOST_DOUBT)
         share = float(doubt.mean())
         columns.append(("confidence", np.log(doubt / (1 - doubt))))
+        columns.append(("rank", spread_ranks(-view.column("confidence")) - HALF_RANGE))
     columns += [
-        ("surprise", spread_ranks(auxiliary.read(view, name))) for name in ("dsa", "lsa") if name in view.fields
+        ("surprise", spread_ranks(auxiliary.read(view, name)) - HALF_RANGE)
+        for name in ("dsa", "lsa")
+        if name in view.fields
     ]
     classes, num_classes = None, 0
     if "prediction" in view.fields:
@@ -76,4 +84,4 @@ def spread_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Ranks of ``values`` (N,) with mean 0 and standard deviation 1; equal values share theirs."""
     _, place, num = np.unique(values, return_inverse=True, return_counts=True)
     middle = np.cumsum(num) - num / 2
-    return (2 * middle / len(values) - 1)[place] * _SPREAD
+    return (2 * middle / len(values) - 1)[place] * HALF_RANGE

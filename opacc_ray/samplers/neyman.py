@@ -15,13 +15,18 @@ This is unbiased whatever p is: p decides only the precision. No unbiased design
 Godambe and V. M. Joshi (AMS 36, 1965), ((Σσ)²/n - Σσ²)/N² at the true p. Round 1 has only the model's own word;
 every later round learns from the labels so far (``previous``) and draws from the rest.
 
-The uniform share is the insurance: no example weighs more than 1/φ times what it would under SRS, whatever p is.
+The uniform share is the insurance. Should p be worthless, failures lie anywhere, and the design has
 
-    φ = max(floor, insurance · n / (n + 40 + 3k))
+    A(φ) = (1/N_r) · Σ n / (N_r π)
 
-It grows with the batch, that is with what is staked on p at once, and shrinks with the k labels that p rests on.
-Measured with the confidence shuffled, so that it is worthless, in multiples of the MSE of SRS: 0.9 to 1.1 with 200
-labels in four rounds, 0.9 to 1.2 in one, and up to 1.4 with 50 in two (300 to 500 repetitions, ± 0.1 to 0.2).
+times the variance of SRS: the price of having trusted p. φ is the least share, not below ``floor``, at which
+
+    A(φ) <= 1 + price · max(1, B)
+
+with B the Bayes factor by which the labels so far speak for the signals. Without labels B = 1, and whatever the model
+says of itself, it costs 10 % at most. Where the signals have foreseen failures B soon is in the thousands, and φ at its
+floor. No worthless predictor gets there: then B is above 1/α with a probability of about α (the mean of a Bayes factor
+is 1 where its denominator holds).
 
 The batch is drawn by Deville's ordered systematic sampling (:mod:`opacc_ray.designs.unequal`), exactly n examples
 with exactly π, and spread along p; without confidence p is weak, and the batch is spread along the pool's listing,
@@ -54,10 +59,10 @@ from opacc_ray.view import View
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """floor: least uniform share φ. insurance: φ of a large first batch. directions of the hidden layer to read."""
+    """floor: least uniform share φ. price: of a worthless p, at first. directions: of the hidden layer, to read."""
 
     floor: float = 0.1
-    insurance: float = 0.6
+    price: float = 0.1
     directions: int = 6
 
     def __post_init__(self) -> None:
@@ -66,8 +71,10 @@ class Parameters(MethodParameters):
                 f"floor={self.floor}: give a share above 0, so that every example can be drawn, "
                 "and at most 1 (all at random)"
             )
-        if not 0 <= self.insurance <= 1:
-            raise SpecError(f"insurance={self.insurance}: give a share from 0 (trust the model) to 1 (all at random)")
+        if not self.price >= 0:
+            raise SpecError(
+                f"price={self.price}: give 0 (all at random) or more, such as 0.1: 10 % of the variance of SRS"
+            )
         if self.directions < 0:
             raise SpecError(f"directions={self.directions}: give 0 (none) or more")
 
@@ -96,19 +103,33 @@ def init(view: View, task: Task, rng: np.random.Generator) -> State:
     assert task.budget is not None
     signals = read_signals(view, parameters.directions)
     free = np.delete(np.arange(view.size), labelled)
-    expected = predict_failure(signals, labelled, 1 - outcome)[free]
+    forecast = predict_failure(signals, labelled, 1 - outcome)
+    expected = forecast.failure[free]
     doubt = np.sqrt(expected * (1 - expected))
-    share = uniform_share(parameters, task.budget, len(labelled))
-    size = share / len(free) + (1 - share) * doubt / doubt.sum()
+    doubt /= doubt.mean()
+    share = uniform_share(doubt, parameters.price * max(1.0, forecast.bayes_factor), parameters.floor)
+    size = share + (1 - share) * doubt
     probability = inclusion_probabilities(size, task.budget)
     order = np.argsort(expected, kind="stable") if "confidence" in view.fields else np.arange(len(free))
     return State(free, expected, probability, order, labelled, np.empty(0, dtype=np.int64))
 
 
-def uniform_share(parameters: Parameters, budget: int, num_labelled: int) -> float:
-    """φ: the insurance of a batch of ``budget`` that rests on ``num_labelled`` labels."""
-    staked = budget / (budget + 40 + 3 * num_labelled)
-    return max(parameters.floor, parameters.insurance * staked)
+def uniform_share(doubt: NDArray[np.float64], price: float, floor: float) -> float:
+    """φ: the least share, not below ``floor``, at which a worthless p costs no more than ``price``.
+
+    ``doubt`` is σ (N_r,) over its mean.
+    """
+
+    def is_cheap(share: float) -> bool:
+        return float((1 / (share + (1 - share) * doubt)).mean()) <= 1 + price
+
+    if is_cheap(floor):
+        return floor
+    low, high = floor, 1.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_cheap(middle) else (middle, high)
+    return high
 
 
 def step(view: View, task: Task, state: State, rng: np.random.Generator) -> tuple[State, Info]:

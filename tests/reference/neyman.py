@@ -69,38 +69,52 @@ def ranks(values: list[float]) -> list[float]:
     return spread
 
 
-def predicted_failure(pool: dict[str, list[float]], labelled: dict[int, float]) -> list[float]:
-    """p of every example of a pool with confidence, dsa and predicted classes, from the failures of some."""
-    N = len(pool["confidence"])
-    doubt = [min(max(1 - c, 1e-5), 1 - 1e-3) for c in pool["confidence"]]
-    logit = [math.log(e / (1 - e)) for e in doubt]
-    surprise = ranks(pool["dsa"])
+def predicted_failure(pool: dict[str, list[float]], labelled: dict[int, float]) -> tuple[list[float], float]:
+    """p of every example of a pool with dsa and predicted classes, and confidence perhaps, from the failures of some.
+
+    With it, the Bayes factor of the experts that look at something against the one that does not.
+    """
+    N = len(pool["dsa"])
+    top = math.sqrt(3)
+    surprise = [rank - top for rank in ranks(pool["dsa"])]
     classes = sorted(set(pool["prediction"]))
-    share = sum(doubt) / N
-    experts: list[tuple[float, dict[str, float]]] = [
-        (0.06, {}),
-        (0.188, {"confidence": 0.3}),
-        (0.188, {"confidence": 0.3, "surprise": 0.5}),
-        (0.188, {"confidence": 0.3, "surprise": 0.5, "prediction": 0.5}),
-        (0.188, {"confidence": 0.3, "surprise": 0.5, "prediction": 3.0}),
-        (0.188, {"prediction": 3.0}),
+    logit: list[float] = []
+    rank: list[float] = []
+    share = 0.1
+    if "confidence" in pool:
+        doubt = [min(max(1 - c, 1e-5), 1 - 1e-3) for c in pool["confidence"]]
+        logit = [math.log(e / (1 - e)) for e in doubt]
+        rank = [r - top for r in ranks([-c for c in pool["confidence"]])]
+        share = sum(doubt) / N
+    middle = math.log(share / (1 - share))
+    #        prior  confidence  rank        surprise    prediction; mean and scale of the coefficients
+    experts = [
+        (0.05, None, None, None, None),
+        (0.05, None, (2.5, 1.0), None, None),
+        (0.18, (0.8, 0.2), None, None, None),
+        (0.18, (0.6, 0.2), (0.8, 1.0), (0.8, 1.0), None),
+        (0.18, (0.6, 0.2), (0.8, 1.0), (0.8, 1.0), 0.5),
+        (0.18, (0.8, 0.2), None, (0.8, 1.0), 3.0),
+        (0.18, None, None, None, 3.0),
     ]
-    evidence, predictions = [], []
-    for prior, scale in experts:
-        columns: list[tuple[list[float], float, float]] = []
-        if "confidence" in scale:
-            columns += [([1.0] * N, 0.0, 1.0), (logit, 0.8, scale["confidence"])]
-        else:
-            columns += [([1.0] * N, math.log(share / (1 - share)), 1.5)]
-        if "surprise" in scale:
-            columns += [(surprise, 0.0, scale["surprise"])]
-        if "prediction" in scale:
-            columns += [([float(c == k) for c in pool["prediction"]], 0.0, scale["prediction"]) for k in classes]
-        log_evidence, p = _regression(columns, labelled)
-        evidence.append(math.log(prior) + log_evidence)
+    log_evidence, predictions, priors = [], [], []
+    for number, (prior, own, own_rank, other, by_class) in enumerate(experts):
+        slopes = [(signal, *slope) for signal, slope in [(logit, own), (rank, own_rank)] if signal and slope]
+        doubts = len(slopes) > 0
+        if other is not None:
+            slopes += [(surprise, *other)]
+        if by_class is not None:
+            slopes += [([float(c == k) for c in pool["prediction"]], 0.0, by_class) for k in classes]
+        if number > 0 and not slopes:
+            continue
+        intercept = (0.0, 1.0) if doubts else (middle + (other[0] * top if other else 0.0), 1.5)
+        log, p = _regression([([1.0] * N, *intercept), *slopes], labelled)
+        log_evidence.append(log)
         predictions.append(p)
-    weights = [math.exp(value - max(evidence)) for value in evidence]
-    return [sum(w * p[i] for w, p in zip(weights, predictions, strict=True)) / sum(weights) for i in range(N)]
+        priors.append(prior)
+    weights = [prior * math.exp(log - max(log_evidence)) for prior, log in zip(priors, log_evidence, strict=True)]
+    p = [sum(w * p[i] for w, p in zip(weights, predictions, strict=True)) / sum(weights) for i in range(N)]
+    return p, sum(weights[1:]) / sum(priors[1:]) / (weights[0] / priors[0])
 
 
 def _regression(
