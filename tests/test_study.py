@@ -145,6 +145,10 @@ class TestOnRay:
         for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
             widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
             assert len(widths) == 1
+        bound = results["cases"][0]["bound"]
+        assert set(bound) == {"30", "40", "200"}
+        assert all(0 < least < 1 for least in bound.values())
+        assert text.count("\n| bound ") == 3
         srs = cell_of(results, "table", "srs", 30)
         assert f"| {srs['bias']:+.2f} ± {srs['bias_standard_error']:.2f} " in text
         for case in ("full", "table"):
@@ -152,7 +156,9 @@ class TestOnRay:
             assert picture.startswith(b"\x89PNG")
             assert min(struct.unpack(">II", picture[16:24])) > 400
             drawn = "".join(ElementTree.parse(tmp_path / "figures" / f"{case}.svg").getroot().itertext())
-            assert all(word in drawn for word in ("srs", "SRS in theory", "labels", "Failing examples found", case))
+            assert all(
+                word in drawn for word in ("srs", "SRS in theory", "bound", "labels", "Failing examples found", case)
+            )
             assert ("ces" in drawn) == (case == "full")
 
     def test_cases_and_results_in_object_storage(self, cases: Path, bucket: str) -> None:
@@ -164,12 +170,23 @@ class TestOnRay:
         assert len(store.list("out/blocks/")) == 1
 
     def test_error_names_case_method_budget_and_seed(self, tmp_path: Path) -> None:
-        broken = arrays()
-        broken["confidence"][17] = math.nan
+        broken = arrays() | {"output": np.zeros((N, 2))}
+        broken["output"][17, 1] = math.nan
         np.savez(tmp_path / "broken.npz", **broken)
-        place = r"case broken, method css, budget 30, repetition 0 \(seed \d+\): confidence of example '17' is nan"
+        place = r"case broken, method ces:layer=output, budget 30, repetition 0 \(seed \d+\): .*NaN"
         with pytest.raises(DataError, match=place):
-            run_study(spec_of(tmp_path / "broken.npz", tmp_path / "out", methods=["css"]))
+            run_study(spec_of(tmp_path / "broken.npz", tmp_path / "out", methods=["ces:layer=output"]))
+
+    def test_nothing_gains_from_a_shuffled_feature(self, cases: Path, tmp_path: Path) -> None:
+        """And results say that it is shuffled; the block of another order is another block."""
+        common = {"methods": ["css"], "repetitions": 100}
+        plain = run_study(spec_of(cases / "full.npz", tmp_path, **common))
+        control = run_study(spec_of(cases / "full.npz", tmp_path, **common, shuffle=["confidence"]))
+        found, in_vain = (cell_of(results, "full", "css", 30)["failures"] for results in (plain, control))
+        assert found > 1.3 * in_vain
+        assert in_vain == pytest.approx(30 * (1 - plain["cases"][0]["accuracy"]), abs=1)
+        assert control["cases"][0]["shuffled"] == ["confidence"]
+        assert "; confidence in random order." in (tmp_path / "table.md").read_text()
 
     def test_task_whose_worker_dies_is_tried_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         item = str(tmp_path / "seen")

@@ -7,5 +7,6 @@ on Ray; what they say is kept block by block, and measured against simple random
     cases.py        files → pools with outcomes             measures.py     trials → bias, E, coverage, …
     spec.py         what to study                           table.py        measures as Markdown
     trials.py       the repetitions: blocks of trials       plots.py        measures as figures
-    experiment.py   all of it, resumable                    command.py      the command line
+    bound.py        the best there could be                 command.py      the command line
+    experiment.py   all of it, resumable
 """

@@ -8,15 +8,16 @@ A column is found by name, whatever its case, and a bracket behind the name is i
     label                 class: outcome = (prediction == label)
     target                value: squared_error = (prediction - target)²
 
-The first of the last four that is there gives the outcome. A regression without an output layer has its prediction as
+The first of the last four that is there gives the outcome. Features that are to be shuffled are put in an order that
+has nothing to do with the examples, always the same one. A regression without an output layer has its prediction as
 its output. The file travels to the workers as a URI with a digest, and each of them reads it once.
 """
 
 import hashlib
 import io
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -58,6 +59,7 @@ class Source:
     columns: tuple[tuple[str, str], ...] = ()  # (field, column) where the user says so
     error_scale: float | None = None
     digest: str | None = None  # sha256 of the file
+    shuffle: tuple[str, ...] = ()  # features that are put in random order
 
 
 class Case(NamedTuple):
@@ -69,8 +71,10 @@ class Case(NamedTuple):
     told: str  # how the outcome was made
 
 
-def find_cases(specs: Sequence[CaseSpec], columns: Mapping[str, str], error_scale: float | None) -> list[Source]:
-    """The files of all cases; ``columns`` and ``error_scale`` are those of cases that do not have their own.
+def find_cases(
+    specs: Sequence[CaseSpec], columns: Mapping[str, str], error_scale: float | None, shuffle: Sequence[str] = ()
+) -> list[Source]:
+    """The files of all cases; the other arguments are for cases that do not have their own.
 
     Raises
     ------
@@ -80,13 +84,15 @@ def find_cases(specs: Sequence[CaseSpec], columns: Mapping[str, str], error_scal
     found = []
     for spec in specs:
         mapping = dict(columns if spec.columns is None else spec.columns)
-        _check_fields(mapping)
+        mixed = tuple(shuffle if spec.shuffle is None else spec.shuffle)
+        _check_fields("columns", mapping, ALIASES)
+        _check_fields("shuffle", mixed, FEATURES)
         scale = error_scale if spec.error_scale is None else spec.error_scale
         uris = _files(spec.path)
         for uri in uris:
             stem = uri.rpartition("/")[2].rpartition(".")[0]
             name = (spec.name or stem) if len(uris) == 1 else f"{spec.name}-{stem}" if spec.name else stem
-            found.append(Source(name, uri, tuple(sorted(mapping.items())), scale))
+            found.append(Source(name, uri, tuple(sorted(mapping.items())), scale, shuffle=mixed))
     names = [source.name for source in found]
     twice = next((source for source in found if names.count(source.name) > 1), None)
     if twice:
@@ -109,13 +115,12 @@ def read_case(source: Source) -> Case:
     try:
         table = _Table(READERS[_suffix(source.uri)](data), dict(source.columns))
         outcome, told = _outcome(table, source.error_scale)
-        pool = _pool(table)
+        pool = _pool(table, source.shuffle)
         if len(outcome) != pool.size:
             raise DataError(f"there are {len(outcome)} outcomes and {pool.size} examples")
     except DataError as error:
         raise DataError(f"case {source.name} ({source.uri}): {error}") from None
-    plain = Source(source.name, source.uri, source.columns, source.error_scale, digest)
-    return Case(plain, view_of(pool), outcome, told)
+    return Case(replace(source, digest=digest), view_of(pool), outcome, told)
 
 
 class _Table:
@@ -154,7 +159,7 @@ def _plain(name: str) -> str:
     return re.sub(r"\(.*\)", "", name.lstrip("\ufeff")).strip().lower()
 
 
-def _pool(table: _Table) -> Pool:
+def _pool(table: _Table, shuffle: Sequence[str]) -> Pool:
     features = {name: values for name in FEATURES if (values := table.get(name)) is not None}
     if not features:
         raise DataError(f"it has no feature; there are {', '.join(table.names)} and known are {', '.join(FEATURES)}")
@@ -166,6 +171,10 @@ def _pool(table: _Table) -> Pool:
     if features.get("output", np.empty((0, 0))).ndim == 1:
         features["output"] = features["output"][:, None]
     size = len(next(iter(features.values())))
+    for number, name in enumerate(shuffle):
+        if name not in features:
+            raise DataError(f"shuffle: it has no {name}; there are {', '.join(features)}")
+        features[name] = features[name][np.random.default_rng(number).permutation(size)]
     return Pool(ids=[str(row) for row in range(size)], **features)
 
 
@@ -275,9 +284,9 @@ def _files(path: str) -> list[str]:
     return found
 
 
-def _check_fields(columns: Mapping[str, str]) -> None:
-    for field in columns:
-        if field not in ALIASES:
-            near = get_close_matches(field, ALIASES, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(ALIASES)}"
-            raise DataError(f"columns: there is no field {field!r}; {hint}")
+def _check_fields(key: str, given: Collection[str], known: Collection[str]) -> None:
+    for field in given:
+        if field not in known:
+            near = get_close_matches(field, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise DataError(f"{key}: there is no field {field!r}; {hint}")

@@ -19,6 +19,7 @@ OPTIONS = {
     "seed": "seed",
     "level": "level",
     "error_scale": "error_scale",
+    "shuffle": "shuffle",
     "workers": "workers",
     "output": "output",
 }

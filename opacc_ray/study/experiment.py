@@ -23,6 +23,7 @@ from opacc_ray import __version__
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.sampling import find_method, parse_parameters
 from opacc_ray.storage import Store, open_store
+from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Case, Source, find_cases, read_case
 from opacc_ray.study.measures import Truth, measure, truth_of
 from opacc_ray.study.spec import MethodSpec, StudySpec
@@ -42,6 +43,7 @@ class Subject(NamedTuple):
     truth: Truth
     features: frozenset[str]
     told: str  # how the outcome was made
+    bound: dict[int, float]  # per budget, the least variance that an unbiased method could have
 
 
 def run_study(
@@ -69,7 +71,8 @@ def run_study(
     OpaccError
         A block failed: case, method, budget and the repetition's seed are named. Finished blocks are kept.
     """
-    subjects = [_subject(read_case(source)) for source in find_cases(spec.cases, spec.columns, spec.error_scale)]
+    sources = find_cases(spec.cases, spec.columns, spec.error_scale, spec.shuffle)
+    subjects = [_subject(read_case(source), spec) for source in sources]
     cells, impossible = _plan(spec, subjects)
     store = open_store(spec.output)
     trials = _all_trials(store, cells, spec.workers, progress)
@@ -90,21 +93,25 @@ def run_study(
     return results
 
 
-def _subject(case: Case) -> Subject:
+def _subject(case: Case, spec: StudySpec) -> Subject:
     truth = truth_of(case.outcome)
     if not truth.variance:
         raise DataError(
             f"case {case.source.name}: every outcome is {truth.accuracy:g}, so there is nothing to tell methods apart; "
             "leave the case out"
         )
-    return Subject(case.source, truth, case.view.fields, case.told)
+    _check_budgets(spec, case.source.name, truth.size)
+    try:
+        bound = least_variance(case.view, case.outcome, spec.budgets)
+    except DataError as error:
+        raise DataError(f"case {case.source.name} ({case.source.uri}): {error}") from None
+    return Subject(case.source, truth, case.view.fields, case.told, bound)
 
 
 def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], list[dict[str, str]]]:
     """The cells that can be run, and the pairs of case and method that cannot, with the reason."""
     cells, impossible = [], []
     for subject in subjects:
-        _check_budgets(spec, subject)
         for method in spec.methods:
             missing = _missing(method, subject)
             if missing:
@@ -121,11 +128,11 @@ def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], lis
     return cells, impossible
 
 
-def _check_budgets(spec: StudySpec, subject: Subject) -> None:
+def _check_budgets(spec: StudySpec, case: str, size: int) -> None:
     largest = max(spec.budgets)
-    if largest >= subject.truth.size:
+    if largest >= size:
         raise SpecError(
-            f"budget={largest}: case {subject.source.name} holds {subject.truth.size} examples; "
+            f"budget={largest}: case {case} holds {size} examples; "
             "give less, for there is nothing to estimate once all are labelled"
         )
 
@@ -174,6 +181,8 @@ def _describe(subject: Subject) -> dict[str, Any]:
         "outcome": subject.told,
         "binary": truth.binary,
         "features": sorted(subject.features),
+        "shuffled": list(source.shuffle),
+        "bound": {str(n): least / truth.srs_deviation(n) ** 2 for n, least in subject.bound.items()},
     }
 
 

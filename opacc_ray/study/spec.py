@@ -28,6 +28,7 @@ class CaseSpec(BaseModel):
     name: str | None = Field(default=None, description="default: the name of the file")
     columns: dict[str, str] | None = Field(default=None, description="default: those of the study")
     error_scale: float | None = Field(default=None, gt=0, description="default: that of the study")
+    shuffle: list[str] | None = Field(default=None, description="default: that of the study")
 
     @field_validator("name")
     @classmethod
@@ -107,6 +108,9 @@ class StudySpec(BaseModel):
     columns: dict[str, str] = Field(default={}, description="field -> column, where the column has another name")
     error_scale: float | None = Field(
         default=None, gt=0, description="regression: score = 1 - (error / scale)²; default: the case's largest error"
+    )
+    shuffle: list[str] = Field(
+        default=[], description="features to put in random order: a control, of which no method can gain"
     )
     output: str = Field(default="study", description="folder or prefix of the results")
     workers: int | None = Field(default=None, ge=1, description="tasks at a time; default: the cluster's CPUs")

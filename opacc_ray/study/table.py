@@ -9,6 +9,8 @@ of a simple random sample (SRS) with as many labels: 0.5 halves the labels, abov
 interval. **bias** is in standard deviations of SRS, ± its standard error. **coverage** is the share of {level:.0%}
 intervals that hold the true accuracy, in brackets its 95 % interval, **width** their mean width. **failures** are the
 mispredictions among the chosen examples, **ms** the median time to choose them. All are means over the repetitions.
+**rmse** is the root of the mean squared error in percentage points. The **bound** is the least E of an unbiased method
+that sees what `neyman` sees and knew all outcomes beforehand (Godambe and Joshi).
 † marks an interval that is not design-based: it is that of SRS."""
 
 
@@ -35,13 +37,16 @@ def _comparison(results: dict[str, Any], budget: int) -> str:
     cells = {(cell["method"], cell["case"]): _efficiency(cell) for cell in results["cells"] if cell["budget"] == budget}
     cells |= {(item["method"], item["case"]): item["reason"] for item in results["not_possible"]}
     rows = [[_plain(method), *(cells[method, case] for case in cases)] for method in results["methods"]]
+    bounds = [case["bound"].get(str(budget)) for case in results["cases"]]
+    rows.append(["bound", *("–" if bound is None else _number(bound) for bound in bounds)])
     return _markdown(["method", *(_plain(case) for case in cases)], rows)
 
 
 def _facts(case: dict[str, Any]) -> str:
     kind = "accuracy" if case["binary"] else "mean score"
     told = "" if case["outcome"] == "as given" else f"; outcome = {case['outcome']}"
-    return f"{case['size']:,} examples, {kind} {case['accuracy']:.4f}{told}."
+    mixed = f"; {' and '.join(case['shuffled'])} in random order" if case["shuffled"] else ""
+    return f"{case['size']:,} examples, {kind} {case['accuracy']:.4f}{told}{mixed}."
 
 
 def _details(results: dict[str, Any], case: str) -> str:
@@ -83,6 +88,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "labels": lambda cell: f"{cell['labels']:.1f}".removesuffix(".0"),
     "E": _efficiency,
     "bias": _bias,
+    "rmse": lambda cell: f"{100 * cell['mse'] ** 0.5:.2f}",
     "mean": lambda cell: f"{cell['mean']:.4f}",
     "coverage": _coverage,
     "width": lambda cell: f"{cell['width']:.3f}",

@@ -56,7 +56,7 @@ class Cell(NamedTuple):
     def key(self) -> str:
         """Names what decides a repetition, the content of the case included."""
         facts = [__version__, *self._place, self.level, self.source.digest, self.source.columns]
-        facts.append(self.source.error_scale)
+        facts += [self.source.error_scale, *self.source.shuffle]
         return hashlib.blake2b(json.dumps(facts).encode(), digest_size=12).hexdigest()
 
     @property

@@ -1,0 +1,37 @@
+"""How far any unbiased design could go: the bound of V. P. Godambe and V. M. Joshi (AMS 36, 1965).
+
+If every example fails with a probability p_i of its own, an unbiased estimate from n labels has at least the variance
+
+    (1/N²) · Σ_i σ_i² (1/π_i - 1)         σ_i² = p_i (1 - p_i),   π_i ∝ σ_i, at most 1,   Σ π_i = n
+
+on average over what may happen. Here p is what the failure model of `neyman` says of the case's features once it has
+seen *all* outcomes. So no method that sees these features through this model can do better; one that sees more in them
+may. Of scores the model knows the mean and not the variance, and there is no bound.
+
+Legend: N pool, n labels, p probability of failure, π inclusion probability.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from opacc_ray.belief.failure_model import predict_failure
+from opacc_ray.belief.signals import read_signals
+from opacc_ray.designs.unequal import inclusion_probabilities
+from opacc_ray.estimators.base import Outcome, is_binary
+from opacc_ray.samplers import neyman
+from opacc_ray.view import View
+
+
+def least_variance(view: View, outcome: Outcome, budgets: Iterable[int]) -> dict[int, float]:
+    """The bound for each budget; none if the outcomes (N,) are scores."""
+    if not is_binary(outcome):
+        return {}
+    signals = read_signals(view, neyman.Parameters().directions)
+    p = predict_failure(signals, np.arange(view.size), 1 - outcome).failure
+    variance = p * (1 - p)  # (N,)
+    bound = {}
+    for budget in budgets:
+        probability = inclusion_probabilities(np.sqrt(variance), budget)
+        bound[budget] = float(variance @ (1 / probability - 1)) / view.size**2
+    return bound
