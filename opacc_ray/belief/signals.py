@@ -15,6 +15,7 @@ Legend: N pool, d signals, C classes.
 """
 
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +51,18 @@ class Signals(NamedTuple):
         return self._replace(values=self.values[rows], classes=None if self.classes is None else self.classes[rows])
 
 
+_READ: WeakKeyDictionary[View, dict[int, Signals]] = WeakKeyDictionary()
+
+
 def read_signals(view: View, num_directions: int) -> Signals:
-    """All signals that the pool's features give."""
+    """All signals that the pool's features give; read once per view, for the rounds to come."""
+    known = _READ.setdefault(view, {})
+    if num_directions not in known:
+        known[num_directions] = _read(view, num_directions)
+    return known[num_directions]
+
+
+def _read(view: View, num_directions: int) -> Signals:
     columns: list[tuple[str, NDArray[np.float64]]] = []
     share = _SHARE_WITHOUT_CONFIDENCE
     if "confidence" in view.fields:
