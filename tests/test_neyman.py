@@ -346,11 +346,11 @@ class TestRounds:
 
     def test_says_when_labels_are_few(self) -> None:
         pool, outcome = make_pool(200, 3)
-        few, enough = (opacc.select(pool, "neyman", num) for num in (49, 50))
+        few, enough = (opacc.select(pool, "neyman", num) for num in (19, 20))
         result = opacc.estimate(few, outcome[few.index])
         assert result.design_based
         assert result.reason is not None
-        assert "fewer than 50 labels" in result.reason
+        assert "fewer than 20 labels" in result.reason
         assert opacc.estimate(enough, outcome[enough.index]).reason is None
 
     def test_whole_pool_labelled_leaves_no_doubt(self) -> None:

@@ -29,8 +29,6 @@ from opacc_ray.belief.signals import HALF_RANGE, Signals
 _STEPS = 25
 _LARGEST_STEP = 4.0
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
-_INTERCEPT_SCALE = {True: 1.0, False: 1.5}
-"""With confidence or its rank, around 0; without, such that the middle example fails as often as the model expects."""
 
 
 class Coefficient(NamedTuple):
@@ -173,11 +171,14 @@ def _design(expert: Expert, seen: Signals) -> tuple[NDArray[np.float64], NDArray
 
 
 def _intercept(expert: Expert, seen: Signals) -> Coefficient:
-    mean = 0.0
-    if not expert.knows_doubt:
-        surprise = expert.coefficient.get("surprise", Coefficient(0.0, 1.0)).mean * seen.kinds.count("surprise")
-        mean = seen.expected_logit + HALF_RANGE * surprise  # a surprise in the middle is HALF_RANGE below the top
-    return Coefficient(mean, _INTERCEPT_SCALE[expert.knows_doubt])
+    """For experts that know the doubt, its logit speaks for itself; for the others, the middle example fails as often
+    as the model expects on average, or, without confidence, as often as a rough guess has it.
+    """
+    if expert.knows_doubt:
+        return Coefficient(0.0, 1.0)
+    surprise = expert.coefficient.get("surprise", Coefficient(0.0, 1.0)).mean * seen.kinds.count("surprise")
+    middle = seen.expected_logit + HALF_RANGE * surprise  # a surprise in the middle is HALF_RANGE below the top
+    return Coefficient(middle, 1.5 if "confidence" in seen.kinds else 3.0)
 
 
 def _unpack(expert: Expert, seen: Signals, beta: NDArray[np.float64], evidence: float) -> Fit:

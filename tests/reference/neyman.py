@@ -107,7 +107,7 @@ def predicted_failure(pool: dict[str, list[float]], labelled: dict[int, float]) 
             slopes += [([float(c == k) for c in pool["prediction"]], 0.0, by_class) for k in classes]
         if number > 0 and not slopes:
             continue
-        intercept = (0.0, 1.0) if doubts else (middle + (other[0] * top if other else 0.0), 1.5)
+        intercept = (0.0, 1.0) if doubts else (middle + (other[0] * top if other else 0.0), 1.5 if logit else 3.0)
         log, p = _regression([([1.0] * N, *intercept), *slopes], labelled)
         log_evidence.append(log)
         predictions.append(p)
