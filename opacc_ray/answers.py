@@ -13,6 +13,9 @@ from opacc_ray.run import Run
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec
 
+Outcomes = list[NDArray[np.float64]]
+"""One array per round."""
+
 
 class Answers(NamedTuple):
     """What came back for one round."""
@@ -119,3 +122,26 @@ def _truth(model: ModelSpec, name: str, label: str) -> str:
 def name_of(model: ModelSpec, prediction: Any) -> str:
     """What annotators call a prediction."""
     return model.classes[prediction] if model.classes else str(prediction)
+
+
+def outcomes_of_another(known: Sequence[Answers], model: ModelSpec, other: ModelSpec, said: Sequence[Any]) -> Outcomes:
+    """What the same labels say of another model: its outcomes, round by round.
+
+    Classes are compared by name. Values are scored on the error scale of ``model``, so that the scores of both models
+    mean the same.
+
+    Parameters
+    ----------
+    known : rounds with their labels
+    model, other : the one that the labels were drawn for, and the other
+    said : predictions of the other model of the labelled examples, over all rounds
+    """
+    ids = [name for item in known for name in item.known.ids]
+    truth = [text for item in known for text in item.truth]
+    if model.task == "regression":
+        own = zip(truth, said, ids, strict=True)
+        scores = [outcome_of_values(text, value, model.error_scale, id=name) for text, value, name in own]
+    else:
+        scores = [float(text == name_of(other, c)) for text, c in zip(truth, said, strict=True)]
+    ends = np.cumsum([len(item.outcome) for item in known])[:-1]
+    return np.split(np.array(scores, dtype=np.float64), ends)

@@ -1,10 +1,12 @@
 """The catalog of a run's features: its index, views of it for samplers, and the rows that were chosen."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from opacc_ray import features
 from opacc_ray.errors import DataError, SpecError
@@ -19,24 +21,39 @@ MEMORY_LIMIT = 2 << 30
 
 
 def index_features(job: Extraction, plan: Plan) -> dict[str, Any]:
-    """Read every shard once, check that ids are unique over all, and write the index that completes extraction."""
+    """Read every shard once, check that ids are unique over all, and write the index that completes extraction.
+
+    It decodes ids and predictions only. For a classification it counts the predicted classes of the pool, which
+    estimates by class agree with.
+
+    Raises
+    ------
+    DataError
+        If an id stands twice, no example is left, or the model predicts a class that the spec has no name for.
+    """
     files = [f"{shard.name}.parquet" for shard in plan.shards]
     shards: list[dict[str, Any]] = []
     bad: list[dict[str, str]] = []
     width: dict[str, int] = {}
     seen: set[str] = set()
+    counted: Counter[int] = Counter()
     for file, data in zip(files, job.target.read_many(files), strict=True):
-        shard = features.decode(data, job.names, job.target.uri_of(file))
+        shard = features.decode(data, ["prediction"], job.target.uri_of(file))
         repeated = next((name for name in shard.ids if name in seen), None)
         if repeated is not None:
             raise DataError(f"the id {repeated!r} stands twice in {job.source.uri}; ids must be unique")
         seen.update(shard.ids)
         bad += [item._asdict() for item in shard.bad]
-        width |= {name: int(np.prod(values.shape[1:])) for name, values in shard.columns.items()}
+        width |= features.widths(data)
+        if job.spec.model.task == "classification":
+            counted.update(shard.columns.get("prediction", np.empty(0)).tolist())
         shards.append({"file": file, "examples": len(shard.ids)})
     if not seen:
         raise DataError(f"none of the {len(bad)} examples of {job.source.uri} could be used, so none is left")
     index = {"shards": shards, "num_examples": len(seen), "features": width, "bad": bad}
+    if job.spec.model.task == "classification":
+        _refuse_nameless(counted, job)
+        index["predicted"] = {str(c): counted[c] for c in sorted(counted)}
     features.write_index(job.target, index)
     return index
 
@@ -50,11 +67,7 @@ def open_view(
     ``welcome`` ones are there if the run has them; ``instead`` says how to go without some.
     """
     index = _index_of(run)
-    missing = [name for name in names if name not in index["features"]]
-    if missing:
-        there = ", ".join(index["features"])
-        ways = [run.spec.remedy(missing[0]), *(way for name, way in (instead or {}).items() if name == missing[0])]
-        raise SpecError(f"{run.uri} holds {there}, not {missing[0]}; {', or '.join(ways)}")
+    _refuse_missing(run, index, names, instead or {})
     files, sizes = _held(index)
     optional = [name for name in welcome if name in index["features"]]
     wanted = tuple(dict.fromkeys([*names, *optional, "prediction"]))
@@ -83,6 +96,65 @@ def find_chosen(run: Run, selection: Selection) -> Chosen:
             row = int(selection.index[place] - starts[part])
             found[int(place)] = shard.ids[row], shard.uris[row], shard.columns["prediction"][row].item()
     return Chosen(*(list(column) for column in zip(*(found[i] for i in range(len(selection))), strict=True)))
+
+
+def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
+    """What a run's model says of some examples, which are found by id, wherever they lie in its pool.
+
+    Raises
+    ------
+    DataError
+        If an example is not in the pool; the message names the first.
+    """
+    wanted = set(ids)
+    found: dict[str, Any] = {}
+    files, _ = _held(_index_of(run))
+    for file, data in zip(files, run.features.read_many(files), strict=True):
+        shard = features.decode(data, ["prediction"], run.features.uri_of(file))
+        rows = zip(shard.ids, shard.columns["prediction"].tolist(), strict=True)
+        found |= {name: value for name, value in rows if name in wanted}
+    absent = [name for name in dict.fromkeys(ids) if name not in found]
+    if absent:
+        raise DataError(
+            f"{run.uri} lacks {len(absent)} of {len(wanted)} labelled examples, the first {absent[0]!r}; "
+            "give a run on the same pool, with the same ids"
+        )
+    return [found[name] for name in ids]
+
+
+def read_column(run: Run, name: str) -> NDArray[Any]:
+    """One number per example of the pool, (N,), in its order; no other feature is decoded."""
+    index = _index_of(run)
+    _refuse_missing(run, index, [name], {})
+    files, _ = _held(index)
+    shards = (
+        features.decode(data, [name], run.features.uri_of(file))
+        for file, data in zip(files, run.features.read_many(files), strict=True)
+    )
+    return np.concatenate([shard.columns[name] for shard in shards])
+
+
+def predicted_classes(run: Run) -> dict[int, int] | None:
+    """How many examples of the pool the model takes for each class; None if the index of the run does not tell."""
+    counted = _index_of(run).get("predicted")
+    return None if counted is None else {int(c): num for c, num in counted.items()}
+
+
+def _refuse_nameless(counted: Mapping[int, int], job: Extraction) -> None:
+    classes = job.spec.model.classes
+    if classes is not None and max(counted) >= len(classes):
+        raise DataError(
+            f"the model predicts class {max(counted)} in {job.source.uri}, and model.classes names {len(classes)} "
+            f"classes, 0 to {len(classes) - 1}; name all classes, in the model's order"
+        )
+
+
+def _refuse_missing(run: Run, index: dict[str, Any], names: Sequence[str], instead: Mapping[str, str]) -> None:
+    missing = [name for name in names if name not in index["features"]]
+    if missing:
+        there = ", ".join(index["features"])
+        ways = [run.spec.remedy(missing[0]), *(way for name, way in instead.items() if name == missing[0])]
+        raise SpecError(f"{run.uri} holds {there}, not {missing[0]}; {', or '.join(ways)}")
 
 
 def _index_of(run: Run) -> dict[str, Any]:

@@ -99,9 +99,14 @@ def _add_label_commands(commands: Any) -> None:
 
     command = _add(commands, "estimate", _estimate, "accuracy with its interval")
     command.add_argument("uri", metavar="RUN")
-    command.add_argument("--level", type=float, default=0.95)
-    command.add_argument("--partial", action="store_true", help="treat missing labels as missing at random")
-    _add_conflict(command)
+    command.add_argument("--costs", metavar="COSTS.yaml", help="what errors cost, by class: state the mean cost, too")
+    command.add_argument("--assist", action="store_true", help="state it with the help of the pool's confidence, too")
+    _add_statement(command)
+
+    command = _add(commands, "compare", _compare, "the model of a run beside another one, by the labels of the run")
+    command.add_argument("uri", metavar="RUN", help="whose labels are used")
+    command.add_argument("other", metavar="OTHER", help="a run of another model on the same pool; needs no labels")
+    _add_statement(command)
 
 
 def _add_experiments(commands: Any) -> None:
@@ -113,6 +118,7 @@ def _add_experiments(commands: Any) -> None:
     command.add_argument("--seed", type=int, help="default: 0")
     command.add_argument("--level", type=float, help="of the intervals; default: 0.95")
     command.add_argument("--error-scale", type=float, help="regression: score = 1 - (error / scale)²")
+    command.add_argument("--shuffle", metavar="FEATURE", action="append", help="put it in random order, as a control")
     command.add_argument("--workers", type=int, help="tasks at a time; default: all CPUs of the cluster")
     command.add_argument("--output", metavar="FOLDER", help="folder or prefix of the results; default: study")
 
@@ -125,6 +131,12 @@ def _add(commands: Any, name: str, run: Callable[..., Any], text: str) -> argpar
     command.add_argument("--json", action="store_true", help="one JSON object on stdout")
     command.set_defaults(run=run)
     return command
+
+
+def _add_statement(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--level", type=float, default=0.95, help="of the intervals; default: 0.95")
+    command.add_argument("--partial", action="store_true", help="treat missing labels as missing at random")
+    _add_conflict(command)
 
 
 def _add_conflict(command: argparse.ArgumentParser) -> None:
@@ -213,25 +225,62 @@ def _import(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 def _estimate(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from opacc_ray import verdict
+    from opacc_ray.costs import load_costs
     from opacc_ray.run import Run
 
+    run = Run.open(options.uri)
     result = verdict.estimate(
-        Run.open(options.uri), level=options.level, partial=options.partial, conflict=options.conflict
+        run,
+        **_statement(options),
+        costs=load_costs(options.costs, run.spec.model, run.num_classes) if options.costs else None,
+        assist=options.assist,
     )
     plain, sequence = result["srs"], result["sequence"]
     lines = [
         f"accuracy   {_accuracy(result)}",
         f"by SRS     {plain['low']:.4f} to {plain['high']:.4f} with as many labels{_worth(plain)}",
         f"any time   {sequence['low']:.4f} to {sequence['high']:.4f}, which holds however often you look",
-        f"pool       {result['pool_size']} examples",
     ]
+    if "assisted" in result:
+        lines.append(f"assisted   {_accuracy(result['assisted'])}")
+    if "mean_cost" in result:
+        lines.append(f"mean cost  {_accuracy(result['mean_cost'])}")
+    return result, "\n".join([*lines, *_rests_on(result)])
+
+
+def _compare(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    from opacc_ray import verdict
+    from opacc_ray.run import Run
+
+    result = verdict.compare(Run.open(options.uri), Run.open(options.other), **_statement(options))
+    difference = result["difference"]
+    first, second = result["num_first_better"], result["num_second_better"]
+    neither = difference["n"] - first - second
+    lines = [
+        f"accuracy   {_accuracy(result['first'])} of {result['run']}",
+        f"other      {_accuracy(result['second'])} of {result['other']}",
+        f"difference {_accuracy(difference, '+.4f')}",
+        f"better     the first on {first} labels, the other on {second}, neither on {neither}",
+    ]
+    if not result["same_listing"]:
+        lines.append("note       the two pools were listed differently; examples are matched by their ids alone")
+    return result, "\n".join([*lines, *_rests_on(result | {"reason": difference["reason"]})])
+
+
+def _statement(options: argparse.Namespace) -> dict[str, Any]:
+    return {"level": options.level, "partial": options.partial, "conflict": options.conflict}
+
+
+def _rests_on(result: dict[str, Any]) -> list[str]:
+    """What a result is of, what it leaves out, and why it is not design-based."""
+    lines = [f"pool       {result['pool_size']} examples"]
     if result["excluded"]:
         lines[-1] += f"; {result['excluded']} more could not be read and are not counted"
     if result["unsure"]:
         lines.append(f"left out   {result['unsure']} examples that annotators could not tell")
     if result["reason"]:
         lines.append(f"note       {result['reason']}")
-    return result, "\n".join(lines)
+    return lines
 
 
 def _study(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -271,11 +320,10 @@ def _worth(plain: dict[str, Any]) -> str:
     return f"; these are worth {size:.0f} of its labels" if size else ""
 
 
-def _accuracy(result: dict[str, Any]) -> str:
-    return (
-        f"{result['value']:.4f}, {result['level']:.0%} interval {result['low']:.4f} to {result['high']:.4f} "
-        f"({result['interval']}, {result['n']} labels)"
-    )
+def _accuracy(result: dict[str, Any], form: str = ".4f") -> str:
+    value, low, high = (f"{result[name]:{form}}" for name in ("value", "low", "high"))
+    level = f"{100 * result['level']:g}%"
+    return f"{value}, {level} interval {low} to {high} ({result['interval']}, {result['n']} labels)"
 
 
 def _parameters(given: Sequence[str]) -> dict[str, Any]:

@@ -78,16 +78,26 @@ def encode(shard: FeatureShard) -> bytes:
 def decode(data: bytes, names: Sequence[str], source: str) -> FeatureShard:
     """Read the named features back; raises DataError if the file is not a shard of features."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(pa.BufferReader(data), columns=["id", "uri", *names])
-        header = json.loads(table.schema.metadata[b"opacc"])
+        file = _open(data)
+        table = file.read(columns=["id", "uri", *names])
+        header = json.loads(file.schema_arrow.metadata[b"opacc"])
     except (pa.ArrowException, KeyError, TypeError) as error:
         raise DataError(f"{source} is not a shard of features ({error}); delete it and run again") from None
     columns = {name: _to_numpy(table[name]) for name in names if name in table.column_names}
     bad = [BadItem(**item) for item in header["bad"]]
     return FeatureShard(table["id"].to_pylist(), table["uri"].to_pylist(), columns, bad)
+
+
+def widths(data: bytes) -> dict[str, int]:
+    """Values per example of each feature that a shard holds, by its schema alone: no value is decoded."""
+    import pyarrow as pa
+
+    schema = _open(data).schema_arrow
+    lists = pa.types.is_fixed_size_list
+    held = [item for item in schema if item.name not in ("id", "uri")]
+    return {item.name: item.type.list_size if lists(item.type) else 1 for item in held}
 
 
 def finished_shards(folder: Store) -> set[str]:
@@ -114,6 +124,13 @@ def read_pools(store: Store, files: Sequence[str], names: Sequence[str]) -> list
     """The parts of the pool that some shards hold, with the named features only."""
     shards = (decode(data, names, store.uri_of(file)) for file, data in zip(files, store.read_many(files), strict=True))
     return [Pool(ids=shard.ids, **shard.columns) for shard in shards]
+
+
+def _open(data: bytes) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(pa.BufferReader(data))
 
 
 def _list_array(values: NDArray[Any]) -> Any:

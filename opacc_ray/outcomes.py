@@ -18,9 +18,9 @@ def class_of(label_text: str, classes: Sequence[str] | None, *, id: str) -> int:
     ------
     LabelError : the label is no class.
     """
-    index = _class_index(label_text, classes)
+    index = find_class(label_text, classes)
     if index is None:
-        raise LabelError(f"example {id!r} has the label {label_text!r}, {_valid(label_text, classes)}")
+        raise LabelError(f"example {id!r} has the label {label_text!r}, {why_no_class(label_text, classes)}")
     return index
 
 
@@ -48,7 +48,8 @@ def outcome_of_values(label_text: str, prediction: float, scale: float = 1.0, *,
     return score
 
 
-def _class_index(text: str, classes: Sequence[str] | None) -> int | None:
+def find_class(text: str, classes: Sequence[str] | None) -> int | None:
+    """The index of the class that a text names, as :func:`class_of` reads it, or None."""
     number = whole_number(text)
     if classes is None:
         return number
@@ -60,8 +61,8 @@ def _class_index(text: str, classes: Sequence[str] | None) -> int | None:
     return number
 
 
-def _valid(text: str, classes: Sequence[str] | None) -> str:
-    """Say what a label that is no class could have been."""
+def why_no_class(text: str, classes: Sequence[str] | None) -> str:
+    """Say what a text that is no class could have been."""
     if classes is None:
         return "but the run has no class names: give the index of the class, a whole number from 0"
     by_lower = {name.lower(): name for name in classes}

@@ -83,6 +83,14 @@ class Run:
         """The index of features, or None while extraction is not complete."""
         return features.read_index(self.features)
 
+    @property
+    def num_classes(self) -> int | None:
+        """How many classes the model tells apart, or None if neither the spec nor the features say."""
+        if self.spec.model.task == "regression":
+            return None
+        named = len(self.spec.model.classes or ())
+        return named or (self.read_index() or {"features": {}})["features"].get("output")
+
     # -- rounds ------------------------------------------------------------------------------------------
 
     def rounds(self) -> list[int]:

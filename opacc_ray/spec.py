@@ -64,6 +64,14 @@ class ModelSpec(_Section):
     def _names_a_function(cls, value: str) -> str:
         return _function_name(value)
 
+    @field_validator("classes")
+    @classmethod
+    def _are_distinct(cls, value: list[str] | None) -> list[str] | None:
+        twice = [name for name in value or [] if value and value.count(name) > 1]
+        if twice:
+            raise ValueError(f"{twice[0]!r} stands twice; give each class a name of its own")
+        return value
+
     @field_validator("sha256")
     @classmethod
     def _is_a_digest(cls, value: str | None) -> str | None:
@@ -252,18 +260,18 @@ def parse_spec(content: Any, source: str) -> Spec:
     return validated(Spec, content, source)
 
 
-def read_yaml(path: str | Path) -> Any:
-    """The content of a YAML file; raises SpecError if it is missing or no YAML."""
+def read_yaml(path: str | Path, what: str = "spec") -> Any:
+    """The content of a YAML file; raises SpecError if it is missing or no YAML. ``what`` names it in errors."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise SpecError(f"there is no spec at {path}; give the path of a YAML file") from None
+        raise SpecError(f"there is no {what} at {path}; give the path of a YAML file") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"the spec {path} cannot be read: {error}") from None
+        raise SpecError(f"the {what} {path} cannot be read: {error}") from None
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise SpecError(f"the spec {path} is not YAML: {' '.join(str(error).split())}") from None
+        raise SpecError(f"the {what} {path} is not YAML: {' '.join(str(error).split())}") from None
 
 
 def validated(kind: type[Model], content: Any, source: str) -> Model:

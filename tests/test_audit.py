@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import small_spec
-from small_model import picture
+from small_model import network, picture
 
 from opacc_ray import answers, audit, catalog, verdict
 from opacc_ray.errors import ClusterError, DataError, LabelError, OpaccError, SpecError, StorageError
@@ -418,9 +418,42 @@ def test_estimate_says_more_than_one_number(run: Run) -> None:
     assert result["sequence"]["low"] <= result["low"]
     assert result["high"] <= result["sequence"]["high"]
     assert set(result["by_predicted_class"]) <= {"0", "1", "2", "3"}
+    pool = result["pool_by_predicted_class"]
+    with catalog.open_view(run, ["prediction"]) as view:
+        assert pool == {str(c): int((view.column("prediction") == int(c)).sum()) for c in pool}
     share = np.array(result["confusion"]["share"])
     assert share.sum() == pytest.approx(1)
-    assert np.trace(share) == pytest.approx(result["value"])
+    most = max(pool, key=lambda c: pool[c])
+    column = share[:, result["confusion"]["classes"].index(most)]
+    assert column.sum() == pytest.approx(pool[most] / 120)
+
+
+def test_another_model_on_the_same_pictures_in_another_order(run: Run, spec, bucket: str, tmp_path: Path) -> None:
+    """The other run reads the pictures from one array file, last picture first, and has not been labelled."""
+    import torch
+    from PIL import Image
+    from safetensors.torch import save
+
+    net = network()
+    torch.manual_seed(1)
+    torch.nn.init.normal_(net.last.weight)
+    open_store(bucket).write("other.safetensors", save(net.state_dict()))
+    rows = np.stack([np.asarray(Image.open(io.BytesIO(picture(i)))) for i in range(119, -1, -1)])
+    np.savez(tmp_path / "pool.npz", x=rows, ids=[f"{i:03d}.png" for i in range(119, -1, -1)])
+    model = {"factory": "small_model:network", "weights": f"{bucket}/other.safetensors"}
+    other = run_spec(spec(name="other", model=model, pool={"uri": str(tmp_path), "format": "npy"}))
+    with pytest.raises(LabelError, match="40 of 40 labels are missing"):
+        verdict.compare(run, other)
+    answers.import_labels(run, "labels.csv", labels_for(run))
+    result = verdict.compare(run, other)
+    said = net(torch.tensor(rows[:, None] / np.float32(255))).argmax(dim=1).numpy()[::-1]
+    label = dict(line.decode().split(",") for line in labels_for(run).splitlines()[1:])
+    right = [said[int(name[:3])] == int(text) for name, text in label.items()]
+    assert 0 < np.mean(right) < 0.9
+    assert result["first"]["value"] == pytest.approx(0.9)
+    assert result["second"]["value"] == pytest.approx(np.mean(right))
+    assert result["difference"]["value"] == pytest.approx(0.9 - np.mean(right))
+    assert not result["same_listing"]
 
 
 def test_labels_to_go_until_precise_enough(run: Run) -> None:

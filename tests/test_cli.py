@@ -52,6 +52,16 @@ def test_audit_from_the_terminal(spec, told, tmp_path: Path) -> None:
     result = json.loads(told("estimate", uri, "--json")[1])
     assert {"value", "low", "high", "level", "n", "design_based"} <= set(result)
     assert (result["value"], result["n"], result["design_based"]) == (1.0, 40, True)
+    costs = tmp_path / "costs.yaml"
+    costs.write_text("2: 10\n")
+    code, out, _ = told("estimate", uri, "--assist", "--costs", str(costs))
+    assert code == 0
+    assert "\nassisted   1.0000, 95% interval " in out
+    assert "\nmean cost  0.0000, 95% interval 0.0000 to " in out
+    code, out, _ = told("compare", uri, uri, "--level", "0.995")
+    assert code == 0
+    assert "\ndifference +0.0000, 99.5% interval -0." in out
+    assert "\nbetter     the first on 0 labels, the other on 0, neither on 40\n" in out
     code, out, _ = told("status", uri)
     assert "css: 40 of 40 labelled" in out
     assert out.endswith("waits for  nothing\n")
@@ -63,6 +73,7 @@ def test_audit_from_the_terminal(spec, told, tmp_path: Path) -> None:
         (["run", "/nowhere/spec.yaml"], 2, "there is no spec at /nowhere/spec.yaml"),
         (["status", "/nowhere/run"], 5, "there is no run at /nowhere/run"),
         (["labels", "import", "/nowhere/run", "/nowhere/labels.csv"], 6, "labels.csv cannot be read"),
+        (["compare", "/nowhere/run", "/nowhere/other"], 5, "there is no run at /nowhere/run"),
         (["select", "/nowhere/run", "--method", "srs", "--set", "sections"], 5, "there is no run"),
     ],
 )

@@ -53,6 +53,15 @@ def test_only_the_named_features_are_read() -> None:
     assert list(features.decode(data, ["prediction"], "here").columns) == ["prediction"]
 
 
+def test_widths_come_with_the_schema() -> None:
+    columns = {"hidden": np.ones((0, 5), np.float32), "prediction": np.array([], dtype=np.int64)}
+    assert features.widths(features.encode(features.FeatureShard([], [], columns, []))) == {
+        "hidden": 5,
+        "prediction": 1,
+    }
+    assert features.widths(features.encode(features.FeatureShard([], [], {}, []))) == {}
+
+
 def test_damaged_file_is_named() -> None:
     with pytest.raises(DataError, match=r"part-7\.parquet is not a shard of features"):
         features.decode(b"PAR1 and no more", [], "part-7.parquet")

@@ -177,6 +177,16 @@ class TestOnRay:
         with pytest.raises(DataError, match=place):
             run_study(spec_of(tmp_path / "broken.npz", tmp_path / "out", methods=["ces:layer=output"]))
 
+    def test_confidence_assists(self, cases: Path, tmp_path: Path) -> None:
+        np.savez(tmp_path / "blind.npz", correct=arrays()["correct"], hidden=arrays()["hidden"])
+        methods = ["srs", {"method": "srs", "assist": True}]
+        spec = spec_of(cases / "full.npz", tmp_path / "out", methods=methods, repetitions=200)
+        plain, assisted = run_study(spec)["cells"]
+        assert assisted["method"] == "srs:assist=true"
+        assert assisted["efficiency"] < 0.95 * plain["efficiency"]
+        blind = run_study(spec_of(tmp_path / "blind.npz", tmp_path / "out", methods=methods))
+        assert blind["not_possible"] == [{"case": "blind", "method": "srs:assist=true", "reason": "needs confidence"}]
+
     def test_nothing_gains_from_a_shuffled_feature(self, cases: Path, tmp_path: Path) -> None:
         """And results say that it is shuffled; the block of another order is another block."""
         common = {"methods": ["css"], "repetitions": 100}

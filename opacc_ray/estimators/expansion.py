@@ -291,9 +291,8 @@ def _rao_hartley_cochran(probability: Array, group_probability: Array, group_siz
     share, scale = group_probability / total, total / (population * probability)
     squares = float(group_size @ group_size)
     factor = (squares - population) / (population**2 - squares) if n > 1 else 0.0
-    weight = share * scale
-    reach = float(weight.max()) * math.sqrt(1 - (n - 1) / max(population - 1, 1))
-    return _Terms(lambda x: _times(scale, x), share, factor * share, weight, reach)
+    reach = float(scale.max()) / n * math.sqrt(1 - (n - 1) / max(population - 1, 1))  # a group of average size
+    return _Terms(lambda x: _times(scale, x), share, factor * share, share * scale, reach)
 
 
 def _hansen_hurwitz(probability: Array, population: int) -> _Terms:

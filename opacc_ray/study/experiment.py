@@ -139,7 +139,8 @@ def _check_budgets(spec: StudySpec, case: str, size: int) -> None:
 
 def _missing(method: MethodSpec, subject: Subject) -> list[str]:
     needs = find_method(method.method).needs(parse_parameters(method.method, method.parameters))
-    return [name for name in needs if name not in subject.features]
+    wanted = [*needs, "confidence"] if method.assist else needs
+    return [name for name in dict.fromkeys(wanted) if name not in subject.features]
 
 
 def _all_trials(

@@ -45,6 +45,7 @@ class MethodSpec(BaseModel):
 
     method: str
     rounds: Any = Field(default=1, description="number of rounds, which grow as 1, 2, 3, …; or a list of their shares")
+    assist: bool = Field(default=False, description="estimate with the help of the case's confidence")
     repetitions: int | None = Field(default=None, ge=1, description="default: those of the study")
     label: str | None = Field(default=None, description="how tables call it; default: method and parameters")
 
@@ -54,9 +55,9 @@ class MethodSpec(BaseModel):
 
     @property
     def design(self) -> str:
-        """Method, parameters and rounds: what decides which examples are chosen."""
-        shares = {"rounds": self.rounds} if len(self.shares) > 1 else {}
-        told = ",".join(f"{name}={_plain(value)}" for name, value in sorted((self.parameters | shares).items()))
+        """Method, parameters, rounds and assistance: what decides the examples and the estimate."""
+        own = ({"rounds": self.rounds} if len(self.shares) > 1 else {}) | ({"assist": True} if self.assist else {})
+        told = ",".join(f"{name}={_plain(value)}" for name, value in sorted((self.parameters | own).items()))
         return f"{self.method}:{told}" if told else self.method
 
     @property

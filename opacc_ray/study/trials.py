@@ -122,7 +122,8 @@ def _run(case: Case, cell: Cell, seed: int) -> Trial:
         seconds += time.perf_counter() - begun
         rounds.append((chosen, case.outcome[chosen.index]))
     selections, outcomes = [chosen for chosen, _ in rounds], [outcome for _, outcome in rounds]
-    found = estimate(selections, outcomes, cell.level)
+    prediction = case.view.column("confidence") if cell.method.assist else None
+    found = estimate(selections, outcomes, cell.level, prediction=prediction)
     index = np.concatenate([chosen.index for chosen in selections])
     labels = np.unique(index)
     failures = float((1 - case.outcome[labels]).sum())
