@@ -41,7 +41,7 @@ class Task(NamedTuple):
 def main(pattern: str) -> None:
     print("| task | size | plain | ours | ratio | ours, memory |")
     print("|---|---|---:|---:|---:|---:|")
-    for make in (ces, deepreduce, cover, deepest, surprise):
+    for make in (ces, deepreduce, cover, deepest, surprise, neyman):
         if re.search(pattern, make.__name__):
             for task in make():
                 print(_row(task), flush=True)
@@ -99,6 +99,20 @@ def cover() -> Iterator[Task]:
 def deepest() -> Iterator[Task]:
     pool = opacc.Pool(confidence=RNG.beta(6, 1, 10_000_000))
     yield Task("DeepEST, n=200", "10⁷", lambda: opacc.select(pool, "deepest", 200, seed=1).index)
+
+
+def neyman() -> Iterator[Task]:
+    doubt = RNG.beta(0.15, 3, 1_000_000)
+    outcome = (RNG.random(1_000_000) >= doubt).astype(float)
+    pool = opacc.Pool(
+        confidence=1 - doubt, prediction=RNG.integers(0, 10, 1_000_000), dsa=RNG.gamma(2, 1, 1_000_000) + doubt
+    )
+
+    def two_rounds() -> None:
+        first = opacc.select(pool, "neyman", 80, seed=1)
+        opacc.select(pool, "neyman", 120, seed=1, previous=[(first, outcome[first.index])])
+
+    yield Task("neyman, rounds of 80 and 120", "10⁶", two_rounds)
 
 
 def surprise() -> Iterator[Task]:
