@@ -60,9 +60,8 @@ def _draw_errors(axes: Axes, facts: dict[str, Any], methods: list[str], cells: l
     expected = np.sqrt(facts["variance"] * (1 / n - 1 / facts["size"]))
     axes.plot(n, 100 * expected, label="SRS in theory", **REFERENCE)
     if facts["bound"]:
-        least = np.array([facts["bound"][str(budget)] * facts["variance"] for budget in budgets])
-        least *= 1 / budgets - 1 / facts["size"]
-        axes.plot(budgets, 100 * np.sqrt(least), label="bound", **(REFERENCE | {"linestyle": (0, (1, 1.5))}))
+        efficiency = np.interp(n, budgets, [facts["bound"][str(budget)] for budget in budgets])
+        axes.plot(n, 100 * expected * np.sqrt(efficiency), label="bound", **(REFERENCE | {"linestyle": (0, (1, 1.5))}))
     _draw_methods(axes, methods, cells, lambda cell: 100 * math.sqrt(cell["mse"]))
     axes.set_title("Error of the estimate (RMSE, percentage points)", loc="left", fontsize=9)
     _finish(axes, budgets)
