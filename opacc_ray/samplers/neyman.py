@@ -27,7 +27,8 @@ with B the Bayes factor by which the labels so far speak for the signals. Withou
 says of itself, it costs 10 % at most. Where the signals have foreseen failures B soon is in the thousands, and φ at its
 floor. No worthless predictor gets there: then B is above 1/α with a probability of about α (the mean of a Bayes factor
 is 1 where its denominator holds). Measured with the confidence shuffled, n = 50, 100 and 200, E is 1.0 to 1.2 in one
-round and 0.7 to 1.1 in four where failures have to do with it alone (docs/neyman.md, 1,000 repetitions, ± 0.1).
+round and 0.7 to 1.1 in four (docs/neyman.md, 1,000 repetitions, ± 0.1). A predictor that is not worthless but the wrong
+way round, calm where the failures are, can cost more, at most 1/φ.
 
 The batch is drawn by Deville's ordered systematic sampling (:mod:`opacc_ray.designs.unequal`), exactly n examples
 with exactly π, and spread along p; without confidence p is weak, and the batch is spread along the pool's listing,
