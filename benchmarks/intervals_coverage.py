@@ -95,7 +95,7 @@ def measures(case: Case) -> dict[str, Measure]:
             found[f"class    {method} n={n} calibrated"] = _classes(case, method, n, calibrated=True)
             found[f"compare  {method} n={n}"] = _comparison(case, method, n)
             found[f"cost     {method} n={n}"] = _cost(case, method, n)
-    for method in ("srs", "sups", "deepest", "css"):
+    for method in ("srs", "sups", "deepest", "css", "neyman"):
         found[f"sequence {method} n=200"] = _sequence(case, method)
     for num, initial in ((5, 5), (5, 30), (3, 5)):
         found[f"replicates ces n=150 R={num} initial={initial}"] = _replicates(case, num, initial)
@@ -138,7 +138,7 @@ def _cost(case: Case, method: str, n: int) -> Measure:
 
 
 def _sequence(case: Case, method: str) -> Measure:
-    """The last of a sequence is inside all before it: if it covers, all do. css is labelled in four rounds of 50."""
+    """The last of a sequence is inside all before it: if it covers, all do. Four rounds of 50 labels."""
 
     def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
         rounds: list[tuple[opacc.Selection, NDArray[np.float64]]] = []

@@ -161,14 +161,15 @@ def test_other_methods_spend_their_level_over_rounds() -> None:
     assert confidence_sequence(first, outcomes[0]).low == one.low
 
 
-def test_the_truth_is_hardly_ever_excluded_over_rounds_of_strata() -> None:
+@pytest.mark.parametrize("method", ["css", "neyman"])
+def test_the_truth_is_hardly_ever_excluded_over_rounds(method: str) -> None:
     """100 runs of three rounds; fails above the 1 - 1e-4 quantile of what a level of 95 % allows."""
     pool, outcome = _pool(0.1)
     excluded = 0
     for seed in range(100):
         rounds: list[tuple[opacc.Selection, Outcomes]] = []
         for _ in range(3):
-            chosen = opacc.select(pool, "css", 40, seed, previous=rounds)
+            chosen = opacc.select(pool, method, 40, seed, previous=rounds)
             rounds.append((chosen, outcome[chosen.index]))
         found = confidence_sequence(*map(list, zip(*rounds, strict=True)))
         excluded += not found.low <= outcome.mean() <= found.high
