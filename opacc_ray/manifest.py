@@ -3,9 +3,10 @@
 A manifest has one row per example: its id, where its content lies, the run and the round that chose it,
 its place in the order of choice, the design fields (stratum, draw probability, ...) and an empty label.
 The model's prediction is left out unless asked for: an annotator who sees it tends to agree with it
-(anchoring), which makes the model look better than it is. The design fields are harmless for most
-designs and make a manifest readable by itself; whoever thinks that they hint at the answer (a stratum of
-low confidence) drops those columns: on the way back only `id` and `label` are needed.
+(anchoring), which makes the model look better than it is. So is the failure that a method predicts. The other
+design fields are harmless for most designs and make a manifest readable by itself; whoever thinks that they
+hint at the answer (a stratum of low confidence) drops those columns: on the way back only `id` and `label`
+are needed.
 
 The bytes depend on the rows alone: rows are sorted by round and order, fields have a fixed order, lines
 end in a line feed, the text is UTF-8, and there is no time stamp.
@@ -95,7 +96,7 @@ def encode(
     _check_ids(rows)
     shown = sorted(rows, key=lambda row: (row.round, row.order, row.id))
     if not show_prediction:  # taken away here, so that no format can give it away
-        shown = [replace(row, prediction=None) for row in shown]
+        shown = [replace(row, prediction=None, design=_without_forecast(row.design)) for row in shown]
     return FORMATS[format].encode(shown, context or Context())
 
 
@@ -108,6 +109,10 @@ def from_spreadsheet(cell: str) -> str:
     """Return the text that `spreadsheet_safe` made this cell from; any other cell is its own text."""
     guarded = cell.startswith("'") and cell.lstrip("'").startswith(FORMULA_STARTS)
     return cell[1:] if guarded else cell
+
+
+def _without_forecast(design: dict[str, float | int]) -> dict[str, float | int]:
+    return {name: value for name, value in design.items() if name != "predicted_failure"}
 
 
 def _check_ids(rows: Sequence[ManifestRow]) -> None:

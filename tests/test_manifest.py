@@ -97,6 +97,12 @@ class TestEveryFormat:
         assert b"secretly-a-cat" not in encode(format, rows)
         assert b"secretly-a-cat" in encode(format, rows, show_prediction=True)
 
+    def test_predicted_failure_is_not_given_away(self, format: str) -> None:
+        rows = [ManifestRow("a", None, "r", 1, 1, {"predicted_failure": 0.875, "inclusion_probability": 0.25})]
+        assert b"0.875" not in encode(format, rows)
+        assert b"0.25" in encode(format, rows)
+        assert b"0.875" in encode(format, rows, show_prediction=True)
+
     def test_every_id_comes_back_as_it_was(self, format: str) -> None:
         ids = random_ids(3000, seed=1)
         labels = parse(encode(format, rows_of(ids)), "m" + FORMATS[format].suffix)

@@ -353,6 +353,31 @@ class TestRounds:
         assert "fewer than 20 labels" in result.reason
         assert opacc.estimate(enough, outcome[enough.index]).reason is None
 
+    def test_interval_shrinks_where_no_label_fails(self) -> None:
+        """With every label its size grows, though the labels show no spread."""
+        pool, _ = make_pool(4000, 3)
+        widths = []
+        for num in (50, 200, 800):
+            drawn = opacc.select(pool, "neyman", num)
+            result = opacc.estimate(drawn, np.ones(num))
+            assert result.high == 1
+            widths.append(result.high - result.low)
+        assert widths[1] < 0.6 * widths[0]
+        assert widths[2] < 0.6 * widths[1]
+
+    def test_interval_does_not_contradict_the_labels(self) -> None:
+        """Most of a small pool is labelled, in rounds: what is left can move the accuracy only so far."""
+        pool, outcome = make_pool(100, 3)
+        selections, outcomes = audit(pool, outcome, (40, 30, 20), seed=1)
+        result = combine(selections, outcomes, 0.95)
+        right = float(np.concatenate(outcomes).sum())
+        assert right / 100 <= result.low <= result.high <= (right + 10) / 100
+
+    def test_rounds_that_label_the_whole_pool_leave_no_doubt(self) -> None:
+        pool, outcome = make_pool(60, 3)
+        result = combine(*audit(pool, outcome, (20, 20, 20), seed=1), 0.95)
+        assert (result.low, result.value, result.high) == pytest.approx([outcome.mean()] * 3)
+
     def test_whole_pool_labelled_leaves_no_doubt(self) -> None:
         pool, outcome = make_pool(30, 3)
         drawn = opacc.select(pool, "neyman", 30)

@@ -223,3 +223,21 @@ class TestSubset:
     def test_refuses_nothing(self, pool: Pool) -> None:
         with pytest.raises(DataError, match="no example"):
             subset(view_of(pool), NOTHING)
+
+
+def test_rounds_say_all_that_they_rest_on() -> None:
+    """Replicates alone are design-based with a caution; a round without makes the whole rest on more than that."""
+    rng = np.random.default_rng(0)
+    pool = opacc.Pool(hidden=rng.normal(size=(400, 4)))
+    first = opacc.select(pool, "ces", 60, replicates=3, initial=5)
+    rounds = [(first, np.arange(60) % 7 > 0)]
+    second = opacc.select(pool, "ces", 40, previous=rounds)
+    third = opacc.select(pool, "ces", 60, replicates=3, initial=5, previous=rounds)
+    mixed = opacc.estimate([first, second], [rounds[0][1], np.arange(40) % 7 > 0])
+    assert not mixed.design_based
+    assert mixed.reason is not None
+    assert "replicates" in mixed.reason
+    assert "simple random sample" in mixed.reason
+    replicated = opacc.estimate([first, third], [rounds[0][1], np.arange(60) % 7 > 0])
+    assert replicated.design_based
+    assert "replicates" in (replicated.reason or "")

@@ -55,6 +55,13 @@ class TestEveryMethod:
         assert list(chosen.ids) == [pool.ids[i] for i in chosen.index]
         assert all(len(values) == len(chosen) for values in chosen.design.values())
 
+    def test_says_all_that_it_reads(self, method: str, pool: Pool) -> None:
+        """A job loads what ``needs`` and ``uses`` name, and nothing else: the selection must be the same."""
+        parameters = parse_parameters(method, {})
+        named = {*METHODS[method].needs(parameters), *parameters.uses}
+        loaded = Pool(ids=pool.ids, **{name: getattr(pool, name) for name in named})
+        assert opacc.select(loaded, method, 50, seed=5).to_dict() == opacc.select(pool, method, 50, seed=5).to_dict()
+
     def test_same_seed_same_selection(self, method: str, pool: Pool) -> None:
         first, again = (opacc.select(pool, method, 50, seed=5) for _ in range(2))
         assert first.to_dict() == again.to_dict()

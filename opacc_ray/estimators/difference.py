@@ -8,19 +8,23 @@ estimated by
 ``rounds.py`` combines several.
 
 The interval is Wilson's for the sample size at which a simple random sample would have the variance, with Student's
-quantile, and with two precautions against rare failures of large weight that no round met. The variance is not taken
-below the one the predictions foresee, Σ a² p(1 - p); and half a failure is added, at weights as they are where failures
-are predicted, as Jeffreys' prior adds half a success:
+quantile, and with two precautions against rare failures of large weight that no round met. The size is not taken above
+the one that the predictions foresee; and half a failure is added, at weights as they are where failures are predicted,
+as Jeffreys' prior adds half a success:
 
-    variance        max(Σ w_t² v_t, Σ a² p(1 - p)) + ½ Σpa²/Σp                        a = w_t · √(1 - π) / (N π)
-    centre          θ̂ + ½ Σpa/Σp for the upper end of the share of failures, θ̂ for the lower
+    size        min( c(1 - c) / (Σ w_t² v_t + h₂),  q(1 - q) / (Σ a² p(1 - p) + h₂) )         a = w_t · √(1 - π) / (N π)
+    half        h₁ = ½ Σpa/Σp,  h₂ = ½ Σpa²/Σp                          q = max(c, Σ a p), the predicted share
+    centre      c = θ̂ + h₁ for the upper end of the share of failures, θ̂ for the lower
 
-So where few failures are met, its upper end rests on where the predictions expect them, and its lower end on what was
-met alone. Measured on the five subjects of DeepEST (1 to 30 % failures), Fashion-MNIST, a mutant and a regression, n =
-50, 100 and 200, in one round and in several, 1,000 repetitions each, a 95 % interval covers in 94 to 99 % of samples,
-with the model's confidence and with a shuffled one (`opacc study jobs/study-comparison.yaml`, `study-control.yaml`).
-For scores the added half is larger than most of their failures: the interval covers and is wide. With 10 labels,
-failures of 1 % and a worthless confidence it covers in 92 %; below 20 labels the estimate says so.
+with c and q not nearer to 0 or 1 than half a failure or half a success. So where few failures are met, the upper end
+rests on where the predictions expect them, and the lower end on what was met alone. No interval contradicts what is
+known for certain: the outcomes of the labelled examples, and 0 or 1 where no failure or no success was met.
+
+Measured on the five subjects of DeepEST (1 to 30 % failures), Fashion-MNIST, a mutant and a regression, n = 50, 100 and
+200, in one round and in four, 1,000 repetitions each, a 95 % interval covers in 94 % of samples or more, with the
+model's confidence and with a shuffled one (`opacc study`, docs/neyman.md). For scores the added half is larger than
+most of their failures: the interval covers and is wide. So it is where a confident model is nearly always wrong. With
+10 labels, failures of 1 % and a worthless confidence it covers in 92 %; below 20 labels the estimate says so.
 
 Legend: N pool, n labels, f = 1 - outcome, p predicted failure, π inclusion probability, a reach: by how much one
 failure moves the estimate, in standard deviations.
@@ -53,13 +57,25 @@ class Round(NamedTuple):
     reach: NDArray[np.float64]  # (n,)
     expected: NDArray[np.float64]  # (n,) p of the labelled examples
     assisted: bool  # whether p comes from a model, not from the labels
-    reason: str | None = None  # why it is not design-based
+    design_based: bool = True
+    reason: str | None = None  # what its interval rests on
+
+
+class Known(NamedTuple):
+    """What the labels say for certain."""
+
+    failures: float
+    num: int  # distinct examples
+    pool_size: int
+    binary: bool
 
 
 def difference(selection: Selection, outcome: Outcome, level: float) -> Estimate:
     """Accuracy among the examples that were not labelled before the round: unbiased."""
     part = corrected(selection, outcome)
-    return accuracy(part.share, [part], np.ones(1), is_binary(outcome), level)
+    population = selection.pool_size - len(selection.facts["labelled_before"])
+    known = Known(float((1 - outcome).sum()), len(outcome), population, is_binary(outcome))
+    return accuracy(part.share, [part], np.ones(1), known, level)
 
 
 def corrected(selection: Selection, outcome: Outcome) -> Round:
@@ -77,32 +93,57 @@ def corrected(selection: Selection, outcome: Outcome) -> Round:
 
 
 def accuracy(
-    share: float, rounds: Sequence[Round], weight: NDArray[np.float64], binary: bool, level: float
+    share: float, rounds: Sequence[Round], weight: NDArray[np.float64], known: Known, level: float
 ) -> Estimate:
     """1 - ``share`` with its interval; ``weight`` (rounds,) is that of each round's share in the estimate."""
     variance = float(sum(w**2 * part.variance for w, part in zip(weight, rounds, strict=True)))
     reach = np.concatenate([w * part.reach for w, part in zip(weight, rounds, strict=True)])
     expected = np.concatenate([part.expected for part in rounds])
-    foreseen = float(reach**2 @ (expected * (1 - expected))) if binary else 0.0
-    half = 0.5 * expected / expected.sum()
-    degrees = max(len(reach) - len(rounds), 1)
-    cautious = max(variance, foreseen) + float(half @ reach**2)
-    low, _ = _interval(share, cautious, degrees, level)
-    _, high = _interval(share + float(half @ reach), cautious, degrees, level)
-    reason = next((part.reason for part in rounds if part.reason), None)
-    few = binary and len(reach) < _FEW and any(part.assisted for part in rounds)
-    value, error = 1 - share, math.sqrt(variance)
-    return Estimate(
-        value, error, 1 - high, 1 - low, level, _NAME, len(reach), reason is None, reason or (_CAUTION if few else None)
-    )
+    low, high = _bounds(share, variance, reach, expected, len(reach) - len(rounds), known, level)
+    if known.num == known.pool_size:
+        share = low = high = known.failures / known.pool_size
+        variance = 0.0
+    few = known.binary and len(reach) < _FEW and any(part.assisted for part in rounds)
+    reasons = dict.fromkeys([*(part.reason for part in rounds if part.reason), *([_CAUTION] if few else [])])
+    based, reason = all(part.design_based for part in rounds), "; ".join(reasons) or None
+    return Estimate(1 - share, math.sqrt(variance), 1 - high, 1 - low, level, _NAME, len(reach), based, reason)
 
 
-def _interval(centre: float, variance: float, degrees: int, level: float) -> intervals.Interval:
-    """Wilson's, with Student's quantile, at the sample size that has ``variance``."""
+def _bounds(
+    share: float,
+    variance: float,
+    reach: NDArray[np.float64],
+    expected: NDArray[np.float64],
+    degrees: int,
+    known: Known,
+    level: float,
+) -> intervals.Interval:
+    """The interval above, for the share of failures."""
+    place = 0.5 * expected / expected.sum()
+    failure, square = float(place @ reach), float(place @ reach**2)  # h₁, h₂
+    success = float((1 - expected) @ reach) / max(float((1 - expected).sum()), 1e-300) / 2
+
+    def spread(centre: float) -> float:
+        inside = min(max(centre, min(failure, 0.5)), 1 - min(success, 0.5))
+        return inside * (1 - inside)
+
+    foreseen = float(reach**2 @ (expected * (1 - expected))) if known.binary else 0.0
+    share_foreseen = float(reach @ expected)
+    widen = _student(max(degrees, 1), level) / intervals.normal_quantile(level)
+
+    def wilson(centre: float) -> intervals.Interval:
+        size = spread(centre) / max(variance + square, 1e-300)
+        size = min(size, spread(max(centre, share_foreseen)) / max(foreseen + square, 1e-300))
+        return intervals.wilson(min(max(centre, 0.0), 1.0), size / widen**2, level)
+
+    met, unknown = known.failures, known.pool_size - known.num
+    low = wilson(share)[0] if met else 0.0
+    high = wilson(max(share, 0.0) + failure)[1] if met < known.num else 1.0
+    least, most = met / known.pool_size, (met + unknown) / known.pool_size
+    return min(max(low, least), most), max(min(high, most), least)
+
+
+def _student(degrees: int, level: float) -> float:
     from scipy.special import stdtrit
 
-    if variance == 0:  # the whole pool is labelled
-        return centre, centre
-    inside = min(max(centre, 1e-9), 1 - 1e-9)
-    widen = float(stdtrit(degrees, 0.5 + level / 2)) / intervals.normal_quantile(level)
-    return intervals.wilson(inside, inside * (1 - inside) / (variance * widen**2), level)
+    return float(stdtrit(degrees, 0.5 + level / 2))

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
-from opacc_ray.estimators.difference import Round, accuracy, corrected
+from opacc_ray.estimators.difference import Known, Round, accuracy, corrected
 from opacc_ray.estimators.own import by_method
 from opacc_ray.estimators.replicates import replicated
 from opacc_ray.selection import Selection
@@ -59,7 +59,9 @@ def combine(selections: Sequence[Selection], outcomes: Sequence[Outcome], level:
         w * (failures / pool_size + share_left * part.share)
         for w, (_, failures), share_left, part in zip(weight, known, left, rounds, strict=True)
     )
-    return accuracy(value, rounds, weight * left, is_binary(np.concatenate(outcomes)), level)
+    failure = _failures(selections, outcomes)
+    certain = Known(sum(failure.values()), len(failure), pool_size, is_binary(np.concatenate(outcomes)))
+    return accuracy(value, rounds, weight * left, certain, level)
 
 
 def round_weights(num_labels: Sequence[int]) -> NDArray[np.float64]:
@@ -89,7 +91,14 @@ def _of_other_method(selection: Selection, outcome: Outcome) -> Round:
     failures = (float((1 - outcome).sum()) + 0.5) / (n + 1)
     reach = math.sqrt(max(1 - n / selection.pool_size, 0)) / n
     expected = np.full(n, failures)
-    return Round(1 - estimate.value, estimate.standard_error**2, np.full(n, reach), expected, False, estimate.reason)
+    variance, based = estimate.standard_error**2, estimate.design_based
+    return Round(1 - estimate.value, variance, np.full(n, reach), expected, False, based, estimate.reason)
+
+
+def _failures(selections: Sequence[Selection], outcomes: Sequence[Outcome]) -> dict[int, float]:
+    """Of every labelled example, by its number in the pool."""
+    pairs = zip(selections, outcomes, strict=True)
+    return {i: f for part, outcome in pairs for i, f in zip(part.index.tolist(), (1 - outcome).tolist(), strict=True)}
 
 
 def _common_pool(selections: Sequence[Selection]) -> int:

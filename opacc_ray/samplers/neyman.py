@@ -12,8 +12,8 @@ Särndal, B. Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 6.3):
     z = (1/N) · [ Σ_labelled f + Σ_rest p + Σ_batch (f - p) / π ]
 
 This is unbiased whatever p is: p decides only the precision. No unbiased design does better than the bound of V. P.
-Godambe and V. M. Joshi (AMS 36, 1965), ((Σσ)²/n - Σσ²)/N² at the true p. Round 1 has only the model's own word;
-every later round learns from the labels so far (``previous``) and draws from the rest.
+Godambe and V. M. Joshi (AMS 36, 1965), ((Σσ)²/n - Σσ²)/N² at the true p, where no π reaches 1. Round 1 has only the
+model's own word; every later round learns from the labels so far (``previous``) and draws from the rest.
 
 The uniform share is the insurance. Should p be worthless, failures lie anywhere, and the design has
 
@@ -66,6 +66,10 @@ class Parameters(MethodParameters):
     floor: float = 0.1
     price: float = 0.1
     directions: int = 6
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        return ("prediction", "confidence", "dsa", "lsa", *(["hidden"] if self.directions else []))
 
     def __post_init__(self) -> None:
         if not 0 < self.floor <= 1:
