@@ -332,6 +332,13 @@ class TestRounds:
             parts.append(opacc.estimate(part, outcome[part.index]).value)
         assert np.mean(parts) == pytest.approx(full, abs=1e-12)
 
+    def test_batch_is_in_random_order(self) -> None:
+        """So that the first labels, if no more come, are a random part of it."""
+        pool, _ = make_pool(4000, 3)
+        drawn = opacc.select(pool, "neyman", 400, seed=1)
+        order = np.argsort(np.argsort(drawn.design["predicted_failure"]))
+        assert abs(np.corrcoef(order, np.arange(400))[0, 1]) < 4 / np.sqrt(400)
+
     def test_refuses_a_round_whose_earlier_labels_are_missing(self) -> None:
         pool, outcome = make_pool(200, 3)
         selections, outcomes = audit(pool, outcome, (10, 10), seed=1)

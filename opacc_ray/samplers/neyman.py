@@ -32,7 +32,8 @@ way round, calm where the failures are, can cost more, at most 1/φ.
 
 The batch is drawn by Deville's ordered systematic sampling (:mod:`opacc_ray.designs.unequal`), exactly n examples
 with exactly π, and spread along p; without confidence p is weak, and the batch is spread along the pool's listing,
-where neighbours, such as frames of one drive, are often alike.
+where neighbours, such as frames of one drive, are often alike. It is handed out in random order: should labelling stop
+early, the first k labels are a random part of it, with π · k/n, and the estimate is unbiased still.
 
 Several rounds are combined by ``estimators/rounds.py``. Four rounds that grow (10, 20, 30 and 40 % of the labels)
 serve well: little is spent on the model's word. With no confidence, no labels and no hidden layer the design
@@ -70,6 +71,10 @@ class Parameters(MethodParameters):
     @property
     def uses(self) -> tuple[str, ...]:
         return ("prediction", "confidence", "dsa", "lsa", *(["hidden"] if self.directions else []))
+
+    @property
+    def sequential(self) -> bool:
+        return True  # the batch is in random order, and its first k examples are a random part of it
 
     def __post_init__(self) -> None:
         if not 0 < self.floor <= 1:
@@ -139,8 +144,8 @@ def uniform_share(doubt: NDArray[np.float64], price: float, floor: float) -> flo
 
 
 def step(view: View, task: Task, state: State, rng: np.random.Generator) -> tuple[State, Info]:
-    """Draw the whole batch."""
-    drawn = draw_ordered(rng, state.probability, state.order)
+    """Draw the whole batch, and put it in random order."""
+    drawn = rng.permutation(draw_ordered(rng, state.probability, state.order))
     info = Info(float(state.probability @ state.expected), float(state.expected.mean()))
     return state._replace(drawn=drawn), info
 
