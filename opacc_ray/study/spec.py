@@ -92,6 +92,11 @@ class MethodSpec(BaseModel):
     @model_validator(mode="after")
     def _fits_the_method(self) -> "MethodSpec":
         parse_parameters(self.method, self.parameters)
+        if self.assist and self.method == "neyman":
+            raise ValueError(
+                f"assist=true of method {self.name!r}: neyman predicts every outcome itself, and its estimate has that "
+                "prediction in it; leave assist out"
+            )
         return self
 
 

@@ -31,6 +31,13 @@ def write_table(results: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def describe_case(case: dict[str, Any]) -> str:
+    """Its size and accuracy, and that it is a control: the table and the title of the figure say the same."""
+    kind = "accuracy" if case["binary"] else "mean score"
+    mixed = f"; {' and '.join(case['shuffled'])} in random order" if case["shuffled"] else ""
+    return f"{case['size']:,} examples, {kind} {case['accuracy']:.4f}{mixed}"
+
+
 def _comparison(results: dict[str, Any], budget: int) -> str:
     """Methods by cases."""
     cases = [case["case"] for case in results["cases"]]
@@ -43,10 +50,8 @@ def _comparison(results: dict[str, Any], budget: int) -> str:
 
 
 def _facts(case: dict[str, Any]) -> str:
-    kind = "accuracy" if case["binary"] else "mean score"
     told = "" if case["outcome"] == "as given" else f"; outcome = {case['outcome']}"
-    mixed = f"; {' and '.join(case['shuffled'])} in random order" if case["shuffled"] else ""
-    return f"{case['size']:,} examples, {kind} {case['accuracy']:.4f}{told}{mixed}."
+    return f"{describe_case(case)}{told}."
 
 
 def _details(results: dict[str, Any], case: str) -> str:
