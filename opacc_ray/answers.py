@@ -1,5 +1,6 @@
 """The labels of a run: taken in file by file, joined by id, turned into outcomes round by round."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -53,7 +54,8 @@ def import_labels(run: Run, name: str, data: bytes, *, conflict: str = "error") 
     Returns
     -------
     dict
-        The file's rows, and the newest round in numbers.
+        The file's rows, those of them that are not used because the round that asked for them was closed, and the
+        newest round in numbers.
 
     Raises
     ------
@@ -63,7 +65,16 @@ def import_labels(run: Run, name: str, data: bytes, *, conflict: str = "error") 
     given = labelling.parse(data, name)
     answers = read_answers(run, given, conflict=conflict, source=name)  # raises before anything is kept
     run.write_labels(answers[-1].selection.round, name, data)
-    return {"file": name, "rows": len(given)} | answers[-1].counts()
+    return {"file": name, "rows": len(given), "not_used": _not_used(given, answers)} | answers[-1].counts()
+
+
+def _not_used(given: Sequence[labelling.Label], answers: Sequence[Answers]) -> list[dict[str, int]]:
+    """How many rows answer an example that was given up and not drawn again, by the round that was closed."""
+    closed: dict[str, int | None] = {}
+    for item in answers:
+        closed |= dict.fromkeys(item.selection.ids) | dict.fromkeys(item.given_up, item.selection.round)
+    rows = Counter(closed[row.id] for row in given if row.status != "blank")
+    return [{"round": number, "rows": rows[number]} for number in sorted(number for number in rows if number)]
 
 
 def read_answers(
@@ -81,7 +92,14 @@ def read_answers(
     files = [file for number in numbers for file in run.read_labels(number)]
     labels = [label for name, data in files for label in labelling.parse(data, name)]
     chosen = dict.fromkeys(name for selection in selections for name in selection.ids)
-    joined = labelling.join([*labels, *extra], list(chosen), run=run.name, conflict=conflict, source=source)
+    joined = labelling.join(
+        [*labels, *extra],
+        list(chosen),
+        run=run.name,
+        conflict=conflict,
+        source=source,
+        check=lambda name, text: _truth(run.spec.model, name, text),
+    )
     return [_answers(run, selection, joined) for selection in selections]
 
 

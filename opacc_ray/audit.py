@@ -172,17 +172,21 @@ def next_round(
     *,
     method: str | None = None,
     parameters: Mapping[str, Any] | None = None,
+    replicates: int | None = None,
     close: bool = False,
 ) -> Selection:
     """Choose what to label next, knowing all labels so far.
 
-    Method and parameters are those of the round before unless given. ``close`` gives up the labels that the round
-    before still waits for: they count as not drawn, and their examples may be drawn again.
+    Method, parameters and number of replicates are those of the round before unless given; another method starts from
+    its own defaults. ``replicates=0`` goes on without them. ``close`` gives up the labels that the round before still
+    waits for: they count as not drawn, and their examples may be drawn again.
 
     Raises
     ------
     LabelError
         The round before waits for labels and is not closed.
+    SpecError
+        Unknown method or parameter, or unfit budget. Nothing is closed then.
     """
     answers = read_answers(run)
     last = answers[-1]
@@ -191,13 +195,22 @@ def next_round(
             f"round {last.selection.round} of {run.uri} waits for {len(last.missing)} labels, the first for "
             f"{last.missing[0]!r}; import them, or give --close to go on without them"
         )
-    if last.missing:
-        run.close(last.selection.round, last.missing)
-    if method is None:
-        method, parameters = last.selection.method, parameters or last.selection.parameters
-    selection = _choose(run, method, budget, parameters or {}, last.selection.seed, answers)
+    before, parameters = last.selection, parameters or {}
+    if method in (None, before.method):
+        parameters = before.parameters | dict(parameters)
+        replicates = len(before.facts.get("replicate_size", ())) if replicates is None else replicates
+    selection = _choose(run, method or before.method, budget, parameters, before.seed, answers, replicates or None)
+    if last.missing:  # only now: a wrong parameter or budget must not cost labels
+        run.close(before.round, last.missing)
     _write_round(run, selection)
     return selection
+
+
+def close(run: Run) -> None:
+    """Give up the labels that the newest round still waits for: they count as not drawn."""
+    last = read_answers(run)[-1]
+    if last.missing:
+        run.close(last.selection.round, last.missing)
 
 
 def _choose(

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(options, str(error), error.exit_code)
     except KeyboardInterrupt:
         return _fail(options, "interrupted; what is done is kept, so run the same command again", 130)
+    except Exception as error:  # a fault of the program: whoever mends it needs the trace
+        traceback.print_exc()
+        return _fail(options, f"unexpected {type(error).__name__}: {error}", 1)
     print(json.dumps(result, ensure_ascii=False) if options.json else text)
     return 0
 
@@ -77,8 +81,17 @@ def _add_run_commands(commands: Any) -> None:
     command = _add(commands, "next", _next, "what to label next, knowing all labels so far")
     command.add_argument("uri", metavar="RUN")
     command.add_argument("--budget", type=int)
-    command.add_argument("--method", help="default: that of the round before, with its parameters")
-    command.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a parameter, in YAML")
+    command.add_argument("--method", help="default: that of the round before")
+    command.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a parameter, in YAML; the others stay as they were, unless the method changes",
+    )
+    command.add_argument(
+        "--replicates", type=int, metavar="R", help="default: as many as in the round before; 0: without"
+    )
     command.add_argument("--close", action="store_true", help="give up the labels that are missing")
     command.add_argument(
         "--until",
@@ -116,7 +129,7 @@ def _add_experiments(commands: Any) -> None:
     command.add_argument("--budget", type=int, action="append", help="number of labels; repeat for more")
     command.add_argument("--repetitions", type=int, help="default: 1000")
     command.add_argument("--seed", type=int, help="default: 0")
-    command.add_argument("--level", type=float, help="of the intervals; default: 0.95")
+    command.add_argument("--level", type=_level, help="of the intervals; default: 0.95")
     command.add_argument("--error-scale", type=float, help="regression: score = 1 - (error / scale)²")
     command.add_argument("--shuffle", metavar="FEATURE", action="append", help="put it in random order, as a control")
     command.add_argument("--workers", type=int, help="tasks at a time; default: all CPUs of the cluster")
@@ -134,7 +147,7 @@ def _add(commands: Any, name: str, run: Callable[..., Any], text: str) -> argpar
 
 
 def _add_statement(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--level", type=float, default=0.95, help="of the intervals; default: 0.95")
+    command.add_argument("--level", type=_level, default=0.95, help="of the intervals; default: 0.95")
     command.add_argument("--partial", action="store_true", help="treat missing labels as missing at random")
     _add_conflict(command)
 
@@ -165,7 +178,7 @@ def _status(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     for item in state["rounds"]:
         lines.append(
             f"round {item['round']}    {item['method']}: {item['labelled']} of {item['budget']} labelled, "
-            f"{item['missing']} missing, {item['unsure']} can't tell"
+            f"{item['missing']} missing, {item['unsure']} can't tell, {item['given_up']} given up"
         )
     if state["estimate"]:
         lines.append(f"accuracy   {_accuracy(state['estimate'])}")
@@ -187,25 +200,44 @@ def _next(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     from opacc_ray.run import Run
 
     run, budget = Run.open(options.uri), options.budget
-    to_go = None
+    parameters, to_go = _parameters(options.set), None
     if options.until is not None:
-        to_go = verdict.labels_to_go(run, options.until)
+        to_go = verdict.labels_to_go(run, options.until, close=options.close)
         if to_go == 0:
+            if options.close:
+                audit.close(run)
             result = {"run": run.uri, "reached": True, "labels_to_go": 0}
             return result, f"reached    the interval is ±{options.until:g} or narrower; no more labels are needed"
         logging.getLogger("opacc_ray").info("about %d more labels are expected to reach ±%g", to_go, options.until)
         budget = budget or to_go
-    parameters = _parameters(options.set)
-    audit.next_round(run, budget, method=options.method, parameters=parameters, close=options.close)
+    audit.next_round(
+        run,
+        budget,
+        method=options.method,
+        parameters=parameters,
+        replicates=options.replicates,
+        close=options.close,
+    )
     result, text = _selected(run)
     return result if to_go is None else result | {"reached": False, "labels_to_go": to_go}, text
 
 
 def _half_width(text: str) -> float:
-    width = float(text.removeprefix("±"))
-    if not 0 < width < 1:
-        raise argparse.ArgumentTypeError(f"{text}: give a half-width between 0 and 1, such as 0.02")
-    return width
+    return _between_0_and_1(text.removeprefix("±"), f"{text}: give a half-width between 0 and 1, such as 0.02")
+
+
+def _level(text: str) -> float:
+    return _between_0_and_1(text, f"{text}: give a confidence level between 0 and 1, such as 0.95")
+
+
+def _between_0_and_1(text: str, message: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(message)
+    return value
 
 
 def _import(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -217,10 +249,15 @@ def _import(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     except OSError as error:
         raise LabelError(f"the labels {options.file} cannot be read: {error.strerror}") from None
     result = import_labels(Run.open(options.uri), options.file, data, conflict=options.conflict)
-    return result, (
+    lines = [
         f"{result['labelled']} labelled, {result['missing']} missing, {result['unsure']} can't tell "
         f"({result['rows']} rows read from {options.file})"
-    )
+    ]
+    lines += [
+        f"{item['rows']} rows answer examples that were given up when round {item['round']} was closed and are not used"
+        for item in result["not_used"]
+    ]
+    return result, "\n".join(lines)
 
 
 def _estimate(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -241,10 +278,12 @@ def _estimate(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         f"by SRS     {plain['low']:.4f} to {plain['high']:.4f} with as many labels{_worth(plain)}",
         f"any time   {sequence['low']:.4f} to {sequence['high']:.4f}, which holds however often you look",
     ]
+    if sequence["reason"]:
+        lines[-1] += f"; {sequence['reason']}"
     if "assisted" in result:
         lines.append(f"assisted   {_accuracy(result['assisted'])}")
     if "mean_cost" in result:
-        lines.append(f"mean cost  {_accuracy(result['mean_cost'])}")
+        lines.append(f"mean cost  {_interval(result['mean_cost'])}")
     return result, "\n".join([*lines, *_rests_on(result)])
 
 
@@ -259,7 +298,7 @@ def _compare(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     lines = [
         f"accuracy   {_accuracy(result['first'])} of {result['run']}",
         f"other      {_accuracy(result['second'])} of {result['other']}",
-        f"difference {_accuracy(difference, '+.4f')}",
+        f"difference {_interval(difference, '+.4f')}",
         f"better     the first on {first} labels, the other on {second}, neither on {neither}",
     ]
     if not result["same_listing"]:
@@ -278,6 +317,9 @@ def _rests_on(result: dict[str, Any]) -> list[str]:
         lines[-1] += f"; {result['excluded']} more could not be read and are not counted"
     if result["unsure"]:
         lines.append(f"left out   {result['unsure']} examples that annotators could not tell")
+    given_up = [f"{item['given_up']} labels of round {item['round']}" for item in result["rounds"] if item["given_up"]]
+    if given_up:
+        lines.append(f"given up   {', '.join(given_up)}")
     if result["reason"]:
         lines.append(f"note       {result['reason']}")
     return lines
@@ -320,7 +362,12 @@ def _worth(plain: dict[str, Any]) -> str:
     return f"; these are worth {size:.0f} of its labels" if size else ""
 
 
-def _accuracy(result: dict[str, Any], form: str = ".4f") -> str:
+def _accuracy(result: dict[str, Any]) -> str:
+    """Cut to [0, 1], which an unbiased estimate may leave."""
+    return _interval(result | {"value": min(max(result["value"], 0.0), 1.0)})
+
+
+def _interval(result: dict[str, Any], form: str = ".4f") -> str:
     value, low, high = (f"{result[name]:{form}}" for name in ("value", "low", "high"))
     level = f"{100 * result['level']:g}%"
     return f"{value}, {level} interval {low} to {high} ({result['interval']}, {result['n']} labels)"
@@ -334,5 +381,8 @@ def _parameters(given: Sequence[str]) -> dict[str, Any]:
         name, separator, value = item.partition("=")
         if not separator:
             raise SpecError(f"--set {item}: write NAME=VALUE, such as --set sections=20")
-        parameters[name] = yaml.safe_load(value)
+        try:
+            parameters[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise SpecError(f"--set {item}: the value is not YAML: {' '.join(str(error).split())}") from None
     return parameters

@@ -107,6 +107,7 @@ def join(
     pool_contains: Callable[[str], bool] | None = None,
     conflict: str = "error",
     source: str = "labels",
+    check: Callable[[str, str], object] | None = None,
 ) -> Joined:
     """Find the label of each selected example, by id.
 
@@ -118,6 +119,7 @@ def join(
     pool_contains : tells whether an id is in the run's pool, to say what is wrong with an unknown one.
     conflict : ``error`` refuses labels that differ, ``majority`` takes the most frequent.
     source : what the labels are called in messages.
+    check : given the id and the text of a label in conflict, raises if it is no label at all, which is said first.
 
     Raises
     ------
@@ -134,6 +136,9 @@ def join(
         if row.status != "blank":
             answers[row.id].append(row)
     winners = {id: _winners(given, conflict) for id, given in answers.items() if given}
+    for id, text in [(id, text) for id, texts in winners.items() if len(texts) > 1 for text in texts]:
+        if check:
+            check(id, text)
     _refuse_disputes(winners, answers, conflict, source)
     chosen = {id: texts[0] if texts else None for id, texts in winners.items()}
     return Joined(

@@ -31,7 +31,7 @@ class Pool:
     Raises
     ------
     DataError
-        If the features disagree about N, none is given, or the ids are not unique.
+        If the features disagree about N, none is given, one is not made of numbers, or the ids are not unique.
     """
 
     def __init__(
@@ -99,8 +99,8 @@ class _Numbers(Sequence[str]):
 def _matrix(name: str, values: ArrayLike | None) -> NDArray[np.float32] | None:
     if values is None:
         return None
-    array = np.asarray(values, dtype=np.float32)
-    if array.ndim != 2:
+    array = _numbers(name, values).astype(np.float32, copy=False)
+    if array.ndim != 2 or array.shape[1] == 0:
         raise DataError(f"{name} has shape {array.shape}; give one row per example: (N, neurons)")
     return array
 
@@ -108,10 +108,18 @@ def _matrix(name: str, values: ArrayLike | None) -> NDArray[np.float32] | None:
 def _vector(name: str, values: ArrayLike | None) -> NDArray[Any] | None:
     if values is None:
         return None
-    array = np.asarray(values)
+    array = _numbers(name, values)
     if array.ndim != 1:
         raise DataError(f"{name} has shape {array.shape}; give one number per example: (N,)")
     return array
+
+
+def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+        return array if array.dtype.kind in "biuf" else array.astype(np.float64)
+    except (TypeError, ValueError) as error:  # text, or rows that differ in length
+        raise DataError(f"{name} is not made of numbers ({error}); give numbers, a class by its index") from None
 
 
 def _agreed_size(arrays: dict[str, NDArray[Any]], ids: Sequence[str] | None) -> int:

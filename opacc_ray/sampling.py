@@ -37,7 +37,7 @@ def select(
     pool : the examples with the features the method needs
     method : a name of ``opacc_ray.samplers.METHODS``
     budget : number of labels that can be paid for, at most the number of unlabelled examples
-    seed : the same seed, pool and parameters give the same selection
+    seed : a whole number of at least 0; the same seed, pool and parameters give the same selection
     previous : (selection, outcome) of every earlier round; their examples are not chosen again
     replicates : choose from that many random parts of the pool apart, each with its share of the budget; their spread
         gives an interval to methods whose design gives none
@@ -52,11 +52,12 @@ def select(
     Raises
     ------
     SpecError
-        Unknown method or parameter, or a budget that does not fit the pool.
+        Unknown method or parameter, a negative seed, or a budget that does not fit the pool.
     DataError
         The pool lacks a feature, or one of its values is not finite.
     """
     sampler = find_method(method)
+    _check_seed(seed)
     view = view_of(pool)
     task = Task(budget, parse_parameters(method, parameters), _gather(previous, view.size))
     _check_budget(budget, view.size, len(task.previous.chosen), optional=task.parameters.stops_itself)
@@ -143,6 +144,11 @@ def _check_type(method: str, name: str, value: Any, default: Any) -> None:
         raise SpecError(
             f"{name}={value!r} of method {method!r}: give {wanted.get(kinds[0], 'a list')}, such as {default!r}"
         )
+
+
+def _check_seed(seed: int) -> None:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise SpecError(f"seed={seed!r}: give a whole number of at least 0")
 
 
 def _check_budget(budget: int | None, pool_size: int, num_labelled: int, *, optional: bool) -> None:

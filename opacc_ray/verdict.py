@@ -1,7 +1,10 @@
 """What a run says: its accuracy with an interval and what that rests on, its model beside another, and its state."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,7 @@ from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.comparison import compare as compare_outcomes
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
 from opacc_ray.estimators.expansion import Expansion, calibrate, expand
-from opacc_ray.estimators.sequence import confidence_sequence, labels_needed
+from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, labels_needed, stream_of
 from opacc_ray.run import Run
 from opacc_ray.sampling import parse_parameters
 from opacc_ray.selection import Selection
@@ -55,11 +58,11 @@ def estimate(
     """
     answers = read_answers(run, conflict=conflict)
     known = _labelled(run, answers, partial)
-    rounds = [item.known for item in known], [item.outcome for item in known]
+    rounds = _rounds(known)
     accuracy = estimate_rounds(*rounds, level)
-    result = _stated(accuracy, answers) | _about(run, answers)
+    result = _stated(accuracy, answers) | _about(run, answers) | {"labels_digest": _digest(answers)}
     result["srs"] = baseline(*rounds, accuracy).to_dict()
-    result["sequence"] = _bounds(confidence_sequence(*rounds, level))
+    result["sequence"] = _sequence(known, level)
     if assist:
         confidence = _confidence(run, rounds[0])
         strength = tuned_strength(*rounds, confidence)
@@ -99,7 +102,7 @@ def compare(
         outcomes = outcomes_of_another(known, run.spec.model, other.spec.model, said)
     except LabelError as error:  # a regression's score on the scale of the run
         raise LabelError(f"the model of {other.uri} does not fit the spec of {run.uri}: {error}") from None
-    found = compare_outcomes([item.known for item in known], [item.outcome for item in known], outcomes, level)
+    found = compare_outcomes(*_rounds(known), outcomes, level)
     return _about(run, answers) | {
         "other": other.uri,
         "same_listing": run.header["pool"]["digest"] == other.header["pool"]["digest"],
@@ -111,14 +114,28 @@ def compare(
     }
 
 
-def labels_to_go(run: Run, half_width: float, *, level: float = 0.95) -> int:
+def labels_to_go(run: Run, half_width: float, *, level: float = 0.95, close: bool = False) -> int:
     """About how many more labels bring the interval to ``± half_width``; 0 if it is that narrow.
 
-    The interval that decides is the confidence sequence, which holds though one stops because it looks narrow.
+    The interval that decides is the confidence sequence, which holds though one stops because it looks narrow. Of
+    methods that it follows round by round, a round that still waits for labels does not count, unless it is to be
+    closed now (``close``).
+
+    Raises
+    ------
+    LabelError
+        No label is there, or no round that counts.
     """
     known = _labelled(run, read_answers(run), partial=True)
-    rounds = [item.known for item in known], [item.outcome for item in known]
-    return labels_needed(confidence_sequence(*rounds, level), half_width, known[0].selection.pool_size)
+    counted = known if close else _counted(known)
+    if not counted:
+        raise LabelError(
+            f"round {known[0].selection.round} of {run.uri} waits for {len(known[0].missing)} labels, and the "
+            f"{SPENDING} counts whole rounds only; import them, or give --close to go on without them"
+        )
+    more = labels_needed(confidence_sequence(*_rounds(counted), level), half_width, known[0].selection.pool_size)
+    there = sum(len(item.outcome) for item in known[len(counted) :])
+    return max(1, more - there) if more else 0
 
 
 def status(run: Run) -> dict[str, Any]:
@@ -136,12 +153,12 @@ def status(run: Run) -> dict[str, Any]:
         return state | {"waits_for": "extraction: run the spec again, finished shards are kept"}
     if not run.rounds():
         return state | {"waits_for": "a selection: run the spec again, or `opacc select`"}
-    state["rounds"] = [item.counts() for item in read_answers(run, conflict="majority")]
+    answers = read_answers(run, conflict="majority")
+    state["rounds"] = [item.counts() for item in answers]
     missing = sum(item["missing"] for item in state["rounds"])
     if missing:
         return state | {"waits_for": f"{missing} labels"}
-    labelled = sum(item["labelled"] for item in state["rounds"])
-    is_current = state["estimate"] is not None and state["estimate"]["n"] == labelled
+    is_current = state["estimate"] is not None and state["estimate"].get("labels_digest") == _digest(answers)
     return state | {"waits_for": "nothing" if is_current else "nothing but `opacc estimate`"}
 
 
@@ -172,8 +189,37 @@ def _reason(own: str | None, answers: Sequence[Answers]) -> str | None:
     return "; ".join(reason for reason in reasons if reason) or None
 
 
-def _bounds(interval: Estimate) -> dict[str, Any]:
-    return {name: getattr(interval, name) for name in ("low", "high", "level", "interval")}
+def _rounds(known: Sequence[Answers]) -> tuple[list[Selection], list[NDArray[np.float64]]]:
+    return [item.known for item in known], [item.outcome for item in known]
+
+
+def _sequence(known: Sequence[Answers], level: float) -> dict[str, Any]:
+    """The confidence sequence so far; ``reason`` says which labels it does not count yet."""
+    counted = _counted(known)
+    bounds: dict[str, Any] = {"low": 0.0, "high": 1.0, "level": level, "interval": SPENDING, "reason": None}
+    if counted:
+        found = confidence_sequence(*_rounds(counted), level)
+        bounds |= {"low": found.low, "high": found.high, "interval": found.interval}
+    if len(counted) < len(known):
+        number = known[len(counted)].selection.round
+        bounds["reason"] = f"it counts whole rounds only, and round {number} still waits for labels"
+    return bounds
+
+
+def _counted(known: Sequence[Answers]) -> list[Answers]:
+    """The rounds that a confidence sequence may count: all if it follows them label by label, else the whole ones."""
+    if stream_of(*_rounds(known)) is not None:
+        return list(known)
+    return list(takewhile(lambda item: not item.missing, known))
+
+
+def _digest(answers: Sequence[Answers]) -> str:
+    """Of all labels: an estimate that was made of others is not current."""
+    content = [
+        [item.selection.round, item.selection.ids, item.labelled.tolist(), item.truth, item.unsure, item.given_up]
+        for item in answers
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
@@ -254,6 +300,9 @@ def _check_comparable(run: Run, other: Run) -> None:
 
 
 def _gap(item: Answers) -> str | None:
+    """Why the labels of a round may not be a sample of its design; a round without any label is not used."""
+    if not item.labelled.any() and not item.unsure:
+        return None
     absent = len(item.labelled) - int(item.labelled.sum())
     first_are_labelled = bool(np.all(item.labelled[:-1] >= item.labelled[1:]))
     if not absent or (first_are_labelled and not item.unsure and _is_sequential(item.selection)):

@@ -62,6 +62,7 @@ def test_from_images_to_an_interval(run: Run) -> None:
     assert answers.import_labels(run, "labels.csv", labels_for(run)) == {
         "file": "labels.csv",
         "rows": 40,
+        "not_used": [],
         "round": 1,
         "method": "ces",
         "budget": 40,

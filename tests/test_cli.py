@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from opacc_ray import audit
-from opacc_ray.cli import main
-from opacc_ray.errors import LabelError
+from opacc_ray.cli import _accuracy, _parameters, main
+from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.spec import parse_spec
 
 
@@ -97,6 +97,40 @@ def test_wrong_usage_exits_with_2() -> None:
     assert "invalid choice: 'rum'" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["next", "anywhere", f"--until={text}"], f"{text}: give a half-width between 0 and 1, such as 0.02")
+        for text in ("±", "abc", "3%", "0", "nan")
+    ]
+    + [
+        ([*command, f"--level={text}"], f"{text}: give a confidence level between 0 and 1, such as 0.95")
+        for command in (["estimate", "anywhere"], ["compare", "one", "other"], ["study", "case.npz"])
+        for text in ("0", "95", "-1", "95%")
+    ],
+)
+def test_number_outside_of_0_and_1_is_wrong_usage(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_parameter_that_is_no_yaml_is_named() -> None:
+    with pytest.raises(SpecError, match=r"--set floor=\[: the value is not YAML") as caught:
+        _parameters(["floor=["])
+    assert "\n" not in str(caught.value)
+
+
+def test_accuracy_stays_in_0_and_1() -> None:
+    interval = {"low": 0.9, "high": 1.0, "level": 0.95, "interval": "Wilson", "n": 50}
+    assert _accuracy(interval | {"value": 1.0123}) == "1.0000, 95% interval 0.9000 to 1.0000 (Wilson, 50 labels)"
+    assert _accuracy(interval | {"value": -0.01}).startswith("0.0000, ")
+    assert _accuracy(interval | {"value": 0.95}).startswith("0.9500, ")
+
+
 def test_spec_of_an_example_job_is_valid() -> None:
     import yaml
 
@@ -128,3 +162,14 @@ def test_what_others_print_stays_out_of_the_result(told, monkeypatch: pytest.Mon
     assert json.loads(out) == {"error": "no such run", "exit_code": 6}
     assert "a worker died" in err
     assert code == 6
+
+
+def test_fault_of_the_program_is_an_object_too(told, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(uri: str) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("opacc_ray.run.Run.open", faulty)
+    code, out, err = told("status", "anywhere", "--json")
+    assert json.loads(out) == {"error": "unexpected ZeroDivisionError: division by zero", "exit_code": 1}
+    assert "Traceback" in err
+    assert told("status", "anywhere")[:2] == (code, "") == (1, "")

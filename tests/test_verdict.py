@@ -1,16 +1,15 @@
 """What a run says beside its accuracy: another model, costs, classes that agree with the pool, assistance.
 
-The runs here are written by hand, shard by shard, so that every prediction is known and no cluster is needed.
+The runs here are written by hand (`written_run.py`).
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
 from opacc_ray import answers, audit, catalog, features, verdict
@@ -20,43 +19,9 @@ from opacc_ray.estimators.comparison import compare
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
 from opacc_ray.estimators.expansion import calibrate
 from opacc_ray.extraction import Extraction
-from opacc_ray.run import FORMAT, Run
+from opacc_ray.run import Run
 from opacc_ray.sources import Plan, Shard
 from opacc_ray.spec import ModelSpec
-
-N, CLASSES = 300, ["cat", "dog", "owl"]
-IDS = [f"{i:03d}.png" for i in range(N)]
-RNG = np.random.default_rng(0)
-TRUTH = RNG.integers(0, 3, N)
-CONFIDENCE = RNG.uniform(0.4, 1, N)
-PREDICTION = np.where(RNG.random(N) < CONFIDENCE, TRUTH, (TRUTH + 1) % 3)
-OTHER = np.where(RNG.random(N) < 0.6, TRUTH, (TRUTH + 2) % 3)
-
-
-def write_run(
-    home: Path, name: str, prediction: NDArray[Any], ids: Sequence[str] = IDS, listing: str = "a", **model: Any
-) -> Run:
-    """A run whose features are there, in three shards."""
-    content = {
-        "name": name,
-        "pool": {"uri": "nowhere", "format": "images"},
-        "model": {"factory": "user:network"} | model,
-        "sample": {"method": "srs", "budget": 40},
-        "output": str(home),
-    }
-    header = {"spec": content, "pool": {"digest": listing, "num_shards": 3}, "format": FORMAT}
-    run = Run.create(str(home / name), header)
-    shards = [Shard(number, ()) for number in range(3)]
-    for shard, rows in zip(shards, np.array_split(np.arange(len(ids)), 3), strict=True):
-        columns = {"hidden": np.ones((len(rows), 5), np.float32), "prediction": prediction[rows]}
-        if run.spec.model.task == "classification":
-            columns["output"], columns["confidence"] = np.ones((len(rows), 3), np.float32), CONFIDENCE[rows]
-        named = [ids[row] for row in rows]
-        run.features.write(f"{shard.name}.parquet", features.encode(features.FeatureShard(named, named, columns, [])))
-    catalog.index_features(
-        Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), Plan(tuple(shards), "")
-    )
-    return run
 
 
 def label(run: Run, method: str = "srs", **parameters: Any) -> opacc.Selection:

@@ -45,7 +45,12 @@ class Estimate:
 
 def checked_outcome(selection: Selection, outcome: Sequence[float] | Outcome) -> Outcome:
     """The outcomes as (n,) float64; raises LabelError unless they fit the selection."""
-    values = np.asarray(outcome, dtype=np.float64)
+    try:
+        values = np.asarray(outcome, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise LabelError(
+            f"the outcomes are not all numbers ({error}): give 1 for correct, 0 for a misprediction, or a score"
+        ) from None
     if values.shape != selection.index.shape:
         raise LabelError(
             f"outcome has shape {values.shape} and the selection {len(selection.index)} examples: "
