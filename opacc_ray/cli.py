@@ -363,8 +363,8 @@ def _worth(plain: dict[str, Any]) -> str:
 
 
 def _accuracy(result: dict[str, Any]) -> str:
-    """Cut to [0, 1], which an unbiased estimate may leave."""
-    return _interval(result | {"value": min(max(result["value"], 0.0), 1.0)})
+    """Cut to its interval, which an unbiased estimate may leave where few labels fail or few succeed."""
+    return _interval(result | {"value": min(max(result["value"], result["low"]), result["high"])})
 
 
 def _interval(result: dict[str, Any], form: str = ".4f") -> str:

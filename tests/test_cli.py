@@ -124,10 +124,10 @@ def test_parameter_that_is_no_yaml_is_named() -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_accuracy_stays_in_0_and_1() -> None:
+def test_accuracy_stays_in_its_interval() -> None:
     interval = {"low": 0.9, "high": 1.0, "level": 0.95, "interval": "Wilson", "n": 50}
     assert _accuracy(interval | {"value": 1.0123}) == "1.0000, 95% interval 0.9000 to 1.0000 (Wilson, 50 labels)"
-    assert _accuracy(interval | {"value": -0.01}).startswith("0.0000, ")
+    assert _accuracy(interval | {"value": 0.8998}).startswith("0.9000, ")
     assert _accuracy(interval | {"value": 0.95}).startswith("0.9500, ")
 
 
