@@ -20,6 +20,13 @@ def normal_quantile(level: float) -> float:
     return float(ndtri(0.5 + level / 2))
 
 
+def student_widening(degrees: int, level: float) -> float:
+    """Student's quantile by the normal one: how much wider an interval is whose variance has few degrees of freedom."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, 0.5 + level / 2)) / normal_quantile(level)
+
+
 def wilson(mean: float, size: float, level: float) -> Interval:
     """Wilson's score interval for ``mean`` of an (effective) sample of ``size``.
 

@@ -209,12 +209,8 @@ def _num_replicates(selection: Selection) -> int:
 
 def _widening(selections: Sequence[Selection], level: float) -> float:
     """Of a variance that few replicates estimate: the square of Student's quantile by the normal one."""
-    from scipy.special import stdtrit
-
-    degrees = min((num - 1 for selection in selections if (num := _num_replicates(selection))), default=math.inf)
-    if degrees == math.inf:
-        return 1.0
-    return (float(stdtrit(degrees, 0.5 + level / 2)) / intervals.normal_quantile(level)) ** 2
+    degrees = [num - 1 for selection in selections if (num := _num_replicates(selection))]
+    return intervals.student_widening(min(degrees), level) ** 2 if degrees else 1.0
 
 
 def _false_alarm(design: Expansion, predicted: _Predicted) -> float:

@@ -129,7 +129,7 @@ def _bounds(
 
     foreseen = float(reach**2 @ (expected * (1 - expected))) if known.binary else 0.0
     share_foreseen = float(reach @ expected)
-    widen = _student(max(degrees, 1), level) / intervals.normal_quantile(level)
+    widen = intervals.student_widening(max(degrees, 1), level)
 
     def wilson(centre: float) -> intervals.Interval:
         size = spread(centre) / max(variance + square, 1e-300)
@@ -141,9 +141,3 @@ def _bounds(
     high = wilson(max(share, 0.0) + failure)[1] if met < known.num else 1.0
     least, most = met / known.pool_size, (met + unknown) / known.pool_size
     return min(max(low, least), most), max(min(high, most), least)
-
-
-def _student(degrees: int, level: float) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, 0.5 + level / 2))

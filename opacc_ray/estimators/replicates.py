@@ -155,9 +155,7 @@ def replicated(selection: Selection, outcome: Outcome, level: float) -> Estimate
 
 
 def _interval(value: float, variance: float, degrees: int, n: int, level: float) -> intervals.Interval:
-    from scipy.special import stdtrit
-
-    widen = float(stdtrit(degrees, 0.5 + level / 2)) / intervals.normal_quantile(level)
+    widen = intervals.student_widening(degrees, level)
     if variance == 0:
         half = 0.5 / (n + 1)
         variance = half * (1 - half) / n
