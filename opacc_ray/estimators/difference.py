@@ -101,8 +101,7 @@ def accuracy(
     expected = np.concatenate([part.expected for part in rounds])
     low, high = _bounds(share, variance, reach, expected, len(reach) - len(rounds), known, level)
     if known.num == known.pool_size:
-        share = low = high = known.failures / known.pool_size
-        variance = 0.0
+        share, variance = known.failures / known.pool_size, 0.0
     few = known.binary and len(reach) < _FEW and any(part.assisted for part in rounds)
     reasons = dict.fromkeys([*(part.reason for part in rounds if part.reason), *([_CAUTION] if few else [])])
     based, reason = all(part.design_based for part in rounds), "; ".join(reasons) or None

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.own import by_method
 from opacc_ray.estimators.replicates import each
-from opacc_ray.estimators.rounds import round_weights
+from opacc_ray.estimators.rounds import common_pool, labelled_before, round_weights
 from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]
@@ -169,17 +169,15 @@ def expand(rounds: Selection | Sequence[Selection] | Expansion) -> Expansion:
     if not isinstance(rounds, Selection | Sequence):
         return rounds
     selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
-    sizes = sorted({selection.pool_size for selection in selections})
-    if len(sizes) != 1:
-        raise LabelError(f"the rounds are of pools of {sizes} examples: give rounds of one pool")
+    pool_size = common_pool(selections)
     ends = np.cumsum([len(selection) for selection in selections])
     places = [slice(int(end) - len(selection), int(end)) for selection, end in zip(selections, ends, strict=True)]
     return _Rounds(
         terms=tuple(_terms(selection) for selection in selections),
         places=tuple(places),
-        before=tuple(_labelled_before(selections)),
+        before=tuple(labelled_before(selections)),
         factor=tuple(round_weights([len(selection) for selection in selections]).tolist()),
-        pool_size=sizes[0],
+        pool_size=pool_size,
         reason=next((reason for selection in selections if (reason := _reason(selection))), None),
     )
 
@@ -329,24 +327,6 @@ def _spread(n: int) -> Array:
 def _times(factor: Array, x: Array) -> Array:
     """factor (n,) times x (n,) or (n, q), example by example."""
     return (x.T * factor).T
-
-
-def _labelled_before(selections: Sequence[Selection]) -> list[NDArray[np.int64]]:
-    """Places of the labels that were there when each round was drawn, each example once."""
-    place: dict[int, int] = {}
-    before, num = [], 0
-    for selection in selections:
-        named = selection.facts.get("labelled_before", place.keys())
-        missing = [index for index in named if index not in place]
-        if missing:
-            raise LabelError(
-                f"round {selection.round} was drawn when {len(missing)} more examples were labelled than the earlier "
-                f"rounds given here hold (the first is number {missing[0]} of the pool): give all rounds, in order"
-            )
-        before.append(np.array([place[index] for index in named], dtype=np.int64))
-        place |= {index: num + k for k, index in enumerate(selection.index.tolist()) if index not in place}
-        num += len(selection)
-    return before
 
 
 def _reason(selection: Selection) -> str | None:

@@ -18,7 +18,6 @@ Legend: N pool, n labels, f = 1 - outcome, w weight of a round.
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,18 +49,24 @@ def combine(selections: Sequence[Selection], outcomes: Sequence[Outcome], level:
     LabelError
         If the rounds are of different pools, or a round was drawn when labels were there that are not given.
     """
-    pool_size = _common_pool(selections)
+    pool_size = common_pool(selections)
     rounds = [_round(selection, outcome) for selection, outcome in zip(selections, outcomes, strict=True)]
     weight = round_weights([len(outcome) for outcome in outcomes])
-    known = _known_failures(selections, outcomes)  # per round: how many were labelled before, and their failures
-    left = np.array([1 - num / pool_size for num, _ in known])
+    failure = 1 - np.concatenate(outcomes)
+    before = labelled_before(selections)
+    left = np.array([1 - len(places) / pool_size for places in before])
     value = sum(
-        w * (failures / pool_size + share_left * part.share)
-        for w, (_, failures), share_left, part in zip(weight, known, left, rounds, strict=True)
+        w * (float(failure[places].sum()) / pool_size + share_left * part.share)
+        for w, places, share_left, part in zip(weight, before, left, rounds, strict=True)
     )
-    failure = _failures(selections, outcomes)
-    certain = Known(sum(failure.values()), len(failure), pool_size, is_binary(np.concatenate(outcomes)))
-    return accuracy(value, rounds, weight * left, certain, level)
+    return accuracy(value, rounds, weight * left, known(selections, outcomes), level)
+
+
+def known(selections: Sequence[Selection], outcomes: Sequence[Outcome]) -> Known:
+    """What the labels of all rounds say for certain, each example counted once."""
+    outcome = np.concatenate(outcomes)
+    _, first = np.unique(np.concatenate([selection.index for selection in selections]), return_index=True)
+    return Known(float((1 - outcome[first]).sum()), len(first), selections[0].pool_size, is_binary(outcome))
 
 
 def round_weights(num_labels: Sequence[int]) -> NDArray[np.float64]:
@@ -95,31 +100,33 @@ def _of_other_method(selection: Selection, outcome: Outcome) -> Round:
     return Round(1 - estimate.value, variance, np.full(n, reach), expected, False, based, estimate.reason)
 
 
-def _failures(selections: Sequence[Selection], outcomes: Sequence[Outcome]) -> dict[int, float]:
-    """Of every labelled example, by its number in the pool."""
-    pairs = zip(selections, outcomes, strict=True)
-    return {i: f for part, outcome in pairs for i, f in zip(part.index.tolist(), (1 - outcome).tolist(), strict=True)}
-
-
-def _common_pool(selections: Sequence[Selection]) -> int:
+def common_pool(selections: Sequence[Selection]) -> int:
+    """N; raises LabelError if the rounds are of different pools."""
     sizes = {selection.pool_size for selection in selections}
     if len(sizes) != 1:
         raise LabelError(f"the rounds are of pools of {sorted(sizes)} examples: give rounds of one pool")
     return sizes.pop()
 
 
-def _known_failures(selections: Sequence[Selection], outcomes: Sequence[Outcome]) -> list[tuple[int, float]]:
-    """Number and failures of the examples that were labelled when each round was drawn."""
-    failure: dict[int, float] = {}
-    known = []
-    for selection, outcome in zip(selections, outcomes, strict=True):
-        before: Any = selection.facts.get("labelled_before", failure.keys())
-        missing = [index for index in before if index not in failure]
+def labelled_before(selections: Sequence[Selection]) -> list[NDArray[np.int64]]:
+    """Places, among the labels of all rounds, of those that were there when each round was drawn, each example once.
+
+    Raises
+    ------
+    LabelError
+        If a round was drawn when labels were there that no earlier one holds.
+    """
+    place: dict[int, int] = {}
+    before, num = [], 0
+    for selection in selections:
+        named = selection.facts.get("labelled_before", place.keys())
+        missing = [index for index in named if index not in place]
         if missing:
             raise LabelError(
                 f"round {selection.round} was drawn when {len(missing)} more examples were labelled than the earlier "
                 f"rounds given here hold (the first is number {missing[0]} of the pool): give all rounds, in order"
             )
-        known.append((len(before), sum(failure[index] for index in before)))
-        failure |= zip(selection.index.tolist(), (1 - outcome).tolist(), strict=True)
-    return known
+        before.append(np.array([place[index] for index in named], dtype=np.int64))
+        place |= {index: num + k for k, index in enumerate(selection.index.tolist()) if index not in place}
+        num += len(selection)
+    return before

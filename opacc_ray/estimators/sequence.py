@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators import estimate
 from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.rounds import known
 from opacc_ray.selection import Selection
 
 BETTING = "betting confidence sequence"
@@ -174,11 +175,8 @@ def largest_capital(stream: Stream, share: float) -> float:
 
 def _sure(selections: list[Selection], outcomes: list[Any]) -> tuple[float, float]:
     """Accuracy if all that is not labelled were wrong, and if it were right."""
-    outcome: dict[int, float] = {}
-    for selection, values in zip(selections, outcomes, strict=True):
-        outcome |= zip(selection.index.tolist(), map(float, values), strict=True)
-    size, total = selections[0].pool_size, sum(outcome.values())
-    return total / size, (total + size - len(outcome)) / size
+    sure = known(selections, outcomes)
+    return (sure.num - sure.failures) / sure.pool_size, (sure.pool_size - sure.failures) / sure.pool_size
 
 
 def _over_rounds(selections: list[Selection], outcomes: list[Any], level: float) -> tuple[float, float]:
