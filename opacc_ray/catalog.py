@@ -89,9 +89,8 @@ def find_chosen(run: Run, selection: Selection) -> Chosen:
     home = np.searchsorted(starts, selection.index, side="right") - 1  # (n,) shard of each
     concerned = np.unique(home)
     found: dict[int, tuple[str, str, Any]] = {}  # place in the selection -> row
-    contents = run.features.read_many([files[part] for part in concerned])
-    for part, data in zip(concerned, contents, strict=True):
-        shard = features.decode(data, ["prediction"], files[part])
+    shards = features.read_shards(run.features, [files[part] for part in concerned], ["prediction"])
+    for part, shard in zip(concerned, shards, strict=True):
         for place in np.flatnonzero(home == part):
             row = int(selection.index[place] - starts[part])
             found[int(place)] = shard.ids[row], shard.uris[row], shard.columns["prediction"][row].item()
@@ -109,8 +108,7 @@ def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
     wanted = set(ids)
     found: dict[str, Any] = {}
     files, _ = _held(_index_of(run))
-    for file, data in zip(files, run.features.read_many(files), strict=True):
-        shard = features.decode(data, ["prediction"], run.features.uri_of(file))
+    for shard in features.read_shards(run.features, files, ["prediction"]):
         rows = zip(shard.ids, shard.columns["prediction"].tolist(), strict=True)
         found |= {name: value for name, value in rows if name in wanted}
     absent = [name for name in dict.fromkeys(ids) if name not in found]
@@ -127,11 +125,7 @@ def read_column(run: Run, name: str) -> NDArray[Any]:
     index = _index_of(run)
     _refuse_missing(run, index, [name], {})
     files, _ = _held(index)
-    shards = (
-        features.decode(data, [name], run.features.uri_of(file))
-        for file, data in zip(files, run.features.read_many(files), strict=True)
-    )
-    return np.concatenate([shard.columns[name] for shard in shards])
+    return np.concatenate([shard.columns[name] for shard in features.read_shards(run.features, files, [name])])
 
 
 def predicted_classes(run: Run) -> dict[int, int] | None:

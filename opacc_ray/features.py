@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -122,8 +122,13 @@ def write_index(folder: Store, index: dict[str, Any]) -> None:
 
 def read_pools(store: Store, files: Sequence[str], names: Sequence[str]) -> list[Pool]:
     """The parts of the pool that some shards hold, with the named features only."""
-    shards = (decode(data, names, store.uri_of(file)) for file, data in zip(files, store.read_many(files), strict=True))
-    return [Pool(ids=shard.ids, **shard.columns) for shard in shards]
+    return [Pool(ids=shard.ids, **shard.columns) for shard in read_shards(store, files, names)]
+
+
+def read_shards(store: Store, files: Sequence[str], names: Sequence[str]) -> Iterator[FeatureShard]:
+    """Some shards, in the order of ``files``, with the named features only."""
+    for file, data in zip(files, store.read_many(files), strict=True):
+        yield decode(data, names, store.uri_of(file))
 
 
 def _open(data: bytes) -> Any:
