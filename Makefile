@@ -4,11 +4,6 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-# Ray >= 2.59 turns token authentication on by itself and writes a token to the home directory. A local cluster on
-# loopback needs neither; a cluster of one's own sets RAY_AUTH_MODE=token.
-export RAY_AUTH_MODE ?= disabled
-export RAY_AUTH_TOKEN_PATH ?= $(CURDIR)/$(VENV)/ray-token
-
 .PHONY: setup demo test lint format bench clean
 
 setup: $(READY)
@@ -30,6 +25,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

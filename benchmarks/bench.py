@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import opacc_ray as opacc
-from opacc_ray.coverage import hgs
-from opacc_ray.surprise import Reference
+from opacc_ray.extract.surprise import Reference
+from opacc_ray.neurons import set_cover
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from reference import ces as plain_ces
-from reference import deepreduce as plain_deepreduce
-from reference import hgs as plain_hgs
-from reference import surprise as plain_surprise
+from oracles import ces as plain_ces
+from oracles import deepreduce as plain_deepreduce
+from oracles import hgs as plain_hgs
+from oracles import surprise as plain_surprise
 
 RNG = np.random.default_rng(0)
 
@@ -91,9 +91,9 @@ def deepreduce() -> Iterator[Task]:
 
 def cover() -> Iterator[Task]:
     small, large = _coverage(1000, 300), _coverage(10_000, 3432)
-    yield Task("HGS, full look-ahead", "1,000 × 300", lambda: hgs.cover(small), lambda: plain_hgs.cover(small))
-    chosen = len(hgs.cover(large))
-    yield Task(f"HGS, full look-ahead ({chosen} chosen)", "10,000 × 3,432", lambda: hgs.cover(large))
+    yield Task("HGS, full look-ahead", "1,000 × 300", lambda: set_cover.cover(small), lambda: plain_hgs.cover(small))
+    chosen = len(set_cover.cover(large))
+    yield Task(f"HGS, full look-ahead ({chosen} chosen)", "10,000 × 3,432", lambda: set_cover.cover(large))
 
 
 def deepest() -> Iterator[Task]:

@@ -19,11 +19,13 @@ import numpy as np
 import torch
 from PIL import Image
 
-from opacc_ray import audit, catalog, estimators, sampling
-from opacc_ray.local_s3 import LocalS3
-from opacc_ray.run import Run
+from opacc_ray import estimators
+from opacc_ray.audit import feature_store, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.lake.storage import open_store
+from opacc_ray.samplers import select
 from opacc_ray.spec import parse_spec
-from opacc_ray.storage import open_store
 
 
 class LeNet5(torch.nn.Module):
@@ -88,8 +90,8 @@ def _extract(actors: int) -> Run:
         "fashion",
     )
     begun = time.perf_counter()
-    run, stages = audit.start(spec)
-    audit.extract(stages, _Stopwatch(actors, begun))
+    run, stages = steps.start(spec)
+    steps.extract(stages, _Stopwatch(actors, begun))
     print(f"job with {actors} actors, in all      {time.perf_counter() - begun:7.1f} s")
     return run
 
@@ -110,11 +112,11 @@ class _Stopwatch:
 
 
 def _estimates(run: Run, labels: np.ndarray) -> None:
-    with catalog.open_view(run, ["hidden", "confidence", "prediction"]) as view:
+    with feature_store.open_view(run, ["hidden", "confidence", "prediction"]) as view:
         correct: np.ndarray[Any, Any] = (view.column("prediction") == labels).astype(np.float64)
         print(f"true accuracy                {correct.mean():.4f}")
         for method in ("srs", "css", "ces"):
-            selection = sampling.select(view, method, 100, seed=1)
+            selection = select.select(view, method, 100, seed=1)
             print(f"{method:<28} {estimators.estimate(selection, correct[selection.index])}")
 
 

@@ -28,8 +28,8 @@ from opacc_ray.estimators.domain import by_class, mean_cost
 from opacc_ray.estimators.expansion import calibrate, expand
 from opacc_ray.estimators.replicates import replicate, replicated
 from opacc_ray.estimators.sequence import confidence_sequence
+from opacc_ray.parts.view import View, view_of
 from opacc_ray.study import cases as study
-from opacc_ray.view import View, view_of
 
 COSTS = {6: 10.0}
 METHODS = ("srs", "css", "deepest", "sups", "rhcs", "ssrs", "neyman")

@@ -5,7 +5,7 @@ Ray flattens exit codes, so the result also lies in the run's prefix: `opacc sta
 
 import sys
 
-from opacc_ray.cli import main
+from opacc_ray.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["run", *sys.argv[1:]]))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opacc_ray.errors import OpaccError
     from opacc_ray.estimators import Estimate, estimate
     from opacc_ray.pool import Pool
-    from opacc_ray.sampling import select
+    from opacc_ray.samplers.select import select
     from opacc_ray.selection import Selection
 
 __version__ = "0.1.0"
@@ -29,7 +29,7 @@ _HOME = {
     "Pool": "pool",
     "Selection": "selection",
     "estimate": "estimators",
-    "select": "sampling",
+    "select": "samplers.select",
 }
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from opacc_ray.cli import main
+from opacc_ray.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from opacc_ray.coverage import Criterion
 from opacc_ray.errors import SpecError
-from opacc_ray.sampling import find_method, parse_parameters
+from opacc_ray.neurons.coverage import Criterion
+from opacc_ray.samplers.select import find_method, parse_parameters
 
 Feature = Literal["hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage"]
 Model = TypeVar("Model", bound=BaseModel)
@@ -59,6 +59,10 @@ class ModelSpec(_Section):
     classes: list[str] | None = Field(default=None, description="names that annotators use, in the model's order")
     error_scale: float = Field(default=1.0, gt=0, description="regression: score = 1 - (error / scale)²")
 
+    def name_of(self, prediction: Any) -> str:
+        """What annotators call a prediction."""
+        return self.classes[prediction] if self.classes else str(prediction)
+
     @field_validator("factory")
     @classmethod
     def _names_a_function(cls, value: str) -> str:
@@ -81,7 +85,7 @@ class ModelSpec(_Section):
 
 
 class CoverageSpec(_Section):
-    """The requirements of neuron coverage: see :mod:`opacc_ray.coverage`."""
+    """The requirements of neuron coverage: see :mod:`opacc_ray.neurons.coverage`."""
 
     criterion: str = Field(default="nc:0.5", description="nc:β, kmnc:k, nbc, snac or tknc:k")
     layers: list[str] | None = Field(

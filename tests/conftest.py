@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_spec import small_spec
 
-from opacc_ray.local_s3 import LocalS3
-from opacc_ray.storage import open_store
+from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.lake.storage import open_store
 
 ISOLATED = {
     "AWS_CONFIG_FILE": os.devnull,
@@ -43,12 +44,17 @@ def ray_cluster(s3: LocalS3, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """One local Ray for the whole session, whose workers know the S3 server and the tests' own modules."""
     import ray
 
+    from opacc_ray.cluster.session import lock_local_cluster
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path_factory.mktemp("ray") / "token"))
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+            patch.setenv(name, "")  # to be restored after, whatever the cluster is locked with
+        lock_local_cluster()
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        ray.init(num_cpus=2, object_store_memory=200 << 20, include_dashboard=False, log_to_driver=False)
+        ray.init(
+            address="local", num_cpus=2, object_store_memory=200 << 20, include_dashboard=False, log_to_driver=False
+        )
         yield
         ray.shutdown()
 
@@ -63,20 +69,6 @@ def scans(s3: LocalS3) -> str:
     store.write_many((f"pool/{i:03d}.png", picture(i)) for i in range(120))
     store.write("model.safetensors", save(network().state_dict()))
     return store.uri
-
-
-def small_spec(scans: str, home: str, **sections: Any) -> dict[str, Any]:
-    """The content of a spec for `scans`; keywords replace its sections."""
-    content: dict[str, Any] = {
-        "name": "small",
-        "seed": 3,
-        "pool": {"uri": f"{scans}/pool/", "format": "images"},
-        "model": {"factory": "small_model:network", "weights": f"{scans}/model.safetensors"},
-        "extract": {"batch_size": 8, "shard_size": 10, "actors": 2},
-        "sample": {"method": "ces", "budget": 40, "candidates": 20},
-        "output": home,
-    }
-    return content | sections
 
 
 @pytest.fixture

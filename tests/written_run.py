@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray import catalog, features
-from opacc_ray.extraction import Extraction
-from opacc_ray.run import FORMAT, Run
-from opacc_ray.sources import Plan, Shard
+from opacc_ray.audit import feature_store
+from opacc_ray.audit.run import FORMAT, Run
+from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.lake.sources import Plan, Shard
 
 N, CLASSES = 300, ["cat", "dog", "owl"]
 IDS = [f"{i:03d}.png" for i in range(N)]
@@ -40,8 +41,8 @@ def write_run(
         if run.spec.model.task == "classification":
             columns["output"], columns["confidence"] = np.ones((len(rows), 3), np.float32), CONFIDENCE[rows]
         named = [ids[row] for row in rows]
-        run.features.write(f"{shard.name}.parquet", features.encode(features.FeatureShard(named, named, columns, [])))
-    catalog.index_features(
+        run.features.write(f"{shard.name}.parquet", encode_shard(FeatureShard(named, named, columns, [])))
+    feature_store.index_features(
         Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), Plan(tuple(shards), "")
     )
     return run

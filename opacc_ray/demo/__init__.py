@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from opacc_ray import answers, audit, catalog, estimators, sampling, verdict
-from opacc_ray.local_s3 import LocalS3
-from opacc_ray.progress import Progress
-from opacc_ray.run import Run
+from opacc_ray import estimators
+from opacc_ray.audit import feature_store, labelled_rounds, results, steps
+from opacc_ray.audit.progress import Progress
+from opacc_ray.audit.run import Run
+from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.lake.storage import open_store, read_uri
+from opacc_ray.samplers import select
 from opacc_ray.spec import load_spec
-from opacc_ray.storage import open_store, read_uri
 
 log = logging.getLogger(__name__)
 
@@ -91,20 +93,20 @@ def _audit(home: Path, truth: dict[str, int]) -> tuple[Run, dict[str, Any]]:
     spec_path, returned = home / "spec.yaml", home / "labels.csv"
     digest = hashlib.sha256(read_uri(WEIGHTS)).hexdigest()
     spec_path.write_text(SPEC.format(seed=SEED, budget=BUDGET, weights=WEIGHTS, sha256=digest))
-    run = audit.run(load_spec(spec_path), Progress("extract", "shards"))
+    run = steps.run(load_spec(spec_path), Progress("extract", "shards"))
     chosen = run.read_selection(1).ids
     returned.write_text("id,label\n" + "".join(f"{name},{truth[name]}\n" for name in chosen))
     log.info("the annotator labels the %d chosen scans", len(chosen))
-    answers.import_labels(run, returned.name, returned.read_bytes())
-    return run, verdict.estimate(run)
+    labelled_rounds.import_labels(run, returned.name, returned.read_bytes())
+    return run, results.estimate(run)
 
 
 def _compare(run: Run, truth: dict[str, int]) -> dict[str, Any]:
     """The true accuracy, which nobody knows in the field, and what a simple random sample would have said."""
-    with catalog.open_view(run, ["prediction"]) as view:
+    with feature_store.open_view(run, ["prediction"]) as view:
         predicted = view.column("prediction")
         names = view.identify(np.arange(view.size))
-        plain = sampling.select(view, "srs", BUDGET, SEED)
+        plain = select.select(view, "srs", BUDGET, SEED)
     correct = predicted == np.array([truth[name] for name in names])  # (N,)
     return {
         "true_accuracy": float(correct.mean()),

@@ -64,9 +64,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from opacc_ray import intervals
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimators import estimate, weighted
+from opacc_ray.estimators import estimate, intervals, weighted
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.expansion import Array, Expansion, expand
 from opacc_ray.estimators.replicates import each

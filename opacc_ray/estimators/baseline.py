@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from opacc_ray import intervals
+from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
 from opacc_ray.estimators.expansion import expand
 from opacc_ray.estimators.weighted import NAME, failure_bounds

@@ -38,13 +38,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray import intervals
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.own import by_method
+from opacc_ray.parts.subset import subset
+from opacc_ray.parts.view import View
 from opacc_ray.selection import Selection
-from opacc_ray.subset import subset
-from opacc_ray.view import View
 
 NAME = "replicates"
 

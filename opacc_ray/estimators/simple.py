@@ -5,7 +5,7 @@ Legend: N pool, n labels, y outcome in [0, 1] (1 correct), θ the mean outcome o
 
 import math
 
-from opacc_ray import intervals
+from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
 from opacc_ray.estimators.weighted import NAME, failure_bounds
 

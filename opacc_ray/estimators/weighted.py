@@ -27,7 +27,7 @@ largest weight the design can give.
 import math
 
 from opacc_ray.estimators.base import Estimate
-from opacc_ray.intervals import Interval
+from opacc_ray.estimators.intervals import Interval
 
 NAME = "weighted Clopper-Pearson"
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.parts.view import View
 from opacc_ray.selection import Selection
-from opacc_ray.view import View
 
 
 class MethodParameters:

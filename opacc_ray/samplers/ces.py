@@ -16,7 +16,7 @@ The paper: objective="cross_entropy". For pools of a few hundred examples (Table
 CES_kl of Zhou et al. ("Cost-Effective Testing of a Deep Learning Model through Input Reduction", ISSRE 2020, IV-B):
 objective="cross_entropy", stop_at_kl=0.001 and no budget. KL(P_S || P_T) on the sections CES cuts is compared with α
 after the initial examples and after every group; an empty section of T counts as 1e-15, as in
-:func:`opacc_ray.sections.relative_entropy`. With a budget too, whichever is met first ends it.
+:func:`opacc_ray.neurons.sections.relative_entropy`. With a budget too, whichever is met first ends it.
 
 Deviations. Eq. 8 is infinite where T leaves a section empty, and the paper does not say what is done: P_T is smoothed,
 (count + a) / (n + a·K). That rewards every rare section that is filled, so rare examples are chosen too often, the more
@@ -51,12 +51,12 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.simple import representative
+from opacc_ray.neurons.sections import Histogram, check_sections, codes_of, equal_width, relative_entropy
+from opacc_ray.parts.threads import in_threads
+from opacc_ray.parts.view import View
 from opacc_ray.pool import LAYERS
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, draw_uniform, untaken
-from opacc_ray.sections import Histogram, check_sections, codes_of, equal_width, relative_entropy
 from opacc_ray.selection import Selection
-from opacc_ray.threads import in_threads
-from opacc_ray.view import View
 
 OBJECTIVES = ("cross_entropy", "kl", "squared")
 
@@ -246,7 +246,7 @@ def _gains(state: State, parameters: Parameters, q: int) -> NDArray[np.int64]:
 
 def _scores(codes: NDArray[np.uint8], gains: NDArray[np.int64]) -> NDArray[np.int64]:
     """Objective after each group, up to a constant: codes (ℓ, q, m), gains (m, K, q) -> (ℓ,)."""
-    from opacc_ray.sections.kernels import score  # Numba loads where it is used
+    from opacc_ray.neurons.kernels import score  # Numba loads where it is used
 
     def over(start: int, stop: int) -> NDArray[np.int64]:
         return score(codes[start:stop], gains)

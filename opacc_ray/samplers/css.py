@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.stratified import stratified
+from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task
 from opacc_ray.selection import Selection
-from opacc_ray.view import View
 
 
 @dataclass(frozen=True)

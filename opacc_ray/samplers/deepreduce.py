@@ -4,7 +4,7 @@ Zhou, Li, Dong, Zhang, Hao, "Cost-Effective Testing of a Deep Learning Model thr
 Algorithm 1, https://doi.org/10.1109/ISSRE5003.2020.00035.
 
 Phase 1 takes few examples that together meet every coverage requirement the pool meets
-(:mod:`opacc_ray.coverage.hgs`). Phase 2 adds examples one by one until T is distributed as the pool S over the
+(:mod:`opacc_ray.neurons.set_cover`). Phase 2 adds examples one by one until T is distributed as the pool S over the
 sections of the output neurons:
 
     z_i = argmax_z P_S,i(z) / P_T,i(z)              the section neuron i lacks most          (lines 8 to 18)
@@ -41,17 +41,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.coverage import hgs
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.simple import representative
-from opacc_ray.kept import Kept, key_of
+from opacc_ray.neurons import set_cover
+from opacc_ray.neurons.equal_count import EqualCount, equal_count
+from opacc_ray.neurons.sections import (
+    FLOOR,
+    EqualWidth,
+    Sections,
+    check_sections,
+    codes_of,
+    equal_width,
+    relative_entropy,
+)
+from opacc_ray.parts.cache import Kept, key_of
+from opacc_ray.parts.view import View
 from opacc_ray.pool import LAYERS, Pool
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, draw_uniform
-from opacc_ray.sections import FLOOR, EqualWidth, Sections, check_sections, codes_of, equal_width, relative_entropy
-from opacc_ray.sections.equal_count import EqualCount, equal_count
 from opacc_ray.selection import Selection
-from opacc_ray.view import View
 
 DIVISIONS = ("equal_count", "equal_width")
 HEURISTICS = ("kl", "random")
@@ -106,7 +114,7 @@ class State(NamedTuple):
     counts: NDArray[np.int64]  # (m, K) of T
     chosen: NDArray[np.int64]  # (n so far,) in order of choice
     taken: NDArray[np.int64]  # sorted: T, which is chosen now or labelled before
-    requirements: hgs.Requirements
+    requirements: set_cover.Requirements
     unmet: NDArray[np.uint64]  # (W,) bits; phase 1 ends when none is set
     num_covering: int  # chosen by phase 1
     kl: float
@@ -136,8 +144,8 @@ def init(view: View, task: Task, rng: np.random.Generator) -> State:
     sections = _cut(view, parameters)
     key = key_of(*sections)
     pool = sum(_kept(view, sections, key).map(_Codes.count, [()] * len(view.parts.sizes)))
-    requirements = hgs.rank_requirements(view) if parameters.coverage else hgs.NO_REQUIREMENTS
-    unmet = hgs.all_of(requirements) & ~hgs.met_by(view, requirements, previous)
+    requirements = set_cover.rank_requirements(view) if parameters.coverage else set_cover.NO_REQUIREMENTS
+    unmet = set_cover.all_of(requirements) & ~set_cover.met_by(view, requirements, previous)
     none = np.empty(0, dtype=np.int64)
     state = State(
         sections, key, pool, pool / view.size, np.zeros_like(pool), none, none, requirements, unmet, 0, np.inf
@@ -156,7 +164,7 @@ def step(view: View, task: Task, state: State, rng: np.random.Generator) -> tupl
     """Add one example: of phase 1 while a requirement is unmet, then of phase 2."""
     if state.unmet.any():
         phase = 1
-        index, met = hgs.choose(view, state.requirements, state.unmet, task.parameters.lookahead)
+        index, met = set_cover.choose(view, state.requirements, state.unmet, task.parameters.lookahead)
         state = state._replace(unmet=state.unmet & ~met, num_covering=state.num_covering + 1)
         codes = _codes_at(view, state, index)
     else:
@@ -181,7 +189,7 @@ def draw(state: State) -> Draw:
     facts = {
         "kl": state.kl,
         "requirements": len(state.requirements.source),
-        "requirements_unmet": hgs.count(state.unmet),
+        "requirements_unmet": set_cover.count(state.unmet),
     }
     return Draw(state.chosen, {"phase": phase}, facts)
 
@@ -292,7 +300,7 @@ class _Codes:
 
     def _agreement(self, target: NDArray[np.uint8]) -> NDArray[np.int32]:
         """In how many of ``target`` (m,) each row is: (n,). Only what differs from the last call is counted again."""
-        from opacc_ray.sections.agreement import move_target
+        from opacc_ray.neurons.agreement import move_target
 
         before, agreement = self._agreed
         agreement = agreement.copy()

@@ -3,7 +3,7 @@
 Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for operational accuracy assessment", ICSE 2024,
 https://doi.org/10.1145/3597503.3639584.
 
-The pool is cut in ten strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.belief.auxiliary`).
+The pool is cut in ten strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.failure.auxiliary`).
 The next example comes from the stratum where it lowers the variance of the estimate most,
 
     argmax_h P_h² · θ_h · (1 - θ_h) / n_h²        P_h = N_h / N, n_h labels so far, θ_h their share of failures,
@@ -30,12 +30,12 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.belief import auxiliary
 from opacc_ray.designs.kmeans import kmeans_1d
 from opacc_ray.errors import SpecError
+from opacc_ray.failure import auxiliary
+from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Task
 from opacc_ray.samplers.ssrs import Info, Parameters, State, draw, estimate, finished, needs, start, step
-from opacc_ray.view import View
 
 __all__ = ["Info", "Parameters", "State", "draw", "estimate", "finished", "init", "needs", "step"]
 

@@ -1,6 +1,6 @@
 """Model-assisted adaptive Neyman sampling: labels where the outcome is most in doubt, in rounds that learn. Ours.
 
-A predictor p(x) of failure (:mod:`opacc_ray.belief.failure_model`) does two things. Before the draw it says where
+A predictor p(x) of failure (:mod:`opacc_ray.failure.model`) does two things. Before the draw it says where
 labels tell most: J. Neyman's optimal allocation (JRSS 97, 1934) gives each example an inclusion probability in
 proportion to the standard deviation of its outcome,
 
@@ -49,15 +49,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.belief.failure_model import predict_failure
-from opacc_ray.belief.signals import read_signals
 from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.difference import difference
+from opacc_ray.failure.model import predict_failure
+from opacc_ray.failure.signals import read_signals
+from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task
 from opacc_ray.selection import Selection
-from opacc_ray.view import View
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for oper
 https://doi.org/10.1145/3597503.3639584; the design is that of Rao, Hartley and Cochran (1962).
 
 The pool is split at random into n groups of equal size (or one apart), and from group g one example is drawn with
-probability p_i / Q_g, p proportional to the belief that it fails (:mod:`opacc_ray.belief.auxiliary`) and Q_g = Σ_{i
+probability p_i / Q_g, p proportional to the belief that it fails (:mod:`opacc_ray.failure.auxiliary`) and Q_g = Σ_{i
 in g} p_i. The share of failures is estimated by Σ_g (f_g / N) · Q_g / p_g: unbiased, never more variable than SUPS,
 and no example comes twice.
 
@@ -21,12 +21,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.belief import auxiliary
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.hansen_hurwitz import rao_hartley_cochran
+from opacc_ray.failure import auxiliary
+from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task
 from opacc_ray.selection import Selection
-from opacc_ray.view import View
 
 
 @dataclass(frozen=True)

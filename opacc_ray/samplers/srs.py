@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.simple import simple_random
+from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, draw_uniform
 from opacc_ray.selection import Selection
-from opacc_ray.view import View
 
 
 @dataclass(frozen=True)

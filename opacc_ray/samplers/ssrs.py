@@ -3,7 +3,7 @@
 Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for operational accuracy assessment", ICSE 2024,
 https://doi.org/10.1145/3597503.3639584.
 
-The pool is cut in ten strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.belief.auxiliary`),
+The pool is cut in ten strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.failure.auxiliary`),
 the budget is shared by Neyman's rule with the spread of the belief in place of the unknown spread of the outcomes,
 
     n_h = n · N_h · S_h / Σ_h N_h · S_h,
@@ -24,15 +24,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.belief import auxiliary
 from opacc_ray.designs.kmeans import kmeans_1d
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.stratified import stratified
+from opacc_ray.failure import auxiliary
+from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task
 from opacc_ray.samplers.css import allocate
 from opacc_ray.selection import Selection
-from opacc_ray.view import View
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for oper
 https://doi.org/10.1145/3597503.3639584, with the estimator of Hansen and Hurwitz (1943).
 
 n independent draws, each of example i with probability p_i proportional to the belief that it fails
-(:mod:`opacc_ray.belief.auxiliary`), so that an example may come more than once and is then labelled once. The estimator
-Σ_k f_k / (n·N·p_k) of the share of failures f = 1 - outcome is unbiased, and so is its variance.
+(:mod:`opacc_ray.failure.auxiliary`), so that an example may come more than once and is then labelled once. The
+estimator Σ_k f_k / (n·N·p_k) of the share of failures f = 1 - outcome is unbiased, and so is its variance.
 
 Corrected. Where the belief of an example is 0 (a confidence that was rounded to 1) the original never draws it and
 misses its failure for good; where it is nearly 0, one such failure counts as thousands. With confidence and n = 200,
@@ -22,12 +22,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.belief import auxiliary
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.hansen_hurwitz import hansen_hurwitz
+from opacc_ray.failure import auxiliary
+from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task
 from opacc_ray.selection import Selection
-from opacc_ray.view import View
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for operational accuracy assessment", ICSE 2024,
 https://doi.org/10.1145/3597503.3639584, with the estimator of Hansen and Hurwitz (1943).
 
-The pool is cut in strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.belief.auxiliary`). Each
+The pool is cut in strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.failure.auxiliary`). Each
 of n independent draws takes a stratum with probability proportional to its total belief, then an example of it at
 random: p_i = A_h / (A · N_h) for every i of stratum h. The estimator Σ_k f_k / (n·N·p_k) runs over the *draws*; it is
 unbiased.
@@ -21,12 +21,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opacc_ray.belief import auxiliary
 from opacc_ray.designs.kmeans import kmeans_1d
 from opacc_ray.errors import SpecError
+from opacc_ray.failure import auxiliary
+from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import MethodParameters, Task
 from opacc_ray.samplers.sups import Info, State, draw, estimate, finished, needs, step
-from opacc_ray.view import View
 
 __all__ = ["Info", "Parameters", "State", "draw", "estimate", "finished", "init", "needs", "step"]
 

@@ -15,12 +15,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from opacc_ray.belief.failure_model import predict_failure
-from opacc_ray.belief.signals import read_signals
 from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.estimators.base import Outcome, is_binary
+from opacc_ray.failure.model import predict_failure
+from opacc_ray.failure.signals import read_signals
+from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
-from opacc_ray.view import View
 
 
 def least_variance(view: View, outcome: Outcome, budgets: Iterable[int]) -> dict[int, float]:

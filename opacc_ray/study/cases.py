@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
+from opacc_ray.lake.storage import join, open_store, read_uri
+from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.storage import join, open_store, read_uri
 from opacc_ray.study.spec import CaseSpec
-from opacc_ray.view import View, view_of
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "hidden": ("hidden",),

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from opacc_ray.errors import SpecError
+from opacc_ray.lake.storage import open_store
 from opacc_ray.spec import read_yaml, validated
-from opacc_ray.storage import open_store
 from opacc_ray.study.experiment import run_study
 from opacc_ray.study.spec import StudySpec
 

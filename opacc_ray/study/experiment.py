@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from opacc_ray import __version__
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.sampling import find_method, parse_parameters
-from opacc_ray.storage import Store, open_store
+from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Case, Source, find_cases, read_case
 from opacc_ray.study.measures import Truth, measure, truth_of
@@ -164,10 +164,10 @@ def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block,
     """The first block of every cell first, so that what fails fails early; then case by case, which are read once."""
     if not missing:
         return
-    from opacc_ray import cluster
+    from opacc_ray.cluster import session
 
-    with cluster.connected():
-        yield from cluster.map_tasks(run_block, sorted(missing, key=lambda block: block.start > 0), workers)
+    with session.connected():
+        yield from session.map_tasks(run_block, sorted(missing, key=lambda block: block.start > 0), workers)
 
 
 def _describe(subject: Subject) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opacc_ray import intervals
+from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Outcome, is_binary
 from opacc_ray.study.trials import Trial
 

@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from opacc_ray.errors import SpecError
-from opacc_ray.sampling import parse_parameters
+from opacc_ray.samplers.select import parse_parameters
 
 
 class CaseSpec(BaseModel):

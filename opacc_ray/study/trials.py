@@ -16,7 +16,7 @@ import numpy as np
 from opacc_ray import __version__
 from opacc_ray.errors import OpaccError
 from opacc_ray.estimators import Outcome, estimate
-from opacc_ray.sampling import select
+from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
 from opacc_ray.study.cases import Case, Source, read_case
 from opacc_ray.study.spec import MethodSpec

@@ -1,0 +1,160 @@
+"""The labels of a run: taken in file by file, joined by id, turned into outcomes round by round."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.audit.run import Run
+from opacc_ray.errors import LabelError
+from opacc_ray.labelling import labels as labelling
+from opacc_ray.labelling.outcomes import class_of, outcome_of_classes, outcome_of_values
+from opacc_ray.selection import Selection
+from opacc_ray.spec import ModelSpec
+
+Outcomes = list[NDArray[np.float64]]
+"""One array per round."""
+
+
+class Answers(NamedTuple):
+    """What came back for one round."""
+
+    selection: Selection  # as it was drawn, n examples
+    labelled: NDArray[np.bool_]  # (n,)
+    outcome: NDArray[np.float64]  # (labelled.sum(),)
+    missing: tuple[str, ...]  # ids that still wait for a label
+    unsure: tuple[str, ...]  # ids on which nobody could tell
+    given_up: tuple[str, ...]  # ids without a label when the round was closed
+    predicted: tuple[str, ...]  # of the labelled examples: what the model said
+    truth: tuple[str, ...]  # and what it is, in the same words
+
+    @property
+    def known(self) -> Selection:
+        """The part of the selection that is labelled."""
+        return self.selection.restrict(self.labelled)
+
+    def counts(self) -> dict[str, Any]:
+        """The round in numbers."""
+        return {
+            "round": self.selection.round,
+            "method": self.selection.method,
+            "budget": len(self.selection),
+            "labelled": int(self.labelled.sum()),
+            "missing": len(self.missing),
+            "unsure": len(self.unsure),
+            "given_up": len(self.given_up),
+        }
+
+
+def import_labels(run: Run, name: str, data: bytes, *, conflict: str = "error") -> dict[str, Any]:
+    """Take a file of labels back; it is kept only if all labels so far fit together.
+
+    Returns
+    -------
+    dict
+        The file's rows, those of them that are not used because the round that asked for them was closed, and the
+        newest round in numbers.
+
+    Raises
+    ------
+    LabelError
+        The file is of another run, names an unknown id, or contradicts labels that are there.
+    """
+    given = labelling.parse(data, name)
+    answers = read_answers(run, given, conflict=conflict, source=name)  # raises before anything is kept
+    run.write_labels(answers[-1].selection.round, name, data)
+    return {"file": name, "rows": len(given), "not_used": _not_used(given, answers)} | answers[-1].counts()
+
+
+def _not_used(given: Sequence[labelling.Label], answers: Sequence[Answers]) -> list[dict[str, int]]:
+    """How many rows answer an example that was given up and not drawn again, by the round that was closed."""
+    closed: dict[str, int | None] = {}
+    for item in answers:
+        closed |= dict.fromkeys(item.selection.ids) | dict.fromkeys(item.given_up, item.selection.round)
+    rows = Counter(closed[row.id] for row in given if row.status != "blank")
+    return [{"round": number, "rows": rows[number]} for number in sorted(number for number in rows if number)]
+
+
+def read_answers(
+    run: Run, extra: Sequence[labelling.Label] = (), *, conflict: str = "error", source: str = "the labels so far"
+) -> list[Answers]:
+    """Every round with its labels, from all files that came back (and ``extra`` ones).
+
+    A label belongs to an example, whichever round's file it came in, so files may come in any order, in pieces and
+    twice.
+    """
+    numbers = run.rounds()
+    if not numbers:
+        raise LabelError(f"{run.uri} has no selection yet; run its spec, or `opacc select`")
+    selections = [run.read_selection(number) for number in numbers]
+    files = [file for number in numbers for file in run.read_labels(number)]
+    labels = [label for name, data in files for label in labelling.parse(data, name)]
+    chosen = dict.fromkeys(name for selection in selections for name in selection.ids)
+    joined = labelling.join(
+        [*labels, *extra],
+        list(chosen),
+        run=run.name,
+        conflict=conflict,
+        source=source,
+        check=lambda name, text: _truth(run.spec.model, name, text),
+    )
+    return [_answers(run, selection, joined) for selection in selections]
+
+
+def _answers(run: Run, selection: Selection, joined: labelling.Joined) -> Answers:
+    given_up = run.read_closed(selection.round)
+    label = {name: text for name, text in joined.label.items() if name not in (given_up or ())}
+    labelled = np.array([name in label for name in selection.ids])
+    predictions = run.read_chosen(selection.round).predictions
+    model = run.spec.model
+    pairs = [(name, predictions[i]) for i, name in enumerate(selection.ids) if name in label]
+    outcome = [_outcome(model, name, label[name], prediction) for name, prediction in pairs]
+    own = set(selection.ids)
+    return Answers(
+        selection,
+        labelled,
+        np.array(outcome, dtype=np.float64),
+        missing=() if given_up is not None else tuple(name for name in joined.missing if name in own),
+        unsure=tuple(name for name in joined.unsure if name in own),
+        given_up=tuple(given_up or ()),
+        predicted=tuple(model.name_of(prediction) for _, prediction in pairs),
+        truth=tuple(_truth(model, name, label[name]) for name, _ in pairs),
+    )
+
+
+def _outcome(model: ModelSpec, name: str, label: str, prediction: Any) -> float:
+    if model.task == "regression":
+        return outcome_of_values(label, prediction, model.error_scale, id=name)
+    return outcome_of_classes(label, prediction, model.classes, id=name)
+
+
+def _truth(model: ModelSpec, name: str, label: str) -> str:
+    """The label in the words of the predictions."""
+    if model.task == "regression":
+        return label
+    return model.name_of(class_of(label, model.classes, id=name))
+
+
+def outcomes_of_another(known: Sequence[Answers], model: ModelSpec, other: ModelSpec, said: Sequence[Any]) -> Outcomes:
+    """What the same labels say of another model: its outcomes, round by round.
+
+    Classes are compared by name. Values are scored on the error scale of ``model``, so that the scores of both models
+    mean the same.
+
+    Parameters
+    ----------
+    known : rounds with their labels
+    model, other : the one that the labels were drawn for, and the other
+    said : predictions of the other model of the labelled examples, over all rounds
+    """
+    ids = [name for item in known for name in item.known.ids]
+    truth = [text for item in known for text in item.truth]
+    if model.task == "regression":
+        own = zip(truth, said, ids, strict=True)
+        scores = [outcome_of_values(text, value, model.error_scale, id=name) for text, value, name in own]
+    else:
+        scores = [float(text == other.name_of(c)) for text, c in zip(truth, said, strict=True)]
+    ends = np.cumsum([len(item.outcome) for item in known])[:-1]
+    return np.split(np.array(scores, dtype=np.float64), ends)

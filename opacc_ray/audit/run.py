@@ -1,0 +1,193 @@
+"""A run's prefix in storage: what lies where, and reading and writing it.
+
+    spec.json                     the resolved spec, versions, git commit, digests of model and listing
+    features/part-000000.parquet  one per shard, the checkpoint of extraction
+    features/index.json           written last: its presence says that extraction is complete
+    reference/                    what features compare with; with weights in the spec, beside the runs (reference.py)
+    rounds/1/selection.json       the chosen examples with their design
+    rounds/1/predictions.parquet  id, uri and prediction of each chosen example
+    rounds/1/manifest.*           what annotators get
+    rounds/1/labels/              the files that came back, as they came
+    rounds/1/closed.json          if the round was closed: the ids that were given up
+    estimate.json
+
+All of it reads with pyarrow or a JSON parser alone. Objects are written whole or not at all.
+"""
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from opacc_ray.errors import DataError
+from opacc_ray.extract.shards import finished_shards, read_index
+from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.selection import Selection
+from opacc_ray.spec import Spec, parse_spec
+
+FORMAT = "opacc-run/1"
+
+
+class Chosen(NamedTuple):
+    """What is known of the chosen examples of a round beside the design."""
+
+    ids: list[str]
+    uris: list[str]
+    predictions: list[Any]
+
+
+class Run:
+    """One audit under its prefix."""
+
+    def __init__(self, store: Store, header: dict[str, Any]) -> None:
+        self.store = store
+        self.header = header
+        self.spec: Spec = parse_spec(header["spec"], f"{store.uri}/spec.json")
+        self.features = store.store("features")
+
+    @classmethod
+    def open(cls, uri: str) -> "Run":
+        """The run at ``uri``; raises DataError if there is none."""
+        store = open_store(uri)
+        if not store.exists("spec.json"):
+            raise DataError(f"there is no run at {store.uri} (no spec.json); give the URI that `opacc run` printed")
+        return cls(store, _checked(_load(store, "spec.json"), store.uri))
+
+    @classmethod
+    def create(cls, uri: str, header: dict[str, Any]) -> "Run":
+        """The run at ``uri``, written with ``header`` unless it exists."""
+        store = open_store(uri)
+        if not store.exists("spec.json"):
+            store.write("spec.json", _dump(header | {"format": FORMAT}))
+        return cls.open(uri)
+
+    @property
+    def uri(self) -> str:
+        return self.store.uri
+
+    @property
+    def name(self) -> str:
+        """The last part of the prefix: it stands in manifests, and labels that name another run are refused."""
+        return self.uri.rpartition("/")[2]
+
+    # -- features ----------------------------------------------------------------------------------------
+
+    def finished_shards(self) -> set[str]:
+        """Names of the shards whose features are there."""
+        return finished_shards(self.features)
+
+    def read_index(self) -> dict[str, Any] | None:
+        """The index of features, or None while extraction is not complete."""
+        return read_index(self.features)
+
+    @property
+    def num_classes(self) -> int | None:
+        """How many classes the model tells apart, or None if neither the spec nor the features say."""
+        if self.spec.model.task == "regression":
+            return None
+        named = len(self.spec.model.classes or ())
+        return named or (self.read_index() or {"features": {}})["features"].get("output")
+
+    # -- rounds ------------------------------------------------------------------------------------------
+
+    def rounds(self) -> list[int]:
+        """Numbers of the rounds that have a selection."""
+        keys = (entry.key for entry in self.store.list("rounds/"))
+        found = (re.fullmatch(r"rounds/(\d+)/selection\.json", key) for key in keys)
+        return sorted(int(match[1]) for match in found if match)
+
+    def read_selection(self, number: int) -> Selection:
+        key = f"rounds/{number}/selection.json"
+        return Selection.from_json(self.store.read(key), self.store.uri_of(key))
+
+    def write_round(self, selection: Selection, chosen: Chosen, manifests: dict[str, bytes]) -> None:
+        """Manifests and predictions first, the selection last: a round exists when its selection does."""
+        folder = self.store.store(f"rounds/{selection.round}")
+        folder.write("predictions.parquet", _encode_chosen(chosen))
+        for name, content in manifests.items():
+            folder.write(name, content)
+        folder.write("selection.json", selection.to_json())
+
+    def manifests(self, number: int) -> list[str]:
+        """URIs of a round's manifests."""
+        keys = (entry.key for entry in self.store.list(f"rounds/{number}/manifest."))
+        return [self.store.uri_of(key) for key in keys]
+
+    def set_aside(self, number: int) -> None:
+        """Keep a round's selection and manifests under ``superseded/``, since a manifest may be out already."""
+        folder = self.store.store(f"rounds/{number}")
+        keys = [entry.key for entry in folder.list() if "/" not in entry.key]
+        digest = hashlib.sha256(folder.read("selection.json")).hexdigest()[:12]
+        for key in keys:
+            folder.write(f"superseded/{digest}/{key}", folder.read(key))
+        for key in sorted(keys, key=lambda key: key != "selection.json"):  # the selection first: see write_round
+            folder.delete(key)
+
+    def read_chosen(self, number: int) -> Chosen:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        data = self.store.read(f"rounds/{number}/predictions.parquet")
+        table = pq.read_table(pa.BufferReader(data))
+        return Chosen(*(table[name].to_pylist() for name in ("id", "uri", "prediction")))
+
+    # -- labels ------------------------------------------------------------------------------------------
+
+    def write_labels(self, number: int, name: str, data: bytes) -> str:
+        """Keep a file as it came. Its name is made of its content, so that sending it twice changes nothing."""
+        suffix = PurePath(name).suffix.lower()
+        safe = suffix if re.fullmatch(r"\.[a-z0-9]{1,8}", suffix) else ""
+        key = f"rounds/{number}/labels/{hashlib.sha256(data).hexdigest()[:16]}{safe}"
+        self.store.write(key, data)
+        return key
+
+    def read_labels(self, number: int) -> list[tuple[str, bytes]]:
+        """(name, content) of every file of labels that came back for a round."""
+        keys = [entry.key for entry in self.store.list(f"rounds/{number}/labels/")]
+        return [(key, self.store.read(key)) for key in keys]
+
+    def read_closed(self, number: int) -> list[str] | None:
+        """Ids that had no label when the round was closed; None while it is open."""
+        key = f"rounds/{number}/closed.json"
+        return _load(self.store, key)["given_up"] if self.store.exists(key) else None
+
+    def close(self, number: int, given_up: Sequence[str]) -> None:
+        self.store.write(f"rounds/{number}/closed.json", _dump({"given_up": list(given_up)}))
+
+    # -- result ------------------------------------------------------------------------------------------
+
+    def write_estimate(self, content: dict[str, Any]) -> None:
+        self.store.write("estimate.json", _dump(content))
+
+    def read_estimate(self) -> dict[str, Any] | None:
+        return _load(self.store, "estimate.json") if self.store.exists("estimate.json") else None
+
+
+def _encode_chosen(chosen: Chosen) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    table = pa.table({"id": chosen.ids, "uri": chosen.uris, "prediction": chosen.predictions})
+    pq.write_table(table, sink)
+    return sink.getvalue()
+
+
+def _checked(header: dict[str, Any], uri: str) -> dict[str, Any]:
+    if header.get("format") != FORMAT:
+        raise DataError(f"{uri}/spec.json has format {header.get('format')!r}; this version reads {FORMAT!r}")
+    return header
+
+
+def _dump(content: Any) -> bytes:
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _load(store: Store, key: str) -> Any:
+    try:
+        return json.loads(store.read(key))
+    except ValueError as error:
+        raise DataError(f"{store.uri_of(key)} is not JSON ({error}); restore it or start a new run") from None

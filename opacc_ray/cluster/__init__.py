@@ -1,0 +1,1 @@
+"""The only room that imports Ray: session, extraction crew, tasks, parts held by actors."""

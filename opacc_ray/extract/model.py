@@ -1,0 +1,212 @@
+"""The model under audit: loaded safely, run in evaluation mode, some of its layers recorded.
+
+The only module of the package that imports torch (the demo, which plays a user, aside).
+"""
+
+import hashlib
+import io
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError
+from opacc_ray.extract.neighbours import Arrays
+from opacc_ray.lake.storage import read_uri
+from opacc_ray.spec import CoverageSpec, ModelSpec, load_function
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_NEURONS_LAST = (torch.nn.Linear, torch.nn.LayerNorm, torch.nn.Embedding)  # other layers have them after the batch
+_REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "mean": lambda value: value.mean(2),
+    "max": lambda value: value.amax(2),
+}
+_HIDDEN = ""  # stands for the last hidden layer among names of layers, none of which is empty
+
+
+class Activations(NamedTuple):
+    """What the model made of a batch of B examples."""
+
+    hidden: NDArray[np.float32]  # (B, m)
+    output: NDArray[np.float32]  # (B, C)
+    layers: tuple[NDArray[np.float32], ...]  # (B, neurons) each; none unless coverage is asked for
+
+
+class Model:
+    """A torch module in evaluation mode with hooks on its last hidden layer and on those whose coverage is asked for.
+
+    Parameters
+    ----------
+    spec : factory, weights, digest and layer
+    device : "cpu" or "cuda"
+    precision : float32, bfloat16 or float16; activations are returned as float32 in any case
+    threads : CPU threads, fixed so that results do not depend on the machine's load
+    coverage : which layers to record beside the last hidden one; None for none
+
+    Raises
+    ------
+    DataError
+        Wrong digest, weights that do not fit the module, or a layer that does not exist.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        device: str,
+        precision: str = "float32",
+        threads: int = 1,
+        coverage: CoverageSpec | None = None,
+    ) -> None:
+        _settle(threads)
+        self.device = torch.device(device)
+        self.dtype = _DTYPES[precision]
+        self.digest: str | None = None
+        module = load_function(spec.factory, "model.factory")(**spec.arguments)
+        if spec.weights is not None:
+            self.digest = _load_weights(module, spec)
+        self.module = module.eval().to(self.device, self.dtype)
+        self._seen: dict[str, torch.Tensor] = {}  # layer -> (B, neurons), of those called in this batch
+        self._watch_hidden(spec.hidden_layer)
+        self._covered: list[str] = []
+        self._may_rest = True  # layers that nobody named need not be called
+        if coverage is not None:
+            self._watch_covered(coverage)
+
+    def __call__(self, batch: NDArray[np.float32]) -> Activations:
+        """Run one batch (B, ...)."""
+        self._seen.clear()
+        with torch.inference_mode():
+            output = self.module(torch.from_numpy(batch).to(self.device, self.dtype))
+        idle = [name for name in self._covered if name not in self._seen]
+        if _HIDDEN not in self._seen:
+            raise self._not_called("model.hidden_layer: the layer to record")
+        if idle and not (self._may_rest and len(idle) < len(self._covered)):
+            raise self._not_called(f"extract.coverage.layers: the layer {idle[0]!r}")
+        layers = (_to_numpy(self._seen[name]) for name in self._covered if name in self._seen)
+        return Activations(_to_numpy(self._seen[_HIDDEN]), _to_numpy(_neurons(output)), tuple(layers))
+
+    @property
+    def arrays(self) -> Arrays:
+        """The model's library and device, as a place to search neighbours."""
+        return Arrays(torch, lambda values: torch.from_numpy(values).to(self.device), _to_numpy)
+
+    def _watch_hidden(self, name: str | None) -> None:
+        if name is not None:
+            self._watch(self._layer(name, "model.hidden_layer"), _HIDDEN, "mean")
+            return
+        linear = [part for part in self.module.modules() if isinstance(part, torch.nn.Linear)]
+        if not linear:
+            raise DataError(
+                "model.hidden_layer: the model has no Linear layer whose input could be recorded; "
+                f"name one of its layers: {', '.join(_names(self.module))}"
+            )
+        for part in linear:  # the one that is called last is the last layer
+            part.register_forward_pre_hook(lambda _, inputs: self._record(_HIDDEN, inputs[0], True, "mean"))
+
+    def _watch_covered(self, coverage: CoverageSpec) -> None:
+        """Watch the layers that the spec names, else those with weights, in the order of the spec or of the model."""
+        if coverage.layers is None:
+            layers = {name: part for name, part in self.module.named_modules() if name and _has_weights(part)}
+        else:
+            layers = {name: self._layer(name, "extract.coverage.layers") for name in coverage.layers}
+            self._may_rest = False
+        if not layers:
+            raise DataError(
+                "extract.coverage.layers: the model has no layer with weights; "
+                f"name some of its layers: {', '.join(_names(self.module))}"
+            )
+        for name, part in layers.items():
+            self._watch(part, name, coverage.channels)
+        self._covered = list(layers)
+
+    def _watch(self, layer: torch.nn.Module, name: str, channels: str) -> None:
+        last = isinstance(layer, _NEURONS_LAST)
+        layer.register_forward_hook(lambda _, __, output: self._record(name, output, last, channels))
+
+    def _record(self, name: str, value: Any, last: bool, channels: str) -> None:
+        if not isinstance(value, torch.Tensor):
+            key = "model.hidden_layer: the layer" if name == _HIDDEN else f"extract.coverage.layers: the layer {name!r}"
+            raise DataError(
+                f"{key} gives a {type(value).__name__}, not a tensor; name one of its parts or leave it out"
+            )
+        self._seen[name] = _neurons(value, last, channels)
+
+    def _layer(self, name: str, key: str) -> torch.nn.Module:
+        """The layer that the spec names under ``key``."""
+        layers = dict(self.module.named_modules())
+        if name not in layers or not name:
+            raise DataError(f"{key}: the model has no layer {name!r}; it has {', '.join(_names(self.module))}")
+        return layers[name]
+
+    def _not_called(self, layer: str) -> DataError:
+        return DataError(f"{layer} was not called; name layers the model runs: {', '.join(_names(self.module))}")
+
+
+def _names(module: torch.nn.Module) -> list[str]:
+    return [name for name, _ in module.named_modules() if name]
+
+
+def _has_weights(module: torch.nn.Module) -> bool:
+    """Whether it has weights of its own, and no parts."""
+    return not list(module.children()) and bool(list(module.parameters()))
+
+
+def _neurons(value: torch.Tensor, last: bool = False, channels: str = "mean") -> torch.Tensor:
+    """(B, neurons), in memory of its own: positions become one value per channel, and a scalar one column.
+
+    ``last``: the neurons are the last dimension, not the one after the batch.
+    """
+    value = value.float()
+    if value.ndim == 1:
+        value = value[:, None]
+    if value.ndim > 2:
+        return _REDUCTIONS[channels]((value.movedim(-1, 1) if last else value).flatten(2))
+    return value.clone()  # the next layer may work in place
+
+
+def _to_numpy(value: torch.Tensor) -> NDArray[Any]:
+    return np.ascontiguousarray(value.cpu().numpy())
+
+
+def _settle(threads: int) -> None:
+    """Same numbers whatever the machine is doing: fixed threads, no TF32, no autotuning."""
+    torch.set_num_threads(threads)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+
+
+def _load_weights(module: torch.nn.Module, spec: ModelSpec) -> str:
+    assert spec.weights is not None
+    data = read_uri(spec.weights)
+    digest = hashlib.sha256(data).hexdigest()
+    if spec.sha256 is not None and digest != spec.sha256:
+        raise DataError(
+            f"model.sha256: {spec.weights} has digest {digest}, and the spec expects {spec.sha256}; "
+            "audit the weights you meant, or mend the spec"
+        )
+    try:
+        module.load_state_dict(_state_dict(spec.weights, data))
+    except RuntimeError as error:
+        raise DataError(
+            f"model.weights: {spec.weights} does not fit the module of {spec.factory}: {' '.join(str(error).split())}"
+        ) from None
+    return digest
+
+
+def _state_dict(uri: str, data: bytes) -> dict[str, Any]:
+    """A state dict from safetensors, or from a torch file without running anything in it."""
+    try:
+        if uri.endswith(".safetensors"):
+            from safetensors.torch import load
+
+            return dict(load(data))
+        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # each format raises kinds of its own
+        raise DataError(
+            f"model.weights: {uri} is neither safetensors nor a plain state dict ({' '.join(str(error).split())[:200]})"
+        ) from None
+    return dict(content.get("state_dict", content))

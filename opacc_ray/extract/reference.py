@@ -1,0 +1,118 @@
+"""The reference: training data that some features compare with, extracted once and shared by the runs of an output.
+
+    references/DIGEST/part-000000.parquet      id, uri, hidden (the trace) and prediction of a shard's examples
+    references/DIGEST/part-000000.ranges.npz   ranges of the covered neurons over them
+    references/DIGEST/ranges.npz               over all shards
+    references/DIGEST/index.json               written last: its presence says that the reference is complete
+
+Traces are there for DSA and LSA, ranges for the coverage that needs them. DIGEST names all that decides the content:
+the listing of the data, model and transform, how and what is extracted. Where the spec names no weights, the model is
+whatever its factory makes that day: then the reference lies in the run's own prefix, and no other run uses it.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from opacc_ray.errors import DataError
+from opacc_ray.extract.neighbours import Arrays
+from opacc_ray.extract.shards import FEATURES_FORMAT, read_index, read_pools
+from opacc_ray.extract.surprise import Reference
+from opacc_ray.lake.sources import Plan, Shard, plan_shards
+from opacc_ray.lake.storage import Store, join, open_store
+from opacc_ray.neurons.coverage import Ranges
+from opacc_ray.spec import Spec
+
+RANGES = "ranges.npz"
+
+_OF_MODEL = {"factory", "arguments", "sha256", "hidden_layer", "task"}
+_OF_EXTRACT = {"batch_size", "shard_size", "precision", "threads_per_actor"}
+_OF_COVERAGE = {"layers", "channels"}
+
+
+class Loaded(NamedTuple):
+    """What features compare with."""
+
+    traces: Reference | None
+    ranges: Ranges | None
+
+
+NONE = Loaded(None, None)
+
+
+def plan(spec: Spec) -> Plan | None:
+    """The shards of the reference, or None if no feature of the spec compares with it.
+
+    Raises
+    ------
+    DataError
+        If there is no example.
+    """
+    source = spec.reference
+    if source is None or not spec.compares_with():
+        return None
+    try:
+        return plan_shards(open_store(source.uri), source.format, spec.extract.shard_size)
+    except DataError:
+        raise DataError(
+            f"the reference {source.uri} holds no examples in the format {source.format}; "
+            "check reference.uri and reference.format"
+        ) from None
+
+
+def names(spec: Spec) -> tuple[str, ...]:
+    """Features of the reference's examples."""
+    return ("hidden", "prediction") if "traces" in spec.compares_with() else ("prediction",)
+
+
+def digest(spec: Spec, planned: Plan) -> str:
+    """Name of all that decides the content."""
+    content = {
+        "version": FEATURES_FORMAT,
+        "listing": planned.digest,
+        "format": spec.reference.format if spec.reference else None,
+        "model": spec.model.model_dump(include=_OF_MODEL),
+        "transform": spec.transform,
+        "extract": spec.extract.model_dump(include=_OF_EXTRACT),
+        "names": names(spec),
+        "ranges": spec.extract.coverage.model_dump(include=_OF_COVERAGE) if "ranges" in spec.compares_with() else None,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def folder(spec: Spec, planned: Plan, run: Store) -> Store:
+    """Where the reference of a run lies."""
+    if spec.model.weights is None:
+        return run.store("reference")
+    return open_store(join(spec.output, "references", digest(spec, planned)[:16]))
+
+
+def load(folder: Store, spec: Spec, arrays: Arrays) -> Loaded:
+    """What the spec's features compare with, from a reference that is complete."""
+    needed = spec.compares_with()
+    traces = _load_traces(folder, spec, arrays) if "traces" in needed else None
+    ranges = Ranges.decode(folder.read(RANGES), folder.uri_of(RANGES)) if "ranges" in needed else None
+    return Loaded(traces, ranges)
+
+
+def _load_traces(folder: Store, spec: Spec, arrays: Arrays) -> Reference:
+    index = read_index(folder) or {"shards": []}
+    files = [shard["file"] for shard in index["shards"] if shard["examples"]]
+    pools = read_pools(folder, files, ("hidden", "prediction"))
+    predicted = None if spec.model.task == "regression" else np.concatenate([pool.prediction for pool in pools])
+    return Reference(np.concatenate([pool.hidden for pool in pools]), predicted, arrays)
+
+
+def write_ranges(folder: Store, shard: Shard, parts: Sequence[Ranges]) -> None:
+    """Keep the ranges over a shard. Its features come after, since their presence says that the shard is done."""
+    folder.write(f"{shard.name}.{RANGES}", Ranges.merge(parts).encode())
+
+
+def merge_ranges(folder: Store) -> None:
+    """Make the ranges over all shards."""
+    keys = [entry.key for entry in folder.list() if entry.key.endswith(f".{RANGES}")]
+    parts = [Ranges.decode(data, folder.uri_of(key)) for key, data in zip(keys, folder.read_many(keys), strict=True)]
+    folder.write(RANGES, Ranges.merge(parts).encode())

@@ -1,0 +1,285 @@
+"""Surprise: how far an example lies from the training data, as seen by the last hidden layer.
+
+Kim, Feldt, Yoo, "Guiding Deep Learning System Testing Using Surprise Adequacy", ICSE 2019,
+https://doi.org/10.1109/ICSE.2019.00108.
+
+The *trace* h(x) of an example is the output of the hidden layer. With T_c the training examples that the model
+predicts as class c, and c the class that it predicts for x:
+
+    dist_a = min |h(x) - h(t)|   over t in T_c, reached at t*
+    dist_b = min |h(t*) - h(t)|  over the training examples t of all other classes
+    DSA(x) = dist_a / dist_b                                                            distance-based surprise
+    LSA(x) = -log (1/n) Σ_t φ(h(x) - h(t))  over the n examples t in T_c                likelihood-based surprise
+
+φ is the Gaussian density with covariance n^(-2/(d+4)) · Σ_c: Scott's factor times the covariance of T_c over the d
+neurons that count. A neuron counts if its variance is at least 1e-5 in every class, or in class c with ``per_class``.
+
+Deviations, only where the paper gives no value. T_c may be too small for a covariance: such a class has no say in
+which neurons count, and its kernel takes the covariance within classes, pooled over all of them. An example predicted
+as a class that no training example is predicted as is infinitely surprising.
+
+Legend: M training examples, m neurons, B examples of a batch, n training examples of a class, d neurons that count.
+"""
+
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from opacc_ray.errors import DataError
+from opacc_ray.extract.neighbours import HOST, Arrays, Neighbours, squares
+
+MIN_VARIANCE = 1e-5  # neurons that vary less say nothing about likelihood
+_SINGULAR = 1e-12  # share of a neuron's variance that the others must leave unexplained
+_LARGEST = 1e15  # squared distances between larger values would overflow in float32
+_KERNEL_ROWS = 48  # examples whose kernel values are in memory at a time
+
+
+class Reference:
+    """Traces of training examples, by the class that the model predicts for each.
+
+    What the two measures derive from them is computed when it is first needed, and kept.
+
+    Parameters
+    ----------
+    traces : (M, m) float32
+    predicted : (M,) int, predicted classes; None for a regression, which is all one class
+    arrays : the library that searches neighbours; the result does not depend on it
+
+    Raises
+    ------
+    DataError
+        No traces, a trace that is not finite, or another number of classes than of traces.
+    """
+
+    def __init__(self, traces: ArrayLike, predicted: ArrayLike | None = None, arrays: Arrays = HOST) -> None:
+        rows = _checked_traces(traces)
+        labels = _checked_classes(predicted, len(rows))
+        order = np.argsort(labels, kind="stable")
+        self.traces = rows[order]  # (M, m) float32, class after class
+        self.classes, starts = np.unique(labels[order], return_index=True)
+        self._bounds = np.append(starts, len(rows))  # (classes + 1,) where each class begins
+        self._arrays = arrays
+        self._gaps = np.full(len(rows), np.nan)  # (M,) dist_b of each trace; NaN: not needed so far
+        self._kernels: dict[tuple[int, bool], _Kernel] = {}
+
+    def dsa(self, hidden: ArrayLike, predicted: ArrayLike | None = None) -> NDArray[np.float32]:
+        """Distance-based surprise of each example: hidden (B, m), predicted (B,) -> (B,).
+
+        Returns
+        -------
+        (B,) float32
+            Infinity for a class without traces or where ``dist_b`` is 0, NaN where ``hidden`` is not finite. The same
+            however the examples are batched.
+
+        Raises
+        ------
+        DataError
+            The traces are of one class only, or of another number of neurons.
+        """
+        if len(self.classes) < 2:
+            raise DataError(
+                f"DSA compares classes, and all {len(self.traces)} reference traces are predicted as class "
+                f"{self.classes[0]}; give reference data in which the model sees more, or use lsa"
+            )
+        rows, group, place, surprise = self._prepare(hidden, predicted)
+        nearest = np.zeros(len(rows), dtype=np.int64)
+        dist_a = np.zeros(len(rows))
+        for number in np.unique(group):
+            part = group == number
+            own = self._bounds[number], self._bounds[number + 1]
+            nearest[part], dist_a[part] = self._neighbours.nearest(rows[part], *own)
+        dist_b = self._gaps_of(nearest)
+        surprise[place] = np.divide(dist_a, dist_b, out=np.full(len(rows), np.inf), where=dist_b > 0)
+        return surprise.astype(np.float32)
+
+    def lsa(
+        self, hidden: ArrayLike, predicted: ArrayLike | None = None, *, per_class: bool = False
+    ) -> NDArray[np.float32]:
+        """Likelihood-based surprise of each example: hidden (B, m), predicted (B,) -> (B,).
+
+        Parameters
+        ----------
+        per_class : choose the neurons class by class; densities of two classes are then over different neurons
+
+        Returns
+        -------
+        (B,) float32
+            ``-scipy.stats.gaussian_kde(traces).logpdf(hidden)``, also where the density underflows. Infinity for a
+            class without traces, NaN where ``hidden`` is not finite. Computed in float64 and then rounded, since the
+            last bits of a matrix product may depend on a row's place in the batch.
+
+        Raises
+        ------
+        DataError
+            The traces are too few or too degenerate for a covariance, or of another number of neurons.
+        """
+        rows, group, place, surprise = self._prepare(hidden, predicted)
+        for number in np.unique(group):
+            part = group == number
+            surprise[place[part]] = self._kernel(number, per_class).surprise(rows[part])
+        return surprise.astype(np.float32)
+
+    def _prepare(
+        self, hidden: ArrayLike, predicted: ArrayLike | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """The k examples that can be measured: rows (k, m), number of the class (k,), place in the batch (k,).
+
+        And values (B,) for all, final for those that cannot be measured.
+        """
+        rows = np.asarray(hidden, dtype=np.float32)
+        if rows.ndim != 2 or rows.shape[1] != self.traces.shape[1]:
+            raise DataError(
+                f"hidden has shape {rows.shape} and the reference traces {self.traces.shape}; take both from one layer"
+            )
+        labels = _checked_classes(predicted, len(rows))
+        group = np.minimum(np.searchsorted(self.classes, labels), len(self.classes) - 1)
+        finite = _are_finite(rows)
+        place = np.flatnonzero(finite & (self.classes[group] == labels))
+        return rows[place], group[place], place, np.where(finite, np.inf, np.nan)
+
+    def _gaps_of(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        """dist_b of some traces, searched for those that no example was nearest to before: (k,) -> (k,)."""
+        new = np.unique(index[np.isnan(self._gaps[index])])
+        group = np.searchsorted(self._bounds, new, side="right") - 1
+        own = np.stack([self._bounds[group], self._bounds[group + 1]], axis=1)
+        _, self._gaps[new] = self._neighbours.nearest(self.traces[new], 0, len(self.traces), own)
+        return self._gaps[index]
+
+    @cached_property
+    def _neighbours(self) -> Neighbours:
+        return Neighbours(self.traces, self._arrays)
+
+    @cached_property
+    def _spread(self) -> "_Spread":
+        return _Spread.of([self.traces[start:stop] for start, stop in pairwise(self._bounds)])
+
+    def _kernel(self, group: int, per_class: bool) -> "_Kernel":
+        if (group, per_class) not in self._kernels:
+            traces = self.traces[self._bounds[group] : self._bounds[group + 1]]
+            self._kernels[group, per_class] = self._spread.kernel(traces, group, per_class)
+        return self._kernels[group, per_class]
+
+
+class _Whitening(NamedTuple):
+    """Coordinates in which a covariance is the identity."""
+
+    neurons: NDArray[np.int64]  # (d,) those that count
+    matrix: NDArray[np.float64]  # (d, d): rows @ matrix
+    log_volume: float  # half the log of the covariance's determinant
+
+    @classmethod
+    def of(cls, neurons: NDArray[np.int64], covariance: NDArray[np.float64]) -> "_Whitening | None":
+        """None if the covariance (d, d) is empty, singular or nearly so."""
+        try:
+            factor = np.linalg.cholesky(covariance)
+        except np.linalg.LinAlgError:
+            return None
+        pivots = np.diag(factor)
+        if len(neurons) == 0 or (pivots**2 <= _SINGULAR * np.diag(covariance)).any():
+            return None
+        return cls(neurons, np.linalg.inv(factor).T, float(np.log(pivots).sum()))
+
+
+class _Kernel(NamedTuple):
+    """Kernel density of one class, in coordinates in which its kernel is the standard normal density."""
+
+    whitening: _Whitening
+    mean: NDArray[np.float64]  # (d,)
+    bandwidth: float
+    points: NDArray[np.float64]  # (n, d)
+    half_squares: NDArray[np.float64]  # (n,)
+    log_scale: float  # log of n over the kernel's height
+
+    @classmethod
+    def of(cls, traces: NDArray[np.float32], whitening: _Whitening) -> "_Kernel":
+        n, d = len(traces), len(whitening.neurons)
+        bandwidth = n ** (-1 / (d + 4))
+        values = traces[:, whitening.neurons].astype(np.float64)
+        mean = values.mean(axis=0)
+        points = (values - mean) @ whitening.matrix / bandwidth
+        log_scale = np.log(n) + d * np.log(2 * np.pi) / 2 + d * np.log(bandwidth) + whitening.log_volume
+        return cls(whitening, mean, bandwidth, points, squares(points) / 2, float(log_scale))
+
+    def surprise(self, hidden: NDArray[np.float32]) -> NDArray[np.float64]:
+        """-log density, (k, m) -> (k,)."""
+        result = np.empty(len(hidden))
+        for first in range(0, len(hidden), _KERNEL_ROWS):
+            values = hidden[first : first + _KERNEL_ROWS, self.whitening.neurons] - self.mean
+            rows = values @ self.whitening.matrix / self.bandwidth
+            exponent = rows @ self.points.T  # (b, n): -|row - point|² / 2, up to -|row|² / 2
+            exponent -= self.half_squares
+            top = exponent.max(axis=1)
+            exponent -= top[:, None]  # so that not all terms underflow
+            sums = np.exp(exponent, out=exponent).sum(axis=1)
+            result[first : first + _KERNEL_ROWS] = self.log_scale - (np.log(sums) + top - squares(rows) / 2)
+        return result
+
+
+class _Spread(NamedTuple):
+    """How traces vary within classes: which neurons count, and a covariance for classes that have none of their own."""
+
+    lively: NDArray[np.bool_]  # (classes, m) variance of at least MIN_VARIANCE
+    enough: NDArray[np.bool_]  # (classes,) more traces than lively neurons
+    neurons: NDArray[np.int64]  # (d,) those that count for all classes
+    pooled: _Whitening | None  # from the covariance within classes; None if it is singular
+
+    @classmethod
+    def of(cls, parts: list[NDArray[np.float32]]) -> "_Spread":
+        """``parts``: the traces of each class."""
+        m, sizes = parts[0].shape[1], np.array([len(part) for part in parts])
+        total = np.zeros((m, m))
+        lively = np.empty((len(parts), m), dtype=bool)
+        for group, part in enumerate(parts):
+            scatter = _scatter(part)
+            total += scatter
+            lively[group] = np.diag(scatter) / len(part) >= MIN_VARIANCE
+        enough = (sizes > lively.sum(axis=1)) & lively.any(axis=1)
+        covariance = total / max(sizes.sum() - len(parts), 1)
+        neurons = np.flatnonzero(lively[enough].all(axis=0) & (np.diag(covariance) >= MIN_VARIANCE))
+        return cls(lively, enough, neurons, _Whitening.of(neurons, covariance[np.ix_(neurons, neurons)]))
+
+    def kernel(self, traces: NDArray[np.float32], group: int, per_class: bool) -> _Kernel:
+        """The kernel of one class: with its own covariance if it has one, else with the pooled one."""
+        if self.enough[group]:
+            neurons = np.flatnonzero(self.lively[group]) if per_class else self.neurons
+            own = _Whitening.of(neurons, _scatter(traces[:, neurons]) / (len(traces) - 1))
+            if own is not None:
+                return _Kernel.of(traces, own)
+        if self.pooled is None:
+            raise DataError(
+                f"LSA: the covariance of the {len(self.neurons)} neurons that vary is singular, for want of reference "
+                "data or since neurons depend on one another; give more data, record another layer, or use dsa"
+            )
+        return _Kernel.of(traces, self.pooled)
+
+
+def _checked_traces(traces: ArrayLike) -> NDArray[np.float32]:
+    rows = np.asarray(traces, dtype=np.float32)
+    if rows.ndim != 2 or rows.size == 0:
+        raise DataError(f"the reference traces have shape {rows.shape}; give one row of neurons per training example")
+    if not (finite := _are_finite(rows)).all():
+        raise DataError(f"reference trace {finite.argmin()} is not finite; leave that example out or mend the model")
+    return rows
+
+
+def _checked_classes(predicted: ArrayLike | None, size: int) -> NDArray[np.int64]:
+    labels = np.zeros(size, dtype=np.int64) if predicted is None else np.asarray(predicted)
+    if labels.shape != (size,) or labels.dtype.kind not in "iu":
+        raise DataError(
+            f"predicted classes have shape {labels.shape} and type {labels.dtype}; give {size} whole numbers"
+        )
+    return labels.astype(np.int64)
+
+
+def _are_finite(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Rows without NaN, infinity or a value whose square would be: (k, m) -> (k,)."""
+    return np.asarray((np.abs(rows) <= _LARGEST).all(axis=1))
+
+
+def _scatter(traces: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Σ (t - mean)(t - mean)ᵀ over traces t: (n, m) -> (m, m)."""
+    centred = traces - traces.mean(axis=0, dtype=np.float64)
+    return np.asarray(centred.T @ centred)

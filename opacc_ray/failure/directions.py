@@ -1,0 +1,102 @@
+"""The principal directions of the hidden layer, found and applied where its rows are, exactly.
+
+Sums of floating-point numbers depend on how they are split, and a selection must not. So everything that crosses parts
+is whole: each neuron's values are coded as steps of 1/4095 of its range over the pool, and the directions as
+multiples of 2^-20. Sums and products of such numbers are exact in float64 up to 2^53, in any order: for pools of up to
+5·10^8 examples and layers of up to 2^21 neurons.
+
+What travels is each part's range and sums (m,), its products (m, m), and the projections (N, d).
+
+Legend: N pool, m neurons, d directions, u codes in 0 .. 4095.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError
+from opacc_ray.parts.view import View
+from opacc_ray.pool import Pool
+
+_STEPS = 4095
+_GRAIN = 2.0**20
+_BLOCK_VALUES = 1 << 20
+
+
+class _Scale(NamedTuple):
+    """Codes of a layer's values: u = (v - low) / width · 4095, rounded; 0 for a constant neuron."""
+
+    low: NDArray[np.float64]  # (m,)
+    width: NDArray[np.float64]  # (m,)
+
+    def codes(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+        return np.rint((values - self.low) / self.width * _STEPS)
+
+
+def project(view: View, num: int) -> NDArray[np.float64]:
+    """The hidden layer along its first ``num`` principal directions: (N, <= num), each of mean 0 and variance 1.
+
+    Neurons count in proportion to their range. Directions without variance are left out.
+
+    Raises
+    ------
+    DataError
+        If a value is not finite.
+    """
+    scale = _range(view)
+    moments = view.map(_moments, scale)
+    mean = np.sum([total for total, _ in moments], axis=0) / view.size  # (m,) of the codes
+    product = np.sum([product for _, product in moments], axis=0) / view.size  # (m, m)
+    unit = np.where(np.isinf(scale.width), 0.0, scale.width)  # back to the neurons' own units
+    variance, axes = np.linalg.eigh((product - np.outer(mean, mean)) * np.outer(unit, unit))
+    first = np.argsort(-variance)[:num]
+    first = first[variance[first] > 1e-9 * max(float(variance.max()), 1e-300)]
+    whole = _whole(axes[:, first] * unit[:, None])  # (m, d)
+    projection = np.concatenate(view.map(_project, scale, whole))
+    return (projection - projection.mean(axis=0)) / projection.std(axis=0)
+
+
+def _range(view: View) -> _Scale:
+    bounds = view.map(_bounds)
+    low = np.min([low for low, _ in bounds], axis=0).astype(np.float64)
+    high = np.max([high for _, high in bounds], axis=0).astype(np.float64)
+    if not np.isfinite(high - low).all():
+        neuron = int(np.flatnonzero(~np.isfinite(high - low))[0])
+        raise DataError(f"neuron {neuron} of hidden is NaN or infinite for some example; exclude it or mend the model")
+    return _Scale(low, np.where(high > low, high - low, np.inf))
+
+
+def _whole(axes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``axes`` (m, d) as whole numbers up to 2^20, each turned so that its largest entry is positive."""
+    if not axes.size:
+        return axes
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)  # (1, d)
+    return np.rint(axes / largest * _GRAIN)
+
+
+def _bounds(part: Pool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    assert part.hidden is not None
+    return part.hidden.min(axis=0), part.hidden.max(axis=0)  # a NaN survives both
+
+
+def _moments(part: Pool, scale: _Scale) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sums (m,) and products (m, m) of a part's codes."""
+    m = len(scale.low)
+    total, product = np.zeros(m), np.zeros((m, m))
+    for codes in _blocks(part, scale):
+        total += codes.sum(axis=0)
+        product += codes.T @ codes
+    return total, product
+
+
+def _project(part: Pool, scale: _Scale, whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.concatenate([codes @ whole for codes in _blocks(part, scale)])
+
+
+def _blocks(part: Pool, scale: _Scale) -> Iterator[NDArray[np.float64]]:
+    assert part.hidden is not None
+    rows = max(1, _BLOCK_VALUES // part.hidden.shape[1])
+    for start in range(0, len(part.hidden), rows):
+        yield scale.codes(part.hidden[start : start + rows])

@@ -1,0 +1,211 @@
+"""How likely each example is to fail, learnt from the model's own signals and the few labels there are.
+
+A handful of *experts*, Bayesian logistic regressions that look at more or fewer signals, are each fitted to the labels
+(maximum a posteriori), and their predictions averaged by how well each explains them (Laplace's evidence):
+
+    logit p_k(x) = β_k · x,   β_k ~ N(mean, scale_k²)           p(x) = Σ_k w_k p_k(x),   w_k ∝ prior_k · evidence_k
+
+Before any label, p is the model's own word, tempered, for models are overconfident; the means in the table below say
+how. One expert looks at nothing at all: where the signals turn out useless it takes over, and p is flat. Where failures
+have another cause than doubt, say two classes swapped, the experts that give each predicted class its own rate take
+over within some 30 labels. See D. J. C. MacKay, "The evidence framework applied to classification networks", Neural
+Computation 4 (1992).
+
+How far the labels speak for the signals at all is the *Bayes factor* of all other experts against the one that looks at
+nothing: 1 without labels, large when the signals foresaw the failures, small when they are useless.
+
+Outcomes may be scores: the likelihood is then a quasi-likelihood, its dispersion that of the labels.
+
+Legend: N pool, k labels, d signals, f failure = 1 - outcome in [0, 1], p its expectation.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.failure.signals import HALF_RANGE, Signals
+
+_STEPS = 25
+_LARGEST_STEP = 4.0
+_LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
+
+
+class Coefficient(NamedTuple):
+    """Normal prior of the coefficients of one kind of signal."""
+
+    mean: float
+    scale: float
+
+
+class Expert(NamedTuple):
+    """What one regression looks at: the kinds of signal that have a coefficient."""
+
+    prior: float
+    coefficient: dict[str, Coefficient]
+
+    @property
+    def knows_doubt(self) -> bool:
+        """Whether it looks at the confidence."""
+        return "confidence" in self.coefficient or "rank" in self.coefficient
+
+
+_CONFIDENCE = {"confidence": Coefficient(0.8, 0.2)}
+_RANK = {"rank": Coefficient(2.5, 1.0)}
+_BOTH = {"confidence": Coefficient(0.6, 0.2), "rank": Coefficient(0.8, 1.0)}
+_SURPRISE = {"surprise": Coefficient(0.8, 1.0)}
+_HINTS = {"prediction": Coefficient(0.0, 0.5), "direction": Coefficient(0.0, 0.45)}
+_CLASSES = {"prediction": Coefficient(0.0, 3.0)}
+_DIRECTIONS = {"direction": Coefficient(0.0, 2.7)}
+EXPERTS = (
+    Expert(0.05, {}),
+    Expert(0.05, _RANK),
+    Expert(0.18, _CONFIDENCE),
+    Expert(0.18, _BOTH | _SURPRISE),
+    Expert(0.18, _BOTH | _SURPRISE | _HINTS),
+    Expert(0.18, _CONFIDENCE | _SURPRISE | _CLASSES),
+    Expert(0.18, _CLASSES | _DIRECTIONS),
+)
+
+
+class Fit(NamedTuple):
+    """One expert, fitted."""
+
+    evidence: float  # log
+    intercept: float
+    signal: NDArray[np.float64]  # (d,) coefficients
+    of_class: NDArray[np.float64]  # (C,) what each predicted class adds
+
+
+class Forecast(NamedTuple):
+    """What the labels so far say of the pool."""
+
+    failure: NDArray[np.float64]  # (N,) p
+    bayes_factor: float  # of the experts that look at signals against the one that does not
+
+
+def predict_failure(signals: Signals, labelled: NDArray[np.int64], failure: NDArray[np.float64]) -> Forecast:
+    """p of every example, and how far to trust it, from the failures (k,) of the ``labelled`` (k,)."""
+    seen = signals.take(labelled)
+    dispersion = _dispersion(failure)
+    experts = distinct_experts(signals)
+    fits = [_fit(expert, seen, failure, dispersion) for expert in experts]
+    prior = np.array([expert.prior for expert in experts])
+    evidence = np.array([fit.evidence for fit in fits])
+    weight = prior * np.exp(evidence - evidence.max())
+    weight /= weight.sum()
+    average = np.zeros(signals.size)
+    for share, fit in zip(weight, fits, strict=True):
+        if share > 1e-6:
+            average += share * _apply(fit, signals)
+    return Forecast(np.clip(average, _LOWEST, 1 - _LOWEST), _bayes_factor(prior, evidence))
+
+
+def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64]) -> float:
+    """Of all experts but the first against the first, which looks at nothing."""
+    if len(prior) == 1:
+        return 1.0
+    ratio = np.exp(np.minimum(evidence[1:] - evidence[0], 300.0))
+    return float(prior[1:] @ ratio / prior[1:].sum())
+
+
+def distinct_experts(signals: Signals) -> list[Expert]:
+    """The experts that differ on a pool with these signals, the one that looks at nothing first.
+
+    Equal ones add their priors; those whose signals are all absent have nothing to say.
+    """
+    merged: dict[tuple[tuple[str, Coefficient], ...], Expert] = {}
+    for expert in EXPERTS:
+        there = {kind: prior for kind, prior in expert.coefficient.items() if kind in signals.present}
+        if expert.coefficient and not there:
+            continue
+        key = tuple(sorted(there.items()))
+        before = merged[key].prior if key in merged else 0.0
+        merged[key] = Expert(before + expert.prior, there)
+    return list(merged.values())
+
+
+def _fit(expert: Expert, seen: Signals, failure: NDArray[np.float64], dispersion: float) -> Fit:
+    """Newton's method to the mode of the posterior, and Laplace's approximation of the evidence around it.
+
+    log evidence = log p(f | β) + log p(β) - ½ log|H|, but for a constant that all experts share.
+    """
+    design, mean, scale = _design(expert, seen)
+    beta = mean.copy()
+    for _ in range(_STEPS if len(failure) else 0):
+        gradient = design.T @ (failure - _logistic(design @ beta)) / dispersion - (beta - mean) / scale**2
+        step = np.linalg.solve(_precision(design, beta, scale, dispersion), gradient)
+        largest = float(np.abs(step).max())
+        beta += step * min(1.0, _LARGEST_STEP / max(largest, _LARGEST_STEP))
+        if largest < 1e-4:
+            break
+    logit = design @ beta
+    likelihood = float(failure @ logit - np.logaddexp(0, logit).sum()) / dispersion
+    prior = -0.5 * float((((beta - mean) / scale) ** 2).sum()) - float(np.log(scale).sum())
+    volume = -0.5 * float(np.linalg.slogdet(_precision(design, beta, scale, dispersion))[1])
+    return _unpack(expert, seen, beta, likelihood + prior + volume)
+
+
+def _precision(
+    design: NDArray[np.float64], beta: NDArray[np.float64], scale: NDArray[np.float64], dispersion: float
+) -> NDArray[np.float64]:
+    """H, the curvature of the posterior at β."""
+    p = _logistic(design @ beta)
+    return (design.T * np.maximum(p * (1 - p), 1e-6)) @ design / dispersion + np.diag(scale**-2)
+
+
+def _design(expert: Expert, seen: Signals) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Design matrix (k, 1 + signals + classes seen) with prior mean and scale of the coefficients.
+
+    A class that no label has seen keeps its prior mean 0, exactly, and needs no column.
+    """
+    used = [kind for kind in seen.kinds if kind in expert.coefficient]
+    columns = [np.ones((seen.size, 1)), seen.values[:, [kind in expert.coefficient for kind in seen.kinds]]]
+    priors = [_intercept(expert, seen), *(expert.coefficient[kind] for kind in used)]
+    if seen.classes is not None and "prediction" in expert.coefficient:
+        names = np.unique(seen.classes)
+        columns.append((seen.classes[:, None] == names).astype(np.float64))
+        priors += [expert.coefficient["prediction"]] * len(names)
+    mean, scale = np.array(priors).T
+    return np.hstack(columns), mean, scale
+
+
+def _intercept(expert: Expert, seen: Signals) -> Coefficient:
+    """For experts that know the doubt, its logit speaks for itself; for the others, the middle example fails as often
+    as the model expects on average, or, without confidence, as often as a rough guess has it.
+    """
+    if expert.knows_doubt:
+        return Coefficient(0.0, 1.0)
+    surprise = expert.coefficient.get("surprise", Coefficient(0.0, 1.0)).mean * seen.kinds.count("surprise")
+    middle = seen.expected_logit + HALF_RANGE * surprise  # a surprise in the middle is HALF_RANGE below the top
+    return Coefficient(middle, 1.5 if "confidence" in seen.kinds else 3.0)
+
+
+def _unpack(expert: Expert, seen: Signals, beta: NDArray[np.float64], evidence: float) -> Fit:
+    used = np.array([kind in expert.coefficient for kind in seen.kinds], dtype=bool)
+    signal = np.zeros(len(used))
+    num = int(used.sum())
+    signal[used] = beta[1 : 1 + num]
+    of_class = np.zeros(seen.num_classes)
+    if seen.classes is not None and "prediction" in expert.coefficient:
+        of_class[np.unique(seen.classes)] = beta[1 + num :]
+    return Fit(evidence, float(beta[0]), signal, of_class)
+
+
+def _apply(fit: Fit, signals: Signals) -> NDArray[np.float64]:
+    logit = signals.values @ fit.signal + fit.intercept
+    if signals.classes is not None:
+        logit += fit.of_class[signals.classes]
+    return _logistic(logit)
+
+
+def _logistic(logit: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1 / (1 + np.exp(-np.clip(logit, -30, 30)))
+
+
+def _dispersion(failure: NDArray[np.float64]) -> float:
+    """Var(f) / (p(1 - p)): 1 for 0/1 outcomes, less for scores."""
+    if np.isin(failure, (0.0, 1.0)).all():
+        return 1.0
+    mean = float(failure.mean())
+    return float(np.clip(failure.var() / (mean * (1 - mean)), 0.01, 1.0))

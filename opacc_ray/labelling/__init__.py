@@ -1,0 +1,1 @@
+"""Manifests out, labels in, and what they say of the model."""

@@ -1,0 +1,1 @@
+"""Bytes and pools in storage: object stores, and one reader per format."""

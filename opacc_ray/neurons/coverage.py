@@ -1,0 +1,233 @@
+"""Neuron coverage: which requirements an example meets, one bit per requirement.
+
+Each neuron poses one or more requirements; v is its output for the example, [low, high] the range of its outputs over
+reference data (training data, as a rule):
+
+    nc:β     v, scaled with its layer to [0, 1], is greater than β                                    1 per neuron
+    kmnc:k   v lies in section 1, .., k of its range, cut in k parts of equal width                   k per neuron
+    nbc      v < low, v > high                                                                        2 per neuron
+    snac     v > high                                                                                 1 per neuron
+    tknc:k   v is no less than the k-th highest of its layer                                          1 per neuron
+
+NC: Pei, Cao, Yang, Jana, "DeepXplore", SOSP 2017, https://doi.org/10.1145/3132747.3132785. The others: Ma et al.,
+"DeepGauge", ASE 2018, https://doi.org/10.1145/3238147.3238202.
+
+What the papers leave open. NC: a layer whose neurons all give the same value activates none. KMNC: a section includes
+its upper end, and the first one `low`, as in :mod:`opacc_ray.neurons.sections`; a neuron that is constant over the
+reference data has one section; a value out of range is in none. NBC, SNAC: the range includes its ends, or else every
+ReLU that is off would count. TKNC: ties all count.
+
+Legend: B examples, m neurons of a layer, q requirements per neuron, R requirements in all.
+"""
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError, SpecError
+
+FORMAT = "opacc-ranges/1"
+
+_BITS = 1 << 22  # bits that are in memory unpacked, at a byte each
+
+Values = NDArray[np.float64]
+Layers = Sequence[NDArray[np.float32]]
+
+
+class Ranges(NamedTuple):
+    """Least and greatest output of every neuron over reference data, layer by layer."""
+
+    low: tuple[NDArray[np.float32], ...]  # (m,) each
+    high: tuple[NDArray[np.float32], ...]
+
+    @classmethod
+    def of(cls, layers: Layers) -> "Ranges":
+        """Ranges over some examples, at least one: each layer (B, m).
+
+        Raises
+        ------
+        DataError
+            An output is not finite.
+        """
+        for number, values in enumerate(layers):
+            if not np.isfinite(values).all():
+                raise DataError(f"layer {number} of the reference data holds NaN or infinity; leave such examples out")
+        return cls(tuple(values.min(axis=0) for values in layers), tuple(values.max(axis=0) for values in layers))
+
+    @classmethod
+    def merge(cls, parts: Sequence["Ranges"]) -> "Ranges":
+        """Ranges over the examples of all parts, in whatever order."""
+        low = (np.min(layer, axis=0) for layer in zip(*(part.low for part in parts), strict=True))
+        high = (np.max(layer, axis=0) for layer in zip(*(part.high for part in parts), strict=True))
+        return cls(tuple(low), tuple(high))
+
+    def encode(self) -> bytes:
+        """One .npz file; equal ranges give equal bytes."""
+        sink = io.BytesIO()
+        ends = {f"{name}_{i}": values for name in self._fields for i, values in enumerate(getattr(self, name))}
+        np.savez(sink, format=np.array(FORMAT), num_layers=np.array(len(self.low)), **ends)
+        return sink.getvalue()
+
+    @classmethod
+    def decode(cls, data: bytes, source: str) -> "Ranges":
+        """Read back what :meth:`encode` wrote; raises DataError if ``source`` holds something else."""
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+                if str(archive["format"]) != FORMAT:
+                    raise ValueError(f"format {str(archive['format'])!r}, and this version reads {FORMAT!r}")
+                numbers = range(int(archive["num_layers"]))
+                return cls(*(tuple(archive[f"{name}_{i}"] for i in numbers) for name in cls._fields))
+        except Exception as error:  # NumPy raises several kinds on damaged files
+            raise DataError(f"{source} is not a file of neurons' ranges ({error}); delete it and run again") from None
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A coverage criterion, written as in ``nc:0.5``, ``kmnc:10``, ``nbc``, ``snac`` or ``tknc:2``."""
+
+    name: str
+    number: float | int | None = None  # β, k, or none
+
+    @classmethod
+    def parse(cls, text: str) -> "Criterion":
+        """Raises SpecError if ``text`` names no criterion, or its number does not fit."""
+        name, colon, number = text.partition(":")
+        if name not in _RULES:
+            near = get_close_matches(name.lower(), _RULES, 1)
+            hint = (
+                f"did you mean {near[0] + colon + number!r}?" if near else "give nc:0.5, kmnc:10, nbc, snac or tknc:2"
+            )
+            raise SpecError(f"there is no coverage criterion {text!r}; {hint}")
+        try:
+            criterion = cls(name, _RULES[name].read(number))
+        except ValueError:
+            raise SpecError(f"coverage criterion {text!r}: {_RULES[name].wanted}") from None
+        return criterion
+
+    def __str__(self) -> str:
+        return self.name if self.number is None else f"{self.name}:{self.number}"
+
+    @property
+    def needs_ranges(self) -> bool:
+        """Whether ranges over reference data are needed."""
+        return _RULES[self.name].needs_ranges
+
+    def requirements(self, widths: Sequence[int]) -> int:
+        """R, given the number of neurons of each layer."""
+        return sum(widths) * _RULES[self.name].per_neuron(self.number)
+
+    def bits(self, layers: Layers, ranges: Ranges | None = None) -> NDArray[np.uint8]:
+        """The requirements that each example meets: layers (B, m) -> (B, ceil(R / 8)), packed by ``numpy.packbits``.
+
+        They are ordered by layer, then by neuron, then as listed for the criterion, and do not depend on the batch.
+
+        Raises
+        ------
+        DataError
+            Ranges are needed and missing, or are those of other layers.
+        """
+        widths = [values.shape[1] for values in layers]
+        ends = list(self._ends(widths, ranges))
+        step = max(1, _BITS // max(1, self.requirements(widths)))
+        packed = [
+            np.packbits(self._met([values[start : start + step] for values in layers], ends), axis=1)
+            for start in range(0, len(layers[0]), step)
+        ]
+        return np.concatenate(packed) if packed else np.empty((0, -(-self.requirements(widths) // 8)), dtype=np.uint8)
+
+    def _met(self, layers: Layers, ends: Sequence[tuple[Values, Values]]) -> NDArray[np.bool_]:
+        """(b, R) of b examples."""
+        met = _RULES[self.name].met
+        return np.concatenate(
+            [
+                met(values.astype(np.float64), low, high, self.number).reshape(len(values), -1)
+                for values, (low, high) in zip(layers, ends, strict=True)
+            ],
+            axis=1,
+        )
+
+    def _ends(self, widths: Sequence[int], ranges: Ranges | None) -> Iterator[tuple[Values, Values]]:
+        """Ends of the neurons' ranges (m,), layer by layer; empty where the criterion needs none."""
+        if not self.needs_ranges:
+            yield from ((np.empty(0), np.empty(0)) for _ in widths)
+            return
+        if ranges is None:
+            raise DataError(f"coverage {self} compares with reference data; give the spec a reference")
+        known = [len(low) for low in ranges.low]
+        if known != list(widths):
+            raise DataError(
+                f"coverage {self}: the layers have {list(widths)} neurons, and the ranges of the reference {known}; "
+                "take both from the same layers"
+            )
+        yield from ((low.astype(np.float64), high.astype(np.float64)) for low, high in zip(*ranges, strict=True))
+
+
+class _Rule(NamedTuple):
+    """What a criterion's name stands for."""
+
+    met: Callable[[Values, Values, Values, Any], NDArray[np.bool_]]  # values (b, m), low, high, number -> (b, m, q)
+    per_neuron: Callable[[Any], int]  # q, given the number
+    needs_ranges: bool
+    read: Callable[[str], float | int | None]  # the number; ValueError if it does not fit
+    wanted: str  # what to give then
+
+
+def _activated(values: Values, _: Values, __: Values, threshold: float) -> NDArray[np.bool_]:
+    low = values.min(axis=1, keepdims=True)
+    width = values.max(axis=1, keepdims=True) - low
+    scaled = np.divide(values - low, width, out=np.zeros_like(values), where=width > 0)
+    return np.asarray(scaled > threshold)[:, :, None]
+
+
+def _in_section(values: Values, low: Values, high: Values, num: int) -> NDArray[np.bool_]:
+    width = np.where(high > low, high - low, np.inf)
+    section = np.maximum(np.ceil((values - low) / width * num), 1)  # (b, m)
+    section[(values < low) | (values > high)] = 0
+    return np.asarray(section[:, :, None] == np.arange(1, num + 1))
+
+
+def _out_of_range(values: Values, low: Values, high: Values, _: None) -> NDArray[np.bool_]:
+    return np.stack([values < low, values > high], axis=2)
+
+
+def _above_range(values: Values, _: Values, high: Values, __: None) -> NDArray[np.bool_]:
+    return np.asarray(values > high)[:, :, None]
+
+
+def _in_top(values: Values, _: Values, __: Values, num: int) -> NDArray[np.bool_]:
+    place = max(values.shape[1] - num, 0)
+    least = np.partition(values, place, axis=1)[:, place]  # (b,) the k-th highest
+    return np.asarray(values >= least[:, None])[:, :, None]
+
+
+def _read_share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise ValueError
+    return value
+
+
+def _read_size(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _read_nothing(text: str) -> None:
+    if text:
+        raise ValueError
+
+
+_RULES = {
+    "nc": _Rule(_activated, lambda _: 1, False, _read_share, "give the threshold, from 0 to below 1, as in nc:0.5"),
+    "kmnc": _Rule(_in_section, lambda k: k, True, _read_size, "give the number of sections, as in kmnc:10"),
+    "nbc": _Rule(_out_of_range, lambda _: 2, True, _read_nothing, "it takes no number; write nbc"),
+    "snac": _Rule(_above_range, lambda _: 1, True, _read_nothing, "it takes no number; write snac"),
+    "tknc": _Rule(_in_top, lambda _: 1, False, _read_size, "give the number of top neurons, as in tknc:2"),
+}

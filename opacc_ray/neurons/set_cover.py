@@ -1,0 +1,208 @@
+"""HGS: few examples that together meet every coverage requirement the pool meets.
+
+Harrold, Gupta, Soffa, "A Methodology for Controlling the Size of a Test Suite", ACM TOSEM 2(3), 1993,
+https://doi.org/10.1145/152388.152391.
+
+The cardinality of a requirement is the number of examples that meet it. Requirements are taken by cardinality, the
+rarest first: while one of the current cardinality is unmet, the example is chosen that meets most of those. Ties are
+looked ahead: of the tied, those that meet most unmet requirements of the next cardinality that occurs, and so on.
+
+Deviations. The paper leaves open what is chosen when a tie outlasts the last cardinality: here the lowest index.
+Requirements of cardinality 1 are treated like all others; that chooses the same examples, those first that meet most.
+Requirements that nobody meets are dropped. `lookahead` bounds how many of the cardinalities that occur are looked ahead
+to; the code released with DeepReduce looks 3 ahead and draws the remaining ties at random, which chooses more examples.
+
+A part keeps its examples as rows of bits, the rarest requirement first, so that to look ahead is to compare two rows
+from left to right. Each choice sends the parts what is still unmet, and each part answers with its best example; the
+best of those is chosen by the same rule. So the choice does not depend on the parts.
+
+Legend: n examples of a part, R requirements that somebody meets, W = ceil(R / 64) words of a row.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from opacc_ray.errors import DataError
+from opacc_ray.parts.cache import Kept, key_of
+from opacc_ray.parts.threads import in_threads
+from opacc_ray.parts.view import View, view_of
+from opacc_ray.pool import Pool
+
+Words = NDArray[np.uint64]
+
+
+class Requirements(NamedTuple):
+    """What somebody meets, the rarest first."""
+
+    source: NDArray[np.int64]  # (R,) place in the pool's coverage
+    group: NDArray[np.int64]  # (R,) 0 for those of the least cardinality, 1 for the next, ...
+    key: str  # names this order
+
+
+NO_REQUIREMENTS = Requirements(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), "")
+
+
+class Wanted(NamedTuple):
+    """The unmet requirements that decide the next choice."""
+
+    now: Words  # (W,) of the current cardinality
+    ahead: Words  # (W,) of those looked ahead to
+
+
+def cover(coverage: ArrayLike, lookahead: int | None = None) -> NDArray[np.int64]:
+    """Rows that together cover every column that any row covers, in order of choice.
+
+    Parameters
+    ----------
+    coverage : (N, requirements) bool, or packed bits (N, ceil(requirements / 8)) uint8
+    lookahead : cardinalities that ties are looked ahead through, default all
+    """
+    view = view_of(Pool(coverage=coverage))
+    requirements = rank_requirements(view)
+    unmet, chosen = all_of(requirements), []
+    while unmet.any():
+        index, met = choose(view, requirements, unmet, lookahead)
+        unmet = unmet & ~met
+        chosen.append(index)
+    return np.array(chosen, dtype=np.int64)
+
+
+def rank_requirements(view: View) -> Requirements:
+    """Order the requirements that somebody meets by cardinality.
+
+    Raises
+    ------
+    DataError
+        If the pool's coverage is neither bool nor packed bits.
+    """
+    cardinality = sum(view.map(_cardinality))  # (requirements rounded up to whole bytes,)
+    source = np.argsort(cardinality, kind="stable")
+    source = source[np.searchsorted(cardinality[source], 1) :]
+    group = np.unique(cardinality[source], return_inverse=True)[1].astype(np.int64)
+    return Requirements(source, group, key_of(source))
+
+
+def all_of(requirements: Requirements) -> Words:
+    """Every requirement, (W,)."""
+    return _span(requirements, 0, len(requirements.source))
+
+
+def count(words: Words) -> int:
+    """Requirements in (..., W) words."""
+    return int(np.unpackbits(words.view(np.uint8)).sum())
+
+
+def met_by(view: View, requirements: Requirements, index: NDArray[np.int64]) -> Words:
+    """What the examples ``index`` (k,) meet together: (W,)."""
+    if not len(index) or not len(requirements.source):
+        return np.zeros_like(all_of(requirements))
+    rows: Words = view.take(_rows_of, index, requirements.source)
+    return np.bitwise_or.reduce(rows, axis=0)
+
+
+def choose(view: View, requirements: Requirements, unmet: Words, lookahead: int | None = None) -> tuple[int, Words]:
+    """The next example and what it meets (W,), while there is something ``unmet`` (W,)."""
+    wanted = _wanted(requirements, unmet, lookahead)
+    kept = Kept(view, "coverage", requirements.key, _Rows.of_part, requirements.source, requirements.group)
+    answers = kept.map(_Rows.best, [(wanted,)] * len(view.parts.sizes))
+    parts = [part for part, answer in enumerate(answers) if answer is not None]
+    finalists = np.stack([answers[part][1] for part in parts])  # (parts, W)
+    winner = _Rows(finalists, requirements.group).best(wanted)
+    assert winner is not None  # what is unmet is met by somebody
+    part = parts[winner[0]]
+    return int(view.starts[part]) + answers[part][0], winner[1]
+
+
+class _Rows:
+    """A part's examples as rows of requirements, the rarest first."""
+
+    def __init__(self, words: Words, group: NDArray[np.int64]) -> None:
+        self._words = words  # (n, W)
+        self._group = group  # (R,)
+        self._counted = np.zeros(words.shape[1], dtype=np.uint64), np.zeros(len(words), dtype=np.int64)
+
+    @classmethod
+    def of_part(cls, part: Pool, source: NDArray[np.int64], group: NDArray[np.int64]) -> "_Rows":
+        return cls(_reorder(_packed(part), source), group)
+
+    def best(self, wanted: Wanted) -> tuple[int, Words] | None:
+        """The best row and its words (W,), the first of those that tie; None if no row meets what is wanted now."""
+        from opacc_ray.neurons.bits import best_row
+
+        counts = self._count(wanted.now)  # (n,)
+        most = counts.max()
+        if not most:
+            return None
+        where = np.flatnonzero(wanted.ahead)
+        row = best_row(self._words, np.flatnonzero(counts == most), where, wanted.ahead, self._group)
+        return int(row), self._words[row]
+
+    def _count(self, now: Words) -> NDArray[np.int64]:
+        """How many of ``now`` (W,) each row meets: (n,). What was met since the last call is taken off its count."""
+        from opacc_ray.neurons.bits import count_within
+
+        before, counts = self._counted
+        if (now & ~before).any():
+            counts = count_within(self._words, np.flatnonzero(now), now)
+        else:
+            gone = before & ~now
+            counts = counts - count_within(self._words, np.flatnonzero(gone), gone)
+        self._counted = now, counts  # replaced at once, so that two threads may ask
+        return counts
+
+
+def _wanted(requirements: Requirements, unmet: Words, lookahead: int | None) -> Wanted:
+    from opacc_ray.neurons.bits import first_set
+
+    group = requirements.group
+    current = group[first_set(unmet)]
+    last = group[-1] if lookahead is None else current + lookahead
+    start, middle, stop = np.searchsorted(group, [current, current + 1, last + 1])
+    return Wanted(unmet & _span(requirements, start, middle), unmet & _span(requirements, middle, stop))
+
+
+def _span(requirements: Requirements, start: int, stop: int) -> Words:
+    from opacc_ray.neurons.bits import span
+
+    return span(start, stop, len(requirements.source))
+
+
+def _cardinality(part: Pool) -> NDArray[np.int64]:
+    """How many examples of a part meet each requirement, rounded up to whole bytes of them: (8 B,)."""
+    from opacc_ray.neurons.bits import count_places
+
+    packed = _packed(part)
+
+    def over(start: int, stop: int) -> NDArray[np.int64]:
+        counts = np.zeros((8, packed.shape[1]), dtype=np.int64)
+        count_places(packed[start:stop], counts)
+        return counts.T.ravel()
+
+    return np.sum(in_threads(over, len(packed), 8 * packed.shape[1]), axis=0)
+
+
+def _rows_of(part: Pool, rows: NDArray[np.int64], source: NDArray[np.int64]) -> Words:
+    return _reorder(_packed(part, rows), source)
+
+
+def _reorder(packed: NDArray[np.uint8], source: NDArray[np.int64]) -> Words:
+    from opacc_ray.neurons.bits import reorder
+
+    words = np.zeros((len(packed), -(-len(source) // 64)), dtype=np.uint64)
+    in_threads(lambda start, stop: reorder(packed[start:stop], source, words[start:stop]), len(packed), len(source))
+    return words
+
+
+def _packed(part: Pool, rows: Sequence[int] | NDArray[np.int64] | slice = slice(None)) -> NDArray[np.uint8]:
+    """Coverage of some rows of a part, eight requirements to a byte."""
+    coverage: Any = part.coverage
+    if coverage.ndim != 2 or coverage.dtype not in (np.bool_, np.uint8):
+        raise DataError(
+            f"coverage has shape {coverage.shape} and dtype {coverage.dtype}; give one row per example, either "
+            "bool (N, requirements) or the bits of that packed by numpy.packbits(..., axis=1)"
+        )
+    chosen = coverage[rows]
+    return np.ascontiguousarray(np.packbits(chosen, axis=1) if chosen.dtype == np.bool_ else chosen)

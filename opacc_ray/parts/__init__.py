@@ -1,0 +1,1 @@
+"""A pool in parts, wherever its rows live."""

@@ -1,0 +1,182 @@
+"""Choosing what to label: :func:`select` runs a method of the registry over a pool."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
+from difflib import get_close_matches
+from typing import Any, get_args, get_origin
+
+import numpy as np
+
+from opacc_ray.errors import SpecError
+from opacc_ray.estimators import Outcome, checked_outcome
+from opacc_ray.estimators.replicates import replicate
+from opacc_ray.parts.view import View, view_of
+from opacc_ray.pool import Pool
+from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
+from opacc_ray.samplers.base import NO_PREVIOUS
+from opacc_ray.selection import Selection
+
+
+def select(
+    pool: Pool | View,
+    method: str = "ces",
+    budget: int | None = None,
+    seed: int = 0,
+    *,
+    previous: Sequence[tuple[Selection, Outcome]] = (),
+    replicates: int | None = None,
+    progress: Callable[[Any], None] | None = None,
+    **parameters: Any,
+) -> Selection:
+    """Choose ``budget`` examples of the pool to label.
+
+    Parameters
+    ----------
+    pool : the examples with the features the method needs
+    method : a name of ``opacc_ray.samplers.METHODS``
+    budget : number of labels that can be paid for, at most the number of unlabelled examples
+    seed : a whole number of at least 0; the same seed, pool and parameters give the same selection
+    previous : (selection, outcome) of every earlier round; their examples are not chosen again
+    replicates : choose from that many random parts of the pool apart, each with its share of the budget; their spread
+        gives an interval to methods whose design gives none
+    progress : called with the method's Info after each step
+    parameters : the method's own; see its module
+
+    Returns
+    -------
+    Selection
+        Distinct examples in order of choice, with the design its estimator needs.
+
+    Raises
+    ------
+    SpecError
+        Unknown method or parameter, a negative seed, or a budget that does not fit the pool.
+    DataError
+        The pool lacks a feature, or one of its values is not finite.
+    """
+    sampler = find_method(method)
+    _check_seed(seed)
+    view = view_of(pool)
+    task = Task(budget, parse_parameters(method, parameters), _gather(previous, view.size))
+    _check_budget(budget, view.size, len(task.previous.chosen), optional=task.parameters.stops_itself)
+    view.need(sampler.needs(task.parameters), method, task.parameters.instead)
+    number = 1 + max((selection.round for selection, _ in previous), default=0)
+
+    def choose(part: View, asked: Task, *stream: int) -> Selection:
+        drawn = _run(sampler, part, asked, np.random.default_rng([seed, number, *stream]), progress)
+        return _selection(method, asked, int(seed), number, part, drawn)
+
+    if replicates is None:
+        return choose(view, task)
+    return replicate(
+        view,
+        replicates,
+        budget,
+        task.previous.chosen,
+        np.random.default_rng([seed, number, 0]),
+        lambda part, share, r: choose(part, Task(share, task.parameters, NO_PREVIOUS), 1 + r),
+    )
+
+
+def _selection(method: str, task: Task, seed: int, number: int, view: View, drawn: Draw) -> Selection:
+    return Selection(
+        method=method,
+        parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection gives them back
+        seed=seed,
+        pool_size=view.size,
+        index=drawn.chosen,
+        ids=tuple(view.identify(drawn.chosen)),
+        round=number,
+        design=drawn.design,
+        facts=drawn.facts,
+    )
+
+
+def _run(
+    sampler: Sampler,
+    view: View,
+    task: Task,
+    rng: np.random.Generator,
+    progress: Callable[[Any], None] | None,
+) -> Draw:
+    state = sampler.init(view, task, rng)
+    while not sampler.finished(task, state):
+        state, info = sampler.step(view, task, state, rng)
+        if progress:
+            progress(info)
+    return sampler.draw(state)
+
+
+def find_method(method: str) -> Sampler:
+    """The registry's entry; raises SpecError naming the nearest method there is."""
+    if method not in METHODS:
+        near = get_close_matches(str(method), METHODS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(METHODS)}"
+        raise SpecError(f"there is no method {method!r}; {hint}")
+    return METHODS[method]
+
+
+def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
+    """The method's validated Parameters; an unknown name is refused with the nearest one there is."""
+    kind: Any = find_method(method).Parameters
+    known = {item.name: item.default for item in fields(kind)}
+    lists = {item.name for item in fields(kind) if any(get_origin(part) is tuple for part in get_args(item.type))}
+    for name, value in given.items():
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known) or 'none'}"
+            raise SpecError(f"method {method!r} has no parameter {name!r}; {hint}")
+        if not (name in lists and isinstance(value, list | tuple)):
+            _check_type(method, name, value, known[name])
+    return kind(**given)
+
+
+def _check_type(method: str, name: str, value: Any, default: Any) -> None:
+    """A parameter has the type of its default; a whole number serves as a float, a list as a tuple."""
+    accepted: dict[type, tuple[type, ...]] = {float: (float, int), tuple: (tuple, list)}
+    kinds = accepted.get(type(default), (type(default),))
+    is_bool_as_number = isinstance(value, bool) and bool not in kinds
+    finite = not isinstance(value, float) or math.isfinite(value)
+    if default is not None and (not isinstance(value, kinds) or is_bool_as_number or not finite):
+        wanted = {int: "a whole number", float: "a number", str: "a name", bool: "true or false"}
+        raise SpecError(
+            f"{name}={value!r} of method {method!r}: give {wanted.get(kinds[0], 'a list')}, such as {default!r}"
+        )
+
+
+def _check_seed(seed: int) -> None:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise SpecError(f"seed={seed!r}: give a whole number of at least 0")
+
+
+def _check_budget(budget: int | None, pool_size: int, num_labelled: int, *, optional: bool) -> None:
+    left = pool_size - num_labelled
+    if budget is None:
+        if optional:
+            return
+        raise SpecError("no budget is given; say how many labels can be paid for, e.g. budget=100")
+    if not isinstance(budget, int | np.integer) or isinstance(budget, bool) or budget < 1:
+        raise SpecError(f"budget={budget!r}: give a whole number of labels, at least 1")
+    if budget > left:
+        already = f", of which {num_labelled} are labelled already" if num_labelled else ""
+        raise SpecError(
+            f"budget={budget} is more than the pool can give: it holds {pool_size} examples{already}; "
+            f"give at most {left}"
+        )
+
+
+def _gather(previous: Sequence[tuple[Selection, Outcome]], pool_size: int) -> Previous:
+    if not previous:
+        return NO_PREVIOUS
+    for selection, _ in previous:
+        if selection.pool_size != pool_size:
+            raise SpecError(
+                f"round {selection.round} was drawn from a pool of {selection.pool_size} examples "
+                f"and this one has {pool_size}; rounds must share one pool"
+            )
+    index = np.concatenate([selection.index for selection, _ in previous])
+    outcome = np.concatenate([checked_outcome(selection, values) for selection, values in previous])
+    index, first = np.unique(index, return_index=True)
+    return Previous(index, outcome[first])

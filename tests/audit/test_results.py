@@ -1,0 +1,275 @@
+"""What a run says beside its accuracy: another model, costs, classes that agree with the pool, assistance.
+
+The runs here are written by hand (`written_run.py`).
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
+
+import opacc_ray as opacc
+from opacc_ray.audit import feature_store, labelled_rounds, results, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
+from opacc_ray.estimators.comparison import compare
+from opacc_ray.estimators.domain import by_class, confusion, mean_cost
+from opacc_ray.estimators.expansion import calibrate
+from opacc_ray.extract import shards
+from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.shards import write_index
+from opacc_ray.labelling.costs import load_costs
+from opacc_ray.lake.sources import Plan, Shard
+from opacc_ray.spec import ModelSpec
+
+
+def label(run: Run, method: str = "srs", **parameters: Any) -> opacc.Selection:
+    """Draw 60 examples and label them."""
+    chosen = steps.select(run, method, 60, parameters)
+    names = run.spec.model.classes or [str(c) for c in range(3)]
+    rows = "".join(f"{name},{names[TRUTH[IDS.index(name)]]}\n" for name in dict.fromkeys(chosen.ids))
+    labelled_rounds.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    return chosen
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
+
+
+# -- the index -------------------------------------------------------------------------------------------
+
+
+def test_index_knows_sizes_and_counts_without_decoding_layers(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = run.read_index()
+    assert index is not None
+    assert index["features"] == {"hidden": 5, "prediction": 1, "output": 3, "confidence": 1}
+    assert feature_store.predicted_classes(run) == dict(enumerate(np.bincount(PREDICTION).tolist()))
+    assert run.num_classes == 3
+    asked: list[str] = []
+    decode = shards.decode_shard
+    monkeypatch.setattr(
+        shards, "decode_shard", lambda data, names, source: asked.extend(names) or decode(data, names, source)
+    )
+    feature_store.index_features(
+        Extraction(run.spec, run.spec.pool, run.spec.features(), run.features),
+        Plan(tuple(Shard(number, ()) for number in range(3)), ""),
+    )
+    assert run.read_index() == index
+    assert set(asked) == {"prediction"}
+
+
+def test_class_without_a_name_is_refused_before_anything_is_labelled(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"predicts class 2 .* model\.classes names 2 classes, 0 to 1"):
+        write_run(tmp_path, "short", PREDICTION, classes=["cat", "dog"])
+    assert Run.open(str(tmp_path / "short")).read_index() is None
+
+
+def test_column_is_read_in_the_order_of_the_pool(run: Run) -> None:
+    assert np.array_equal(feature_store.read_column(run, "confidence"), CONFIDENCE)
+    with pytest.raises(SpecError, match=r"not dsa; add extract\.features"):
+        feature_store.read_column(run, "dsa")
+
+
+# -- classes agree with the pool -------------------------------------------------------------------------
+
+
+def test_classes_are_calibrated_with_the_pool(run: Run) -> None:
+    chosen = label(run)
+    result = results.estimate(run)
+    said, true = (np.array(CLASSES)[values[chosen.index]] for values in (PREDICTION, TRUTH))
+    count = dict(zip(CLASSES, np.bincount(PREDICTION).tolist(), strict=True))
+    assert result["pool_by_predicted_class"] == count
+    design = calibrate(chosen, said, count)
+    assert result["by_true_class"]["owl"] == by_class(design, (said == true).astype(float), true)["owl"].to_dict()
+    assert np.sum(result["confusion"]["share"], axis=0) == pytest.approx(np.bincount(PREDICTION) / N)
+
+
+@pytest.mark.parametrize(("method", "parameters"), [("srs", {}), ("sups", {"auxiliary": "confidence"})])
+def test_classes_without_counts_or_with_heavy_weights_stay_as_they_are(
+    method: str, parameters: dict[str, Any], run: Run
+) -> None:
+    chosen = label(run, method, **parameters)
+    if method == "srs":  # an index that an earlier version wrote
+        index = json.loads(run.features.read("index.json"))
+        del index["predicted"]
+        write_index(run.features, index)
+    said, true = (np.array(CLASSES)[values[chosen.index]] for values in (PREDICTION, TRUTH))
+    result = results.estimate(run)
+    assert result["confusion"] == confusion(chosen, true, said).to_dict()
+    assert (result["pool_by_predicted_class"] is None) == (method == "srs")
+
+
+def test_classes_say_that_labels_are_missing(run: Run) -> None:
+    chosen = steps.select(run, "srs", 60, {})
+    rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
+    labelled_rounds.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    result = results.estimate(run, partial=True)
+    reasons = [result["reason"], result["by_true_class"]["cat"]["reason"], result["confusion"]["reason"]]
+    assert all("20 of 60 labels of round 1 are taken to be missing at random" in reason for reason in reasons)
+
+
+# -- two models ------------------------------------------------------------------------------------------
+
+
+def test_other_model_is_found_by_id_and_by_the_names_of_its_classes(run: Run, tmp_path: Path) -> None:
+    chosen = label(run)
+    order = np.random.default_rng(1).permutation(N)
+    code = np.array([2, 0, 1])  # of cat, dog and owl in the other model
+    other = write_run(
+        tmp_path, "other", code[OTHER][order], [IDS[i] for i in order], "b", classes=["dog", "owl", "cat"]
+    )
+    first, second = ((values == TRUTH).astype(float)[chosen.index] for values in (PREDICTION, OTHER))
+    expected = compare(chosen, first, second, 0.9)
+    result = results.compare(run, other, level=0.9)
+    assert {name: result[name] for name in expected.to_dict()} == expected.to_dict()
+    assert (result["other"], result["same_listing"], result["pool_size"]) == (other.uri, False, N)
+    assert run.read_estimate() is None
+
+
+def test_other_model_with_missing_labels_or_examples(run: Run, tmp_path: Path) -> None:
+    other = write_run(tmp_path, "other", OTHER, classes=CLASSES)
+    chosen = steps.select(run, "srs", 60, {})
+    rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
+    labelled_rounds.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    with pytest.raises(LabelError, match="20 of 60 labels are missing"):
+        results.compare(run, other)
+    result = results.compare(run, other, partial=True)
+    assert result["difference"]["n"] == 40
+    assert not result["difference"]["design_based"]
+    assert "missing at random" in result["difference"]["reason"]
+    absent = next(name for name in chosen.ids[20:] if name >= "100.png")
+    small = write_run(tmp_path, "small", OTHER[:100], IDS[:100], classes=CLASSES)
+    with pytest.raises(DataError, match=rf"small lacks \d+ of 40 labelled examples, the first '{absent}'"):
+        results.compare(run, small, partial=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"task": "regression"}, "mine is a classification and .*other a regression"),
+        ({}, "other does not name its classes"),
+        (
+            {"classes": ["cat", "dgo", "owl"]},
+            "'dog' is a class of .*mine and not of .*other, where 'dgo' comes nearest",
+        ),
+        ({"classes": [*CLASSES, "yak"]}, "'yak' is a class of .*other and not of .*mine"),
+    ],
+)
+def test_models_that_answer_other_questions_are_refused(
+    model: dict[str, Any], message: str, run: Run, tmp_path: Path
+) -> None:
+    other = write_run(tmp_path, "other", OTHER, **model)
+    with pytest.raises(SpecError, match=message):
+        results.compare(run, other)
+
+
+def test_regressions_are_compared_on_the_scale_of_the_run(tmp_path: Path) -> None:
+    value = np.linspace(0, 1, N)
+    mine = write_run(tmp_path, "mine", value + 0.1, task="regression", error_scale=2)
+    other = write_run(tmp_path, "other", value + 0.3, task="regression", error_scale=7)
+    chosen = steps.select(mine, "srs", 30, {})
+    rows = "".join(f"{name},{value[IDS.index(name)].item()!r}\n" for name in chosen.ids)
+    labelled_rounds.import_labels(mine, "labels.csv", ("id,label\n" + rows).encode())
+    result = results.compare(mine, other)
+    assert result["first"]["value"] == pytest.approx(1 - 0.05**2)
+    assert result["second"]["value"] == pytest.approx(1 - 0.15**2)
+    assert result["difference"]["value"] == pytest.approx(0.15**2 - 0.05**2)
+    assert (result["num_first_better"], result["num_second_better"]) == (30, 0)
+    far = write_run(tmp_path, "far", value + 3, task="regression", error_scale=7)
+    with pytest.raises(
+        LabelError, match=r"the model of .*far does not fit .*mine: .* set model\.error_scale \(now 2\)"
+    ):
+        results.compare(mine, far)
+    stated = results.estimate(mine)
+    assert "by_true_class" not in stated
+    with pytest.raises(SpecError, match="a regression has none; leave --assist out"):
+        results.estimate(mine, assist=True)
+
+
+# -- costs -----------------------------------------------------------------------------------------------
+
+
+def test_mean_cost_is_that_of_the_file(run: Run, tmp_path: Path) -> None:
+    chosen = label(run)
+    path = tmp_path / "costs.yaml"
+    path.write_text("owl: 10\n0: {dog: 2.5}\n")  # a class by its index, as in labels
+    costs = load_costs(path, run.spec.model, run.num_classes)
+    assert costs == {"owl": 10.0, "cat": {"dog": 2.5}}
+    result = results.estimate(run, costs=costs)
+    expected = mean_cost(chosen, TRUTH[chosen.index], PREDICTION[chosen.index], {2: 10, 0: {1: 2.5}})
+    assert result["mean_cost"] == expected.to_dict() | {"costs": costs}
+    assert run.read_estimate() == result
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dgo: 3", r"costs\.yaml names 'dgo', which is none of the 3 classes \(did you mean 'dog'\?\)"),
+        ("dog: {ct: 3}", r"names 'ct'.*did you mean 'cat'"),
+        ("dog: -1", "the cost of missing 'dog' is -1; give a finite number"),
+        ("dog: {cat: .inf}", "the cost of taking 'dog' for 'cat' is inf"),
+        ("dog: much", "the cost of missing 'dog' is 'much'"),
+        ("dog: true", "is True; give a finite number"),
+        ("dog: {dog: 3}", "'dog' taken for itself is no error"),
+        ("dog: 3\n1: 3", "the class 'dog' stands twice"),
+        ("no: 3", "reads the name of a class as False; put quotes"),
+        ("dog: {}", "what 'dog' is taken for must be lines of class and cost"),
+        ("[3]", "costs must be lines of class and cost, such as cat: 10"),
+        ("", "costs must be lines of class and cost"),
+        ("dog: [", "the file of costs .* is not YAML"),
+    ],
+)
+def test_file_of_costs_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "costs.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=message) as caught:
+        load_costs(path, ModelSpec(factory="user:network", classes=CLASSES))
+    assert "\n" not in str(caught.value)
+
+
+def test_costs_of_classes_without_names(tmp_path: Path) -> None:
+    path = tmp_path / "costs.yaml"
+    model = ModelSpec(factory="user:network")
+    path.write_text("2: 4")
+    assert load_costs(path, model, 3) == {"2": 4.0}
+    path.write_text("3: 4")
+    with pytest.raises(SpecError, match="the class 3 is none of the model's, 0 to 2"):
+        load_costs(path, model, 3)
+    path.write_text("dog: 4")
+    with pytest.raises(SpecError, match="names 'dog', but the run has no class names"):
+        load_costs(path, model)
+    with pytest.raises(SpecError, match="a regression has none; leave --costs out"):
+        load_costs(path, ModelSpec(factory="user:network", task="regression"))
+
+
+# -- assistance ------------------------------------------------------------------------------------------
+
+
+def test_confidence_of_the_pool_assists(run: Run) -> None:
+    from opacc_ray.estimators.assisted import assist
+
+    chosen = label(run)
+    outcome = (PREDICTION == TRUTH).astype(float)[chosen.index]
+    found = results.estimate(run, assist=True)["assisted"]
+    assert 0 < found.pop("strength") <= 1
+    assert found == assist(chosen, outcome, CONFIDENCE).to_dict()
+
+
+def test_method_that_predicts_outcomes_itself_is_not_assisted(run: Run) -> None:
+    label(run, "neyman")
+    with pytest.raises(SpecError, match="neyman has its own in it; leave --assist out"):
+        results.estimate(run, assist=True)
+
+
+def test_run_without_confidence_cannot_be_assisted(run: Run) -> None:
+    label(run)
+    index = json.loads(run.features.read("index.json"))
+    del index["features"]["confidence"]
+    write_index(run.features, index)
+    with pytest.raises(OpaccError, match=r"output, not confidence; add extract\.features"):
+        results.estimate(run, assist=True)
+    assert run.read_estimate() is None

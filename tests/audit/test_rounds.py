@@ -1,0 +1,181 @@
+"""Rounds as a user meets them: what the next one takes over, what closing gives up, what a look may count.
+
+The runs here are written by hand (`written_run.py`).
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
+
+from opacc_ray.audit import labelled_rounds, results, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.cli.main import main
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimators.sequence import BETTING, SPENDING, confidence_sequence
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
+
+
+def import_for(run: Run, ids: Sequence[str]) -> dict[str, Any]:
+    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
+    return labelled_rounds.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+
+
+def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert main(arguments) == 0
+    return capsys.readouterr().out
+
+
+# -- closing ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("budget", "wrong"),
+    [(20, {"method": "ney"}), (20, {"parameters": {"flor": 0.2}}), (1000, {}), (20, {"replicates": 1})],
+)
+def test_what_is_refused_closes_nothing(budget: int, wrong: dict[str, Any], run: Run) -> None:
+    chosen = steps.select(run, "css", 60, {})
+    import_for(run, chosen.ids[:40])
+    with pytest.raises(SpecError):
+        steps.next_round(run, budget, close=True, **wrong)
+    assert run.read_closed(1) is None
+    assert import_for(run, chosen.ids[40:])["labelled"] == 60
+
+
+def test_labels_that_come_after_the_closing_are_counted_and_told(
+    run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    chosen = steps.select(run, "css", 60, {})
+    late = chosen.ids[::3]
+    import_for(run, [name for name in chosen.ids if name not in late])
+    following = steps.next_round(run, 100, close=True)
+    again = sorted(set(late) & set(following.ids))
+    assert again
+    path = tmp_path / "late.csv"
+    path.write_text("id,label\n" + "".join(f"{name},cat\n" for name in late))
+    told = text_of(capsys, "labels", "import", run.uri, str(path))
+    lost = len(late) - len(again)
+    assert f"\n{lost} rows answer examples that were given up when round 1 was closed and are not used\n" in told
+    assert told.startswith(f"{len(again)} labelled, {100 - len(again)} missing")
+    assert f"css: 40 of 60 labelled, 0 missing, 0 can't tell, {len(late)} given up\n" in text_of(
+        capsys, "status", run.uri
+    )
+    assert f"\ngiven up   {len(late)} labels of round 1\n" in text_of(capsys, "estimate", run.uri, "--partial")
+
+
+def test_all_labels_used_are_told_as_before(run: Run) -> None:
+    chosen = steps.select(run, "srs", 20, {})
+    assert import_for(run, chosen.ids)["not_used"] == []
+
+
+def test_closed_round_without_any_label_changes_no_design(run: Run) -> None:
+    first = steps.select(run, "css", 60, {})
+    import_for(run, first.ids)
+    steps.next_round(run, 20)
+    steps.next_round(run, 20, close=True)
+    import_for(run, run.read_selection(3).ids)
+    result = results.estimate(run)
+    assert (result["n"], result["given_up"], result["design_based"], result["reason"]) == (80, 20, True, None)
+
+
+# -- what the next round takes over ----------------------------------------------------------------------
+
+
+def test_parameters_that_are_not_given_stay(run: Run) -> None:
+    first = steps.select(run, "neyman", 30, {"floor": 0.4, "price": 0.3})
+    import_for(run, first.ids)
+    second = steps.next_round(run, 20, parameters={"price": 0.2})
+    assert (second.parameters["floor"], second.parameters["price"]) == (0.4, 0.2)
+    import_for(run, second.ids)
+    assert steps.next_round(run, 20, method="srs").parameters == {"replacement": False}
+
+
+def test_replicates_stay_until_others_are_given(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    first = steps.select(run, "css", 30, {}, replicates=3)
+    import_for(run, first.ids)
+    second = steps.next_round(run, 20)
+    assert len(second.facts["replicate_size"]) == 3
+    import_for(run, second.ids)
+    text_of(capsys, "next", run.uri, "--budget", "20", "--replicates", "2")
+    third = run.read_selection(3)
+    assert len(third.facts["replicate_size"]) == 2
+    import_for(run, third.ids)
+    fourth = steps.next_round(run, 20, replicates=0)
+    assert "replicate" not in fourth.design
+
+
+# -- looks -----------------------------------------------------------------------------------------------
+
+
+def test_half_a_round_is_no_look_where_a_sequence_goes_round_by_round(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = steps.select(run, "css", 60, {})
+    import_for(run, first.ids[::2])
+    with pytest.raises(LabelError, match=r"round 1 of .* waits for 30 labels, and the .* counts whole rounds only"):
+        results.labels_to_go(run, 0.1)
+    sequence = results.estimate(run, partial=True)["sequence"]
+    assert (sequence["low"], sequence["high"]) == (0, 1)
+    import_for(run, first.ids[1::2])
+    whole = results.estimate(run)["sequence"]
+    assert (whole["interval"], whole["reason"]) == (SPENDING, None)
+    before = results.labels_to_go(run, 0.02)
+    second = steps.next_round(run, 50)
+    import_for(run, second.ids[::5])
+    halfway = results.estimate(run, partial=True)["sequence"]
+    assert halfway == whole | {"reason": "it counts whole rounds only, and round 2 still waits for labels"}
+    told = text_of(capsys, "estimate", run.uri, "--partial")
+    assert "however often you look; it counts whole rounds only, and round 2" in told
+    assert results.labels_to_go(run, 0.02) == before - 10
+
+
+def test_half_a_round_is_a_look_where_a_sequence_goes_label_by_label(run: Run) -> None:
+    first = steps.select(run, "srs", 60, {})
+    import_for(run, first.ids[:30])
+    result = results.estimate(run, partial=True)
+    (known,) = labelled_rounds.read_answers(run)
+    assert result["sequence"]["low"] == confidence_sequence(known.known, known.outcome).low > 0
+    assert (result["sequence"]["interval"], result["sequence"]["reason"]) == (BETTING, None)
+
+
+def test_round_that_is_closed_with_the_look_counts_and_is_closed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    first = steps.select(run, "css", 60, {})
+    import_for(run, first.ids[:50])
+    reached = json.loads(text_of(capsys, "next", run.uri, "--until", "0.4", "--close", "--json"))
+    assert reached["reached"]
+    assert run.read_closed(1) == sorted(first.ids[50:], key=first.ids.index)
+    assert run.rounds() == [1]
+    assert results.estimate(run)["sequence"]["reason"] is None
+
+
+# -- what is current -------------------------------------------------------------------------------------
+
+
+def test_corrected_label_asks_for_another_estimate(run: Run) -> None:
+    chosen = steps.select(run, "srs", 20, {})
+    rows = [f"{name},cat,ann,2024-01-01T00:00\n" for name in chosen.ids]
+    header = "id,label,annotator,labelled_at\n"
+    labelled_rounds.import_labels(run, "labels.csv", (header + "".join(rows)).encode())
+    results.estimate(run)
+    assert results.status(run)["waits_for"] == "nothing"
+    correction = f"{header}{chosen.ids[0]},dog,ann,2024-01-02T00:00\n"
+    labelled_rounds.import_labels(run, "correction.csv", correction.encode())
+    assert results.status(run)["waits_for"] == "nothing but `opacc estimate`"
+    assert results.estimate(run)["n"] == 20
+    assert results.status(run)["waits_for"] == "nothing"
+
+
+@pytest.mark.parametrize("text", ["99", "x"])
+def test_no_class_is_said_before_a_conflict(text: str, run: Run) -> None:
+    chosen = steps.select(run, "srs", 20, {})
+    import_for(run, chosen.ids)
+    with pytest.raises(LabelError, match=f"has the label '{text}', which is none of the 3 classes"):
+        labelled_rounds.import_labels(run, "more.csv", f"id,label\n{chosen.ids[0]},{text}\n".encode())

@@ -1,0 +1,175 @@
+"""The command line as a user meets it: text or one JSON object on stdout; on errors one sentence and a code."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opacc_ray.audit import steps
+from opacc_ray.cli.main import _accuracy, _parameters, main
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.spec import parse_spec
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]):
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_audit_from_the_terminal(spec, told, tmp_path: Path) -> None:
+    path, answers = tmp_path / "spec.yaml", tmp_path / "labels.csv"
+    path.write_text(json.dumps(spec(sample={"method": "srs", "budget": 30})))
+    code, out, _ = told("run", str(path), "--json")
+    started = json.loads(out)
+    assert (code, started["n"], started["pool_size"]) == (0, 30, 120)
+    uri = started["run"]
+    assert {name.rpartition("/")[2] for name in started["manifests"]} == {"manifest.csv", "manifest.jsonl"}
+
+    code, out, err = told("estimate", uri)
+    assert (code, out) == (6, "")
+    assert "30 of 30 labels are missing" in err
+
+    code, out, _ = told("select", uri, "--method", "css", "--budget", "40", "--set", "allocation=[0.5, 0.25, 0.25]")
+    assert code == 0
+    assert "selected   40 of 120 examples by css" in out
+
+    chosen = steps.Run.open(uri).read_chosen(1)
+    rows = "".join(f"{name},{label}\n" for name, label in zip(chosen.ids, chosen.predictions, strict=True))
+    answers.write_text("id,label\n" + rows)
+    assert told("labels", "import", uri, str(answers))[:2] == (
+        0,
+        f"40 labelled, 0 missing, 0 can't tell (40 rows read from {answers})\n",
+    )
+    result = json.loads(told("estimate", uri, "--json")[1])
+    assert {"value", "low", "high", "level", "n", "design_based"} <= set(result)
+    assert (result["value"], result["n"], result["design_based"]) == (1.0, 40, True)
+    costs = tmp_path / "costs.yaml"
+    costs.write_text("2: 10\n")
+    code, out, _ = told("estimate", uri, "--assist", "--costs", str(costs))
+    assert code == 0
+    assert "\nassisted   1.0000, 95% interval " in out
+    assert "\nmean cost  0.0000, 95% interval 0.0000 to " in out
+    code, out, _ = told("compare", uri, uri, "--level", "0.995")
+    assert code == 0
+    assert "\ndifference +0.0000, 99.5% interval -0." in out
+    assert "\nbetter     the first on 0 labels, the other on 0, neither on 40\n" in out
+    code, out, _ = told("status", uri)
+    assert "css: 40 of 40 labelled" in out
+    assert out.endswith("waits for  nothing\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["run", "/nowhere/spec.yaml"], 2, "there is no spec at /nowhere/spec.yaml"),
+        (["status", "/nowhere/run"], 5, "there is no run at /nowhere/run"),
+        (["labels", "import", "/nowhere/run", "/nowhere/labels.csv"], 6, "labels.csv cannot be read"),
+        (["compare", "/nowhere/run", "/nowhere/other"], 5, "there is no run at /nowhere/run"),
+        (["select", "/nowhere/run", "--method", "srs", "--set", "sections"], 5, "there is no run"),
+    ],
+)
+def test_error_is_one_sentence_and_a_code(arguments: list[str], code: int, message: str, told) -> None:
+    found, out, err = told(*arguments)
+    assert (found, out) == (code, "")
+    assert err.startswith("opacc: ")
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_error_with_json_is_an_object(told) -> None:
+    code, out, _ = told("status", "/nowhere/run", "--json")
+    assert json.loads(out) == {"error": json.loads(out)["error"], "exit_code": 5}
+    assert code == 5
+
+
+def test_wrong_usage_exits_with_2() -> None:
+    done = subprocess.run([sys.executable, "-m", "opacc_ray", "rum"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "invalid choice: 'rum'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["next", "anywhere", f"--until={text}"], f"{text}: give a half-width between 0 and 1, such as 0.02")
+        for text in ("±", "abc", "3%", "0", "nan")
+    ]
+    + [
+        ([*command, f"--level={text}"], f"{text}: give a confidence level between 0 and 1, such as 0.95")
+        for command in (["estimate", "anywhere"], ["compare", "one", "other"], ["study", "case.npz"])
+        for text in ("0", "95", "-1", "95%")
+    ],
+)
+def test_number_outside_of_0_and_1_is_wrong_usage(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_parameter_that_is_no_yaml_is_named() -> None:
+    with pytest.raises(SpecError, match=r"--set floor=\[: the value is not YAML") as caught:
+        _parameters(["floor=["])
+    assert "\n" not in str(caught.value)
+
+
+def test_accuracy_stays_in_its_interval() -> None:
+    interval = {"low": 0.9, "high": 1.0, "level": 0.95, "interval": "Wilson", "n": 50}
+    assert _accuracy(interval | {"value": 1.0123}) == "1.0000, 95% interval 0.9000 to 1.0000 (Wilson, 50 labels)"
+    assert _accuracy(interval | {"value": 0.8998}).startswith("0.9000, ")
+    assert _accuracy(interval | {"value": 0.95}).startswith("0.9500, ")
+
+
+def test_spec_of_an_example_job_is_valid() -> None:
+    import yaml
+
+    for path in (Path(__file__).parents[1] / "jobs").glob("*.yaml"):
+        if not path.name.startswith("study-"):  # specs of another kind: test_study.py
+            parse_spec(yaml.safe_load(path.read_text()), path.name)
+
+
+@pytest.mark.slow
+def test_demo_tells_the_truth(tmp_path: Path) -> None:
+    """The whole product as a user first meets it, in a process of its own with its own S3 server and Ray."""
+    command = [sys.executable, "-m", "opacc_ray", "demo", "--json", "--folder", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["estimate"]["low"] < result["true_accuracy"] < result["estimate"]["high"]
+    assert result["estimate"]["n"] == 100
+    assert (tmp_path / "s3" / "audits").is_dir()
+    assert "extract: 12 of 12 shards" in done.stderr
+
+
+def test_what_others_print_stays_out_of_the_result(told, monkeypatch: pytest.MonkeyPatch) -> None:
+    def noisy(uri: str) -> None:
+        print("(raylet) a worker died")
+        raise LabelError("no such run")
+
+    monkeypatch.setattr("opacc_ray.audit.run.Run.open", noisy)
+    code, out, err = told("status", "anywhere", "--json")
+    assert json.loads(out) == {"error": "no such run", "exit_code": 6}
+    assert "a worker died" in err
+    assert code == 6
+
+
+def test_fault_of_the_program_is_an_object_too(told, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(uri: str) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("opacc_ray.audit.run.Run.open", faulty)
+    code, out, err = told("status", "anywhere", "--json")
+    assert json.loads(out) == {"error": "unexpected ZeroDivisionError: division by zero", "exit_code": 1}
+    assert "Traceback" in err
+    assert told("status", "anywhere")[:2] == (code, "") == (1, "")

@@ -1,0 +1,273 @@
+"""sups, rhcs, two_ups, ssrs and gbs: exact unbiasedness on tiny pools, and what they draw."""
+
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pytest
+from oracles import unequal_designs as reference
+
+import opacc_ray as opacc
+from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.hansen_hurwitz import hansen_hurwitz, rao_hartley_cochran
+from opacc_ray.estimators.weighted import failure_bounds
+from opacc_ray.failure import auxiliary
+from opacc_ray.parts.view import view_of
+from opacc_ray.pool import Pool
+from opacc_ray.samplers import METHODS, gbs, ssrs
+from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Previous, Task
+from opacc_ray.samplers.select import parse_parameters
+from opacc_ray.selection import Selection
+
+CONFIDENCE = np.array([1.0, 0.7, 0.95, 0.4, 0.9])
+OUTCOME = np.array([0.0, 1.0, 1.0, 0.0, 1.0])
+SCORE = np.array([0.3, 1.0, 0.8, 0.1, 0.95])
+NOBODY = np.empty(0, dtype=np.int64)
+outcomes = pytest.mark.parametrize("outcome", [OUTCOME, SCORE], ids=["0/1", "score"])
+
+
+def _p(floor: float = 0.2) -> list[float]:
+    return auxiliary.draw_probabilities(1 - CONFIDENCE, floor, NOBODY).tolist()
+
+
+def _moments(
+    samples: Iterable[reference.Sample], estimate: Callable[[reference.Sample], Estimate]
+) -> tuple[float, float, float]:
+    """Expected value, its variance, and the expected estimate of that variance."""
+    pairs = [(sample.chance, estimate(sample)) for sample in samples]
+    mean, variance = reference.moments([(chance, found.value) for chance, found in pairs])
+    return mean, variance, reference.moments([(chance, found.standard_error**2) for chance, found in pairs])[0]
+
+
+@outcomes
+class TestUnbiased:
+    """The mean over all samples is the truth; where said, so is that of the estimated variance."""
+
+    def test_hansen_hurwitz(self, outcome: np.ndarray) -> None:
+        p = _p()
+
+        def estimate(sample: reference.Sample) -> Estimate:
+            index = list(sample.index)
+            return hansen_hurwitz(outcome[index], np.array(p)[index], 5, min(p), 0.95)
+
+        mean, variance, estimated = _moments(reference.independent_draws(p, 3), estimate)
+        assert mean == pytest.approx(outcome.mean(), abs=1e-12)
+        assert estimated == pytest.approx(variance, abs=1e-12)
+
+    def test_rao_hartley_cochran(self, outcome: np.ndarray) -> None:
+        p = _p()
+
+        def estimate(sample: reference.Sample) -> Estimate:
+            index = list(sample.index)
+            total = np.array([sum(p[i] for i in group) for group in sample.group])
+            size = np.array([len(group) for group in sample.group])
+            return rao_hartley_cochran(outcome[index], np.array(p)[index], total, size, min(p), 0.95)
+
+        mean, variance, estimated = _moments(reference.random_groups(p, 3), estimate)
+        assert mean == pytest.approx(outcome.mean(), abs=1e-12)
+        assert estimated == pytest.approx(variance, abs=1e-12)
+
+    def test_stratified(self, outcome: np.ndarray) -> None:
+        strata = [[0, 2, 4], [1, 3]]
+
+        def estimate(sample: reference.Sample) -> Estimate:
+            selection = _selection("ssrs", sample, {"stratum": np.array(sample.stratum)}, {"stratum_size": [3, 2]})
+            return opacc.estimate(selection, outcome[list(sample.index)])
+
+        mean, _, _ = _moments(reference.stratified_draws(strata, [2, 1]), estimate)
+        assert mean == pytest.approx(outcome.mean(), abs=1e-12)
+
+    def test_a_batch_of_gbs_for_what_was_not_labelled(self, outcome: np.ndarray) -> None:
+        """Its sizes depend on outcomes, but on those of earlier rounds alone."""
+        labelled = np.array([3])
+        rest = np.delete(np.arange(5), labelled)
+        parameters = parse_parameters("gbs", {"strata": 2})
+        state = gbs.init(
+            view_of(Pool(confidence=CONFIDENCE)),
+            Task(3, parameters, Previous(labelled, outcome[labelled])),
+            np.random.default_rng(0),
+        )
+        sizes = [len(members) for members in state.members]
+
+        def estimate(sample: reference.Sample) -> Estimate:
+            selection = _selection("gbs", sample, {"stratum": np.array(sample.stratum)}, {"stratum_size": sizes})
+            return opacc.estimate(selection, outcome[list(sample.index)])
+
+        samples = reference.stratified_draws([m.tolist() for m in state.members], state.allocation.tolist())
+        mean, _, _ = _moments(samples, estimate)
+        assert mean == pytest.approx(outcome[rest].mean(), abs=1e-12)
+
+
+def _selection(method: str, sample: reference.Sample, design: dict, facts: dict) -> Selection:
+    ids = tuple(str(i) for i in sample.index)
+    return Selection(method, {}, 0, 5, np.array(sample.index), ids, design=design, facts=facts)
+
+
+def _draws(method: str, pool: Pool, budget: int, repetitions: int, seed: int = 0, **parameters: object) -> list[Draw]:
+    """Many samples of one state: these methods use no chance before their only step."""
+    sampler, view, rng = METHODS[method], view_of(pool), np.random.default_rng(seed)
+    task = Task(budget, parse_parameters(method, parameters), NO_PREVIOUS)
+    state = sampler.init(view, task, rng)
+    return [sampler.draw(sampler.step(view, task, state, rng)[0]) for _ in range(repetitions)]
+
+
+class TestDraws:
+    """The samplers draw what the estimators are told."""
+
+    def test_sups_draws_with_its_probabilities(self) -> None:
+        drawn = np.concatenate([d.chosen for d in _draws("sups", Pool(confidence=CONFIDENCE), 10, 3000, floor=0.2)])
+        np.testing.assert_allclose(np.bincount(drawn) / len(drawn), _p(0.2), atol=0.01)
+
+    def test_two_ups_draws_strata_by_their_total_belief(self) -> None:
+        confidence = np.array([0.99, 0.98, 0.97, 0.5, 0.48, 0.1])
+        p = np.array([0.02, 0.02, 0.02, 0.51, 0.51, 0.9]) / 1.98  # the mean of each stratum
+        draws = _draws("two_ups", Pool(confidence=confidence), 10, 3000, strata=3, floor=0.01)
+        drawn = np.concatenate([d.chosen for d in draws])
+        np.testing.assert_allclose(draws[0].design["draw_probability"], p[draws[0].chosen])
+        np.testing.assert_allclose(np.bincount(drawn) / len(drawn), p, atol=0.01)
+
+    def test_rhcs_draws_as_all_splits_together_say(self) -> None:
+        p = _p(0.2)
+        expected = np.zeros(5)
+        for sample in reference.random_groups(p, 2):
+            expected[list(sample.index)] += sample.chance
+        draws = _draws("rhcs", Pool(confidence=CONFIDENCE), 2, 8000, floor=0.2)
+        seen = np.bincount(np.concatenate([d.chosen for d in draws])) / 8000
+        np.testing.assert_allclose(seen, expected, atol=0.02)
+        for drawn in draws[:50]:
+            assert len(set(drawn.chosen.tolist())) == 2
+            assert drawn.design["group_size"].tolist() == [3, 2]
+            assert drawn.design["group_probability"].sum() == pytest.approx(1)
+            assert (drawn.design["draw_probability"] < drawn.design["group_probability"]).all()
+
+    def test_rhcs_of_the_whole_pool_knows_the_truth(self) -> None:
+        chosen = opacc.select(Pool(confidence=CONFIDENCE), "rhcs", 5)
+        found = opacc.estimate(chosen, OUTCOME[chosen.index])
+        assert sorted(chosen.index.tolist()) == [0, 1, 2, 3, 4]
+        assert found.value == pytest.approx(OUTCOME.mean())
+        assert found.standard_error == 0
+
+    def test_ssrs_shares_the_budget_by_the_spread_of_belief(self) -> None:
+        rng = np.random.default_rng(0)
+        confidence = np.concatenate([rng.uniform(0.98, 1, 800), rng.uniform(0.3, 0.6, 200)])
+        chosen = opacc.select(Pool(confidence=confidence), "ssrs", 60, strata=2)
+        sure, unsure = confidence[:800], confidence[800:]
+        weight = np.array([800 * sure.std(), 200 * unsure.std()])
+        assert np.bincount(chosen.design["stratum"]).tolist() == np.round(60 * weight / weight.sum()).tolist()
+        assert chosen.facts["stratum_size"] == [800, 200]
+        assert ((chosen.index >= 800) == (chosen.design["stratum"] == 1)).all()
+
+    def test_ssrs_sees_every_stratum_also_those_without_spread(self) -> None:
+        confidence = np.repeat([0.1, 0.5, 0.9], [3, 4, 500])
+        confidence[:3] += [0, 0.01, 0.02]
+        chosen = opacc.select(Pool(confidence=confidence), "ssrs", 5, strata=3)
+        assert sorted(set(chosen.design["stratum"].tolist())) == [0, 1, 2]
+        assert len(chosen) == 5
+
+    def test_a_stop_half_way_leaves_out_no_stratum_on_purpose(self) -> None:
+        chosen = opacc.select(Pool(confidence=np.linspace(0, 1, 500)), "ssrs", 200, strata=4)
+        assert len(set(chosen.design["stratum"][:40].tolist())) == 4
+
+
+class TestGradient:
+    def test_first_batch_is_proportional(self) -> None:
+        confidence = np.repeat([0.1, 0.5, 0.9], [100, 300, 600])
+        chosen = opacc.select(Pool(confidence=confidence), "gbs", 50, strata=3)
+        assert np.bincount(chosen.design["stratum"]).tolist() == [30, 15, 5]
+
+    def test_later_batches_go_where_outcomes_vary(self) -> None:
+        pool = Pool(confidence=np.repeat([0.1, 0.9], [500, 500]))
+        first = opacc.select(pool, "gbs", 40, strata=2)
+        outcome = np.where(first.design["stratum"] == 0, 1, np.arange(40) % 2)
+        second = opacc.select(pool, "gbs", 40, strata=2, previous=[(first, outcome)])
+        drawn = np.bincount(second.design["stratum"])
+        assert drawn[1] > 30
+        assert drawn[0] >= 1
+        assert second.facts["stratum_size"] == [480, 480]
+
+    def test_stops_where_a_stratum_is_used_up(self) -> None:
+        given = gbs._climb(12, np.array([2, 40]), np.array([0, 900]), np.array([0.0, 0.0]))
+        assert given.tolist() == [2, 10]
+
+    def test_follows_the_gradient_step_by_step(self) -> None:
+        sizes, counted, failures = np.array([50, 30, 20]), np.array([5, 0, 3]), np.array([1.0, 0.0, 3.0])
+        rate = (failures + 1) / (counted + 2)
+        given = np.ones(3, dtype=int)
+        for _ in range(20 - 3):
+            gradient = (sizes / 100) ** 2 * rate * (1 - rate) / (counted + given) ** 2
+            given[np.argmax(gradient)] += 1
+        assert gbs._climb(20, sizes, counted, failures).tolist() == given.tolist()
+
+    def test_needs_a_label_for_every_stratum(self) -> None:
+        pool = Pool(confidence=np.linspace(0, 1, 100))
+        for method in ("gbs", "ssrs"):
+            with pytest.raises(opacc.OpaccError, match=r"budget=4 .* every stratum needs at least one"):
+                opacc.select(pool, method, 4)
+
+
+@pytest.mark.parametrize("method", ["sups", "rhcs", "two_ups", "ssrs", "gbs"])
+class TestEveryDesign:
+    def test_examples_of_zero_belief_can_be_drawn(self, method: str) -> None:
+        pool = Pool(confidence=np.repeat([1.0, 0.5], [80, 20]))
+        chosen = np.concatenate([opacc.select(pool, method, 20, seed=seed).index for seed in range(30)])
+        assert (chosen < 80).any()
+
+    def test_rounds_share_no_example(self, method: str) -> None:
+        pool = Pool(confidence=np.linspace(0.2, 1, 60))
+        strata = {} if method in ("sups", "rhcs") else {"strata": 3}
+        rounds: list = []
+        for _ in range(3):
+            chosen = opacc.select(pool, method, 12, previous=rounds, **strata)
+            assert not set(chosen.index) & {i for earlier, _ in rounds for i in earlier.index}
+            rounds.append((chosen, np.ones(12)))
+
+    def test_refuses_an_auxiliary_there_is_not(self, method: str) -> None:
+        with pytest.raises(opacc.OpaccError, match="auxiliary='margin': choose one of confidence, dsa, lsa, combined"):
+            opacc.select(Pool(confidence=CONFIDENCE), method, 2, auxiliary="margin")
+
+    def test_covers_where_failures_are_rare_and_confident(self, method: str) -> None:
+        rng = np.random.default_rng(8)
+        confidence = np.concatenate([1 - rng.uniform(0, 0.02, 900) ** 2, rng.uniform(0.3, 0.9, 100)])
+        outcome = np.ones(1000)
+        outcome[rng.choice(900, 12, replace=False)] = 0
+        outcome[900 + rng.choice(100, 40, replace=False)] = 0
+        draws = _draws(method, Pool(confidence=confidence), 60, 400, seed=1)
+        values, covered = [], 0
+        for drawn in draws:
+            selection = Selection(method, {}, 0, 1000, drawn.chosen, (), design=drawn.design, facts=drawn.facts)
+            found = METHODS[method].estimate(selection, outcome[drawn.chosen], 0.95)
+            covered += found.low <= outcome.mean() <= found.high
+            values.append(found.value)
+        assert covered / len(draws) > 0.905  # 1e-4 quantile of a 95 % interval
+        assert abs(np.mean(values) - outcome.mean()) < 4 * np.std(values) / math.sqrt(len(draws))
+
+
+class TestWeightedInterval:
+    @pytest.mark.parametrize(("failures", "n"), [(0, 10), (3, 10), (0, 200), (2, 200), (60, 200), (30, 30)])
+    def test_is_near_clopper_and_pearson_for_equal_weights(self, failures: int, n: int) -> None:
+        from scipy.stats import beta
+
+        y = failures / n
+        low, high = failure_bounds(y, y * (1 - y) / (n - 1), 1 / n, 0.95)
+        assert high == pytest.approx(beta.ppf(0.975, failures + 1, n - failures) if failures < n else 1, abs=2e-3)
+        assert low == pytest.approx(beta.ppf(0.025, failures, n - failures + 1) if failures else 0, abs=2e-3)
+
+    def test_reckons_with_the_failure_it_has_not_met(self) -> None:
+        narrow = failure_bounds(0.01, 1e-6, 0.005, 0.95)
+        wide = failure_bounds(0.01, 1e-6, 0.05, 0.95)
+        assert narrow[1] < 0.04 < 0.1 < wide[1]
+
+    @pytest.mark.parametrize(
+        ("y", "error"), [(0, 0), (0.02, 0), (0.02, 0.01), (0.5, 0.3), (1, 0), (1, 0.1), (1.3, 0.3)]
+    )
+    @pytest.mark.parametrize("weight", [0.005, 0.2, 30.0])
+    def test_stays_inside_and_has_a_width(self, y: float, error: float, weight: float) -> None:
+        low, high = failure_bounds(y, error**2, weight, 0.95)
+        assert 0 <= low < high <= 1
+        assert low <= y
+
+
+def test_ssrs_and_gbs_stop_where_told() -> None:
+    assert ssrs.Parameters is gbs.Parameters
+    with pytest.raises(opacc.OpaccError, match="strata=0: give at least 1"):
+        opacc.select(Pool(confidence=CONFIDENCE), "gbs", 3, strata=0)

@@ -1,0 +1,347 @@
+"""Assisted estimates: exact unbiasedness, the tuned strength, intervals, and what is refused."""
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from oracles import deepest as reference
+from scipy.stats import binom, norm, t
+
+import opacc_ray as opacc
+from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.estimators import weighted
+from opacc_ray.estimators.assisted import NAME, assist, tuned_strength
+from opacc_ray.estimators.expansion import expand
+from opacc_ray.pool import Pool
+from opacc_ray.samplers import METHODS
+from opacc_ray.selection import Selection
+
+N = 600
+TINY = np.array([1, 0, 1, 0.25, 1, 0.5])  # outcomes
+GUESS = np.array([0.9, 0.3, 0.2, 0.6, 1, 0])
+OTHERS = [method for method in METHODS if method != "neyman"]
+Samples = Iterator[tuple[float, list[Selection]]]
+"""Every sample that a design can draw, with its probability."""
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    rng = np.random.default_rng(0)
+    output = rng.normal(size=(N, 4))
+    return Pool(
+        hidden=np.maximum(rng.normal(size=(N, 8)), 0),
+        output=output,
+        prediction=output.argmax(axis=1),
+        confidence=rng.beta(4, 1, N),
+        coverage=rng.random((N, 30)) < 0.2,
+    )
+
+
+@pytest.fixture(scope="module")
+def outcome(pool: Pool) -> NDArray[np.float64]:
+    return (np.random.default_rng(1).random(N) < pool.confidence).astype(float)
+
+
+def _selection(method: str, sample: tuple[int, ...], number: int = 1, **kept: dict) -> Selection:
+    ids = tuple(str(i) for i in sample)
+    return Selection(method, {"replacement": False}, 0, len(TINY), np.array(sample), ids, number, **kept)
+
+
+def _srs() -> Samples:
+    for sample in itertools.combinations(range(6), 3):
+        yield 1 / 20, [_selection("srs", sample)]
+
+
+def _css() -> Samples:
+    design = {"stratum": np.array([0, 0, 1])}
+    for large, small in itertools.product(itertools.combinations(range(4), 2), (4, 5)):
+        yield 1 / 12, [_selection("css", (*large, small), design=design, facts={"stratum_size": [4, 2]})]
+
+
+def _sups() -> Samples:
+    p = np.array([0.1, 0.1, 0.2, 0.3, 0.1, 0.2])
+    for sample in itertools.product(range(6), repeat=3):
+        own = p[list(sample)]
+        facts = {"population": 6, "least_probability": 0.1}
+        yield float(own.prod()), [_selection("sups", sample, design={"draw_probability": own}, facts=facts)]
+
+
+def _deepest() -> Samples:
+    confidence = np.array([0.95, 0.4, 0.99, 0.65, 1.0, 0.8])
+    w = reference.weights(1 - confidence, confidence < 0.7, "released")
+    for sample, q in reference.sequences(w, 3, 0.8, list(range(6))):
+        design = {"draw_probability": np.array(q), "num_before": np.arange(3)}
+        facts = {"population": 6, "least_probability": 0.04}
+        yield math.prod(q), [_selection("deepest", sample, design=design, facts=facts)]
+
+
+def _rounds() -> Samples:
+    for first in itertools.combinations(range(6), 2):
+        rest = [i for i in range(6) if i not in first]
+        for second in itertools.combinations(rest, 2):
+            # the second is drawn from the rest of the pool, which is one stratum
+            design, facts = {"stratum": np.zeros(2, dtype=np.int64)}, {"stratum_size": [4]}
+            rounds = [_selection("srs", first), _selection("css", second, 2, design=design, facts=facts)]
+            yield 1 / 90, rounds
+
+
+def _replicates() -> Samples:
+    for part in itertools.combinations(range(6), 3):
+        rest = [i for i in range(6) if i not in part]
+        for sample in itertools.product(itertools.combinations(part, 2), itertools.combinations(rest, 2)):
+            facts = {"replicate_size": [3, 3], "replicate_facts": [{}, {}]}
+            design = {"replicate": np.array([0, 0, 1, 1])}
+            yield 1 / 180, [_selection("srs", (*sample[0], *sample[1]), design=design, facts=facts)]
+
+
+DESIGNS = [_srs, _css, _sups, _deepest, _rounds, _replicates]
+
+
+@pytest.mark.parametrize("samples", DESIGNS)
+class TestExact:
+    @pytest.mark.parametrize("strength", [0, 0.4, 1])
+    def test_unbiased_over_all_samples_of_a_tiny_pool(self, samples, strength: float) -> None:
+        mean = total = 0.0
+        for chance, rounds in samples():
+            outcomes = [TINY[part.index] for part in rounds]
+            mean += chance * assist(rounds, outcomes, GUESS, strength=strength).value
+            total += chance
+        assert total == pytest.approx(1, abs=1e-12)
+        assert mean == pytest.approx(TINY.mean(), abs=1e-12)
+
+    def test_a_perfect_prediction_leaves_no_error(self, samples) -> None:
+        for _, rounds in samples():
+            found = assist(rounds, [TINY[part.index] for part in rounds], TINY, strength=1)
+            assert found.value == pytest.approx(TINY.mean(), abs=1e-12)
+            assert found.standard_error == pytest.approx(0, abs=1e-12)
+            assert found.low < TINY.mean() < found.high  # labels that the sample does not have may differ
+
+
+def test_variance_is_unbiased_for_a_fixed_strength() -> None:
+    found = [assist(*rounds, TINY[rounds[0].index], GUESS, strength=0.7) for _, rounds in _srs()]
+    variance = np.var([estimate.value for estimate in found])
+    assert np.mean([estimate.standard_error**2 for estimate in found]) == pytest.approx(variance, abs=1e-12)
+
+
+@pytest.mark.parametrize("method", OTHERS)
+class TestEveryDesign:
+    def test_strength_0_is_the_estimate_of_the_design(self, method: str, pool: Pool, outcome) -> None:
+        chosen = opacc.select(pool, method, 60, seed=1)
+        y = outcome[chosen.index]
+        assert assist(chosen, y, pool.confidence, 0.9, strength=0) == opacc.estimate(chosen, y, 0.9)
+
+    def test_is_the_formula(self, method: str, pool: Pool, outcome) -> None:
+        first = opacc.select(pool, method, 40, seed=1)
+        second = opacc.select(pool, method, 50, seed=1, previous=[(first, outcome[first.index])])
+        rounds, outcomes = [first, second], [outcome[first.index], outcome[second.index]]
+        design, q = expand(rounds), 1 - pool.confidence
+        error = 1 - np.concatenate(outcomes) - 0.6 * q[np.concatenate([part.index for part in rounds])]
+        found, plain = assist(rounds, outcomes, pool.confidence, strength=0.6), opacc.estimate(rounds, outcomes)
+        assert 1 - found.value == pytest.approx(0.6 * q.mean() + design.mean(error))
+        assert found.standard_error == pytest.approx(np.sqrt(design.variance(error)))
+        assert 0 <= found.low < found.value < found.high <= 1
+        assert (found.n, found.design_based, found.reason) == (90, plain.design_based, plain.reason)
+
+    def test_tuned_strength_is_the_best_but_for_one_label(self, method: str, pool: Pool, outcome) -> None:
+        """λ minimises v(f - λq) + λ²b²."""
+        chosen = opacc.select(pool, method, 60, seed=2)
+        failure, predicted = 1 - outcome[chosen.index], 1 - np.asarray(pool.confidence)
+        design, q = expand(chosen), predicted[chosen.index]
+        seen = (design.weight * q).max() * design.reach / design.weight.max()
+        one_label = max(seen, predicted.mean() - design.mean(q))
+        assert one_label < design.reach * predicted.max()
+        grid = np.linspace(0, 1, 1001)
+        loss = design.variance(failure[:, None] - q[:, None] * grid) + (grid * one_label) ** 2
+        assert tuned_strength(chosen, outcome[chosen.index], pool.confidence) == pytest.approx(
+            grid[loss.argmin()], abs=1e-3
+        )
+
+    def test_without_failures_it_is_the_estimate_of_the_design(self, method: str, pool: Pool) -> None:
+        chosen = opacc.select(pool, method, 60, seed=2)
+        assert opacc.estimate(chosen, np.ones(60), prediction=pool.confidence) == opacc.estimate(chosen, np.ones(60))
+
+
+def test_estimate_takes_a_prediction(pool: Pool, outcome) -> None:
+    chosen = opacc.select(pool, "srs", 100, seed=1)
+    y = outcome[chosen.index]
+    found = opacc.estimate(chosen, y, 0.9, prediction=pool.confidence)
+    assert found == assist(chosen, y, pool.confidence, 0.9)
+    assert (found.interval, found.level) == (NAME, 0.9)
+    assert found.value != opacc.estimate(chosen, y, 0.9).value
+
+
+def test_by_hand() -> None:
+    """Five labels of ten: the sample has predicted failures of 0.3 on average, the pool of 0.25."""
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(10)]), "srs", 5, seed=1)
+    prediction = np.full(10, 0.8)
+    prediction[chosen.index] = [1, 0.5, 0.5, 1, 0.5]
+    y = np.array([1, 0, 1, 1, 0])
+    found = assist(chosen, y, prediction, strength=1)
+    d = np.array([0, 0.5, -0.5, 0, 0.5])  # f - q
+    assert found.value == pytest.approx(0.6 + 0.3 - 0.25)
+    assert found.standard_error == pytest.approx(np.sqrt(0.5 * d.var(ddof=1) / 5))
+    w = np.sqrt(0.5) / 5
+    share, alarm = 0.35, 0.5 * w  # 0.5 is the largest prediction of a failure, and the sample lacks none
+    mean, variance = (share - alarm) / (1 + w), found.standard_error**2 + (w * share + alarm) ** 2
+    low = weighted._gamma_quantile(0.025, mean, variance / ((1 + w) ** 2 * (1 + 2 * w)))
+    low = min(low, weighted._beta_quantile(0.025, mean, variance / ((1 + w) ** 2 * (1 + 2 * w))))
+    assert found.high == pytest.approx(1 - low)
+    assert found.low == pytest.approx(1 - weighted.failure_bounds(share, found.standard_error**2, w, 0.95)[1])
+
+
+def test_assistance_saves_labels(pool: Pool, outcome) -> None:
+    """400 samples: less error than the design by itself, tuned nearly as good as full strength, and next to no bias."""
+    errors = []
+    for seed in range(400):
+        chosen = opacc.select(pool, "srs", 100, seed)
+        y = outcome[chosen.index]
+        strong, tuned = (assist(chosen, y, pool.confidence, strength=strength) for strength in (1, None))
+        errors.append([item.value - outcome.mean() for item in (opacc.estimate(chosen, y), strong, tuned)])
+    plain, strong, tuned = np.square(errors).mean(axis=0)
+    assert strong < 0.92 * plain
+    assert tuned < 0.95 * plain
+    assert abs(np.mean(errors, axis=0)[2]) < 0.2 * np.sqrt(plain)
+
+
+def test_a_worthless_prediction_does_little_harm(pool: Pool, outcome) -> None:
+    """Shuffled: tuning leaves it out, and the error is that of the design within 5 %."""
+    shuffled = np.random.default_rng(2).permutation(pool.confidence)
+    errors = []
+    for seed in range(300):
+        chosen = opacc.select(pool, "srs", 100, seed)
+        y = outcome[chosen.index]
+        pair = opacc.estimate(chosen, y), opacc.estimate(chosen, y, prediction=shuffled)
+        errors.append([item.value - outcome.mean() for item in pair])
+    plain, tuned = np.square(errors).mean(axis=0)
+    assert tuned < 1.05 * plain
+
+
+@pytest.mark.parametrize("method", ["sups", "deepest", "css"])
+def test_alarms_that_the_sample_lacks_are_not_believed(method: str) -> None:
+    """False alarms of 15 % where the design seldom looks: without b² the squared error is above that of SRS."""
+    rng = np.random.default_rng(5)
+    confidence = np.where(rng.random(5000) < 0.97, 0.9999, rng.uniform(0.3, 0.9, 5000))
+    outcome = (rng.random(5000) < confidence).astype(float)
+    alarm = np.where(rng.random(5000) < 0.85, outcome, 1 - outcome)
+    errors = []
+    for seed in range(150):
+        chosen = opacc.select(Pool(confidence=confidence), method, 50, seed)
+        y = outcome[chosen.index]
+        pair = opacc.estimate(chosen, y), opacc.estimate(chosen, y, prediction=alarm)
+        errors.append([item.value - outcome.mean() for item in pair])
+    plain, tuned = np.square(errors).mean(axis=0)
+    assert tuned < max(plain, outcome.var() / 50)
+
+
+def test_one_foreseen_failure_is_no_reason_to_believe_the_rest() -> None:
+    """By v alone λ would be 1."""
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(1000)]), "srs", 100, seed=1)
+    y, prediction = np.ones(100), np.full(1000, 1.0)
+    y[0], prediction[chosen.index[0]] = 0, 0.2
+    assert tuned_strength(chosen, y, prediction) == pytest.approx(0.62, abs=0.01)
+    y[1:20], prediction[chosen.index[1:20]] = 0, 0.2
+    assert tuned_strength(chosen, y, prediction) == 1
+
+
+def _alarms(pool: Pool, outcome) -> NDArray[np.float64]:
+    """Another model's disagreement: 0 or 1, right in 97 %, unrelated to how the designs weigh."""
+    right = np.random.default_rng(3).random(N) < 0.97
+    return np.where(right, outcome, 1 - outcome)
+
+
+@pytest.mark.parametrize("strength", [1, None])
+@pytest.mark.parametrize("kind", ["confidence", "other"])
+@pytest.mark.parametrize(("method", "budget"), [("srs", 40), ("css", 40), ("sups", 40), ("rhcs", 40), ("deepest", 60)])
+def test_interval_covers(method: str, budget: int, kind: str, strength, pool: Pool, outcome) -> None:
+    """200 repetitions; fails under the 1e-4 quantile of a 95 % interval's hits."""
+    prediction = pool.confidence if kind == "confidence" else _alarms(pool, outcome)
+    hits = 0
+    for seed in range(200):
+        chosen = opacc.select(pool, method, budget, seed)
+        found = assist(chosen, outcome[chosen.index], prediction, strength=strength)
+        hits += found.low <= outcome.mean() <= found.high
+    assert hits >= binom.ppf(1e-4, 200, 0.95)
+
+
+def test_interval_of_few_replicates_is_that_of_student(pool: Pool, outcome) -> None:
+    chosen = opacc.select(pool, "srs", 100, 1, replicates=4)
+    found, design = assist(chosen, outcome[chosen.index], pool.confidence, strength=1), expand(chosen)
+    variance = (found.standard_error * t.ppf(0.975, 3) / norm.ppf(0.975)) ** 2
+    high = weighted.failure_bounds(1 - found.value, variance, design.reach, 0.95)[1]
+    assert found.low == pytest.approx(1 - high)
+
+
+def test_interval_of_alarms_that_the_sample_missed_goes_back_to_the_labels() -> None:
+    """No label carries a predicted failure, so none of the 1 % predicted is confirmed."""
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(1000)]), "srs", 50, seed=1)
+    prediction = np.ones(1000)
+    prediction[np.setdiff1d(np.arange(1000), chosen.index)[:10]] = 0
+    found = assist(chosen, np.ones(50), prediction, strength=1)
+    assert found.value == pytest.approx(0.99)
+    assert found.high == 1
+
+
+def test_scores_are_assisted_too(pool: Pool) -> None:
+    rng = np.random.default_rng(4)
+    score = np.clip(pool.confidence + 0.05 * rng.normal(size=N), 0, 1)
+    chosen = opacc.select(pool, "srs", 60, seed=1)
+    plain = opacc.estimate(chosen, score[chosen.index])
+    found = opacc.estimate(chosen, score[chosen.index], prediction=pool.confidence)
+    assert found.standard_error < 0.5 * plain.standard_error
+    assert found.high - found.low < plain.high - plain.low
+    assert found.low < score.mean() < found.high
+
+
+def test_a_pool_labelled_in_full_leaves_no_doubt() -> None:
+    chosen = opacc.select(Pool(ids=list("abcd")), "srs", 4, seed=1)
+    found = assist(chosen, [1, 1, 0, 1], [0.5, 0.9, 0.1, 0.3], strength=1)
+    assert (found.low, found.value, found.high) == pytest.approx((0.75, 0.75, 0.75))
+
+
+def test_accepts_any_numbers(pool: Pool, outcome) -> None:
+    chosen = opacc.select(pool, "srs", 50, seed=1)
+    y, agrees = outcome[chosen.index], _alarms(pool, outcome)
+    found = assist(chosen, y, agrees)
+    for same in (agrees.astype(bool), agrees.astype(np.float32), agrees.astype(int).tolist()):
+        assert assist(chosen, y, same) == found
+
+
+@pytest.mark.parametrize(
+    ("prediction", "message"),
+    [
+        (np.ones(599), r"shape \(599,\) .* pool 600 examples"),
+        (np.ones((600, 1)), r"shape \(600, 1\)"),
+        (np.full(600, "1"), "type <U1"),
+        (np.where(np.arange(600) == 7, np.nan, 1), r"prediction nan of example number 7 .* not in \[0, 1\]"),
+        (np.where(np.arange(600) == 9, 1.5, 1), r"prediction 1.5 of example number 9"),
+    ],
+)
+def test_refuses_predictions_that_do_not_fit(prediction: NDArray, message: str, pool: Pool) -> None:
+    chosen = opacc.select(pool, "srs", 5)
+    with pytest.raises(DataError, match=message):
+        opacc.estimate(chosen, np.ones(5), prediction=prediction)
+
+
+@pytest.mark.parametrize("strength", [-0.1, 1.2, math.nan, True])
+def test_refuses_a_strength_that_is_none(strength: float, pool: Pool) -> None:
+    chosen = opacc.select(pool, "srs", 5)
+    with pytest.raises(SpecError, match=f"strength={strength}"):
+        assist(chosen, np.ones(5), pool.confidence, strength=strength)
+
+
+def test_refuses_neyman_which_assists_itself(pool: Pool, outcome) -> None:
+    first = opacc.select(pool, "srs", 40)
+    second = opacc.select(pool, "neyman", 40, previous=[(first, outcome[first.index])])
+    with pytest.raises(SpecError, match="neyman predicts every outcome itself"):
+        assist([first, second], [outcome[first.index], outcome[second.index]], pool.confidence)
+
+
+def test_refuses_what_the_estimate_refuses(pool: Pool) -> None:
+    chosen = opacc.select(pool, "srs", 5)
+    with pytest.raises(LabelError, match="level=95"):
+        opacc.estimate(chosen, np.ones(5), 95, prediction=pool.confidence)
+    with pytest.raises(LabelError, match=r"shape \(4,\)"):
+        assist(chosen, np.ones(4), pool.confidence)

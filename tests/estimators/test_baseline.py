@@ -1,0 +1,85 @@
+"""The plain interval and the effective sample size beside an estimate."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import opacc_ray as opacc
+from opacc_ray.estimators import intervals
+from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.baseline import baseline
+from opacc_ray.pool import Pool
+
+N = 2000
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    rng = np.random.default_rng(0)
+    return Pool(hidden=rng.normal(size=(N, 4)), confidence=rng.beta(3, 1, N))
+
+
+@pytest.fixture(scope="module")
+def outcome(pool: Pool) -> NDArray[np.float64]:
+    return (np.random.default_rng(1).random(N) < pool.confidence).astype(float)
+
+
+def test_for_a_simple_random_sample_it_is_the_estimate_itself(pool: Pool, outcome) -> None:
+    scores = np.random.default_rng(2).random(N)
+    chosen = opacc.select(pool, "srs", 80, seed=1)
+    for values in (outcome, scores):
+        estimate = opacc.estimate(chosen, values[chosen.index], level=0.9)
+        plain = baseline(chosen, values[chosen.index], estimate)
+        assert (plain.low, plain.high) == pytest.approx((estimate.low, estimate.high))
+        assert (plain.n, plain.interval, plain.level) == (80, estimate.interval, 0.9)
+        assert plain.effective_size == pytest.approx(80)
+
+
+def test_effective_size_by_hand() -> None:
+    """v = 0.2 · 0.8 · 100/99 · (1/400 - 1/1000) is the variance of a simple random sample of 400."""
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(1000)]), "srs", 100, seed=1)
+    values = np.r_[np.zeros(20), np.ones(80)]
+    error = np.sqrt(0.16 * 100 / 99 * (1 / 400 - 1 / 1000))
+    plain = baseline(chosen, values, Estimate(0.8, error, 0.7, 0.9, 0.95, "any", 100, True))
+    assert plain.effective_size == pytest.approx(400)
+    assert (plain.low, plain.high) == intervals.hypergeometric(80, 100, 1000, 0.95)
+
+
+def test_effective_size_is_the_gain_of_the_design(pool: Pool, outcome) -> None:
+    """Mean over 100 samples of strata, against the ratio of the true variances."""
+    values, sizes = [], []
+    for seed in range(100):
+        chosen = opacc.select(pool, "css", 200, seed, fractions=(0.5, 0.5), allocation=(0.35, 0.65))
+        estimate = opacc.estimate(chosen, outcome[chosen.index])
+        values.append(estimate.value)
+        sizes.append(baseline(chosen, outcome[chosen.index], estimate).effective_size)
+    true = outcome.var(ddof=1) / (np.mean((np.array(values) - outcome.mean()) ** 2) + outcome.var(ddof=1) / N)
+    assert np.mean(sizes) == pytest.approx(true, rel=0.35)
+    assert np.mean(sizes) > 200
+
+
+def test_counts_an_example_once_and_all_rounds(pool: Pool, outcome) -> None:
+    first = opacc.select(pool, "sups", 300, seed=1)
+    second = opacc.select(pool, "css", 50, seed=1, previous=[(first, outcome[first.index])])
+    rounds, outcomes = [first, second], [outcome[first.index], outcome[second.index]]
+    distinct = len(set(first.index.tolist()))
+    assert distinct < 300
+    plain = baseline(rounds, outcomes, opacc.estimate(rounds, outcomes))
+    assert plain.n == distinct + 50
+
+
+def test_without_a_variance_there_is_no_effective_size(pool: Pool) -> None:
+    chosen = opacc.select(pool, "ces", 60, seed=1)
+    ones = np.ones(60)
+    assert baseline(chosen, ones, opacc.estimate(chosen, ones)).effective_size is None
+    chosen = opacc.select(pool, "srs", 60, seed=1)
+    plain = baseline(chosen, ones, opacc.estimate(chosen, ones))  # no failure met
+    assert plain.effective_size is None
+    assert plain.to_dict()["low"] == plain.low < plain.high == 1
+
+
+def test_estimates_beyond_one_are_plain_ones_at_one(pool: Pool) -> None:
+    chosen = opacc.select(pool, "sups", 40, seed=1)
+    beyond = Estimate(1.02, 0.01, 0.9, 1.0, 0.95, "any", 40, True)
+    plain = baseline(chosen, np.ones(40), beyond)
+    assert (plain.high, plain.effective_size) == (1, None)

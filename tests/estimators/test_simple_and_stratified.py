@@ -1,0 +1,146 @@
+"""Estimators: exact unbiasedness by enumeration, intervals against their definition, coverage."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.stats import binom, hypergeom
+
+import opacc_ray as opacc
+from opacc_ray.errors import LabelError
+from opacc_ray.estimators import intervals
+from opacc_ray.estimators.simple import simple_random
+from opacc_ray.estimators.stratified import stratified
+
+
+def test_srs_is_unbiased_over_all_samples_of_a_tiny_pool() -> None:
+    outcome = np.array([1, 0, 1, 0.25, 1, 0.5])
+    samples = list(itertools.combinations(range(6), 3))
+    values = [simple_random(outcome[list(sample)], 6, 0.95).value for sample in samples]
+    assert np.mean(values) == pytest.approx(outcome.mean(), abs=1e-12)
+
+
+def test_srs_standard_error_is_unbiased_for_the_variance() -> None:
+    outcome = np.array([1, 0, 1, 1, 0, 1.0])
+    samples = list(itertools.combinations(range(6), 3))
+    estimates = [simple_random(outcome[list(sample)], 6, 0.95) for sample in samples]
+    variance = np.var([estimate.value for estimate in estimates])
+    assert np.mean([estimate.standard_error**2 for estimate in estimates]) == pytest.approx(variance, abs=1e-12)
+
+
+def test_css_is_unbiased_over_all_samples_of_a_tiny_pool() -> None:
+    outcome = np.array([1, 0, 1, 0.25, 1, 0.5, 0])
+    strata = [[0, 1, 2, 3], [4, 5, 6]]
+    draws = itertools.product(itertools.combinations(strata[0], 2), itertools.combinations(strata[1], 1))
+    stratum = np.array([0, 0, 1])
+    values = [stratified(outcome[[*a, *b]], stratum, [4, 3], 0.95).value for a, b in draws]
+    assert np.mean(values) == pytest.approx(outcome.mean(), abs=1e-12)
+
+
+@pytest.mark.parametrize(("successes", "size", "pool"), [(0, 5, 30), (3, 10, 40), (10, 10, 40), (7, 9, 9), (1, 1, 2)])
+def test_hypergeometric_interval_is_the_inverted_test(successes: int, size: int, pool: int) -> None:
+    kept = [
+        total
+        for total in range(successes, pool - size + successes + 1)
+        if hypergeom.sf(successes - 1, pool, total, size) > 0.025
+        and hypergeom.cdf(successes, pool, total, size) > 0.025
+    ]
+    assert intervals.hypergeometric(successes, size, pool, 0.95) == (kept[0] / pool, kept[-1] / pool)
+
+
+def test_hypergeometric_interval_covers_every_pool() -> None:
+    pool, size = 60, 15
+    bounds = np.array([intervals.hypergeometric(x, size, pool, 0.95) for x in range(size + 1)])
+    for total in range(pool + 1):
+        covers = (bounds[:, 0] <= total / pool) & (total / pool <= bounds[:, 1])
+        assert hypergeom.pmf(np.arange(size + 1), pool, total, size) @ covers >= 0.95
+
+
+def test_wilson_solves_its_equation() -> None:
+    low, high = intervals.wilson(0.3, 50, 0.9)
+    z = intervals.normal_quantile(0.9)
+    for bound in (low, high):
+        assert abs(0.3 - bound) == pytest.approx(z * np.sqrt(bound * (1 - bound) / 50))
+
+
+@pytest.mark.parametrize("budget", [50, 100, 200])
+def test_stratified_interval_covers(budget: int) -> None:
+    """2,000 repetitions; fails under the 1e-4 quantile of a 95 % interval's hits."""
+    rng = np.random.default_rng(0)
+    confidence = rng.beta(4, 1, 3000)
+    correct = (rng.random(3000) < confidence).astype(float)
+    pool = opacc.Pool(confidence=confidence)
+    hits = 0
+    for seed in range(2000):
+        chosen = opacc.select(pool, "css", budget, seed)
+        estimate = opacc.estimate(chosen, correct[chosen.index])
+        hits += estimate.low <= correct.mean() <= estimate.high
+    assert hits >= binom.ppf(1e-4, 2000, 0.95)
+
+
+def test_stratified_score_is_wilson_for_one_stratum() -> None:
+    one = np.ones(1)
+    found = intervals.stratified_score(17 * one, 20 * one, one, one, 0.95)
+    assert found == pytest.approx(intervals.wilson(17 / 20, 20, 0.95), abs=1e-9)
+    assert intervals.stratified_score(20 * one, 20 * one, one, one, 0.95) == pytest.approx(
+        intervals.wilson(1, 20, 0.95), abs=1e-9
+    )
+
+
+def test_stratified_score_solves_its_equation() -> None:
+    """At each end, the most likely shares of success with that mean are found by brute force."""
+    x, n, share = np.array([18.0, 3.0]), np.array([20.0, 10.0]), np.array([0.7, 0.3])
+    first = np.linspace(1e-6, 1 - 1e-6, 400_001)
+    for end in intervals.stratified_score(x, n, share, np.ones(2), 0.95):
+        second = (end - share[0] * first) / share[1]
+        inside = (second > 0) & (second < 1)
+        p = np.stack([first[inside], second[inside]])
+        likelihood = (x[:, None] * np.log(p) + (n - x)[:, None] * np.log(1 - p)).sum(axis=0)
+        best = p[:, likelihood.argmax()]
+        error = np.sqrt(np.sum(share**2 * best * (1 - best) / n))
+        assert abs(end - share @ (x / n)) == pytest.approx(1.959964 * error, rel=1e-4)
+
+
+def test_agreeing_outcomes_leave_an_interval() -> None:
+    everything_right = simple_random(np.ones(40), 1000, 0.95)
+    assert everything_right.value == everything_right.high == 1
+    assert everything_right.low == pytest.approx(0.914, abs=1e-3)  # 1 - 3.4/40, the rule of three
+    assert stratified(np.ones(40), np.repeat([0, 1], 20), [900, 100], 0.95).low < 0.97
+
+
+def test_whole_pool_labelled_leaves_no_doubt() -> None:
+    estimate = simple_random(np.array([1, 1, 0, 1.0]), 4, 0.95)
+    assert (estimate.low, estimate.value, estimate.high) == (0.75, 0.75, 0.75)
+    estimate = stratified(np.array([1, 1, 0, 1.0]), np.array([0, 0, 1, 1]), [2, 2], 0.95)
+    assert (estimate.low, estimate.value, estimate.high) == (0.75, 0.75, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        ([1, 0, 1], r"shape \(3,\) and the selection 5 examples"),
+        ([1, 0, 1, 1, 1.5], r"outcome 1.5 of example .* is not in \[0, 1\]"),
+        ([1, 0, 1, 1, np.nan], "outcome nan of example"),
+    ],
+)
+def test_refuses_outcomes_that_do_not_fit(outcome: list[float], message: str) -> None:
+    chosen = opacc.select(opacc.Pool(ids=list("abcdefgh")), "srs", 5)
+    with pytest.raises(LabelError, match=message):
+        opacc.estimate(chosen, outcome)
+
+
+@pytest.mark.parametrize("level", [0, 1, 95])
+def test_refuses_a_level_that_is_no_probability(level: float) -> None:
+    chosen = opacc.select(opacc.Pool(ids=list("abcdefgh")), "srs", 5)
+    with pytest.raises(LabelError, match=f"level={level}"):
+        opacc.estimate(chosen, np.ones(5), level)
+
+
+def test_ces_says_what_its_interval_rests_on() -> None:
+    rng = np.random.default_rng(0)
+    chosen = opacc.select(opacc.Pool(hidden=rng.normal(size=(300, 4))), "ces", 40)
+    outcome = np.arange(40) % 5 > 0
+    estimate, plain = opacc.estimate(chosen, outcome), simple_random(outcome.astype(float), 300, 0.95)
+    assert not estimate.design_based
+    assert "no design-based variance" in (estimate.reason or "")
+    assert (estimate.value, estimate.low, estimate.high) == (plain.value, plain.low, plain.high)

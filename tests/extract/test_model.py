@@ -1,0 +1,199 @@
+"""The model: which layer is recorded, safe loading, and errors that name what is wrong."""
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from small_model import Net, network
+
+from opacc_ray.errors import DataError
+from opacc_ray.extract.model import Model
+from opacc_ray.spec import CoverageSpec, ModelSpec
+
+BATCH = np.random.default_rng(0).random((5, 1, 8, 8), dtype=np.float32)
+
+
+class Convolutional(torch.nn.Module):
+    """The classifier is registered before the layer that is called last but one, and there is dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = torch.nn.Linear(12, 3)
+        self.neck = torch.nn.Linear(4, 12)
+        self.convolution = torch.nn.Conv2d(1, 4, 3)
+        self.dropout = torch.nn.Dropout(0.9)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.dropout(self.neck(self.convolution(x).mean((2, 3)))))
+
+
+def no_linear() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Conv2d(1, 3, 8), torch.nn.Flatten())
+
+
+def model(factory: str, **settings: object) -> Model:
+    return Model(ModelSpec(factory=factory, **settings), "cpu")
+
+
+def test_default_layer_is_the_input_of_the_linear_that_is_called_last() -> None:
+    torch.manual_seed(0)
+    wrapped = model(f"{__name__}:Convolutional")
+    activations = wrapped(BATCH)
+    assert activations.hidden.shape == (5, 12)
+    expected = wrapped.module.classifier(torch.from_numpy(activations.hidden))  # dropout is off
+    assert np.allclose(expected.detach().numpy(), activations.output)
+
+
+def test_named_layer_is_its_output() -> None:
+    wrapped = model("small_model:network", hidden_layer="first")
+    expected = network().first(torch.from_numpy(BATCH).flatten(1)).detach().numpy()
+    assert np.array_equal(wrapped(BATCH).hidden, expected)
+    assert (expected < 0).any()  # before the ReLU
+
+
+def test_channels_of_a_convolution_are_averaged_over_positions() -> None:
+    torch.manual_seed(0)
+    wrapped = model(f"{__name__}:Convolutional", hidden_layer="convolution")
+    whole = wrapped.module.convolution(torch.from_numpy(BATCH))
+    assert np.allclose(wrapped(BATCH).hidden, whole.mean((2, 3)).detach().numpy(), atol=1e-6)
+
+
+def test_wrong_layer_lists_the_ones_there_are() -> None:
+    with pytest.raises(DataError, match=r"no layer 'fc'; it has classifier, neck, convolution, dropout"):
+        model(f"{__name__}:Convolutional", hidden_layer="fc")
+
+
+def test_no_linear_asks_for_a_name() -> None:
+    with pytest.raises(DataError, match=r"no Linear layer .* name one of its layers: 0, 1"):
+        model(f"{__name__}:no_linear")
+    assert model(f"{__name__}:no_linear", hidden_layer="0")(BATCH).hidden.shape == (5, 3)
+
+
+def test_layer_that_is_never_called() -> None:
+    wrapped = model(f"{__name__}:Unused", hidden_layer="idle")
+    with pytest.raises(DataError, match="was not called"):
+        wrapped(BATCH)
+
+
+class Unused(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle = torch.nn.Linear(1, 1)
+
+
+class Odd(torch.nn.Module):
+    """A part that works in place, one that gives a tuple, and sequences of neurons, such as transformers have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(64, 6)
+        self.relu = torch.nn.ReLU(inplace=True)
+        self.embed = torch.nn.Conv2d(1, 7, 4, stride=4)
+        self.token = torch.nn.Linear(7, 5)
+        self.recurrent = torch.nn.LSTM(5, 2, batch_first=True)
+        self.last = torch.nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.recurrent(self.token(self.embed(x).flatten(2).mT))
+        return self.last(self.relu(self.first(x.flatten(1))))
+
+
+class TestCoveredLayers:
+    def layers(self, factory: str, **coverage: object) -> list[np.ndarray]:
+        torch.manual_seed(0)
+        self.model = Model(ModelSpec(factory=factory), "cpu", coverage=CoverageSpec(**coverage))
+        return list(self.model(BATCH).layers)
+
+    def test_default_is_every_layer_with_weights_that_is_called(self) -> None:
+        layers = self.layers(f"{__name__}:Convolutional")
+        assert [layer.shape for layer in layers] == [(5, 3), (5, 12), (5, 4)]  # classifier, neck, convolution
+        assert np.array_equal(layers[0], self.model(BATCH).output)
+        assert len(self.layers(f"{__name__}:Unused")) == 2
+
+    def test_none_unless_asked_for(self) -> None:
+        assert model(f"{__name__}:Convolutional")(BATCH).layers == ()
+
+    def test_named_ones_are_in_the_order_of_their_names(self) -> None:
+        layers = self.layers(f"{__name__}:Convolutional", layers=["convolution", "dropout"])
+        assert [layer.shape for layer in layers] == [(5, 4), (5, 12)]
+
+    @pytest.mark.parametrize(("channels", "reduce"), [("mean", torch.mean), ("max", torch.amax)])
+    def test_channels_are_reduced_over_positions(self, channels: str, reduce) -> None:
+        (layer,) = self.layers(f"{__name__}:Convolutional", layers=["convolution"], channels=channels)
+        whole = self.model.module.convolution(torch.from_numpy(BATCH))
+        assert np.allclose(layer, reduce(whole, (2, 3)).detach().numpy(), atol=1e-6)
+
+    def test_neurons_of_a_sequence_are_the_last_dimension(self) -> None:
+        (layer,) = self.layers(f"{__name__}:Odd", layers=["token"])
+        whole = self.model.module.token(self.model.module.embed(torch.from_numpy(BATCH)).flatten(2).mT)
+        assert whole.shape == (5, 4, 5)
+        assert np.allclose(layer, whole.mean(1).detach().numpy(), atol=1e-6)
+
+    def test_next_layer_that_works_in_place_changes_nothing(self) -> None:
+        (layer,) = self.layers(f"{__name__}:Odd", layers=["first"])
+        assert (layer < 0).any()
+        assert (model(f"{__name__}:Odd", hidden_layer="first")(BATCH).hidden < 0).any()
+
+    @pytest.mark.parametrize(
+        ("factory", "layers", "message"),
+        [
+            (f"{__name__}:Odd", ["last", "fc9"], "no layer 'fc9'; it has first, relu, embed, token, recurrent, last"),
+            (f"{__name__}:Odd", None, "the layer 'recurrent' gives a tuple, not a tensor"),
+            (f"{__name__}:Unused", ["first", "idle"], "the layer 'idle' was not called"),
+            (f"{__name__}:plain", None, "no layer with weights; name some of its layers: 0, 1, 2"),
+        ],
+    )
+    def test_refuses(self, factory: str, layers: list[str] | None, message: str) -> None:
+        with pytest.raises(DataError, match=f"^extract.coverage.layers: .*{message}"):
+            self.layers(factory, layers=layers)
+
+
+def plain() -> torch.nn.Module:
+    """The last layer has no weights that anyone could train; nor has any other."""
+    sequence = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Identity(), torch.nn.Linear(64, 4))
+    del sequence[2].weight, sequence[2].bias
+    return sequence
+
+
+class TestWeights:
+    def test_state_dict_of_torch(self, tmp_path) -> None:
+        torch.manual_seed(1)
+        weights = Net().state_dict()
+        torch.save({"state_dict": weights}, tmp_path / "net.pt")
+        wrapped = model("small_model:network", weights=str(tmp_path / "net.pt"))
+        assert torch.equal(wrapped.module.last.weight, weights["last.weight"])
+
+    def test_nothing_in_a_file_is_run(self, tmp_path) -> None:
+        class Attack:
+            def __reduce__(self):
+                return (open, (str(tmp_path / "owned"), "w"))
+
+        (tmp_path / "net.pt").write_bytes(pickle.dumps(Attack()))
+        sink = io.BytesIO()
+        torch.save({"x": Attack()}, sink)
+        (tmp_path / "zip.pt").write_bytes(sink.getvalue())
+        for name in ("net.pt", "zip.pt"):
+            with pytest.raises(DataError, match="neither safetensors nor a plain state dict"):
+                model("small_model:network", weights=str(tmp_path / name))
+        assert not (tmp_path / "owned").exists()
+
+    def test_weights_of_another_module(self, tmp_path) -> None:
+        torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "net.pt")
+        with pytest.raises(DataError, match=r"does not fit the module of small_model:network.*first\.weight"):
+            model("small_model:network", weights=str(tmp_path / "net.pt"))
+
+    def test_other_digest(self, tmp_path) -> None:
+        torch.save(Net().state_dict(), tmp_path / "net.pt")
+        with pytest.raises(DataError, match="has digest"):
+            model("small_model:network", weights=str(tmp_path / "net.pt"), sha256="0" * 64)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_gpu_agrees_with_cpu() -> None:
+    on_gpu = Model(ModelSpec(factory="small_model:network"), "cuda")(BATCH)
+    on_cpu = Model(ModelSpec(factory="small_model:network"), "cpu")(BATCH)
+    assert np.allclose(on_gpu.output, on_cpu.output, atol=1e-5)
+    assert np.allclose(on_gpu.hidden, on_cpu.hidden, atol=1e-5)

@@ -1,0 +1,397 @@
+"""Surprise and coverage through the job: what is extracted, what it compares with, and that this is done once."""
+
+import io
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from oracles.coverage import met
+from oracles.surprise import dsa as plain_dsa
+from oracles.surprise import lsa as plain_lsa
+from PIL import Image
+from small_model import Net, picture, to_input
+from small_spec import small_spec
+
+from opacc_ray.audit import feature_store, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.cluster import session
+from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.extract import reference
+from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.lake.sources import Plan, Shard
+from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.neurons.coverage import Ranges
+from opacc_ray.samplers import METHODS
+from opacc_ray.spec import parse_spec
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+TRAIN = range(200, 260)
+ALL = {"features": ["hidden", "output", "confidence", "dsa", "lsa", "coverage"], "coverage": {"criterion": "nbc"}}
+DEEPEST = {"method": "deepest", "budget": 20, "auxiliary": "dsa"}
+EXTRACT = {"batch_size": 8, "shard_size": 10, "actors": 2}
+
+
+def trained() -> Net:
+    """Predicts the brightest quarter: class i % 4 for picture i."""
+    torch.manual_seed(5)
+    net = Net()
+    quarters = torch.zeros(4, 8, 8)
+    for number, (row, column) in enumerate([(0, 0), (0, 4), (4, 0), (4, 4)]):
+        quarters[number, row : row + 4, column : column + 4] = 1 / 4
+    with torch.no_grad():
+        net.first.weight[:4] = quarters.flatten(1)
+        net.first.bias += 0.5
+        net.last.weight[:] = 0
+        net.last.weight[:, :4] = torch.eye(4)
+        net.last.bias[:] = 0
+    return net
+
+
+@pytest.fixture(scope="module")
+def lake(s3: LocalS3) -> str:
+    """A bucket with 120 pictures of the field, 60 of the training data, 45 of them of three classes, and weights."""
+    from safetensors.torch import save
+
+    store = open_store(s3.create_bucket("lake"))
+    store.write_many((f"pool/{i:03d}.png", picture(i)) for i in range(120))
+    store.write_many((f"train/{i:03d}.png", picture(i)) for i in TRAIN)
+    store.write_many((f"part/{i:03d}.png", picture(i)) for i in TRAIN if i % 4 != 3)
+    store.write("model.safetensors", save(trained().state_dict()))
+    return store.uri
+
+
+def make_spec(lake: str, home: str, extract: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
+    """A spec that compares with the training data; ``extract`` adds to its section, keywords replace others."""
+    compared = {"reference": {"uri": f"{lake}/train"}}
+    return small_spec(lake, home, extract=EXTRACT | (extract or {}), **(compared | sections))
+
+
+@pytest.fixture
+def spec(lake: str, bucket: str) -> Callable[..., dict[str, Any]]:
+    return lambda **sections: make_spec(lake, bucket, **sections)
+
+
+def run_spec(content: dict[str, Any], progress: Callable[[int, int], None] = lambda *_: None) -> Run:
+    return steps.run(parse_spec(content, "spec"), progress)
+
+
+@pytest.fixture(scope="module")
+def finished(ray_cluster: None, lake: str, s3: LocalS3) -> Run:
+    """A run with every feature. Not to be changed."""
+    return run_spec(make_spec(lake, s3.create_bucket("finished-reference"), ALL))
+
+
+def columns_of(run: Run, *names: str) -> list[np.ndarray]:
+    with feature_store.open_view(run, names) as view:
+        return [np.concatenate(view.map(_get, name)) for name in names]
+
+
+def _get(part: Any, name: str) -> np.ndarray:
+    return getattr(part, name)
+
+
+def files_of(run: Run) -> dict[str, bytes]:
+    """What was extracted: the run's features, and the references beside it."""
+    home = open_store(run.spec.output)
+    keys = [entry.key for entry in home.list() if "/features/" in entry.key or entry.key.startswith("references/")]
+    return {key.removeprefix(f"{run.name}/"): home.read(key) for key in keys}
+
+
+def reference_of(run: Run) -> Store:
+    """The folder of what a run compares with."""
+    return open_store(f"{run.spec.output}/references/{run.header['reference']['digest'][:16]}")
+
+
+def layers_of(pictures: Iterable[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Outputs of the first layer, of the hidden one (its ReLU) and of the last, by plain torch."""
+    net = trained()
+    rows = [to_input(np.asarray(Image.open(io.BytesIO(picture(i))))) for i in pictures]
+    with torch.inference_mode():
+        first = net.first(torch.from_numpy(np.stack(rows)).flatten(1))
+        hidden = torch.relu(first)
+        return tuple(layer.numpy() for layer in (first, hidden, net.last(hidden)))  # type: ignore[return-value]
+
+
+# -- what is extracted -----------------------------------------------------------------------------------
+
+
+def test_features_are_the_plain_formulas(finished: Run) -> None:
+    first, hidden, last = layers_of(range(120))
+    ours, traces, theirs = layers_of(TRAIN)
+    compared = (hidden, last.argmax(1), traces, theirs.argmax(1))
+    assert set(compared[1]) == set(compared[3]) == {0, 1, 2, 3}
+    dsa, lsa, coverage = columns_of(finished, "dsa", "lsa", "coverage")
+    np.testing.assert_allclose(dsa, plain_dsa(*compared), rtol=1e-4)
+    np.testing.assert_allclose(lsa, plain_lsa(*compared), rtol=1e-3)
+    low, high = ([getattr(layer, end)(axis=0) for layer in (ours, theirs)] for end in ("min", "max"))
+    expected = met("nbc", [first, last], low, high)
+    assert 0 < expected.mean() < 0.5
+    assert coverage.dtype == np.uint8
+    assert (np.packbits(expected, axis=1) == coverage).mean() > 0.99  # a value may round to the other side of an end
+
+
+def test_reference_reads_with_pyarrow_and_numpy_alone(finished: Run) -> None:
+    import pyarrow.parquet as pq
+
+    store = reference_of(finished)
+    assert {entry.key for entry in store.list()} == {
+        "index.json",
+        "ranges.npz",
+        *(f"part-00000{i}.{suffix}" for i in range(6) for suffix in ("parquet", "ranges.npz")),
+    }
+    table = pq.read_table(io.BytesIO(store.read("part-000003.parquet")))
+    assert table.column_names == ["id", "uri", "hidden", "prediction"]
+    assert table["id"][0].as_py() == "230.png"
+
+
+def test_every_method_selects_from_what_was_extracted(finished: Run, bucket: str) -> None:
+    keys = [entry.key for entry in finished.store.list()]
+    open_store(f"{bucket}/{finished.name}").write_many(zip(keys, finished.store.read_many(keys), strict=True))
+    run = Run.open(f"{bucket}/{finished.name}")
+    for method, sampler in METHODS.items():
+        has_auxiliary = "auxiliary" in sampler.Parameters.__annotations__
+        for auxiliary in ("confidence", "dsa", "lsa", "combined") if has_auxiliary else ("",):
+            selection = steps.select(run, method, 30, {"auxiliary": auxiliary} if auxiliary else {})
+            assert 0 < len(selection) <= 30
+            assert run.read_selection(1).to_dict() == selection.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("sample", "extract", "added"),
+    [
+        ({"method": "ces", "candidates": 20}, {}, []),
+        ({"method": "deepreduce"}, {"coverage": {"criterion": "nc:0.5"}}, ["coverage"]),
+        ({"method": "deepreduce"}, {"coverage": {"criterion": "nbc", "layers": ["first"]}}, ["coverage"]),
+    ],
+    ids=["ces", "nc", "nbc"],
+)
+def test_what_the_method_needs_is_extracted_and_nothing_else(
+    spec, sample: dict[str, Any], extract: dict[str, Any], added: list[str]
+) -> None:
+    run = run_spec(spec(sample=sample | {"budget": 40}, extract=extract))
+    widths = index_of(run)["features"]
+    assert list(widths) == ["hidden", "output", "confidence", *added, "prediction"]
+    compares = extract.get("coverage", {}).get("criterion") == "nbc"
+    references = {key.rpartition("/")[2] for key in files_of(run) if key.startswith("references/")}
+    assert ("ranges.npz" in references) == bool(references) == compares
+    assert widths.get("coverage", 0) == (2 if added else 0)  # bytes of 10 neurons, or of 6 twice
+    with pytest.raises(SpecError, match=r"extract\.features: \[hidden, output, confidence, .*dsa\] to the spec"):
+        steps.select(run, "deepest", 20, {"auxiliary": "dsa"})
+
+
+# -- once for all runs, and again the same ---------------------------------------------------------------
+
+
+def test_runs_share_a_reference(spec, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "opacc_ray")
+    written = []
+    for auxiliary, needed in [("dsa", ["dsa"]), ("lsa", ["lsa"]), ("combined", ["dsa"])]:
+        caplog.clear()
+        run = run_spec(spec(sample=DEEPEST | {"auxiliary": auxiliary}))
+        assert len(run.read_selection(1)) == 20
+        assert list(index_of(run)["features"]) == ["hidden", "output", "confidence", *needed, "prediction"]
+        reused = f"6 of 6 shards were done before and are kept: {reference_of(run).uri}"
+        assert (reused in caplog.text) == (auxiliary != "dsa")
+        written.append(open_store(f"{run.spec.output}/references").list())
+    assert written[0] == written[1] == written[2]
+
+
+def test_digest_names_what_decides_the_content(lake: str) -> None:
+    def digest(listing: str = "x", **changes: Any) -> str:
+        spec = parse_spec(make_spec(lake, "s3://out", **({"sample": DEEPEST} | changes)), "spec")
+        return reference.digest(spec, Plan((), listing))
+
+    model = {"factory": "small_model:network", "weights": f"{lake}/model.safetensors"}
+    nbc = {"sample": {"method": "deepreduce"}, "extract": {"coverage": {"criterion": "nbc"}}}
+    first = {"criterion": "snac", "layers": ["first"]}
+    others = [
+        digest("y"),
+        digest(reference={"uri": "s3://a", "format": "npy"}),
+        digest(transform="small_model:to_input"),
+        digest(model=model | {"sha256": "0" * 64}),
+        digest(model=model | {"hidden_layer": "first"}),
+        digest(extract={"batch_size": 9}),
+        digest(extract={"precision": "bfloat16"}),
+        digest(**nbc),
+        digest(**(nbc | {"extract": {"coverage": first}})),
+        digest(**(nbc | {"extract": {"coverage": first | {"channels": "max"}}})),
+        digest(extract={"features": ALL["features"], "coverage": first}),
+    ]
+    assert len({digest(), *others}) == 1 + len(others)
+    elsewhere = {"extract": {"actors": 1, "on_bad_item": "exclude"}, "seed": 9, "name": "other"}
+    assert digest() == digest(**elsewhere) == digest(sample=DEEPEST | {"auxiliary": "lsa"}, reference={"uri": "s3://a"})
+    assert digest(**nbc) == digest(**(nbc | {"extract": {"coverage": {"criterion": "kmnc:3"}}}))
+
+
+def test_regression_and_layers_that_are_not_there_are_refused(spec) -> None:
+    with pytest.raises(SpecError, match="a regression has none"):
+        run_spec(spec(model={"factory": "small_model:network", "task": "regression"}, sample=DEEPEST))
+    extract = {"coverage": {"layers": ["first", "fc9"]}}
+    with pytest.raises(DataError, match=r"extract\.coverage\.layers: .* no layer 'fc9'; it has first, last"):
+        run_spec(spec(extract=extract, sample={"method": "deepreduce", "budget": 20}))
+
+
+def test_same_bytes_with_one_actor(spec, finished: Run) -> None:
+    again = run_spec(spec(extract=ALL | {"actors": 1}))
+    assert again.name == finished.name
+    assert files_of(again) == files_of(finished)
+
+
+def test_same_bytes_after_a_driver_and_an_actor_died(
+    spec, finished: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Victim(session._Worker):
+        def extract(self, shard):
+            if shard.number == 5 and not marker.exists():
+                marker.write_text("died")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().extract(shard)
+
+    def die(done: int, total: int) -> None:
+        assert total == 18
+        if done == 2:
+            raise KeyboardInterrupt
+
+    marker = tmp_path / "died"
+    with pytest.raises(KeyboardInterrupt):
+        run_spec(spec(extract=ALL), die)
+    monkeypatch.setattr(session, "_Worker", Victim)
+    caplog.set_level(logging.INFO, "opacc_ray")
+    run = run_spec(spec(extract=ALL))
+    assert marker.exists()
+    assert any(f"{kept} of 6 shards were done before" in caplog.text for kept in (2, 3, 4))
+    assert files_of(run) == files_of(finished)
+
+
+# -- in this process -------------------------------------------------------------------------------------
+
+
+def extract_here(content: dict[str, Any]) -> Run:
+    """The extraction of a run by one extractor, without actors."""
+    run, stages = steps.start(parse_spec(content, "spec"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "extract_shards", _one_by_one)
+        steps.extract(stages, lambda *_: None)
+    return run
+
+
+def _one_by_one(job: Extraction, shards: list[Shard], on_done: Callable[[Any], None]) -> None:
+    extractor = Extractor(job)
+    for shard in shards:
+        on_done(extractor.extract(shard))
+
+
+def index_of(run: Run) -> dict[str, Any]:
+    index = run.read_index()
+    assert index is not None
+    return index
+
+
+def test_actors_are_not_what_computes(spec, finished: Run) -> None:
+    assert files_of(extract_here(spec(extract=ALL))) == files_of(finished)
+
+
+def test_reference_of_a_model_without_weights_is_not_shared(spec) -> None:
+    model = {"factory": "small_model:network", "task": "regression"}
+    run = extract_here(spec(model=model, extract={"features": ["lsa"]}, sample={"method": "srs", "budget": 20}))
+    assert run.store.exists("reference/index.json")
+    assert index_of(run)["features"] == {"lsa": 1, "prediction": 1}
+    assert "references" not in {entry.key.split("/")[0] for entry in open_store(run.spec.output).list()}
+
+
+def test_class_without_traces(spec, lake: str) -> None:
+    content = spec(sample=DEEPEST, reference={"uri": f"{lake}/part"})
+    message = r"example '003\.png' .*: no example of the reference is predicted as its class, 3, so it has no dsa"
+    with pytest.raises(DataError, match=message):
+        extract_here(content)
+    content["extract"] |= {"on_bad_item": "exclude"}
+    index = index_of(extract_here(content))
+    assert index["num_examples"] == 90
+    assert [item["id"] for item in index["bad"]] == [f"{i:03d}.png" for i in range(3, 120, 4)]
+
+
+def test_example_whose_trace_is_of_two_classes(spec) -> None:
+    content = spec(sample=DEEPEST)
+    content["model"] |= {"factory": "test_reference_data:Blind", "weights": None, "hidden_layer": "side"}
+    with pytest.raises(DataError, match="nearest reference trace of its predicted class is one of another class, too"):
+        extract_here(content)
+
+
+class Blind(Net):
+    """Has a layer that gives the same for all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.load_state_dict(trained().state_dict())
+        self.side = torch.nn.Linear(64, 2)
+        torch.nn.init.zeros_(self.side.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.side(x.flatten(1))
+        return super().forward(x)
+
+
+def test_nan_in_a_covered_layer(spec, lake: str) -> None:
+    sample, extract = {"method": "deepreduce", "budget": 20}, {"coverage": {"criterion": "nbc"}}
+    content = spec(sample=sample, extract=extract)
+    content["model"] |= {"factory": "test_reference_data:Leaky"}
+    with pytest.raises(DataError, match=r"'229\.png' of .*/train: NaN or infinity in covered layers"):
+        extract_here(content)
+    content["extract"] |= {"on_bad_item": "exclude"}
+    run = extract_here(content)
+    rest = layers_of([i for i in TRAIN if i != 229])
+    ranges = Ranges.decode(reference_of(run).read("ranges.npz"), "here")
+    for layer, low, high in zip((rest[0], rest[2]), *ranges, strict=True):
+        np.testing.assert_allclose(low, layer.min(axis=0), rtol=1e-5)
+        np.testing.assert_allclose(high, layer.max(axis=0), rtol=1e-5)
+
+
+class Leaky(Net):
+    """Its first layer gives NaN for picture 229, its output does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        bad = torch.from_numpy(to_input(np.asarray(Image.open(io.BytesIO(picture(229)))))).flatten()
+        self.first.register_forward_hook(
+            lambda _, inputs, output: torch.where((inputs[0] == bad).all(1, keepdim=True), torch.nan, output),
+            prepend=True,
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.relu(self.first(x.flatten(1))).nan_to_num())
+
+
+def test_damaged_image_of_the_reference(spec, lake: str, bucket: str, caplog: pytest.LogCaptureFixture) -> None:
+    damaged = open_store(f"{bucket}/damaged")
+    damaged.write_many((f"{i:03d}.png", picture(i)) for i in TRAIN)
+    damaged.write("231.png", b"\x89PNG no more")
+    content = spec(sample=DEEPEST, reference={"uri": damaged.uri})
+    with pytest.raises(DataError, match=r"'231\.png' of .*/damaged.*compare with the rest"):
+        extract_here(content)
+    excluding = content | {"extract": content["extract"] | {"on_bad_item": "exclude"}}
+    assert index_of(extract_here(excluding))["num_examples"] == 120
+    assert "1 examples of" in caplog.text
+    with pytest.raises(DataError, match=r"'231\.png'"):  # though the reference is complete now
+        extract_here(content)
+
+
+def test_reference_of_one_class(spec, bucket: str) -> None:
+    store = open_store(f"{bucket}/one")
+    store.write_many((f"{i:03d}.png", picture(i)) for i in TRAIN if i % 4 == 2)
+    with pytest.raises(DataError, match="all 15 reference traces are predicted as class 2"):
+        extract_here(spec(sample=DEEPEST, reference={"uri": store.uri}))
+
+
+def test_reference_without_images(spec, bucket: str) -> None:
+    content = spec(extract=ALL, reference={"uri": f"{bucket}/void"})
+    with pytest.raises(DataError, match=r"the reference .*/void holds no examples.*reference\.uri"):
+        run_spec(content)
+    assert open_store(bucket).list() == []

@@ -1,0 +1,136 @@
+"""Beliefs, draw probabilities and the strata cut from them."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import opacc_ray as opacc
+from opacc_ray.designs.kmeans import kmeans_1d
+from opacc_ray.failure import auxiliary
+from opacc_ray.parts.view import view_of
+from opacc_ray.pool import Pool
+
+POOL = Pool(
+    ids=["a", "b", "c", "d"],
+    confidence=np.array([1.0, 0.6, 0.9, 0.3]),
+    dsa=np.array([0.0, 2.0, 1.0, 0.5]),
+    lsa=np.array([-3.0, 5.0, 0.0, 1.0]),
+)
+NOBODY = np.empty(0, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("confidence", [0, 0.4, 0.1, 0.7]),
+        ("dsa", [0, 1, 0.5, 0.25]),
+        ("lsa", [0, 8, 3, 4]),  # shifted, for one is negative
+        ("combined", [0, 1, 0.55, 1 - 0.3 * 0.75]),
+    ],
+)
+def test_belief(name: str, expected: list[float]) -> None:
+    values = auxiliary.read(view_of(POOL), name)
+    np.testing.assert_allclose(auxiliary.belief(values, name), expected, atol=1e-15)
+
+
+def test_lsa_is_taken_as_it_is_where_none_is_negative() -> None:
+    values = np.array([7.0, 30.0])
+    assert auxiliary.belief(values, "lsa").tolist() == [7, 30]
+
+
+@pytest.mark.parametrize("name", ["dsa", "lsa"])
+def test_surprise_without_spread_is_no_reason_to_believe_in_failures(name: str) -> None:
+    values = np.zeros(5)
+    assert auxiliary.belief(values, name).tolist() == [0] * 5
+    assert not auxiliary.active(values, name).any()
+
+
+def test_activation() -> None:
+    low = np.array([0.69, 0.7, 0.71])
+    assert auxiliary.active(low, "confidence").tolist() == [True, False, False]
+    assert auxiliary.active(low, "combined").tolist() == [True, False, False]
+    assert auxiliary.active(low, "confidence", 0.705).tolist() == [True, True, False]
+    surprise = np.array([1.0] * 9 + [5.0])  # mean 1.4, standard deviation 1.2, variance 1.44
+    assert np.flatnonzero(auxiliary.active(surprise, "dsa")).tolist() == [9]
+    assert np.flatnonzero(auxiliary.active(surprise + 1.5, "dsa")).tolist() == [9]
+    assert auxiliary.active(surprise, "lsa").tolist() == (surprise > 2.84).tolist()
+    assert not auxiliary.active(surprise, "dsa", 5.0).any()
+
+
+@pytest.mark.parametrize(
+    ("pool", "name", "message"),
+    [
+        (Pool(ids=["x", "y"], confidence=[0.4, 1.2]), "confidence", "confidence of example 'y' is 1.2; .* in .0, 1."),
+        (Pool(ids=["x", "y"], confidence=[-0.1, 1.0]), "confidence", "confidence of example 'x' is -0.1"),
+        (Pool(ids=["x", "y"], dsa=[1.0, -2.0]), "dsa", "dsa of example 'y' is -2.0; it must be at least 0"),
+        (Pool(ids=["x", "y"], confidence=[0.5, 0.5], dsa=[1.0, np.nan]), "combined", "dsa of example 'y' is nan"),
+    ],
+)
+def test_names_the_example_whose_value_cannot_be(pool: Pool, name: str, message: str) -> None:
+    with pytest.raises(opacc.OpaccError, match=message):
+        auxiliary.read(view_of(pool), name)
+
+
+def test_confidence_may_exceed_1_by_rounding() -> None:
+    values = auxiliary.read(view_of(Pool(confidence=np.array([np.float32(1) + np.float32(1e-7), 0.5]))), "confidence")
+    assert auxiliary.belief(values, "confidence").tolist() == [0, 0.5]
+
+
+class TestDrawProbabilities:
+    def test_are_proportional_to_belief_above_the_floor(self) -> None:
+        beliefs = np.array([0.0, 0.01, 1.0, 2.0, 2.0])  # mean 1.002
+        p = auxiliary.draw_probabilities(beliefs, 0.1, NOBODY)
+        assert p.sum() == pytest.approx(1)
+        assert p[3] / p[2] == pytest.approx(2)
+        assert p[0] == p[1] == pytest.approx(0.1002 * p[2])
+
+    def test_leave_out_the_labelled(self) -> None:
+        beliefs = np.array([9.0, 1.0, 0.0, 3.0])
+        p = auxiliary.draw_probabilities(beliefs, 0.3, np.array([0]))
+        np.testing.assert_allclose(p, np.array([0, 1, 0.4, 3]) / 4.4)  # floor 0.3 · mean 4/3
+        assert beliefs.tolist() == [9, 1, 0, 3]
+
+    def test_are_equal_where_nothing_is_believed(self) -> None:
+        assert auxiliary.draw_probabilities(np.zeros(4), 0.1, np.array([2])).tolist() == [1 / 3, 1 / 3, 0, 1 / 3]
+
+    @pytest.mark.parametrize("floor", [0.0, -1.0, 1.5])
+    def test_refuse_a_floor_that_leaves_examples_out(self, floor: float) -> None:
+        with pytest.raises(opacc.OpaccError, match=f"floor={floor}"):
+            auxiliary.check_floor(floor)
+
+
+def test_draws_in_proportion_and_never_what_has_no_weight() -> None:
+    weight = np.array([0.0, 3.0, 0.0, 1.0, 0.0])
+    drawn = auxiliary.draw_proportional(np.random.default_rng(1), weight, 20_000)
+    assert set(drawn.tolist()) == {1, 3}
+    assert np.mean(drawn == 1) == pytest.approx(0.75, abs=0.015)
+
+
+class TestKMeans:
+    def test_finds_the_best_clusters(self) -> None:
+        """Against all ways to cut the sorted values."""
+        rng = np.random.default_rng(0)
+        for _ in range(150):
+            values = np.round(rng.gamma(0.5, size=rng.integers(1, 9)), 3)
+            num = min(int(rng.integers(1, 5)), len(set(values)))
+            cluster = kmeans_1d(values, num)
+            mine = sum(_squares(values[cluster == k]) for k in range(num))
+            cuts = itertools.combinations(range(1, len(values)), num - 1)
+            best = min(sum(map(_squares, np.split(np.sort(values), cut))) for cut in cuts)
+            assert mine <= best + len(values) * (np.ptp(values) / 500) ** 2 + 1e-12
+
+    def test_clusters_are_in_order_and_none_is_empty(self) -> None:
+        values = np.random.default_rng(1).normal(1e6, 1, 3000)  # squares would cancel
+        cluster = kmeans_1d(values, 10)
+        assert (np.bincount(cluster, minlength=10) > 0).all()
+        tops = [(values[cluster == k].min(), values[cluster == k].max()) for k in range(10)]
+        assert all(below[1] < above[0] for below, above in itertools.pairwise(tops))
+
+    def test_has_no_more_clusters_than_values(self) -> None:
+        assert kmeans_1d(np.array([2.0, 1.0, 2.0]), 10).tolist() == [1, 0, 1]
+        assert kmeans_1d(np.full(4, 3.0), 10).tolist() == [0, 0, 0, 0]
+
+
+def _squares(values: np.ndarray) -> float:
+    return float(((values - values.mean()) ** 2).sum())

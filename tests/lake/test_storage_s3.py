@@ -1,0 +1,167 @@
+"""S3 that refuses, breaks off or is not there, and the client that is made for it."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.errors import StorageError
+from opacc_ray.lake import storage
+from opacc_ray.lake.storage import Store, open_store
+
+
+def every_call(store: Store) -> list[Callable[[], object]]:
+    return [
+        store.list,
+        lambda: store.read("a"),
+        lambda: store.write("a", b"x"),
+        lambda: store.exists("a"),
+        lambda: store.delete("a"),
+    ]
+
+
+@pytest.mark.parametrize("call", range(5))
+def test_a_missing_bucket_is_an_error(s3: LocalS3, call: int) -> None:
+    with pytest.raises(StorageError, match=r"^cannot .* s3://no-such-bucket/x\S*: the bucket does not exist; create"):
+        every_call(open_store("s3://no-such-bucket/x"))[call]()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", "wrong-secret", "the secret key is wrong; check AWS_SECRET_ACCESS_KEY"),
+        ("AWS_ACCESS_KEY_ID", "wrong-key", "the server does not know the access key; check AWS_ACCESS_KEY_ID"),
+        ("AWS_ACCESS_KEY_ID", None, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+        ("AWS_ENDPOINT_URL_S3", "no-scheme:9000", "Invalid endpoint"),
+        ("AWS_PROFILE", "nobody", "config profile (nobody) could not be found"),
+    ],
+)
+def test_wrong_credentials(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, variable: str, value: str | None, words: str
+) -> None:
+    store = open_store(bucket)
+    store.write("a", b"x")
+    secret = os.environ["AWS_SECRET_ACCESS_KEY"]
+    if value is None:
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    else:
+        monkeypatch.setenv(variable, value)
+    for call in every_call(store):
+        with pytest.raises(StorageError) as caught:
+            call()
+        assert words in str(caught.value)
+        assert bucket in str(caught.value)
+        assert secret not in str(caught.value)
+        assert "wrong-secret" not in str(caught.value)
+
+
+def test_an_endpoint_that_does_not_answer(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://user:hidden@127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
+    with pytest.raises(StorageError) as caught:
+        open_store("s3://lake/x").list()
+    assert str(caught.value) == (
+        "cannot list s3://lake/x: no answer from http://127.0.0.1:9 in 2 attempts (EndpointConnectionError);"
+        " check AWS_ENDPOINT_URL and the network"
+    )
+
+
+class ScriptedS3(ThreadingHTTPServer):
+    """Answers GET with what the test put into `answers`: (status, body, how many bytes of it to send)."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, bytes, int]] = []
+        super().__init__(("127.0.0.1", 0), _ScriptedHandler)
+
+
+class _ScriptedHandler(BaseHTTPRequestHandler):
+    server: ScriptedS3
+
+    def do_GET(self) -> None:
+        status, body, sent = self.server.answers.pop(0)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[:sent])
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def scripted(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedS3]:
+    with ScriptedS3() as server:
+        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
+        yield server
+        server.shutdown()
+
+
+def test_a_read_that_breaks_off_is_repeated(scripted: ScriptedS3) -> None:
+    scripted.answers = [(200, b"whole", 3), (500, b"", 0), (200, b"whole", 5)]
+    assert open_store("s3://lake").read("a") == b"whole"
+    assert scripted.answers == []
+
+
+def test_a_read_that_always_breaks_off_is_an_error(scripted: ScriptedS3) -> None:
+    scripted.answers = [(200, b"whole", 3)] * 2
+    with pytest.raises(StorageError, match=r"cannot read s3://lake/a: no answer from http://127\S+ in 2 attempts"):
+        open_store("s3://lake").read("a")
+    assert scripted.answers == []
+
+
+def test_a_listing_asks_little_of_the_server(scripted: ScriptedS3) -> None:
+    """No count, no ETag, out of order, and an object shown twice while it is being replaced."""
+    body = b"<ListBucketResult><IsTruncated>false</IsTruncated>" + b"".join(
+        b"<Contents><Key>%s</Key><Size>%d</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>" % found
+        for found in [(b"x/b", 1), (b"x/a", 2), (b"x/b", 3)]
+    )
+    body += b"</ListBucketResult>"
+    scripted.answers = [(200, body, len(body))]
+    tag = "2026-01-01 00:00:00+00:00"
+    assert open_store("s3://lake/x").list() == [("a", 2, tag), ("b", 3, tag)]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (403, "AccessDenied", "access is denied; the credentials lack s3:ListBucket"),
+        (400, "ExpiredToken", "the credentials have expired; renew them"),
+        (400, "AuthorizationHeaderMalformed", "set AWS_REGION"),
+        (503, "SlowDown", "use fewer actors"),
+        (418, "Teapot", "a message"),
+    ],
+)
+def test_refusals_are_put_into_words(scripted: ScriptedS3, status: int, code: str, words: str) -> None:
+    body = f"<Error><Code>{code}</Code><Message>a message</Message></Error>".encode()
+    scripted.answers = [(status, body, len(body))] * 2
+    with pytest.raises(StorageError, match=f"^cannot read s3://lake/a: .*{words}"):
+        open_store("s3://lake").read("a")
+
+
+def test_the_client_suits_its_endpoint(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    custom = storage._s3_client("auto").meta
+    assert storage._s3_client("auto").meta is custom
+    assert (custom.region_name, custom.endpoint_url) == ("us-east-1", s3.endpoint)
+    assert custom.config.request_checksum_calculation == custom.config.response_checksum_validation == "when_required"
+    assert custom.config.s3 == {"addressing_style": "path"}
+    assert custom.config.retries["total_max_attempts"] == 3
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_MAX_ATTEMPTS"):
+        monkeypatch.delenv(name)
+    aws = storage._s3_client("auto").meta
+    assert (aws.region_name, aws.endpoint_url) == ("us-east-1", "https://s3.amazonaws.com")
+    assert aws.config.request_checksum_calculation == aws.config.response_checksum_validation == "when_supported"
+    assert aws.config.s3 is None
+    assert aws.config.retries["total_max_attempts"] == 8
+    assert storage._s3_client("when_required").meta.config.request_checksum_calculation == "when_required"
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert storage._s3_client("auto").meta.region_name == "eu-west-1"
+    with pytest.raises(StorageError, match="checksums is 'never', but must be one of auto"):
+        open_store("s3://lake", checksums="never")

@@ -1,0 +1,298 @@
+"""CES: equal to a plain transcription of Algorithm 1, whatever the pool, the parts and the threads."""
+
+import itertools
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from oracles import ces as reference
+
+import opacc_ray as opacc
+from opacc_ray.neurons.sections import Histogram, codes_of, equal_width, relative_entropy
+from opacc_ray.parts import threads
+from opacc_ray.parts.view import LocalParts, View, view_of
+from opacc_ray.pool import Pool
+from opacc_ray.samplers import METHODS, Task, ces
+from opacc_ray.samplers.base import NO_PREVIOUS
+
+FEW = {"initial": 6, "group": 3, "candidates": 12}
+
+
+def _pools() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=(90, 5))
+    return {
+        "normal": normal,
+        "half zeros": np.maximum(normal, 0),
+        "few values, many ties": rng.integers(0, 3, size=(90, 4)),
+        "every example twice": np.repeat(rng.integers(0, 6, size=(45, 3)), 2, axis=0),
+        "constant neurons": normal * [1, 0, 0, 1, 0],
+        "equal neurons": normal[:, [0, 0, 1, 0]],
+        "one neuron": normal[:, :1],
+        "huge and tiny": normal * [1e38, 1e-44, 1, 1e-3, 1e30],
+    }
+
+
+def _reference(values: np.ndarray, budget: int | None, seed: int, **parameters) -> list[int]:
+    return reference.select(values.astype(np.float32), budget, np.random.default_rng([seed, 1]), **parameters)
+
+
+def _cut(pool: Pool, bounds: list[int]) -> View:
+    return View(
+        LocalParts([Pool(pool.ids[low:high], pool.hidden[low:high]) for low, high in itertools.pairwise(bounds)])
+    )
+
+
+@pytest.mark.parametrize("objective", ces.OBJECTIVES)
+@pytest.mark.parametrize("kind", _pools())
+class TestEqualsThePlainTranscription:
+    def test_selection(self, kind: str, objective: str) -> None:
+        values = _pools()[kind]
+        chosen = opacc.select(Pool(hidden=values), "ces", 31, seed=7, objective=objective, **FEW)
+        assert chosen.index.tolist() == _reference(values, 31, 7, objective=objective, **FEW)
+
+    def test_parts_and_threads(self, kind: str, objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        pool = Pool(hidden=_pools()[kind])
+        whole = opacc.select(pool, "ces", 31, seed=7, objective=objective, **FEW)
+        monkeypatch.setenv("OMP_NUM_THREADS", "3")
+        monkeypatch.setattr(threads, "_VALUES_PER_THREAD", 1)
+        for bounds in ([0, 90], [0, 1, 40, 41, 90]):
+            cut = opacc.select(_cut(pool, bounds), "ces", 31, seed=7, objective=objective, **FEW)
+            assert cut.to_dict() == whole.to_dict()
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"sections": 2},
+        {"sections": 255},
+        {"group": 1},
+        {"group": 7},  # of 90 free examples: a repeat within a group is likely
+        {"candidates": 1},
+        {"initial": 31},
+        {"objective": "cross_entropy", "smoothing": 1e-13},
+        {"objective": "cross_entropy", "smoothing": 0.5},
+        {"stop_at_kl": 0.8},
+    ],
+)
+def test_parameters_as_in_the_plain_transcription(parameters) -> None:
+    values = _pools()["half zeros"]
+    chosen = opacc.select(Pool(hidden=values), "ces", 31, seed=3, **FEW | parameters)
+    assert chosen.index.tolist() == _reference(values, 31, 3, **FEW | parameters)
+
+
+def test_the_defaults_as_in_the_plain_transcription() -> None:
+    values = np.maximum(np.random.default_rng(5).normal(size=(400, 6)), 0)
+    assert opacc.select(Pool(hidden=values), budget=42, seed=1).index.tolist() == _reference(values, 42, 1)
+
+
+@pytest.mark.parametrize("objective", ces.OBJECTIVES)
+def test_chooses_the_whole_pool(objective: str) -> None:
+    values = _pools()["half zeros"][:40]
+    chosen = opacc.select(Pool(hidden=values), "ces", 40, seed=2, objective=objective, **FEW)
+    assert sorted(chosen.index) == list(range(40))
+    assert chosen.index.tolist() == _reference(values, 40, 2, objective=objective, **FEW)
+    assert chosen.facts["kl"] == 0
+
+
+def test_a_smaller_budget_gives_the_first_of_a_larger_one() -> None:
+    pool = Pool(hidden=_pools()["normal"])
+    longer = opacc.select(pool, "ces", 36, seed=2, **FEW)
+    for budget in (6, 12, 30):
+        assert np.array_equal(opacc.select(pool, "ces", budget, seed=2, **FEW).index, longer.index[:budget])
+
+
+def test_small_pools_of_table_3() -> None:
+    pool = Pool(hidden=np.maximum(np.random.default_rng(1).normal(size=(100, 20)), 0))
+    chosen = opacc.select(pool, "ces", 30, initial=5, objective="kl")
+    assert len(set(chosen.index.tolist())) == 30
+
+
+@pytest.mark.parametrize("layer", [("hidden", "output"), ["hidden", "output"]])
+def test_two_layers_are_one_wide_layer(layer) -> None:
+    values = _pools()["normal"]
+    task = Task(24, ces.Parameters(layer=layer, **FEW), NO_PREVIOUS)
+    apart, wide = Pool(hidden=values[:, :3], output=values[:, 3:]), Pool(hidden=values)
+    assert METHODS["ces"].needs(task.parameters) == ("hidden", "output")
+    rng = np.random.default_rng([4, 1])
+    state = ces.init(view_of(apart), task, rng)
+    while not ces.finished(task, state):
+        state, _ = ces.step(view_of(apart), task, state, rng)
+    assert np.array_equal(state.chosen, opacc.select(wide, "ces", 24, seed=4, **FEW).index)
+
+
+def test_the_output_layer_alone() -> None:
+    values = _pools()["normal"]
+    chosen = opacc.select(Pool(hidden=values[::-1], output=values), "ces", 24, layer="output", **FEW)
+    assert chosen.index.tolist() == _reference(values, 24, 0, **FEW)
+
+
+class TestLaterRounds:
+    def test_examples_labelled_before_belong_to_the_sample(self) -> None:
+        values, pool = _pools()["half zeros"], Pool(hidden=_pools()["half zeros"])
+        first = opacc.select(pool, "ces", 4, seed=1, **FEW | {"initial": 4})
+        second = opacc.select(pool, "ces", 11, seed=1, previous=[(first, np.ones(4))], **FEW)
+        before = tuple(sorted(first.index.tolist()))
+        rng = np.random.default_rng([1, 2])
+        assert second.index.tolist() == reference.select(values.astype(np.float32), 11, rng, previous=before, **FEW)
+
+    def test_they_count_among_the_initial_ones(self) -> None:
+        pool = Pool(hidden=_pools()["normal"])
+        first = opacc.select(pool, "ces", 30)
+        second = opacc.select(pool, "ces", 2, previous=[(first, np.ones(30))])
+        assert len(set(first.index) | set(second.index)) == 32
+
+
+@pytest.mark.parametrize(
+    ("objective", "by_hand"),
+    [
+        ("squared", (0 + 1 / 3**2 + 1 / 3**2 + 0) / 2),
+        ("cross_entropy", -(np.log(2.5 / 5.5) * 2 / 3 + np.log(0.5 / 5.5) / 3 + np.log(4.5 / 5.5)) / 2),
+        ("kl", (0 + 0 + np.log(3) / 2 + 0) / 2),
+    ],
+)
+def test_hand_worked_objectives(objective: str, by_hand: float) -> None:
+    pool = Histogram((), np.array([[3, 2, 1], [6, 0, 0]]))
+    sample = np.array([[2, 0, 2], [4, 0, 0]])
+    parameters = ces.Parameters(objective=objective, smoothing=0.5)
+    assert ces._objective(pool, sample, parameters) == pytest.approx(by_hand, rel=1e-12)
+
+
+@pytest.mark.parametrize("objective", ces.OBJECTIVES)
+def test_the_sample_resembles_the_pool_more_than_a_random_one(objective: str) -> None:
+    pool = Pool(hidden=np.maximum(np.random.default_rng(3).normal(size=(1000, 10)), 0))
+    histogram = equal_width(view_of(pool), ["hidden"], 20)
+    parameters = ces.Parameters(objective=objective)
+
+    def distance(index: np.ndarray) -> float:
+        counts = ces._count(codes_of(pool, index, histogram.sections), 20)
+        return ces._objective(histogram, counts, parameters)
+
+    seen: list[float] = []
+    chosen = opacc.select(pool, "ces", 100, objective=objective, progress=lambda info: seen.append(info.objective))
+    random = [distance(opacc.select(pool, "srs", 100, seed=seed).index) for seed in range(5)]
+    least = -(histogram.share[histogram.share > 0] * np.log(histogram.share[histogram.share > 0])).sum() / 10
+    least = least if objective == "cross_entropy" else 0.0  # of the pool itself
+    assert seen[-1] == pytest.approx(distance(chosen.index), rel=1e-12)
+    assert seen[-1] - least < 0.5 * (min(random) - least)
+
+
+def test_estimates_vary_less_than_random_ones_and_have_no_bias() -> None:
+    rng = np.random.default_rng(11)
+    hidden = np.maximum(rng.normal(size=(800, 4)), 0)
+    outcome = (rng.random(800) < np.where(hidden[:, 0] > 0.5, 0.4, 0.95)).astype(float)
+    pool, n = Pool(hidden=hidden), 60
+    error = [outcome[opacc.select(pool, "ces", n, seed=seed).index].mean() - outcome.mean() for seed in range(300)]
+    random = outcome.var(ddof=1) * (1 / n - 1 / 800)  # variance of SRS
+    assert np.mean(np.square(error)) < 0.85 * random
+    assert abs(np.mean(error)) < 0.2 * random**0.5
+
+
+class TestGroups:
+    @pytest.mark.parametrize(("free", "q"), [(8, 3), (5, 5), (40, 3), (1, 1)])
+    def test_every_member_is_distinct_free_and_equally_likely(self, free: int, q: int) -> None:
+        taken = np.sort(np.random.default_rng(0).choice(free + 7, 7, replace=False))
+        groups = ces._draw_groups(np.random.default_rng(1), free + 7, taken, 4000, q)
+        assert groups.shape == (4000, q)
+        assert all(len(set(group)) == q for group in groups.tolist())
+        drawn = np.bincount(groups.ravel(), minlength=free + 7)
+        assert drawn[taken].sum() == 0
+        expected, deviation = 4000 * q / free, (4000 * q / free * (1 - q / free)) ** 0.5
+        assert (np.abs(np.delete(drawn, taken) - expected) <= 4.5 * deviation).all()
+
+    def test_order_within_a_group_is_random(self) -> None:
+        for free in (6, 50):
+            groups = ces._draw_groups(np.random.default_rng(1), free, np.empty(0, np.int64), 4000, 2)
+            assert abs((groups[:, 0] < groups[:, 1]).mean() - 0.5) < 0.04
+
+
+class TestStopAtKL:
+    def test_ends_at_the_first_group_below_alpha(self) -> None:
+        values = np.maximum(np.random.default_rng(4).normal(size=(300, 4)), 0)
+        pool = Pool(hidden=values)
+        histogram = equal_width(view_of(pool), ["hidden"], 5)
+        codes = view_of(pool).take(codes_of, np.arange(300), histogram.sections)
+        longest = opacc.select(pool, "ces", 200, seed=2, sections=5).index
+        sizes = range(30, 201, 5)
+        kl = [relative_entropy(histogram.share, ces._count(codes[longest[:n]], 5)) for n in sizes]
+        least = 2 + int(np.argmin(kl[2:9]))
+        for alpha, place in [(kl[least], None), (np.nextafter(kl[least], 1), least), (0.3, None)]:
+            place = place or next(k for k, value in enumerate(kl) if value < alpha)
+            chosen = opacc.select(pool, "ces", seed=2, sections=5, stop_at_kl=float(alpha))
+            assert np.array_equal(chosen.index, longest[: sizes[place]])
+            assert chosen.facts["kl"] == kl[place] < alpha
+        assert chosen.index.tolist() == _reference(values, None, 2, stop_at_kl=0.3, sections=5)
+
+    def test_a_budget_ends_it_too(self) -> None:
+        pool = Pool(hidden=_pools()["normal"])
+        assert len(opacc.select(pool, "ces", 20, stop_at_kl=1e-9, **FEW)) == 20
+        assert len(opacc.select(pool, "ces", 90, stop_at_kl=1e9, **FEW)) == 6
+        assert len(opacc.select(pool, "ces", 90, stop_at_kl=1e-9, **FEW)) == 90
+
+    def test_stops_itself(self) -> None:
+        assert ces.Parameters(stop_at_kl=0.001).stops_itself
+        assert not ces.Parameters().stops_itself
+
+    def test_refuses_to_choose_all_that_is_left(self) -> None:
+        message = r"stop_at_kl=1e-09 is not reached by fewer than all 90 examples of the pool .* or give a budget$"
+        with pytest.raises(opacc.OpaccError, match=message):
+            opacc.select(Pool(hidden=_pools()["normal"]), "ces", stop_at_kl=1e-9, **FEW)
+
+    def test_says_that_earlier_rounds_reach_it_already(self) -> None:
+        pool = Pool(hidden=_pools()["normal"])
+        first = opacc.select(pool, "ces", 40)
+        with pytest.raises(opacc.OpaccError, match="the 40 examples labelled so far reach stop_at_kl=99"):
+            opacc.select(pool, "ces", stop_at_kl=99.0, previous=[(first, np.ones(40))])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"sections": 1}, "sections=1: give 2 to 255 sections"),
+        ({"sections": 256}, "sections=256: give 2 to 255 sections"),
+        ({"initial": 0}, "initial=0: give at least 1"),
+        ({"group": 0}, "group=0: give at least 1"),
+        ({"group": 256}, "group=256: give at most 255"),
+        ({"candidates": 0}, "candidates=0: give at least 1"),
+        ({"objective": "entropy"}, "objective='entropy': choose one of cross_entropy, kl, squared"),
+        ({"smoothing": 0.0}, "smoothing=0.0: give a number above 0"),
+        ({"smoothing": float("nan")}, "smoothing=nan: give a number above 0"),
+        ({"layer": "conv1"}, "layer='conv1': give hidden or output, or a list of both"),
+        ({"layer": ["hidden", "hidden"]}, r"layer=\('hidden', 'hidden'\): give hidden or output, or a list of both"),
+        ({"layer": []}, r"layer=\(\): give hidden or output"),
+        ({"layer": 3}, r"layer=3: give hidden or output"),
+        ({"stop_at_kl": 0.0}, "stop_at_kl=0.0: give a number above 0"),
+        ({"stop_at_kl": float("nan")}, "stop_at_kl=nan: give a number above 0"),
+        ({"stop_at_kl": "0.1"}, "stop_at_kl='0.1': give a number above 0"),
+    ],
+)
+def test_refuses_parameters_in_one_sentence(parameters, message: str) -> None:
+    with pytest.raises(opacc.OpaccError, match=f"^{message}") as caught:
+        ces.Parameters(**parameters)
+    assert not re.search(r"[.!?]\s", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("pool", "given", "message"),
+    [
+        (Pool(confidence=np.ones(50)), {"budget": 40}, "method 'ces' needs hidden of every example"),
+        (Pool(hidden=np.eye(50)), {"budget": 40, "layer": "output"}, "method 'ces' needs output of every example"),
+        (Pool(hidden=np.eye(50)), {"budget": 29}, "budget=29 is below initial=30"),
+        (Pool(hidden=np.eye(20)), {"stop_at_kl": 0.1}, "initial=30 takes all 20 examples that are left"),
+        (Pool(hidden=np.eye(30)), {"stop_at_kl": 0.1}, "initial=30 takes all 30 examples that are left"),
+        (Pool(hidden=np.ones((50, 3))), {"budget": 40}, "every neuron of hidden is constant"),
+        (Pool(hidden=np.diag([1] * 49 + [np.nan])), {"budget": 40}, "hidden of example '49' holds NaN"),
+    ],
+)
+def test_refuses_what_cannot_be_done_in_one_sentence(pool: Pool, given, message: str) -> None:
+    with pytest.raises(opacc.OpaccError, match=f"^{message}") as caught:
+        opacc.select(pool, "ces", **given)
+    assert not re.search(r"[.!?]\s", str(caught.value))
+
+
+def test_numba_loads_where_it_is_used() -> None:
+    check = "import opacc_ray as o, sys; o.select(o.Pool(ids='abc'), 'srs', 2); print('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]

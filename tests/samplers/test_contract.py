@@ -1,0 +1,182 @@
+"""The contract of every method in the registry, and hand-worked cases of srs and css."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import opacc_ray as opacc
+from opacc_ray.parts.view import LocalParts, View
+from opacc_ray.pool import Pool
+from opacc_ray.samplers import METHODS
+from opacc_ray.samplers.base import untaken
+from opacc_ray.samplers.css import allocate
+from opacc_ray.samplers.select import parse_parameters
+
+N, M, C = 400, 12, 5
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    return _pool(np.random.default_rng(0))
+
+
+def _pool(rng: np.random.Generator, size: int = N) -> Pool:
+    output = rng.normal(size=(size, C)).astype(np.float32)
+    return Pool(
+        ids=[f"scan/{i:04d}" for i in range(size)],
+        hidden=np.maximum(rng.normal(size=(size, M)), 0).astype(np.float32),
+        output=output,
+        prediction=output.argmax(axis=1),
+        confidence=rng.uniform(0.2, 1, size),
+        dsa=rng.gamma(2, 1, size),
+        lsa=rng.normal(50, 9, size),
+        coverage=rng.random((size, 40)) < 0.2,
+    )
+
+
+def _cut(pool: Pool, bounds: list[int]) -> View:
+    def part(low: int, high: int) -> Pool:
+        names = ("hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage")
+        return Pool(ids=pool.ids[low:high], **{name: getattr(pool, name)[low:high] for name in names})
+
+    return View(LocalParts([part(low, high) for low, high in itertools.pairwise(bounds)]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+class TestEveryMethod:
+    def test_chooses_distinct_examples_of_the_pool_within_the_budget(self, method: str, pool: Pool) -> None:
+        chosen = opacc.select(pool, method, 60, seed=1)
+        distinct = len(set(chosen.index.tolist()))
+        assert chosen.index.dtype == np.int64
+        assert 0 <= chosen.index.min() <= chosen.index.max() < N
+        assert len(chosen) == 60 or (method in METHODS and len(chosen) <= 60)
+        assert distinct == len(chosen) or "draw_probability" in chosen.design  # drawn with replacement
+        assert list(chosen.ids) == [pool.ids[i] for i in chosen.index]
+        assert all(len(values) == len(chosen) for values in chosen.design.values())
+
+    def test_says_all_that_it_reads(self, method: str, pool: Pool) -> None:
+        """A job loads what ``needs`` and ``uses`` name, and nothing else: the selection must be the same."""
+        parameters = parse_parameters(method, {})
+        named = {*METHODS[method].needs(parameters), *parameters.uses}
+        loaded = Pool(ids=pool.ids, **{name: getattr(pool, name) for name in named})
+        assert opacc.select(loaded, method, 50, seed=5).to_dict() == opacc.select(pool, method, 50, seed=5).to_dict()
+
+    def test_same_seed_same_selection(self, method: str, pool: Pool) -> None:
+        first, again = (opacc.select(pool, method, 50, seed=5) for _ in range(2))
+        assert first.to_dict() == again.to_dict()
+
+    def test_other_seed_other_selection_unless_deterministic(self, method: str, pool: Pool) -> None:
+        first, other = (opacc.select(pool, method, 50, seed=seed) for seed in (5, 6))
+        assert np.array_equal(first.index, other.index) == (method == "deepreduce")
+
+    def test_parts_do_not_change_the_selection(self, method: str, pool: Pool) -> None:
+        whole = opacc.select(pool, method, 50, seed=2)
+        for bounds in ([0, 1, 200, N], [0, 150, 151, 390, N]):
+            assert opacc.select(_cut(pool, bounds), method, 50, seed=2).to_dict() == whole.to_dict()
+
+    @pytest.mark.parametrize("suffix", ["json", "parquet"])
+    def test_saves_and_loads_without_loss(self, method: str, suffix: str, pool: Pool, tmp_path) -> None:
+        chosen = opacc.select(pool, method, 40, seed=3)
+        chosen.save(tmp_path / f"selection.{suffix}")
+        loaded = opacc.Selection.load(tmp_path / f"selection.{suffix}")
+        assert loaded.to_dict() == chosen.to_dict()
+        assert all(loaded.design[name].dtype == values.dtype for name, values in chosen.design.items())
+        outcome = np.random.default_rng(1).random(len(chosen)) < 0.8
+        assert opacc.estimate(loaded, outcome) == opacc.estimate(chosen, outcome)
+
+    def test_does_not_choose_what_is_labelled(self, method: str, pool: Pool) -> None:
+        first = opacc.select(pool, method, 60, seed=1)
+        second = opacc.select(pool, method, 60, seed=1, previous=[(first, np.ones(len(first)))])
+        assert second.round == 2
+        assert not set(first.index) & set(second.index)
+
+    def test_estimate_is_a_sound_interval(self, method: str, pool: Pool) -> None:
+        chosen = opacc.select(pool, method, 60, seed=1)
+        for outcome in (np.ones(len(chosen)), np.zeros(len(chosen)), np.arange(len(chosen)) % 2):
+            estimate = opacc.estimate(chosen, outcome)
+            assert 0 <= estimate.low <= estimate.high <= 1
+            assert estimate.low < estimate.high  # 60 of 400 labels leave doubt, also when all agree
+            assert estimate.n == len(chosen)
+            assert estimate.design_based or estimate.reason
+
+    def test_names_the_feature_that_is_missing(self, method: str) -> None:
+        needs = METHODS[method].needs(parse_parameters(method, {}))
+        if needs:
+            with pytest.raises(opacc.OpaccError, match=f"'{method}' needs .*{needs[0]}"):
+                opacc.select(Pool(ids=[str(i) for i in range(100)]), method, 50)
+
+    def test_refuses_a_budget_above_the_pool(self, method: str, pool: Pool) -> None:
+        with pytest.raises(opacc.OpaccError, match=r"budget=401 .* 400 examples.* at most 400"):
+            opacc.select(pool, method, 401)
+
+    def test_unknown_parameter_names_the_nearest(self, method: str, pool: Pool) -> None:
+        known = list(parse_parameters(method, {}).__dataclass_fields__)
+        wrong = known[0] + "s" if known else "anything"
+        with pytest.raises(opacc.OpaccError, match=f"no parameter '{wrong}'" + (f".*'{known[0]}'" if known else "")):
+            opacc.select(pool, method, 50, **{wrong: 1})
+
+
+def test_unknown_method_names_the_nearest(pool: Pool) -> None:
+    with pytest.raises(opacc.OpaccError, match="no method 'srss'; did you mean 'srs'"):
+        opacc.select(pool, "srss", 10)
+
+
+@pytest.mark.parametrize("budget", [0, -3, 2.5, True, None, "7"])
+def test_refuses_a_budget_that_is_no_number_of_labels(budget, pool: Pool) -> None:
+    with pytest.raises(opacc.OpaccError, match="budget"):
+        opacc.select(pool, "srs", budget)
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "value"),
+    [("ces", "sections", "20"), ("ces", "sections", 2.5), ("ces", "smoothing", True), ("css", "fractions", 0.5)],
+)
+def test_refuses_a_parameter_of_another_type(method: str, name: str, value: object, pool: Pool) -> None:
+    with pytest.raises(opacc.OpaccError, match=f"{name}={value!r}"):
+        opacc.select(pool, method, 50, **{name: value})
+
+
+def test_untaken_counts_the_free_examples() -> None:
+    taken = np.array([0, 1, 4, 9])
+    assert untaken(np.arange(6), taken).tolist() == [2, 3, 5, 6, 7, 8]
+    assert untaken(np.arange(3), np.empty(0, dtype=np.int64)).tolist() == [0, 1, 2]
+
+
+def test_srs_with_replacement_draws_an_example_twice(pool: Pool) -> None:
+    chosen = opacc.select(pool, "srs", 300, seed=1, replacement=True)
+    assert len(set(chosen.index.tolist())) < 300
+
+
+def test_css_orders_by_confidence_and_shares_the_budget(pool: Pool) -> None:
+    chosen = opacc.select(pool, "css", 100, seed=4)
+    assert np.bincount(chosen.design["stratum"]).tolist() == [20, 40, 40]
+    assert chosen.facts["stratum_size"] == [320, 40, 40]
+    confidence = pool.confidence[chosen.index]
+    top, middle, low = (confidence[chosen.design["stratum"] == j] for j in range(3))
+    assert top.min() > middle.max()
+    assert middle.min() > low.max()
+
+
+@pytest.mark.parametrize(
+    ("budget", "shares", "sizes", "given"),
+    [
+        (10, [0.2, 0.4, 0.4], [80, 10, 10], [2, 4, 4]),
+        (3, [0.98, 0.01, 0.01], [50, 50, 50], [1, 1, 1]),  # every stratum is seen
+        (100, [0.2, 0.4, 0.4], [80, 10, 10], [80, 10, 10]),  # what a small stratum cannot take goes on
+        (60, [0.2, 0.4, 0.4], [80, 10, 10], [40, 10, 10]),
+    ],
+)
+def test_allocation(budget: int, shares: list[float], sizes: list[int], given: list[int]) -> None:
+    assert allocate(budget, np.array(shares), np.array(sizes)).tolist() == given
+
+
+def test_allocation_spends_the_budget_whatever_the_sizes() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        sizes = rng.integers(1, 40, rng.integers(1, 6))
+        budget = int(rng.integers(len(sizes), sizes.sum() + 1))
+        given = allocate(budget, rng.dirichlet(np.ones(len(sizes))), sizes)
+        assert given.sum() == budget
+        assert (given >= 1).all()
+        assert (given <= sizes).all()

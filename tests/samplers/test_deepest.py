@@ -1,0 +1,220 @@
+"""DeepEST: exact probabilities, exact unbiasedness, and what it costs."""
+
+import math
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+from oracles import deepest as reference
+
+import opacc_ray as opacc
+from opacc_ray.estimators.martingale import martingale
+from opacc_ray.parts.view import view_of
+from opacc_ray.pool import Pool
+from opacc_ray.samplers import deepest
+from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
+from opacc_ray.selection import Selection
+
+CONFIDENCE = np.array([0.95, 0.4, 0.99, 0.65, 1.0, 0.8])
+OUTCOME = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 0.0])
+SCORE = np.array([0.9, 0.2, 0.55, 1.0, 0.7, 0.0])
+RULES = ["released", "paper"]
+
+
+def _matrix(confidence: np.ndarray, rule: str) -> np.ndarray:
+    return reference.weights(1 - confidence, confidence < 0.7, rule)
+
+
+def _selection(sample: tuple[int, ...], q: list[float], pool_size: int, least: float, r: float = 0.8) -> Selection:
+    design = {"draw_probability": np.array(q), "num_before": np.arange(len(sample))}
+    facts = {"population": pool_size, "least_probability": least}
+    index = np.array(sample)
+    ids = tuple(str(i) for i in sample)
+    return Selection("deepest", {"weight_probability": r}, 0, pool_size, index, ids, design=design, facts=facts)
+
+
+@pytest.mark.parametrize("rule", RULES)
+class TestExact:
+    def test_draw_probabilities_are_those_of_equation_5(self, rule: str) -> None:
+        rng = np.random.default_rng(1)
+        for seed in range(60):
+            confidence = np.round(rng.uniform(0.3, 1, 9), 2)
+            chosen = opacc.select(Pool(confidence=confidence), "deepest", 7, seed=seed, rule=rule)
+            w, sample = _matrix(confidence, rule), chosen.index.tolist()
+            expected = [
+                reference.draw_probability(w, sample[:k], 0.8, list(range(9)))[sample[k]] for k in range(len(sample))
+            ]
+            np.testing.assert_allclose(chosen.design["draw_probability"], expected, rtol=1e-12)
+
+    def test_samples_come_as_often_as_their_probability(self, rule: str) -> None:
+        view, task = view_of(Pool(confidence=CONFIDENCE)), Task(3, deepest.Parameters(rule=rule), NO_PREVIOUS)
+        rng, repetitions = np.random.default_rng(5), 6000
+        state = deepest.init(view, task, rng)
+        seen = Counter(tuple(deepest.step(view, task, state, rng)[0].chosen.tolist()) for _ in range(repetitions))
+        distance = degrees = 0.0
+        for sample, q in reference.sequences(_matrix(CONFIDENCE, rule), 3, 0.8, list(range(6))):
+            expected = repetitions * math.prod(q)
+            distance += (seen[sample] - expected) ** 2 / expected
+            degrees += 1
+        assert degrees == 120
+        assert distance < 119 + 4 * math.sqrt(2 * 119)  # chi-square of 119 degrees of freedom
+
+    @pytest.mark.parametrize("outcome", [OUTCOME, SCORE], ids=["0/1", "score"])
+    def test_estimator_is_unbiased(self, rule: str, outcome: np.ndarray) -> None:
+        mean = total = 0.0
+        for sample, q in reference.sequences(_matrix(CONFIDENCE, rule), 4, 0.8, list(range(6))):
+            estimate = opacc.estimate(_selection(sample, q, 6, 0.2 / 6), outcome[list(sample)])
+            assert estimate.value == pytest.approx(reference.estimate(1 - outcome[list(sample)], q, 6), abs=1e-12)
+            mean += math.prod(q) * estimate.value
+            total += math.prod(q)
+        assert total == pytest.approx(1, abs=1e-12)
+        assert mean == pytest.approx(outcome.mean(), abs=1e-12)
+
+    def test_a_later_round_is_unbiased_for_what_was_not_labelled(self, rule: str) -> None:
+        labelled = np.array([1, 4])
+        pool, free = Pool(confidence=CONFIDENCE), [0, 2, 3, 5]
+        w = _matrix(CONFIDENCE, rule)
+        view, rng = view_of(pool), np.random.default_rng(0)
+        task = Task(3, deepest.Parameters(rule=rule), Previous(labelled, OUTCOME[labelled]))
+        state = deepest.init(view, task, rng)
+        for _ in range(40):
+            drawn = deepest.draw(deepest.step(view, task, state, rng)[0])
+            sample = drawn.chosen.tolist()
+            expected = [reference.draw_probability(w, sample[:k], 0.8, free)[sample[k]] for k in range(3)]
+            np.testing.assert_allclose(drawn.design["draw_probability"], expected, rtol=1e-12)
+            assert drawn.facts["population"] == 4
+        mean = 0.0
+        for sample, q in reference.sequences(w, 3, 0.8, free):
+            value = martingale(OUTCOME[list(sample)], np.array(q), np.arange(3), 4, 0.05, 0.95).value
+            mean += math.prod(q) * value
+        assert mean == pytest.approx(OUTCOME[free].mean(), abs=1e-12)
+
+    def test_least_probability_bounds_all_that_could_have_been(self, rule: str) -> None:
+        chosen = opacc.select(Pool(confidence=CONFIDENCE), "deepest", 6, seed=3, rule=rule)
+        w, sample = _matrix(CONFIDENCE, rule), chosen.index.tolist()
+        least = min(
+            q for k in range(6) for q in reference.draw_probability(w, sample[:k], 0.8, list(range(6))).values()
+        )
+        assert 0.2 / 6 - 1e-15 <= chosen.facts["least_probability"] <= least
+
+
+class TestDesign:
+    def test_draws_at_random_once_all_active_examples_are_drawn(self) -> None:
+        confidence = np.full(50, 0.9)
+        confidence[[3, 8]] = 0.1
+        chosen = opacc.select(Pool(confidence=confidence), "deepest", 30, seed=0)
+        last = max(chosen.index.tolist().index(i) for i in (3, 8))
+        assert last < 12
+        after = np.arange(last + 1, 30)
+        np.testing.assert_allclose(chosen.design["draw_probability"][after], 1 / (50 - after))
+
+    def test_without_active_examples_it_is_a_simple_random_sample(self) -> None:
+        pool = Pool(confidence=np.linspace(0.75, 1, 4000))
+        for rule in RULES:
+            chosen = opacc.select(pool, "deepest", 10, seed=2, rule=rule)
+            np.testing.assert_allclose(chosen.design["draw_probability"], 1 / (4000 - np.arange(10)))
+            outcome = np.arange(10) % 2
+            mine = opacc.estimate(chosen, outcome)
+            assert mine.low == pytest.approx(0.187, abs=0.002)  # Clopper and Pearson's of 5 in 10
+            assert mine.high == pytest.approx(0.813, abs=0.002)
+
+    def test_finds_the_failures_it_looks_for(self) -> None:
+        rng = np.random.default_rng(3)
+        confidence = 1 - 0.8 * rng.beta(0.3, 3, 5000)
+        failing = rng.random(5000) > confidence
+        pool = Pool(confidence=confidence)
+        found = {m: failing[opacc.select(pool, m, 200, seed=1).index].sum() for m in ("srs", "deepest")}
+        assert found["deepest"] > 2 * found["srs"]
+
+    def test_threshold_is_in_raw_units(self) -> None:
+        rng = np.random.default_rng(0)
+        pool = Pool(confidence=rng.random(300), dsa=rng.gamma(2, 2, 300), lsa=rng.normal(40, 9, 300))
+        raw = {
+            "confidence": (pool.confidence, 0.1, -1),
+            "dsa": (pool.dsa, 9.0, 1),
+            "lsa": (pool.lsa, 55.0, 1),
+            "combined": (pool.confidence * (1 - pool.dsa / pool.dsa.max()), 0.05, -1),
+        }
+        for name, (values, threshold, sign) in raw.items():
+            active = sign * values > sign * threshold
+            chosen = opacc.select(pool, "deepest", 150, seed=1, auxiliary=name, threshold=threshold)
+            uniform = chosen.design["draw_probability"] <= 1 / (300 - np.arange(150)) + 1e-15
+            weighted = np.arange(150) < max(np.flatnonzero(active[chosen.index])) + 1
+            assert 0 < active.sum() < 60
+            assert active[chosen.index].sum() == active.sum()
+            assert (uniform | active[chosen.index])[1:].all()
+            assert not uniform[1:][(active[chosen.index] & weighted)[1:]].any()
+
+    def test_each_example_is_drawn_once_also_when_the_pool_is_drained(self) -> None:
+        for rule in RULES:
+            chosen = opacc.select(Pool(confidence=CONFIDENCE), "deepest", 6, seed=0, rule=rule)
+            assert sorted(chosen.index.tolist()) == list(range(6))
+
+    def test_a_first_part_of_the_sample_is_a_sample(self) -> None:
+        chosen = opacc.select(Pool(confidence=np.linspace(0.3, 1, 80)), "deepest", 30, seed=4)
+        outcome = (np.arange(30) % 3 > 0).astype(float)
+        first = opacc.estimate(chosen.restrict(np.arange(30) < 12), outcome[:12])
+        q = chosen.design["draw_probability"][:12].tolist()
+        assert first.value == pytest.approx(reference.estimate(1 - outcome[:12], q, 80), abs=1e-12)
+
+    def test_missing_labels_leave_no_bias_to_speak_of(self) -> None:
+        rng = np.random.default_rng(2)
+        pool = Pool(confidence=np.linspace(0.3, 1, 60))
+        truth = (np.arange(60) % 4 > 0).astype(float)
+        values = []
+        for seed in range(600):
+            chosen = opacc.select(pool, "deepest", 20, seed=seed)
+            kept = rng.permutation(20) < 12
+            values.append(opacc.estimate(chosen.restrict(kept), truth[chosen.index[kept]]).value)
+        assert abs(np.mean(values) - truth.mean()) < 4 * np.std(values) / math.sqrt(600) + 0.02
+
+    def test_memory_is_a_few_numbers_per_example(self) -> None:
+        size = 200_000
+        pool = Pool(confidence=np.random.default_rng(0).random(size))
+        view, task, rng = view_of(pool), Task(50, deepest.Parameters(), NO_PREVIOUS), np.random.default_rng(0)
+        tracemalloc.start()
+        try:
+            deepest.step(view, task, deepest.init(view, task, rng), rng)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 12 * 8 * size
+
+
+def test_interval_covers_where_failures_are_rare_and_confident() -> None:
+    """Student's interval on the z covers in about half of these samples."""
+    rng = np.random.default_rng(8)
+    confidence = np.concatenate([rng.uniform(0.95, 1, 900), rng.uniform(0.3, 0.69, 100)])
+    outcome = np.ones(1000)
+    outcome[rng.choice(900, 15, replace=False)] = 0
+    outcome[900 + rng.choice(100, 40, replace=False)] = 0
+    view, task = view_of(Pool(confidence=confidence)), Task(60, deepest.Parameters(), NO_PREVIOUS)
+    state, repetitions = deepest.init(view, task, rng), 1000
+    covered = plain = 0
+    for _ in range(repetitions):
+        drawn = deepest.draw(deepest.step(view, task, state, rng)[0])
+        q, facts = drawn.design["draw_probability"], drawn.facts
+        labels = outcome[drawn.chosen]
+        found = martingale(labels, q, np.arange(60), 1000, facts["least_probability"], 0.95)
+        covered += found.low <= outcome.mean() <= found.high
+        plain += abs(found.value - outcome.mean()) <= 2 * found.standard_error
+    assert covered / repetitions > 0.924  # 1e-4 quantile of a 95 % interval
+    assert plain / repetitions < 0.8
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"auxiliary": "margin"}, "auxiliary='margin': choose one of confidence, dsa, lsa, combined"),
+        ({"rule": "theirs"}, "rule='theirs': choose one of released, paper"),
+        ({"weight_probability": 1.0}, "weight_probability=1.0: .* below 1"),
+        ({"weight_probability": -0.1}, "weight_probability=-0.1"),
+        ({"threshold": "high"}, "threshold='high': give a number in the units of confidence"),
+        ({"threshold": True}, "threshold=True"),
+        ({"threshold": math.nan}, "threshold=nan"),
+    ],
+)
+def test_refuses_parameters_that_make_no_sense(parameters: dict, message: str) -> None:
+    with pytest.raises(opacc.OpaccError, match=message):
+        opacc.select(Pool(confidence=CONFIDENCE), "deepest", 2, **parameters)

@@ -1,0 +1,410 @@
+"""Neyman sampling: exact probabilities and unbiasedness by enumeration, coverage, gain, and the trap it must not be."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from oracles import neyman as reference
+
+import opacc_ray as opacc
+from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
+from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.estimators.rounds import combine
+from opacc_ray.failure.directions import project
+from opacc_ray.failure.model import predict_failure
+from opacc_ray.failure.signals import read_signals, spread_ranks
+from opacc_ray.parts.view import View, view_of
+from opacc_ray.samplers import neyman
+from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
+from opacc_ray.selection import Selection
+
+
+class Scripted:
+    """A generator that gives the numbers it is told to."""
+
+    def __init__(self, numbers: tuple[float, ...]) -> None:
+        self.numbers = np.array(numbers)
+
+    def random(self, num: int) -> np.ndarray:
+        assert num == len(self.numbers)
+        return self.numbers
+
+
+def make_pool(size: int, seed: int, *, useless: bool = False) -> tuple[opacc.Pool, np.ndarray]:
+    """A classifier whose failures follow its doubt, mostly confident; or, ``useless``, do not."""
+    rng = np.random.default_rng(seed)
+    doubt = rng.beta(0.15, 2.0, size)
+    outcome = (rng.random(size) >= doubt).astype(float)
+    confidence = 1 - (rng.permutation(doubt) if useless else doubt)
+    prediction = rng.integers(0, 10, size)
+    dsa = rng.gamma(2, 1, size) + doubt
+    return opacc.Pool(confidence=confidence, prediction=prediction, dsa=dsa), outcome
+
+
+def make_selection(size: int, state: neyman.State, number: int = 1) -> Selection:
+    drawn = neyman.draw(state)
+    ids = tuple(str(i) for i in drawn.chosen)
+    return Selection("neyman", {}, 0, size, drawn.chosen, ids, number, drawn.design, drawn.facts)
+
+
+def all_rounds(view: View, previous: Previous, num: int, number: int) -> list[tuple[float, Selection]]:
+    """Every batch that can be drawn, with its probability."""
+    state = neyman.init(view, Task(num, neyman.Parameters(), previous), np.random.default_rng(0))
+    return [
+        (chance, make_selection(view.size, state._replace(drawn=state.order[sorted(batch)]), number))
+        for batch, chance in reference.samples(state.probability[state.order].tolist()).items()
+    ]
+
+
+class TestDrawing:
+    @pytest.mark.parametrize(
+        "quarters", [(1, 2, 2, 3, 2, 2), (3, 3, 3, 3), (1, 1, 1, 1, 4, 2, 2), (2, 2, 2, 2), (3, 2, 3, 1, 3)]
+    )
+    def test_is_ordered_pivotal_sampling(self, quarters: tuple[int, ...]) -> None:
+        """All steps of probability lie on multiples of 1/24, so a grid of midpoints integrates them exactly."""
+        probability, grid = np.array(quarters) / 4, (np.arange(24) + 0.5) / 24
+        num_random = round(probability[probability < 1].sum())
+        found: dict[frozenset[int], float] = {}
+        for numbers in itertools.product(grid, repeat=num_random):
+            rng: Any = Scripted(numbers)
+            sample = frozenset(draw_ordered(rng, probability, np.arange(len(quarters))).tolist())
+            found[sample] = found.get(sample, 0) + len(grid) ** -num_random
+        expected = reference.samples(probability.tolist())
+        assert found.keys() == expected.keys()
+        assert [found[sample] for sample in expected] == pytest.approx(list(expected.values()), abs=1e-12)
+        assert all(len(sample) == probability.sum() for sample in found)
+
+    def test_probabilities_and_spread_on_a_large_pool(self) -> None:
+        rng = np.random.default_rng(3)
+        size = rng.gamma(0.3, 1, 200)
+        probability = inclusion_probabilities(size, 60)
+        order = np.argsort(size)
+        drawn = np.array([draw_ordered(rng, probability, order) for _ in range(4000)])
+        assert all(len(set(sample)) == 60 for sample in drawn.tolist())
+        share = np.bincount(drawn.ravel(), minlength=200) / 4000
+        assert np.abs(share - probability).max() < 5 * np.sqrt(0.25 / 4000)
+        below = (np.cumsum(probability[order]) <= 30.5).sum()  # a stretch of the order holds its share, within 1
+        place = np.empty(200, dtype=int)
+        place[order] = np.arange(200)
+        assert set((place[drawn] < below).sum(axis=1)) <= {29, 30, 31}
+
+    def test_inclusion_probabilities_are_capped(self) -> None:
+        size = [100.0, 1, 1, 30, 1, 2]
+        assert inclusion_probabilities(np.array(size), 3) == pytest.approx([1, 0.2, 0.2, 1, 0.2, 0.4])
+        assert inclusion_probabilities(np.array(size), 6) == pytest.approx(np.ones(6))
+        rng = np.random.default_rng(0)
+        for num in range(1, 12):
+            sizes = rng.gamma(0.2, 1, 12) + 1e-9
+            probability = inclusion_probabilities(sizes, num)
+            assert probability == pytest.approx(reference.inclusion(sizes.tolist(), num))
+            assert probability.sum() == pytest.approx(num, abs=1e-9)
+
+
+class TestUnbiased:
+    def test_one_round_over_all_samples(self) -> None:
+        pool, _ = make_pool(7, 1)
+        outcome = np.array([1, 0, 1, 0.25, 1, 0.5, 0])
+        rounds = all_rounds(view_of(pool), NO_PREVIOUS, 3, 1)
+        assert len(rounds) > 10
+        assert sum(chance for chance, _ in rounds) == pytest.approx(1, abs=1e-12)
+        mean = sum(chance * opacc.estimate(drawn, outcome[drawn.index]).value for chance, drawn in rounds)
+        assert mean == pytest.approx(outcome.mean(), abs=1e-12)
+
+    def test_two_rounds_over_all_samples(self) -> None:
+        """The second design depends on the first labels, and the combination is unbiased all the same."""
+        pool, _ = make_pool(7, 2)
+        outcome = np.array([1, 0, 1, 1, 1, 0, 1.0])
+        view, mean, designs = view_of(pool), 0.0, set()
+        for chance, first in all_rounds(view, NO_PREVIOUS, 2, 1):
+            labelled = np.sort(first.index)
+            for again, second in all_rounds(view, Previous(labelled, outcome[labelled]), 3, 2):
+                both = [first, second]
+                value = combine(both, [outcome[drawn.index] for drawn in both], 0.95).value
+                mean += chance * again * value
+                designs.add(second.facts["predicted_failures"])
+        assert len(designs) > 5
+        assert mean == pytest.approx(outcome.mean(), abs=1e-12)
+
+    def test_inclusion_probabilities_are_those_of_the_enumeration(self) -> None:
+        pool, _ = make_pool(8, 3)
+        chance_of = np.zeros(8)
+        stated = np.zeros(8)
+        for chance, drawn in all_rounds(view_of(pool), NO_PREVIOUS, 3, 1):
+            chance_of[drawn.index] += chance
+            stated[drawn.index] = drawn.design["inclusion_probability"]
+        assert chance_of == pytest.approx(stated, abs=1e-12)
+
+
+class TestReference:
+    @pytest.mark.parametrize("features", [("confidence", "dsa", "prediction"), ("dsa", "prediction")])
+    def test_prediction(self, features: tuple[str, ...]) -> None:
+        """p, and how far the labels speak for the signals."""
+        full, outcome = make_pool(60, 5)
+        columns = {name: getattr(full, name) for name in features}
+        view = view_of(opacc.Pool(**columns))
+        plain = {name: view.column(name).tolist() for name in features}
+        for num in (0, 1, 30):
+            labelled = np.arange(num)
+            failure = 1 - outcome[labelled]
+            p, bayes_factor = reference.predicted_failure(plain, dict(zip(range(num), failure.tolist(), strict=True)))
+            forecast = predict_failure(read_signals(view, 6), labelled, failure)
+            assert forecast.failure == pytest.approx(p, abs=1e-5)
+            assert forecast.bayes_factor == pytest.approx(bayes_factor, rel=1e-4)
+
+    def test_combined_rounds(self) -> None:
+        pool, outcome = make_pool(300, 6)
+        selections, outcomes = audit(pool, outcome, (10, 20, 30), seed=1)
+        rounds = [
+            {
+                int(i): (1 - float(y), float(p), float(pi))
+                for i, y, p, pi in zip(
+                    drawn.index,
+                    labels,
+                    drawn.design["predicted_failure"],
+                    drawn.design["inclusion_probability"],
+                    strict=True,
+                )
+            }
+            for drawn, labels in zip(selections, outcomes, strict=True)
+        ]
+        totals = [drawn.facts["predicted_failures"] for drawn in selections]
+        value, variance = reference.combined(300, rounds, totals)
+        result = combine(selections, outcomes, 0.95)
+        assert result.value == pytest.approx(1 - value, abs=1e-12)
+        assert result.standard_error**2 == pytest.approx(variance, rel=1e-9)
+        assert result.design_based
+        assert result.n == 60
+
+    def test_directions_are_the_principal_ones(self) -> None:
+        hidden = np.random.default_rng(0).normal(size=(500, 5)) * [5, 3, 1, 1, 0]
+        hidden = hidden.astype(np.float32)
+        _, _, axes = np.linalg.svd(hidden - hidden.mean(axis=0), full_matrices=False)
+        expected = (hidden - hidden.mean(axis=0)) @ axes[:2].T
+        found = project(view_of(opacc.Pool(hidden=hidden)), 2)
+        for j in range(2):
+            assert abs(np.corrcoef(found[:, j], expected[:, j])[0, 1]) == pytest.approx(1, abs=1e-4)
+        assert project(view_of(opacc.Pool(hidden=hidden)), 9).shape == (500, 4)  # one neuron is constant
+
+
+def audit(
+    pool: opacc.Pool, outcome: np.ndarray, budgets: tuple[int, ...], seed: int
+) -> tuple[list[Selection], list[np.ndarray]]:
+    selections: list[Selection] = []
+    for budget in budgets:
+        previous = [(drawn, outcome[drawn.index]) for drawn in selections]
+        selections.append(opacc.select(pool, "neyman", budget, seed=seed, previous=previous))
+    return selections, [outcome[drawn.index] for drawn in selections]
+
+
+def exact_variance(state: neyman.State, outcome: np.ndarray) -> float:
+    """Of the share of failures, were examples drawn independently of each other: from π, p and the truth."""
+    probability = state.probability
+    error = (1 - outcome)[state.free] - state.expected
+    return float((error**2 * (1 - probability) / probability).sum()) / len(outcome) ** 2
+
+
+def price_of(state: neyman.State) -> float:
+    """By how much the design is worse than SRS if p is worthless."""
+    return float(np.mean(state.probability.mean() / state.probability)) - 1
+
+
+class TestPrecision:
+    @pytest.mark.parametrize(("num", "useless"), [(50, False), (100, False), (200, False), (100, True)])
+    def test_interval_covers(self, num: int, useless: bool) -> None:
+        pool, outcome = make_pool(4000, 7, useless=useless)
+        rng = np.random.default_rng(num)
+        task = Task(num, neyman.Parameters(), NO_PREVIOUS)
+        start = neyman.init(view_of(pool), task, rng)
+        covered, values = 0, []
+        for _ in range(2000):
+            drawn = make_selection(4000, neyman.step(view_of(pool), task, start, rng)[0])
+            estimate = opacc.estimate(drawn, outcome[drawn.index])
+            covered += estimate.low <= outcome.mean() <= estimate.high
+            values.append(estimate.value)
+        assert covered / 2000 >= 0.931
+        assert np.mean(values) == pytest.approx(outcome.mean(), abs=4 * np.std(values) / np.sqrt(2000))
+
+    def test_one_round_beats_srs(self) -> None:
+        pool, outcome = make_pool(4000, 7)
+        state = neyman.init(view_of(pool), Task(200, neyman.Parameters(), NO_PREVIOUS), np.random.default_rng(0))
+        assert exact_variance(state, outcome) < 0.6 * outcome.var() / 200
+
+    def test_rounds_learn_that_the_confidence_is_useless(self) -> None:
+        pool, outcome = make_pool(4000, 8, useless=True)
+        selections, outcomes = audit(pool, outcome, (40, 60), seed=3)
+        chosen = np.concatenate([drawn.index for drawn in selections])
+        order = np.argsort(chosen)
+        previous = Previous(chosen[order], np.concatenate(outcomes)[order])
+        state = neyman.init(view_of(pool), Task(100, neyman.Parameters(), previous), np.random.default_rng(0))
+        assert exact_variance(state, outcome) < 1.15 * outcome.var() / 100
+
+    def test_rounds_learn_which_classes_are_swapped(self) -> None:
+        """Confident errors that doubt says nothing about: two predicted classes always fail."""
+        rng = np.random.default_rng(4)
+        prediction = rng.integers(0, 10, 3000)
+        outcome = (prediction > 1).astype(float)
+        pool = opacc.Pool(confidence=1 - rng.beta(0.15, 5, 3000), prediction=prediction)
+        labelled = np.sort(rng.choice(3000, 40, replace=False))
+        p = predict_failure(read_signals(view_of(pool), 6), labelled, 1 - outcome[labelled]).failure
+        assert p[prediction <= 1].min() > 0.5 > 0.1 > p[prediction > 1].mean()
+
+    @pytest.mark.parametrize("price", [0.02, 0.05, 0.1])
+    def test_a_useless_predictor_costs_its_price(self, price: float) -> None:
+        """Whatever the model says of itself: failures that have nothing to do with p, over many ways they may lie."""
+        pool, outcome = make_pool(4000, 9)
+        task = Task(100, neyman.Parameters(price=price), NO_PREVIOUS)
+        state = neyman.init(view_of(pool), task, np.random.default_rng(0))
+        assert price_of(state) == pytest.approx(price, abs=1e-3)
+        rng = np.random.default_rng(0)
+        variance = np.mean([exact_variance(state, rng.permutation(outcome)) for _ in range(300)])
+        assert variance == pytest.approx((1 + price) * outcome.var() / 100, rel=0.06)
+
+    def test_labels_that_speak_for_the_signals_earn_trust(self) -> None:
+        """More is staked on p then; where the confidence is useless, the price stays."""
+        staked = {}
+        for useless in (False, True):
+            pool, outcome = make_pool(4000, 9, useless=useless)
+            labelled = np.sort(np.random.default_rng(1).choice(4000, 150, replace=False))
+            task = Task(50, neyman.Parameters(), Previous(labelled, outcome[labelled]))
+            state = neyman.init(view_of(pool), task, np.random.default_rng(0))
+            assert state.probability.sum() == pytest.approx(50)
+            staked[useless] = price_of(state)
+        assert staked[False] > 0.2
+        assert staked[True] <= 0.1 + 1e-3
+
+    def test_uniform_share_is_the_least_that_keeps_the_price(self) -> None:
+        """By hand: half the examples with twice the doubt of the others, 1/(φ + (1-φ)·2/3) and 1/(φ + (1-φ)·4/3)."""
+        doubt = np.array([2 / 3, 4 / 3])
+        assert neyman.uniform_share(doubt, 0.125, floor=0.1) == 0.1  # A(0) = (3/2 + 3/4)/2 = 1.125
+        share = neyman.uniform_share(doubt, 0.04, floor=0.1)
+        assert (1 / (share + (1 - share) * doubt)).mean() == pytest.approx(1.04, abs=1e-4)
+        assert neyman.uniform_share(doubt, 0.04, floor=0.7) == 0.7
+
+    def test_price_of_nothing_is_equal_probabilities(self) -> None:
+        pool, _ = make_pool(4000, 9)
+        state = neyman.init(
+            view_of(pool), Task(50, neyman.Parameters(price=0.0), NO_PREVIOUS), np.random.default_rng(0)
+        )
+        assert state.probability == pytest.approx(np.full(4000, 50 / 4000), rel=1e-3)
+
+    def test_uniform_share_of_one_is_equal_probabilities(self) -> None:
+        pool, _ = make_pool(4000, 9)
+        task = Task(50, neyman.Parameters(floor=1.0), NO_PREVIOUS)
+        state = neyman.init(view_of(pool), task, np.random.default_rng(0))
+        assert state.probability == pytest.approx(np.full(4000, 50 / 4000))
+
+    def test_scores(self) -> None:
+        """Regression: no confidence, outcomes in [0, 1], spread that the hidden layer explains."""
+        rng = np.random.default_rng(5)
+        hidden = rng.normal(size=(2000, 6)).astype(np.float32) * np.array([3, 1, 1, 1, 1, 1], dtype=np.float32)
+        failure = np.minimum(0.01 * np.exp(hidden[:, 0] / 2) * rng.chisquare(1, 2000), 1)
+        pool = opacc.Pool(hidden=hidden, prediction=rng.normal(size=2000))
+        selections, outcomes = audit(pool, 1 - failure, (50, 50), seed=0)
+        result = combine(selections, outcomes, 0.95)
+        assert result.low <= 1 - failure.mean() <= result.high
+        chosen = np.concatenate([drawn.index for drawn in selections])
+        order = np.argsort(chosen)
+        previous = Previous(chosen[order], np.concatenate(outcomes)[order])
+        state = neyman.init(view_of(pool), Task(100, neyman.Parameters(), previous), rng)
+        assert exact_variance(state, 1 - failure) < 0.8 * failure.var() / 100
+
+
+class TestRounds:
+    def test_of_other_methods_combine(self) -> None:
+        """By hand: weights 2·∛2 and 4·∛6, each round the known failures and the mean of the rest."""
+        first = Selection("srs", {"replacement": False}, 0, 10, np.array([0, 1]), ("0", "1"))
+        second = Selection("srs", {"replacement": False}, 0, 10, np.arange(2, 6), tuple("2345"), 2)
+        outcomes = [np.array([0.0, 1.0]), np.array([1.0, 1.0, 0.0, 1.0])]
+        weight = np.array([2 * 2 ** (1 / 3), 4 * 6 ** (1 / 3)])
+        z = np.array([0.5, (1 + 8 * 0.25) / 10])
+        result = combine([first, second], outcomes, 0.95)
+        assert result.value == pytest.approx(1 - weight @ z / weight.sum())
+        assert result.low < result.value < result.high
+
+    def test_partial_labels_stay_unbiased_over_which_are_missing(self) -> None:
+        pool, outcome = make_pool(200, 3)
+        drawn = opacc.select(pool, "neyman", 6, seed=1)
+        full = opacc.estimate(drawn, outcome[drawn.index]).value
+        parts = []
+        for kept in itertools.combinations(range(6), 4):
+            part = drawn.restrict(np.isin(np.arange(6), kept))
+            parts.append(opacc.estimate(part, outcome[part.index]).value)
+        assert np.mean(parts) == pytest.approx(full, abs=1e-12)
+
+    def test_batch_is_in_random_order(self) -> None:
+        """So that the first labels, if no more come, are a random part of it."""
+        pool, _ = make_pool(4000, 3)
+        drawn = opacc.select(pool, "neyman", 400, seed=1)
+        order = np.argsort(np.argsort(drawn.design["predicted_failure"]))
+        assert abs(np.corrcoef(order, np.arange(400))[0, 1]) < 4 / np.sqrt(400)
+
+    def test_refuses_a_round_whose_earlier_labels_are_missing(self) -> None:
+        pool, outcome = make_pool(200, 3)
+        selections, outcomes = audit(pool, outcome, (10, 10), seed=1)
+        with pytest.raises(LabelError, match="round 2 was drawn when 10 more examples were labelled"):
+            combine(selections[1:], outcomes[1:], 0.95)
+
+    def test_refuses_rounds_of_different_pools(self) -> None:
+        (pool, outcome), (other, _) = make_pool(200, 3), make_pool(100, 3)
+        drawn = [opacc.select(some, "neyman", 10) for some in (pool, other)]
+        with pytest.raises(LabelError, match=r"pools of \[100, 200\] examples"):
+            combine(drawn, [outcome[:10], outcome[:10]], 0.95)
+
+    def test_says_when_labels_are_few(self) -> None:
+        pool, outcome = make_pool(200, 3)
+        few, enough = (opacc.select(pool, "neyman", num) for num in (19, 20))
+        result = opacc.estimate(few, outcome[few.index])
+        assert result.design_based
+        assert result.reason is not None
+        assert "fewer than 20 labels" in result.reason
+        assert opacc.estimate(enough, outcome[enough.index]).reason is None
+
+    def test_interval_shrinks_where_no_label_fails(self) -> None:
+        """With every label its size grows, though the labels show no spread."""
+        pool, _ = make_pool(4000, 3)
+        widths = []
+        for num in (50, 200, 800):
+            drawn = opacc.select(pool, "neyman", num)
+            result = opacc.estimate(drawn, np.ones(num))
+            assert result.high == 1
+            widths.append(result.high - result.low)
+        assert widths[1] < 0.6 * widths[0]
+        assert widths[2] < 0.6 * widths[1]
+
+    def test_interval_does_not_contradict_the_labels(self) -> None:
+        """Most of a small pool is labelled, in rounds: what is left can move the accuracy only so far."""
+        pool, outcome = make_pool(100, 3)
+        selections, outcomes = audit(pool, outcome, (40, 30, 20), seed=1)
+        result = combine(selections, outcomes, 0.95)
+        right = float(np.concatenate(outcomes).sum())
+        assert right / 100 <= result.low <= result.high <= (right + 10) / 100
+
+    def test_rounds_that_label_the_whole_pool_leave_no_doubt(self) -> None:
+        pool, outcome = make_pool(60, 3)
+        result = combine(*audit(pool, outcome, (20, 20, 20), seed=1), 0.95)
+        assert (result.low, result.value, result.high) == pytest.approx([outcome.mean()] * 3)
+
+    def test_whole_pool_labelled_leaves_no_doubt(self) -> None:
+        pool, outcome = make_pool(30, 3)
+        drawn = opacc.select(pool, "neyman", 30)
+        result = opacc.estimate(drawn, outcome[drawn.index])
+        assert (result.low, result.value, result.high) == pytest.approx([outcome.mean()] * 3)
+
+
+def test_ranks_are_shared_by_equal_values() -> None:
+    values = [3.0, 1.0, 3.0, -7.0, 2.0]
+    assert spread_ranks(np.array(values)) == pytest.approx(reference.ranks(values))
+
+
+@pytest.mark.parametrize(("name", "value"), [("floor", 0.0), ("price", -0.1), ("directions", -1)])
+def test_names_the_parameter_that_is_wrong(name: str, value: float) -> None:
+    with pytest.raises(SpecError, match=f"{name}={value}"):
+        neyman.Parameters(**{name: value})
+
+
+def test_names_the_neuron_that_is_not_finite() -> None:
+    hidden = np.ones((20, 3))
+    hidden[4, 1] = np.nan
+    with pytest.raises(DataError, match="neuron 1 of hidden"):
+        opacc.select(opacc.Pool(hidden=hidden), "neyman", 5)

@@ -1,0 +1,37 @@
+"""The bound of Godambe and Joshi: by its formula, and below what methods reach."""
+
+import numpy as np
+import pytest
+
+import opacc_ray as opacc
+from opacc_ray.failure.model import predict_failure
+from opacc_ray.failure.signals import read_signals
+from opacc_ray.parts.view import View, view_of
+from opacc_ray.study.bound import least_variance
+
+
+def make(size: int) -> tuple[View, np.ndarray]:
+    rng = np.random.default_rng(1)
+    doubt = rng.beta(0.2, 1.5, size)
+    outcome = (rng.random(size) >= doubt).astype(float)
+    return view_of(opacc.Pool(confidence=1 - doubt)), outcome
+
+
+def test_is_the_formula_where_no_probability_is_1() -> None:
+    view, outcome = make(2000)
+    p = predict_failure(read_signals(view, 0), np.arange(2000), 1 - outcome).failure
+    sigma = np.sqrt(p * (1 - p))
+    assert 20 * sigma.max() < sigma.sum()
+    expected = (sigma.sum() ** 2 / 20 - (sigma**2).sum()) / 2000**2
+    assert least_variance(view, outcome, [20])[20] == pytest.approx(expected)
+
+
+def test_falls_to_nothing_with_the_whole_pool() -> None:
+    view, outcome = make(50)
+    bound = least_variance(view, outcome, [5, 20, 50])
+    assert bound[5] > bound[20] > bound[50] == pytest.approx(0, abs=1e-15)
+
+
+def test_scores_have_none() -> None:
+    view, outcome = make(50)
+    assert least_variance(view, 0.5 * outcome, [5]) == {}
