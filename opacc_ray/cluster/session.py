@@ -18,7 +18,7 @@ from itertools import islice, pairwise
 from typing import Any, TypeVar
 
 import ray
-from ray._raylet import AuthenticationTokenLoader, Config
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from opacc_ray.errors import ClusterError, OpaccError, StorageError
