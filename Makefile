@@ -4,7 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: setup demo test lint format bench clean
+# What this machine has beyond NumPy's baseline, for NPY_DISABLE_CPU_FEATURES.
+BEYOND := 'from numpy._core import _multiarray_umath as m; \
+	print(*(f for f in m.__cpu_dispatch__ if m.__cpu_features__[f] and f not in m.__cpu_baseline__))'
+
+.PHONY: setup demo test test-cpus lint format bench clean
 
 setup: $(READY)
 
@@ -20,6 +24,14 @@ demo: $(READY)
 
 test: $(READY) lint
 	$(BIN)/pytest
+
+# The tests with three machines' arithmetic: this one's, torch's own loops without AVX, and the libraries' without AVX.
+# Matrix products then differ in their last bits. NumPy's come from OpenBLAS, torch's from MKL and oneDNN.
+test-cpus: $(READY)
+	$(BIN)/pytest
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest
+	beyond=$$($(BIN)/python -c $(BEYOND)) && NPY_DISABLE_CPU_FEATURES="$$beyond" OPENBLAS_CORETYPE=Nehalem \
+	MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/pytest
 
 lint: $(READY)
 	$(BIN)/ruff check .
