@@ -1,12 +1,16 @@
-# make demo and make test need git, make and Python >= 3.11; both set up .venv first.
+# Needs git, make and Python >= 3.11; every target sets up .venv first.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: setup demo test lint format bench clean
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench results docs wheel wheel-check clean
 
-setup: $(READY)
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
+
+setup: $(READY)  ## make .venv with the pinned dependencies
 
 $(READY): pyproject.toml infra/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.x")'
@@ -15,24 +19,38 @@ $(READY): pyproject.toml infra/constraints.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c infra/constraints.txt -e '.[dev]'
 	@touch $(READY)
 
-demo: $(READY)
+demo: $(READY)  ## a whole audit on handwritten digits, in about a minute
 	@$(BIN)/opacc demo
 
-test: $(READY) lint
+test: $(READY) lint  ## lint, then the tests
 	$(BIN)/pytest
 
-lint: $(READY)
+lint: $(READY)  ## ruff, mypy and the layers of the package
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-format: $(READY)
+format: $(READY)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)
+bench: $(READY)  ## time the fast paths beside plain transcriptions
 	@$(BIN)/python benchmarks/bench.py
 
-clean:
+results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=speed [ARGUMENTS='…']
+	$(BIN)/python benchmarks/write_results.py $(NAME) $(ARGUMENTS)
+
+docs: $(READY)  ## write again what the docs take from the code: the picture of the rooms, the quoted tables
+	$(BIN)/python docs/draw_rooms.py
+	$(BIN)/python benchmarks/write_results.py --copy
+
+wheel: $(READY)  ## build dist/*.whl
+	@rm -rf build dist
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+wheel-check: wheel  ## run the demo from the wheel, in a clean environment outside the repository
+	$(BIN)/python infra/check_wheel.py dist/*.whl
+
+clean:  ## remove .venv and all that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -28,6 +28,8 @@ from pathlib import Path
 
 import documents
 
+import opacc_ray
+
 PACKAGES = ("numpy", "scipy", "numba", "torch", "ray")
 
 
@@ -72,7 +74,7 @@ def measure(name: str, arguments: list[str]) -> str:
 
 def stamp(note: str | None) -> str:
     """When, on what kind of machine, and by which versions it was measured."""
-    versions = ", ".join(f"{name} {version(name)}" for name in ("opacc_ray", *PACKAGES))
+    versions = ", ".join([f"opacc_ray {opacc_ray.__version__}", *(f"{name} {version(name)}" for name in PACKAGES)])
     day = datetime.now(UTC).date().isoformat()
     words = f"Written {day} on {machine()}, by Python {platform.python_version()}, {versions}."
     return f"{words} {note}" if note else words
