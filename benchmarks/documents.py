@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 RESULTS = "docs/results"
-BLOCK = re.compile(r"(<!-- results:(?P<name>\w+) -->\n)(?P<content>.*?)(<!-- /results -->)", re.DOTALL)
+BLOCK = re.compile(
+    r"^(<!-- results:(?P<name>\w+) -->\n)(?P<content>.*?)^(<!-- /results -->)$", re.DOTALL | re.MULTILINE
+)
 
 
 class Document(NamedTuple):

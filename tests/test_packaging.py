@@ -55,7 +55,7 @@ def test_every_folder_of_the_package_is_a_package() -> None:
 def test_the_wheel_brings_its_licence_and_its_command(wheel: ZipFile) -> None:
     names = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
     assert wheel.read(names["licenses/LICENSE"]) == (ROOT / "LICENSE").read_bytes()
-    assert "opacc = opacc_ray.cli.main:main" in wheel.read(names["entry_points.txt"]).decode()
+    assert f"opacc = {PROJECT['scripts']['opacc']}" in wheel.read(names["entry_points.txt"]).decode()
 
 
 def test_the_metadata_says_what_it_is_and_where(metadata: Message) -> None:
