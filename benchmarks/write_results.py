@@ -68,7 +68,7 @@ def measure(name: str, arguments: list[str]) -> str:
             print(line, end="", file=sys.stderr)
             lines.append(line)
     if process.returncode:
-        sys.exit(process.returncode)
+        sys.exit(f"{script} ended with {process.returncode}; nothing was written")
     return "".join(lines)
 
 
