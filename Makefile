@@ -1,4 +1,4 @@
-# make demo and make test need git, make and Python >= 3.11; both set up .venv first.
+# Needs git, make and Python >= 3.11; every target sets up .venv first.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -8,9 +8,13 @@ READY  := $(VENV)/.ready
 BEYOND := 'from numpy._core import _multiarray_umath as m; \
 	print(*(f for f in m.__cpu_dispatch__ if m.__cpu_features__[f] and f not in m.__cpu_baseline__))'
 
-.PHONY: setup demo test test-cpus lint format bench clean
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-cpus lint format bench results docs wheel wheel-check clean
 
-setup: $(READY)
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
+
+setup: $(READY)  ## make .venv with the pinned dependencies
 
 $(READY): pyproject.toml infra/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.x")'
@@ -19,32 +23,46 @@ $(READY): pyproject.toml infra/constraints.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c infra/constraints.txt -e '.[dev]'
 	@touch $(READY)
 
-demo: $(READY)
+demo: $(READY)  ## a whole audit on handwritten digits, in about a minute
 	@$(BIN)/opacc demo
 
-test: $(READY) lint
+test: $(READY) lint  ## lint, then the tests
 	$(BIN)/pytest
 
 # The tests with three machines' arithmetic: this one's, torch's own loops without AVX, and the libraries' without AVX.
 # Matrix products then differ in their last bits. NumPy's come from OpenBLAS, torch's from MKL and oneDNN.
-test-cpus: $(READY)
+test-cpus: $(READY)  ## the tests with the arithmetic of three kinds of CPU
 	$(BIN)/pytest
 	ATEN_CPU_CAPABILITY=default $(BIN)/pytest
 	beyond=$$($(BIN)/python -c $(BEYOND)) && NPY_DISABLE_CPU_FEATURES="$$beyond" OPENBLAS_CORETYPE=Nehalem \
 	MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/pytest
 
-lint: $(READY)
+lint: $(READY)  ## ruff, mypy and the layers of the package
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-format: $(READY)
+format: $(READY)  ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)
+bench: $(READY)  ## time the fast paths beside plain transcriptions
 	@$(BIN)/python benchmarks/bench.py
 
-clean:
+results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=speed [ARGUMENTS='…']
+	$(BIN)/python benchmarks/write_results.py $(NAME) $(ARGUMENTS)
+
+docs: $(READY)  ## write again what the docs take from the code: the picture of the rooms, the quoted tables
+	$(BIN)/python docs/draw_rooms.py
+	$(BIN)/python benchmarks/write_results.py --copy
+
+wheel: $(READY)  ## build dist/*.whl
+	@rm -rf build dist
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+wheel-check: wheel  ## run the demo from the wheel, in a clean environment outside the repository
+	$(BIN)/python infra/check_wheel.py dist/*.whl
+
+clean:  ## remove .venv and all that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

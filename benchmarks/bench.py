@@ -7,15 +7,18 @@ sizes that matter run ours alone. Times are medians of 5 calls after one that co
 disk); memory is what a call allocates over its input at its peak. Machines are noisy: compare ratios.
 """
 
+import argparse
 import re
 import statistics
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import markdown_table as markdown
 import numpy as np
 
 import opacc_ray as opacc
@@ -28,129 +31,153 @@ from oracles import deepreduce as plain_deepreduce
 from oracles import hgs as plain_hgs
 from oracles import surprise as plain_surprise
 
-RNG = np.random.default_rng(0)
+COLUMNS = ("task", "size", "plain", "ours", "ratio", "ours, memory")
+
+
+class Sides(NamedTuple):
+    """Ours and the plain transcription, ready to be called."""
+
+    ours: Callable[[], Any]
+    plain: Callable[[], Any] | None = None
+    chosen: int | None = None  # where the method itself says how many
 
 
 class Task(NamedTuple):
+    """One row; ``prepare`` makes its input from a generator."""
+
     name: str
     size: str
-    ours: Callable[[], Any]
-    plain: Callable[[], Any] | None = None
+    prepare: Callable[[np.random.Generator], Sides]
 
 
-def main(pattern: str) -> None:
-    print("| task | size | plain | ours | ratio | ours, memory |")
-    print("|---|---|---:|---:|---:|---:|")
-    for make in (ces, deepreduce, cover, deepest, surprise, neyman):
-        if re.search(pattern, make.__name__):
-            for task in make():
-                print(_row(task), flush=True)
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("pattern", nargs="?", default="", metavar="PATTERN", help="only tasks whose name matches")
+    return found
 
 
-def _row(task: Task) -> str:
-    first = task.ours()  # compiles
-    seconds = statistics.median(_time(task.ours) for _ in range(5))
-    memory = f"{_peak(task.ours) / 2**20:.0f} MiB"
-    if task.plain is None:
-        return f"| {task.name} | {task.size} | | {_told(seconds)} | | {memory} |"
+def main() -> None:
+    given = parser().parse_args()
+    print(markdown.header(COLUMNS, texts=2))
+    for task in TASKS:
+        if re.search(given.pattern, task.name, re.IGNORECASE):
+            print(markdown.row(_cells(task)), flush=True)
+
+
+def _cells(task: Task) -> list[str]:
+    sides = task.prepare(np.random.default_rng(0))
+    first = sides.ours()  # compiles
+    seconds = statistics.median(_time(sides.ours) for _ in range(5))
+    memory = f"{_peak(sides.ours) / 2**20:.0f} MiB"
+    name = task.name if sides.chosen is None else f"{task.name} ({sides.chosen} chosen)"
+    if sides.plain is None:
+        return [name, task.size, "", _duration(seconds), "", memory]
     begun = time.perf_counter()
-    expected = task.plain()
+    expected = sides.plain()
     plain = time.perf_counter() - begun
     assert np.allclose(first, expected, rtol=1e-4), f"{task.name} {task.size}: the two sides disagree"
-    return f"| {task.name} | {task.size} | {_told(plain)} | {_told(seconds)} | {plain / seconds:,.0f} | {memory} |"
+    return [name, task.size, _duration(plain), _duration(seconds), f"{plain / seconds:,.0f}", memory]
 
 
-def ces() -> Iterator[Task]:
-    small = _activations(2000, 84)
-    yield Task(
-        "CES, n=100",
-        "2,000 × 84",
-        lambda: opacc.select(opacc.Pool(hidden=small), "ces", 100, seed=1).index,
-        lambda: plain_ces.select(small, 100, np.random.default_rng([1, 1])),
-    )
-    for N, m in ((10_000, 84), (50_000, 4096)):
-        pool = opacc.Pool(hidden=_activations(N, m))
-        yield Task("CES, n=100", f"{N:,} × {m:,}", lambda pool=pool: opacc.select(pool, "ces", 100, seed=1).index)
+def ces(N: int, m: int, plain: bool, rng: np.random.Generator) -> Sides:
+    hidden = _activations(rng, N, m)
+    pool = opacc.Pool(hidden=hidden)
+    slow = partial(plain_ces.select, hidden, 100, np.random.default_rng([1, 1])) if plain else None
+    return Sides(lambda: opacc.select(pool, "ces", 100, seed=1).index, slow)
 
 
-def deepreduce() -> Iterator[Task]:
-    small = RNG.normal(size=(300, 5)).astype(np.float32)
-    codes = plain_deepreduce.equal_count(small, 20)
-    yield Task(
-        "DeepReduce, KL phase, n=40",
-        "300 × 5",
-        lambda: opacc.select(opacc.Pool(output=small), "deepreduce", 40, coverage=False).index,
+def deepreduce_small(rng: np.random.Generator) -> Sides:
+    output = rng.normal(size=(300, 5)).astype(np.float32)
+    codes = plain_deepreduce.equal_count(output, 20)
+    pool = opacc.Pool(output=output)
+    return Sides(
+        lambda: opacc.select(pool, "deepreduce", 40, coverage=False).index,
         lambda: plain_deepreduce.select(codes, 20, budget=40),
     )
-    for C in (10, 100):
-        pool = opacc.Pool(output=_logits(10_000, C))
-        chosen = len(opacc.select(pool, "deepreduce", coverage=False))
-        name = f"DeepReduce, KL phase to α=0.001 ({chosen} chosen)"
-        yield Task(name, f"10,000 × {C}", lambda pool=pool: opacc.select(pool, "deepreduce", coverage=False).index)
 
 
-def cover() -> Iterator[Task]:
-    small, large = _coverage(1000, 300), _coverage(10_000, 3432)
-    yield Task("HGS, full look-ahead", "1,000 × 300", lambda: set_cover.cover(small), lambda: plain_hgs.cover(small))
-    chosen = len(set_cover.cover(large))
-    yield Task(f"HGS, full look-ahead ({chosen} chosen)", "10,000 × 3,432", lambda: set_cover.cover(large))
+def deepreduce(C: int, rng: np.random.Generator) -> Sides:
+    pool = opacc.Pool(output=_logits(rng, 10_000, C))
+    choose = partial(opacc.select, pool, "deepreduce", coverage=False)
+    return Sides(choose, chosen=len(choose()))
 
 
-def deepest() -> Iterator[Task]:
-    pool = opacc.Pool(confidence=RNG.beta(6, 1, 10_000_000))
-    yield Task("DeepEST, n=200", "10⁷", lambda: opacc.select(pool, "deepest", 200, seed=1).index)
+def cover(N: int, requirements: int, plain: bool, rng: np.random.Generator) -> Sides:
+    covers = _coverage(rng, N, requirements)
+    if plain:
+        return Sides(partial(set_cover.cover, covers), partial(plain_hgs.cover, covers))
+    return Sides(partial(set_cover.cover, covers), chosen=len(set_cover.cover(covers)))
 
 
-def neyman() -> Iterator[Task]:
-    doubt = RNG.beta(0.15, 3, 1_000_000)
-    outcome = (RNG.random(1_000_000) >= doubt).astype(float)
-    pool = opacc.Pool(
-        confidence=1 - doubt, prediction=RNG.integers(0, 10, 1_000_000), dsa=RNG.gamma(2, 1, 1_000_000) + doubt
-    )
+def deepest(rng: np.random.Generator) -> Sides:
+    pool = opacc.Pool(confidence=rng.beta(6, 1, 10_000_000))
+    return Sides(partial(opacc.select, pool, "deepest", 200, seed=1))
+
+
+def neyman(rng: np.random.Generator) -> Sides:
+    N = 1_000_000
+    doubt = rng.beta(0.15, 3, N)
+    outcome = (rng.random(N) >= doubt).astype(float)
+    pool = opacc.Pool(confidence=1 - doubt, prediction=rng.integers(0, 10, N), dsa=rng.gamma(2, 1, N) + doubt)
 
     def two_rounds() -> None:
         first = opacc.select(pool, "neyman", 80, seed=1)
         opacc.select(pool, "neyman", 120, seed=1, previous=[(first, outcome[first.index])])
 
-    yield Task("neyman, rounds of 80 and 120", "10⁶", two_rounds)
+    return Sides(two_rounds)
 
 
-def surprise() -> Iterator[Task]:
-    hidden, traces = _activations(10_000, 84), _activations(60_000, 84)
-    predicted, classes = RNG.integers(0, 10, 10_000), RNG.integers(0, 10, 60_000)
-    few = slice(0, 20)
-    for name in ("dsa", "lsa"):
-        fast, slow = getattr(Reference, name), getattr(plain_surprise, name)
-        yield Task(
-            name.upper(),
-            "20 × 2,000 × 84",
-            lambda fast=fast: fast(Reference(traces[:2000], classes[:2000]), hidden[few], predicted[few]),
-            lambda slow=slow: slow(hidden[few], predicted[few], traces[:2000], classes[:2000]),
-        )
-        yield Task(
-            name.upper(),
-            "10,000 × 60,000 × 84",
-            lambda fast=fast: fast(Reference(traces, classes), hidden, predicted),
-        )
+def surprise_small(name: str, rng: np.random.Generator) -> Sides:
+    hidden, traces = _activations(rng, 20, 84), _activations(rng, 2000, 84)
+    predicted, classes = rng.integers(0, 10, 20), rng.integers(0, 10, 2000)
+    fast, slow = getattr(Reference, name), getattr(plain_surprise, name)
+    return Sides(
+        lambda: fast(Reference(traces, classes), hidden, predicted), lambda: slow(hidden, predicted, traces, classes)
+    )
 
 
-def _activations(N: int, m: int) -> np.ndarray:
+def surprise(name: str, rng: np.random.Generator) -> Sides:
+    hidden, traces = _activations(rng, 10_000, 84), _activations(rng, 60_000, 84)
+    predicted, classes = rng.integers(0, 10, 10_000), rng.integers(0, 10, 60_000)
+    fast = getattr(Reference, name)
+    return Sides(lambda: fast(Reference(traces, classes), hidden, predicted))
+
+
+TASKS = (
+    Task("CES, n=100", "2,000 × 84", partial(ces, 2000, 84, True)),
+    Task("CES, n=100", "10,000 × 84", partial(ces, 10_000, 84, False)),
+    Task("CES, n=100", "50,000 × 4,096", partial(ces, 50_000, 4096, False)),
+    Task("DeepReduce, KL phase, n=40", "300 × 5", deepreduce_small),
+    Task("DeepReduce, KL phase to α=0.001", "10,000 × 10", partial(deepreduce, 10)),
+    Task("DeepReduce, KL phase to α=0.001", "10,000 × 100", partial(deepreduce, 100)),
+    Task("HGS, full look-ahead", "1,000 × 300", partial(cover, 1000, 300, True)),
+    Task("HGS, full look-ahead", "10,000 × 3,432", partial(cover, 10_000, 3432, False)),
+    Task("DeepEST, n=200", "10⁷", deepest),
+    Task("neyman, rounds of 80 and 120", "10⁶", neyman),
+    Task("DSA", "20 × 2,000 × 84", partial(surprise_small, "dsa")),
+    Task("DSA", "10,000 × 60,000 × 84", partial(surprise, "dsa")),
+    Task("LSA", "20 × 2,000 × 84", partial(surprise_small, "lsa")),
+    Task("LSA", "10,000 × 60,000 × 84", partial(surprise, "lsa")),
+)
+
+
+def _activations(rng: np.random.Generator, N: int, m: int) -> np.ndarray:
     """Outputs of a layer with ReLU: half of them 0, neighbours correlated, float32."""
-    values = RNG.standard_normal((N, m), dtype=np.float32)
+    values = rng.standard_normal((N, m), dtype=np.float32)
     values[:, 1:] += values[:, :-1]
     return np.maximum(values, 0, out=values)
 
 
-def _logits(N: int, C: int) -> np.ndarray:
-    values = RNG.standard_normal((N, C), dtype=np.float32)
-    values[np.arange(N), RNG.integers(0, C, N)] += 6
+def _logits(rng: np.random.Generator, N: int, C: int) -> np.ndarray:
+    values = rng.standard_normal((N, C), dtype=np.float32)
+    values[np.arange(N), rng.integers(0, C, N)] += 6
     return values
 
 
-def _coverage(N: int, requirements: int) -> np.ndarray:
+def _coverage(rng: np.random.Generator, N: int, requirements: int) -> np.ndarray:
     """Neurons that fire seldom and often: shares log-uniform from 1/2000 to 1/2."""
-    share = np.exp(RNG.uniform(np.log(5e-4), np.log(0.5), requirements))
-    return RNG.random((N, requirements)) < share
+    share = np.exp(rng.uniform(np.log(5e-4), np.log(0.5), requirements))
+    return rng.random((N, requirements)) < share
 
 
 def _time(call: Callable[[], Any]) -> float:
@@ -167,9 +194,9 @@ def _peak(call: Callable[[], Any]) -> int:
     return peak
 
 
-def _told(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "")
+    main()

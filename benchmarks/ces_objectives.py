@@ -11,9 +11,11 @@ the same. All n come from one selection: the first examples of a longer one are 
 
 import argparse
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import markdown_table as markdown
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,22 +44,28 @@ class Case(NamedTuple):
     outcome: NDArray[np.float64]  # (N,)
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("folder", type=Path, metavar="FOLDER")
+    found.add_argument("--repetitions", type=int, default=1000)
+    found.add_argument("--settings", default="", metavar="PATTERN", help="only settings that match")
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--repetitions", type=int, default=1000)
-    parser.add_argument("--settings", default="", metavar="PATTERN", help="only settings that match")
-    given = parser.parse_args()
+    given = parser().parse_args()
     cases = [read_case(path) for path in sorted(given.folder.glob("*.npz"))]
     if not cases:
-        parser.error(f"{given.folder} holds no .npz")
-    columns = [f"{case.name} n={n}" for case in cases for n in LABELS]
-    print("| E (bias) |", " | ".join(columns), "|")
-    print("|---|" + "---:|" * len(columns))
+        parser().error(f"{given.folder} holds no .npz")
+    print(markdown.header(["E (bias)", *columns_of(case.name for case in cases)]))
     for label, parameters in SETTINGS.items():
         if re.search(given.settings, label):
             cells = [cell for case in cases for cell in measure(case, parameters, given.repetitions)]
-            print(f"| {label} |", " | ".join(cells), "|", flush=True)
+            print(markdown.row([label, *cells]), flush=True)
+
+
+def columns_of(cases: Iterable[str]) -> list[str]:
+    return [f"{case.replace('_', ' ')} n={n}" for case in cases for n in LABELS]
 
 
 def read_case(path: Path) -> Case:

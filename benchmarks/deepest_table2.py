@@ -14,12 +14,15 @@ import csv
 from pathlib import Path
 from typing import NamedTuple
 
+import markdown_table as markdown
 import numpy as np
 from numpy.typing import NDArray
 
 import opacc_ray as opacc
 
 BUDGET = 200
+AUXILIARIES = ("confidence", "dsa", "lsa", "combined")
+COLUMNS = ("subject", "failing", *AUXILIARIES)
 
 
 class Subject(NamedTuple):
@@ -55,7 +58,7 @@ class Cell(NamedTuple):
         return abs(self.found - self.published) <= max(1.0, 0.03 * self.published)
 
     def __str__(self) -> str:
-        return f"{self.found:.2f} / {self.published:.2f}{'' if self.agrees else ' *'} ({self.off:+.1f})"
+        return f"{self.found:.2f} / {self.published:.2f}{'' if self.agrees else ' †'} ({self.off:+.1f})"
 
 
 def read(path: Path) -> tuple[opacc.Pool, NDArray[np.float64]]:
@@ -80,24 +83,26 @@ def measure(
     return Cell(subject.found[auxiliary], float(found.mean()), float((value.mean() - outcome.mean()) / error))
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("folder", type=Path, metavar="FOLDER")
+    found.add_argument("--repetitions", type=int, default=1000)
+    found.add_argument("--rule", choices=("released", "paper"), default="released")
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--repetitions", type=int, default=1000)
-    parser.add_argument("--rule", choices=("released", "paper"), default="released")
-    given = parser.parse_args()
-    names = ("confidence", "dsa", "lsa", "combined")
-    print(f"| subject | failing | {' | '.join(names)} |")
-    print(f"|---|---|{'---|' * len(names)}")
+    given = parser().parse_args()
+    print(markdown.header(COLUMNS))
     cells = []
     for name, subject in SUBJECTS.items():
         pool, outcome = read(given.folder / f"{name}.csv")
-        row = [measure(pool, outcome, subject, auxiliary, given.rule, given.repetitions) for auxiliary in names]
-        cells += row
-        print(f"| {name} | {(1 - outcome).sum():.0f} | {' | '.join(map(str, row))} |", flush=True)
+        found = [measure(pool, outcome, subject, item, given.rule, given.repetitions) for item in AUXILIARIES]
+        cells += found
+        print(markdown.row([name, f"{(1 - outcome).sum():.0f}", *map(str, found)]), flush=True)
     gap = np.sqrt(np.mean([(cell.found - cell.published) ** 2 for cell in cells]))
     print(
-        f"\nFound / published (mean estimate - truth, in standard errors); * differs by more than 3 % and 1 failure.\n"
+        f"\nFound / published (mean estimate - truth, in standard errors); † differs by more than 3 % and 1 failure.\n"
         f"{sum(cell.agrees for cell in cells)} of {len(cells)} cells agree; root mean square gap {gap:.2f} failures."
     )
 

@@ -2,10 +2,11 @@
 
     python benchmarks/fashion_job.py FOLDER        # with fashion.npz and fashion_lenet5.safetensors
 
-Puts the Fashion-MNIST test images as PNG into a real S3 server, extracts them with 1 and with 2 actors, and prints wall
-times, the true accuracy, and the accuracy that 100 labels give by each method.
+Puts the Fashion-MNIST test images as PNG into a real S3 server, extracts them with 1 and with 2 actors, and prints two
+Markdown tables: wall times, and the accuracy that 100 labels give by each method beside the true one.
 """
 
+import argparse
 import io
 import logging
 import os
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import markdown_table as markdown
 import numpy as np
 import torch
 from PIL import Image
@@ -26,6 +28,19 @@ from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.storage import open_store
 from opacc_ray.samplers import select
 from opacc_ray.spec import parse_spec
+
+METHODS = ("srs", "css", "ces", "neyman")
+STEPS = (
+    "plain torch loop in memory",
+    "upload of 10,000 PNGs",
+    *(
+        f"job with {actors}, {part}"
+        for actors in ("1 actor", "2 actors")
+        for part in ("until the first shard", "the other shards", "in all")
+    ),
+)
+TIME_COLUMNS = ("step", "seconds")
+ACCURACY_COLUMNS = ("by", "accuracy", "95 % interval")
 
 
 class LeNet5(torch.nn.Module):
@@ -43,15 +58,25 @@ class LeNet5(torch.nn.Module):
         return self.out(torch.relu(self.f2(torch.relu(self.f1(x.flatten(1))))))
 
 
-def main(folder: Path) -> None:
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("folder", type=Path, metavar="FOLDER")
+    found.add_argument("--images", type=int, default=10_000, help="take the first ones only, for a first try")
+    return found
+
+
+def main() -> None:
+    given = parser().parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for name in ("botocore", "urllib3"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    data = np.load(folder / "fashion.npz")
-    images, labels = data["x_test"], data["y_test"]
-    weights = (folder / "fashion_lenet5.safetensors").read_bytes()
+    data = np.load(given.folder / "fashion.npz")
+    images, labels = data["x_test"][: given.images], data["y_test"][: given.images]
+    weights = (given.folder / "fashion_lenet5.safetensors").read_bytes()
     sys.path.insert(0, str(Path(__file__).parent))  # actors import the network from here
-    print(f"plain torch loop in memory   {_plain_loop(images, weights):7.1f} s")
+    step = iter(STEPS)
+    print(markdown.header(TIME_COLUMNS))
+    _print_time(next(step), _plain_loop(images, weights))
     with tempfile.TemporaryDirectory() as home, LocalS3(home) as server:
         os.environ.update(server.environment())
         server.create_bucket("lake")
@@ -59,10 +84,17 @@ def main(folder: Path) -> None:
         lake.write("models/lenet5.safetensors", weights)
         begun = time.perf_counter()
         lake.write_many((f"fashion/{i:05d}.png", _png(image)) for i, image in enumerate(images))
-        print(f"upload of 10,000 PNGs        {time.perf_counter() - begun:7.1f} s")
+        _print_time(next(step), time.perf_counter() - begun)
         for actors in (1, 2):
-            run = _extract(actors)
-        _estimates(run, labels)
+            run, seconds = _extract(actors)
+            for value in seconds:
+                _print_time(next(step), value)
+        print()
+        _print_estimates(run, labels)
+
+
+def _print_time(step: str, seconds: float) -> None:
+    print(markdown.row([step, f"{seconds:.1f}"]), flush=True)
 
 
 def _plain_loop(images: np.ndarray, weights: bytes) -> float:
@@ -77,7 +109,8 @@ def _plain_loop(images: np.ndarray, weights: bytes) -> float:
     return time.perf_counter() - begun
 
 
-def _extract(actors: int) -> Run:
+def _extract(actors: int) -> tuple[Run, tuple[float, float, float]]:
+    """The run, and the seconds until its first shard, for the others, and in all."""
     spec = parse_spec(
         {
             "name": f"fashion-{actors}-actors",
@@ -89,35 +122,23 @@ def _extract(actors: int) -> Run:
         },
         "fashion",
     )
+    finished: list[float] = []  # when each shard was done
     begun = time.perf_counter()
     run, stages = steps.start(spec)
-    steps.extract(stages, _Stopwatch(actors, begun))
-    print(f"job with {actors} actors, in all      {time.perf_counter() - begun:7.1f} s")
-    return run
+    steps.extract(stages, lambda done, total: finished.append(time.perf_counter()) if done else None)
+    in_all = time.perf_counter() - begun
+    return run, (finished[0] - begun, finished[-1] - finished[0], in_all)
 
 
-class _Stopwatch:
-    """Tells start-up (Ray, actors, model) from the steady rate after the first shard."""
-
-    def __init__(self, actors: int, begun: float) -> None:
-        self._actors, self._begun, self._first = actors, begun, 0.0
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.perf_counter()
-        if done == 1:
-            self._first = now
-            print(f"  {self._actors} actors, until the first shard {now - self._begun:5.1f} s")
-        if done == total:
-            print(f"  {self._actors} actors, the other shards      {now - self._first:5.1f} s")
-
-
-def _estimates(run: Run, labels: np.ndarray) -> None:
+def _print_estimates(run: Run, labels: np.ndarray) -> None:
+    print(markdown.header(ACCURACY_COLUMNS))
     with feature_store.open_view(run, ["hidden", "confidence", "prediction"]) as view:
         correct: np.ndarray[Any, Any] = (view.column("prediction") == labels).astype(np.float64)
-        print(f"true accuracy                {correct.mean():.4f}")
-        for method in ("srs", "css", "ces"):
+        print(markdown.row(["all labels", f"{correct.mean():.4f}", ""]))
+        for method in METHODS:
             selection = select.select(view, method, 100, seed=1)
-            print(f"{method:<28} {estimators.estimate(selection, correct[selection.index])}")
+            found = estimators.estimate(selection, correct[selection.index])
+            print(markdown.row([method, f"{found.value:.4f}", f"{found.low:.4f} to {found.high:.4f}"]))
 
 
 def _png(image: np.ndarray) -> bytes:
@@ -127,4 +148,4 @@ def _png(image: np.ndarray) -> bytes:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

@@ -1,13 +1,13 @@
 """How often the intervals around the estimate cover: by class, two models, costs, sequences, replicates, assisted.
 
-    python benchmarks/intervals_coverage.py CASE [--repetitions 300] [--only PATTERN]
+    python benchmarks/intervals_coverage.py CASE… [--repetitions 300] [--only PATTERN]
 
-CASE is a fully labelled classification, an .npz with `hidden` (N, m), `logits` (N, C), `pred`, `label`, `confidence`
+CASE is a fully labelled classification: an .npz with `hidden` (N, m), `logits` (N, C), `pred`, `label`, `confidence`
 (N,). The second model of the comparison is the first one with normal noise of 1 on its logits; of the costs, missing
-class 6 costs 10 and every other error 1. Any case of `opacc study` that has a confidence will do for the estimates that
-it assists, and by outcomes of which 15 % are turned round; they are stated beside each other without assistance, with
-strength 1 and tuned, E being the mean squared error over that of SRS. Every line is printed when it is measured. Level
-95 %.
+class 6 costs 10 and every other error 1. Any case of `opacc study` that has a confidence will do for the second table:
+estimates that are assisted by it, and by outcomes of which 15 % are reversed. It states three numbers each: without
+assistance, with strength 1 and tuned. E is the mean squared error over that of a simple random sample, the bias is in
+standard deviations of the same. Printed are Markdown tables, row by row as they are measured. Level 95 %.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import markdown_table as markdown
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,6 +34,9 @@ from opacc_ray.study import cases as study
 
 COSTS = {6: 10.0}
 METHODS = ("srs", "css", "deepest", "sups", "rhcs", "ssrs", "neyman")
+COLUMNS = ("case", "statement", "covers", "width", "rms error")
+ASSISTED_COLUMNS = ("case", "method", "E", "bias", "covers, %", "width")
+WRONG = ", wrong in 15 %"
 ASSISTED = ("srs", "css", "ssrs", "gbs", "sups", "rhcs", "two_ups", "deepest")
 
 
@@ -52,23 +56,36 @@ class Case(NamedTuple):
 Measure = Callable[[int], Iterator[tuple[Estimate, float]]]
 """From a seed: estimates with what is true."""
 
-Line = Callable[[int], str]
-"""What to print, from the number of repetitions."""
+Cells = Callable[[int], list[str]]
+"""The measured cells of a row, from the number of repetitions."""
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("cases", type=Path, nargs="+", metavar="CASE")
+    found.add_argument("--repetitions", type=int, default=300)
+    found.add_argument("--only", default="", metavar="PATTERN", help="only rows that match")
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", type=Path)
-    parser.add_argument("--repetitions", type=int, default=300)
-    parser.add_argument("--only", default="", metavar="PATTERN")
-    given = parser.parse_args()
-    lines: dict[str, Line] = assisted_lines(study.read_case(study.Source(given.case.stem, str(given.case))))
-    if given.case.suffix == ".npz":
-        found = measures(read_case(given.case))
-        lines = {name: partial(summary, measure) for name, measure in found.items()} | lines
-    for name, line in lines.items():
-        if re.search(given.only, name):
-            print(f"{name:<40} {line(given.repetitions)}", flush=True)
+    given = parser().parse_args()
+    labelled = [path for path in given.cases if path.suffix == ".npz"]
+    if labelled:
+        print(markdown.header(COLUMNS, texts=2))
+    for path in labelled:
+        rows = {name: partial(summary, item) for name, item in measures(read_case(path)).items()}
+        _print(path, rows, given.only, given.repetitions)
+    print(("\n" if labelled else "") + markdown.header(ASSISTED_COLUMNS, texts=2))
+    for path in given.cases:
+        case = study.read_case(study.Source(path.stem, str(path)))
+        _print(path, assisted_rows(case), given.only, given.repetitions)
+
+
+def _print(case: Path, rows: dict[str, Cells], pattern: str, repetitions: int) -> None:
+    for name, cells in rows.items():
+        if re.search(pattern, name):
+            print(markdown.row([case.stem.replace("_", " "), name, *cells(repetitions)]), flush=True)
 
 
 def read_case(path: Path) -> Case:
@@ -79,28 +96,16 @@ def read_case(path: Path) -> Case:
         return Case(pool, arrays["label"].astype(np.int64), arrays["pred"].astype(np.int64), other)
 
 
-def summary(measure: Measure, repetitions: int) -> str:
+def summary(measure: Measure, repetitions: int) -> list[str]:
     found = [item for seed in range(repetitions) for item in measure(seed)]
     covers = np.mean([estimate.low <= true <= estimate.high for estimate, true in found])
     width = np.mean([estimate.high - estimate.low for estimate, _ in found])
     error = np.mean([(estimate.value - true) ** 2 for estimate, true in found])
-    return f"covers {covers:6.1%}   width {width:.3f}   rms error {np.sqrt(error):.4f}"
+    return [f"{100 * covers:.1f} %", f"{width:.3f}", f"{np.sqrt(error):.4f}"]
 
 
 def measures(case: Case) -> dict[str, Measure]:
-    found: dict[str, Measure] = {}
-    for n in (60, 200):
-        for method in METHODS:
-            found[f"class    {method} n={n}"] = _classes(case, method, n)
-            found[f"class    {method} n={n} calibrated"] = _classes(case, method, n, calibrated=True)
-            found[f"compare  {method} n={n}"] = _comparison(case, method, n)
-            found[f"cost     {method} n={n}"] = _cost(case, method, n)
-    for method in ("srs", "sups", "deepest", "css", "neyman"):
-        found[f"sequence {method} n=200"] = _sequence(case, method)
-    for num, initial in ((5, 5), (5, 30), (3, 5)):
-        found[f"replicates ces n=150 R={num} initial={initial}"] = _replicates(case, num, initial)
-    found["replicates ces n=150 none"] = _alone(case)
-    return found
+    return {name: measure(case) for name, measure in STATEMENTS.items()}
 
 
 def _classes(case: Case, method: str, n: int, calibrated: bool = False) -> Measure:
@@ -172,19 +177,32 @@ def _alone(case: Case) -> Measure:
     return measure
 
 
-def assisted_lines(case: study.Case) -> dict[str, Line]:
-    confidence, found = case.view.column("confidence"), dict[str, Line]()
+def _statements() -> Iterator[tuple[str, Callable[[Case], Measure]]]:
+    for n in (60, 200):
+        for method in METHODS:
+            yield f"class, {method}, n={n}", partial(_classes, method=method, n=n)
+            yield f"class, {method}, n={n}, calibrated", partial(_classes, method=method, n=n, calibrated=True)
+            yield f"comparison, {method}, n={n}", partial(_comparison, method=method, n=n)
+            yield f"cost, {method}, n={n}", partial(_cost, method=method, n=n)
+    for method in ("srs", "sups", "deepest", "css", "neyman"):
+        yield f"sequence, {method}, n=200", partial(_sequence, method=method)
+    for num, initial in ((5, 5), (5, 30), (3, 5)):
+        yield f"replicates, ces, n=150, R={num}, initial={initial}", partial(_replicates, num=num, initial=initial)
+    yield "replicates, ces, n=150, none", _alone
+
+
+STATEMENTS = dict(_statements())
+"""Rows of the first table."""
+
+
+def assisted_rows(case: study.Case) -> dict[str, Cells]:
+    confidence = case.view.column("confidence")
     flipped = np.random.default_rng(0).random(len(case.outcome)) < 0.15
     wrong = np.where(flipped, 1 - case.outcome, case.outcome)  # such as whether another model agrees
-    for n in (50, 100, 200):
-        for method in ASSISTED:
-            draw = partial(_once, case, method, n)
-            found[f"assisted {method} n={n}"] = partial(_assisted, case, confidence, n, draw)
-            found[f"assisted {method} n={n} wrong in 15 %"] = partial(_assisted, case, wrong, n, draw)
-    found["assisted srs, css n=50+50"] = partial(_assisted, case, confidence, 100, partial(_twice, case))
-    replicates = partial(_once, case, "srs", 100, replicates=5)
-    found["assisted srs n=100 R=5"] = partial(_assisted, case, confidence, 100, replicates)
-    return found
+    return {
+        name: partial(_assisted, case, wrong if name.endswith(WRONG) else confidence, n, partial(draw, case))
+        for name, (n, draw) in ASSISTED_STATEMENTS.items()
+    }
 
 
 Rounds = tuple[list[opacc.Selection], list[NDArray[np.float64]]]
@@ -192,8 +210,8 @@ Rounds = tuple[list[opacc.Selection], list[NDArray[np.float64]]]
 
 def _assisted(
     case: study.Case, prediction: NDArray[np.float64], n: int, draw: Callable[[int], Rounds], repetitions: int
-) -> str:
-    """Three numbers each: without assistance, strength 1, tuned."""
+) -> list[str]:
+    """E, bias, coverage and width, three numbers each: without assistance, strength 1, tuned."""
     true, found = float(case.outcome.mean()), []
     for seed in range(repetitions):
         rounds, outcomes = draw(seed)
@@ -203,11 +221,11 @@ def _assisted(
     expected = case.outcome.var(ddof=1) * (1 / n - 1 / case.view.size)  # squared error of SRS
     error, bias = ((value - true) ** 2).mean(axis=1) / expected, (value.mean(axis=1) - true) / np.sqrt(expected)
     covers, width = ((low <= true) & (true <= high)).mean(axis=1), (high - low).mean(axis=1)
-    columns = {"E": (error, "5.2f"), "bias": (bias, "+.2f"), "covers": (covers, "6.1%"), "width": (width, ".3f")}
-    return "   ".join(f"{name} " + " ".join(f"{v:{form}}" for v in values) for name, (values, form) in columns.items())
+    columns = ((error, ".2f"), (bias, "+.2f"), (100 * covers, ".1f"), (width, ".3f"))
+    return [" / ".join(f"{value:{form}}" for value in values) for values, form in columns]
 
 
-def _once(case: study.Case, method: str, n: int, seed: int, replicates: int | None = None) -> Rounds:
+def _once(method: str, n: int, case: study.Case, seed: int, replicates: int | None = None) -> Rounds:
     chosen = opacc.select(case.view, method, n, seed, replicates=replicates)
     return [chosen], [case.outcome[chosen.index]]
 
@@ -217,6 +235,20 @@ def _twice(case: study.Case, seed: int) -> Rounds:
     outcome = case.outcome[first.index]
     second = opacc.select(case.view, "css", 50, seed, previous=[(first, outcome)])
     return [first, second], [outcome, case.outcome[second.index]]
+
+
+def _assisted_statements() -> Iterator[tuple[str, tuple[int, Callable[[study.Case, int], Rounds]]]]:
+    for n in (50, 100, 200):
+        for method in ASSISTED:
+            draw = partial(_once, method, n)
+            yield f"{method}, n={n}", (n, draw)
+            yield f"{method}, n={n}{WRONG}", (n, draw)
+    yield "srs and css, n=50+50", (100, _twice)
+    yield "srs, n=100, R=5", (100, partial(_once, "srs", 100, replicates=5))
+
+
+ASSISTED_STATEMENTS = dict(_assisted_statements())
+"""Rows of the second table: number of labels, and how they are drawn from a case and a seed."""
 
 
 if __name__ == "__main__":

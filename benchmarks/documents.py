@@ -1,0 +1,138 @@
+"""The documents in docs/results: what each holds, which script measures it, and how pages quote it.
+
+A document holds one block between `<!-- results:NAME -->` and `<!-- /results -->`: what its script printed. Every page
+that has a block of the same name, such as the README, holds a copy of it.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+RESULTS = "docs/results"
+BLOCK = re.compile(
+    r"^(<!-- results:(?P<name>\w+) -->\n)(?P<content>.*?)^(<!-- /results -->)$", re.DOTALL | re.MULTILINE
+)
+
+
+class Document(NamedTuple):
+    """One file of docs/results."""
+
+    title: str
+    script: tuple[str, ...]  # of benchmarks/, with its first arguments
+    text: str  # what the numbers are
+
+
+DOCUMENTS = {
+    "methods": Document(
+        "Methods compared",
+        ("study_tables.py", "methods"),
+        """\
+Mean squared error of the estimate from 200 labels over that of a simple random sample (SRS) of as many: 0.5 halves the
+labels, above 1 wastes them. 1,000 repetitions, so that a tenth is within chance. The *bound* is the least that an
+unbiased method could reach which sees what `neyman` sees and knew all outcomes beforehand (Godambe and Joshi;
+`opacc_ray/study/bound.py`). `–` is a feature that a case lacks. `deepreduce` is deterministic: one draw, no mean. The
+study's own `table.md` has the intervals, bias, coverage, failures and time of every cell.""",
+    ),
+    "neyman": Document(
+        "neyman in one round and in four",
+        ("study_tables.py", "neyman"),
+        """\
+E is the mean squared error over that of a simple random sample with as many labels, in brackets its 95 % interval from
+1,000 repetitions; the *bound* is the least E that an unbiased method could have if the same failure model knew all
+outcomes beforehand (Godambe and Joshi; `opacc_ray/study/bound.py`). *Covers* is the share of 95 % intervals that hold
+the truth, in percent, and *failures found* are in multiples of SRS; both for one round and for four.""",
+    ),
+    "control": Document(
+        "The control: confidence in random order",
+        ("study_tables.py", "control"),
+        """\
+E, the mean squared error over that of a simple random sample with as many labels, where confidence is shuffled, so that
+it says nothing: the price of having trusted it. 1,000 repetitions.""",
+    ),
+    "ces": Document(
+        "CES: objectives and settings",
+        ("ces_objectives.py",),
+        """\
+E is the mean squared error of the estimate over that of a simple random sample of the same size, in brackets the bias
+in standard deviations of the latter. A tenth of a point in E is within chance.""",
+    ),
+    "deepest": Document(
+        "DeepEST beside its paper",
+        ("deepest_table2.py",),
+        """\
+Failures found with 200 tests, ours / published in Table II of the paper, on the five subjects that its authors
+published, and how far the mean estimate is from the truth, in standard errors of that mean. The authors' means are of
+30 repetitions; ours count as equal within 3 % or one failure.""",
+    ),
+    "intervals": Document(
+        "Coverage of intervals",
+        ("intervals_coverage.py",),
+        """\
+How often 95 % intervals hold the truth, and how wide they are: of the accuracy of every class, of the difference of two
+models, of a mean cost, of confidence sequences (at every look) and of replicates. Then estimates that are assisted by
+the model's confidence in the whole pool, or by outcomes of which 15 % are reversed: three numbers each, without
+assistance / with strength 1 / tuned. E and bias are relative to a simple random sample of as many labels.""",
+    ),
+    "speed": Document(
+        "Speed",
+        ("bench.py",),
+        """\
+The fast paths beside plain transcriptions of the formulas, in one process, which checks that the two agree. Times are
+medians of 5 calls after one that compiles; memory is what a call allocates over its input at its peak. Machines are
+noisy: compare ratios.""",
+    ),
+    "fashion": Document(
+        "A job on 10,000 images",
+        ("fashion_job.py",),
+        """\
+The audit job on the test images of Fashion-MNIST as PNG files in a real S3 server on the same machine, beside a plain
+torch loop over the same arrays in memory; and the accuracy that 100 labels give, seed 1.""",
+    ),
+}
+"""By name: of the file, of the block, and of the argument of write_results.py."""
+
+
+def path_of(name: str, root: Path = ROOT) -> Path:
+    return root / RESULTS / f"{name}.md"
+
+
+def pages(root: Path = ROOT) -> list[Path]:
+    """The Markdown pages that may quote a block."""
+    return sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")])
+
+
+def blocks(text: str) -> dict[str, str]:
+    """Content of a page's blocks by name."""
+    return {found["name"]: found["content"] for found in BLOCK.finditer(text)}
+
+
+def render(name: str, command: str, stamp: str, content: str) -> str:
+    """A whole document."""
+    document = DOCUMENTS[name]
+    return (
+        f"# {document.title}\n\n    {command}\n\n{stamp}\n\n{document.text}\n\n"
+        f"<!-- results:{name} -->\n{content.strip()}\n<!-- /results -->\n"
+    )
+
+
+def copy_blocks(root: Path = ROOT) -> list[Path]:
+    """Copy every document's block to the pages that quote it; returns the pages that changed.
+
+    Raises
+    ------
+    SystemExit
+        A page quotes a document that does not exist.
+    """
+    source = {name: blocks(path_of(name, root).read_text())[name] for name in DOCUMENTS if path_of(name, root).exists()}
+    changed = []
+    for page in pages(root):
+        old = page.read_text()
+        missing = blocks(old).keys() - source.keys()
+        if missing:
+            raise SystemExit(f"{page} quotes results:{missing.pop()}, which is not in {root / RESULTS}")
+        new = BLOCK.sub(lambda found: f"{found[1]}{source[found['name']]}{found[4]}", old)
+        if new != old:
+            page.write_text(new)
+            changed.append(page)
+    return changed

@@ -1,0 +1,148 @@
+"""The tables that `opacc study` gives the README and docs/neyman.md: methods, neyman, control.
+
+    python benchmarks/study_tables.py methods|neyman|control CASES… [OPTIONS of opacc study]
+
+Runs `opacc study` with the spec of the table, jobs/study-comparison.yaml or jobs/study-control.yaml, on fully labelled
+cases: .npz, .csv or .parquet files, or folders of them. What an earlier run has finished is not run again, so `methods`
+and `neyman` take one study together. Printed is a Markdown table.
+
+    methods    E of every method on every case with the largest budget, and the least share that the intervals covered
+    neyman     bound, E, coverage and failures found of neyman in one round and in four, for every budget
+    control    E of the methods where confidence says nothing
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import markdown_table as markdown
+
+ROOT = Path(__file__).parents[1]
+ONE, FOUR = "neyman", "neyman, 4 rounds"
+
+NEYMAN_COLUMNS = ("case", "n", "bound", "one round", "four rounds", "covers", "failures found")
+
+Results = dict[str, Any]
+"""The content of a study's results.json."""
+
+
+class Table(NamedTuple):
+    """What is studied and how it is printed."""
+
+    spec: str
+    print: Callable[[Results], Iterator[str]]
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("table", choices=TABLES)
+    found.add_argument("study", nargs=argparse.REMAINDER, metavar="CASES…", help="cases and options of opacc study")
+    return found
+
+
+def main() -> None:
+    given = parser().parse_args()
+    table = TABLES[given.table]
+    command = [sys.executable, "-m", "opacc_ray", "study", str(ROOT / table.spec), *given.study, "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE)
+    if done.returncode:
+        sys.exit(done.returncode)
+    for line in table.print(json.loads(done.stdout)):
+        print(line)
+
+
+def methods(results: Results) -> Iterator[str]:
+    """E by method and case."""
+    budget = max(results["spec"]["budgets"])
+    cells = {(cell["case"], cell["method"]): cell for cell in results["cells"] if cell["budget"] == budget}
+    cases = [case["case"] for case in results["cases"]]
+    yield markdown.header(["method", *map(_title, cases)])
+    for method in results["methods"]:
+        yield markdown.row([method, *(_efficiency(cells.get((case, method))) for case in cases)])
+    yield markdown.row(["bound", *(_number(case["bound"].get(str(budget))) for case in results["cases"])])
+    least = min((cell["coverage"] for cell in results["cells"] if _is_judged(cell)), default=None)
+    if least is not None:
+        level, budgets = results["spec"]["level"], ", ".join(map(str, results["spec"]["budgets"]))
+        yield (
+            f"\nOver all budgets ({budgets}), cases and methods, design-based {100 * level:g} % intervals "
+            f"covered in {100 * least:.1f} % or more."
+        )
+
+
+def neyman(results: Results) -> Iterator[str]:
+    """One and four rounds by case and budget."""
+    cells = {(cell["case"], cell["method"], cell["budget"]): cell for cell in results["cells"]}
+    yield markdown.header(NEYMAN_COLUMNS)
+    for case in results["cases"]:
+        for budget in results["spec"]["budgets"]:
+            both = [cells[case["case"], method, budget] for method in (ONE, FOUR)]
+            srs = budget * (1 - case["accuracy"]) if case["binary"] else None  # failures that SRS finds on average
+            found = [_ratio(cell["failures"], srs) for cell in both]
+            covers = [f"{100 * cell['coverage']:.1f}" for cell in both]
+            yield markdown.row(
+                [
+                    _title(case["case"]),
+                    str(budget),
+                    _number(case["bound"].get(str(budget))),
+                    *map(_with_interval, both),
+                    ", ".join(covers),
+                    ", ".join(found),
+                ]
+            )
+
+
+def control(results: Results) -> Iterator[str]:
+    """E by method and budget, and case."""
+    cells = {(cell["case"], cell["method"], cell["budget"]): cell for cell in results["cells"]}
+    cases = [case["case"] for case in results["cases"]]
+    yield markdown.header(["method", "n", *map(_title, cases)])
+    for method in results["methods"]:
+        for budget in results["spec"]["budgets"]:
+            own = (_efficiency(cells.get((case, method, budget))) for case in cases)
+            yield markdown.row([method, str(budget), *own])
+
+
+TABLES = {
+    "methods": Table("jobs/study-comparison.yaml", methods),
+    "neyman": Table("jobs/study-comparison.yaml", neyman),
+    "control": Table("jobs/study-control.yaml", control),
+}
+
+
+def _is_judged(cell: dict[str, Any]) -> bool:
+    """Whether its coverage says something: an interval by design, and more than one sample."""
+    return bool(cell["design_based"]) and cell["coverage_interval"] is not None
+
+
+def _efficiency(cell: dict[str, Any] | None) -> str:
+    return _number(None if cell is None else cell["efficiency"])
+
+
+def _with_interval(cell: dict[str, Any]) -> str:
+    value = _number(cell["efficiency"])
+    if cell["efficiency_interval"] is None:
+        return value
+    low, high = cell["efficiency_interval"]
+    return f"{value} ({_number(low)}–{_number(high)})"
+
+
+def _ratio(found: float | None, expected: float | None) -> str:
+    return "–" if found is None or not expected else f"{found / expected:.1f}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def _title(case: str) -> str:
+    return case.replace("_", " ")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Measure and write one document of docs/results, and copy its tables to the pages that quote them.
+
+    python benchmarks/write_results.py NAME [ARGUMENTS of the script that measures it]
+    python benchmarks/write_results.py --copy           # copy the tables to the pages, measure nothing
+
+    NAME        measured by                             arguments
+    methods     study_tables.py, `opacc study`          CASES… [--repetitions R]: fully labelled .npz, .csv, .parquet
+    neyman      study_tables.py, the same study         as before
+    control     study_tables.py, a study of its own     CASES… which have a confidence
+    ces         ces_objectives.py                       FOLDER of .npz
+    deepest     deepest_table2.py                       FOLDER of the five .csv of the DeepEST authors
+    intervals   intervals_coverage.py                   CASE…
+    speed       bench.py
+    fashion     fashion_job.py                          FOLDER with fashion.npz and fashion_lenet5.safetensors
+
+The script's own docstring says what it takes. Nothing is written if it fails.
+"""
+
+import argparse
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import documents
+
+import opacc_ray
+
+PACKAGES = ("numpy", "scipy", "numba", "torch", "ray")
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--copy", action="store_true", help="copy the tables to the pages, measure nothing")
+    found.add_argument("--root", type=Path, default=documents.ROOT, help="folder whose pages are written")
+    found.add_argument("--note", help="a sentence on how it was measured, such as what else the machine did")
+    found.add_argument("name", nargs="?", choices=documents.DOCUMENTS, metavar="NAME")
+    found.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
+    return found
+
+
+def main() -> None:
+    given = parser().parse_args()
+    if not given.copy:
+        if given.name is None:
+            parser().error(f"give a NAME of {', '.join(documents.DOCUMENTS)}, or --copy")
+        content = measure(given.name, given.arguments)
+        target = documents.path_of(given.name, given.root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        command = shlex.join(["python", "benchmarks/write_results.py", given.name, *given.arguments])
+        target.write_text(documents.render(given.name, command, stamp(given.note), content))
+        print(f"wrote {target}", file=sys.stderr)
+    for page in documents.copy_blocks(given.root):
+        print(f"copied tables to {page}", file=sys.stderr)
+
+
+def measure(name: str, arguments: list[str]) -> str:
+    """What the document's script prints, which is shown as it comes."""
+    script, *first = documents.DOCUMENTS[name].script
+    command = [sys.executable, str(Path(__file__).with_name(script)), *first, *arguments]
+    lines = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            print(line, end="", file=sys.stderr)
+            lines.append(line)
+    if process.returncode:
+        sys.exit(f"{script} ended with {process.returncode}; nothing was written")
+    return "".join(lines)
+
+
+def stamp(note: str | None) -> str:
+    """When, on what kind of machine, and by which versions it was measured."""
+    versions = ", ".join([f"opacc_ray {opacc_ray.__version__}", *(f"{name} {version(name)}" for name in PACKAGES)])
+    day = datetime.now(UTC).date().isoformat()
+    words = f"Written {day} on {machine()}, by Python {platform.python_version()}, {versions}."
+    return f"{words} {note}" if note else words
+
+
+def machine() -> str:
+    """Kind of machine: system, processor, cores."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores{f' of {model}' if model else ''}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Estimates of survey samples agree with those that R's package survey prints; see data/README.md."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import opacc_ray as opacc
+from opacc_ray.estimators.expansion import expand
+
+Array = NDArray[np.float64]
+
+POPULATION = 6194
+STRATA = {"E": 4421, "H": 755, "M": 1018}
+"""Schools of California by type."""
+
+
+class Sample(NamedTuple):
+    """200 schools and the design that chose them."""
+
+    selection: opacc.Selection
+    api00: Array  # (200,)
+    enroll: Array  # (200,)
+
+
+def read_sample(name: str) -> dict[str, NDArray[np.str_]]:
+    """The columns of one sample as text, (200,) each."""
+    header, *rows = [line.split(",") for line in (Path(__file__).parent / "data" / "api.csv").read_text().splitlines()]
+    own = np.array([row for row in rows if row[0] == name])
+    return dict(zip(header, own.T, strict=True))
+
+
+def selection_of(method: str, parameters: dict[str, object], **content: dict[str, object]) -> opacc.Selection:
+    """A selection of 200 of 6,194 as version 0.1.0 saved it."""
+    return opacc.Selection.from_dict(
+        {
+            "format": "opacc-selection/1",
+            "method": method,
+            "parameters": parameters,
+            "seed": 0,
+            "pool_size": POPULATION,
+            "index": list(range(200)),
+            "ids": [str(row) for row in range(200)],
+            "round": 1,
+            "design": {},
+            "facts": {},
+        }
+        | content
+    )
+
+
+def simple_random() -> Sample:
+    columns = read_sample("apisrs")
+    return Sample(
+        selection_of("srs", {"replacement": False}), columns["api00"].astype(float), columns["enroll"].astype(float)
+    )
+
+
+def stratified() -> Sample:
+    columns = read_sample("apistrat")
+    stratum = [list(STRATA).index(kind) for kind in columns["stype"]]
+    design = {"stratum": {"dtype": "int64", "values": stratum}}
+    shares = {"fractions": [0.7, 0.2, 0.1], "allocation": [0.5, 0.25, 0.25]}  # of no account once all is drawn
+    selection = selection_of("css", shares, design=design, facts={"stratum_size": list(STRATA.values())})
+    return Sample(selection, columns["api00"].astype(float), columns["enroll"].astype(float))
+
+
+@pytest.mark.parametrize(
+    ("sample", "variable", "mean", "error"),
+    [
+        (simple_random, "api00", 656.585, 9.2497),
+        (stratified, "api00", 662.287, 9.4089),
+        (stratified, "enroll", 595.28, 18.509),
+    ],
+)
+def test_means_and_their_errors_are_those_of_r_survey(
+    sample: Callable[[], Sample], variable: str, mean: float, error: float
+) -> None:
+    given = sample()
+    x, design = getattr(given, variable), expand(given.selection)
+    assert design.mean(x) == pytest.approx(mean, abs=half_a_digit(mean))
+    assert design.variance(x) ** 0.5 == pytest.approx(error, abs=half_a_digit(error))
+
+
+def test_a_total_and_its_error_are_those_of_r_survey() -> None:
+    given = stratified()
+    design = expand(given.selection)
+    assert POPULATION * design.mean(given.enroll) == pytest.approx(3_687_178, abs=0.5)
+    assert POPULATION * design.variance(given.enroll) ** 0.5 == pytest.approx(114_642, abs=0.5)
+
+
+@pytest.mark.parametrize(("sample", "mean", "error"), [(simple_random, 656.585, 9.2497), (stratified, 662.287, 9.4089)])
+def test_the_stated_estimate_of_scores_is_that_of_r_survey(
+    sample: Callable[[], Sample], mean: float, error: float
+) -> None:
+    given = sample()
+    estimate = opacc.estimate(given.selection, given.api00 / 1000)  # the index ends at 1000
+    assert 1000 * estimate.value == pytest.approx(mean, abs=half_a_digit(mean))
+    assert 1000 * estimate.standard_error == pytest.approx(error, abs=half_a_digit(error))
+    assert estimate.low < mean / 1000 < estimate.high
+    assert estimate.design_based
+
+
+def half_a_digit(printed: float) -> float:
+    """Half of the last digit that R prints."""
+    return 0.5 * 10.0 ** -len(repr(printed).partition(".")[2])

@@ -1,0 +1,104 @@
+"""What the documentation names exists: commands, options, targets, files, code; its picture is the code's."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import draw_rooms
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")) if path.name != "CHANGELOG.md"]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+
+
+def pages_text() -> str:
+    return "\n".join(page.read_text() for page in PAGES)
+
+
+def code_of(text: str) -> list[str]:
+    """Lines of fenced blocks, without a prompt, and inline code."""
+    fenced = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line.strip().removeprefix("$ ") for block in fenced for line in block.splitlines()]
+    return lines + re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def help_of(*command: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "opacc_ray", *command, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, f"opacc {' '.join(command)} does not exist: {done.stderr}"
+    return done.stdout
+
+
+def opacc_commands() -> dict[tuple[str, ...], set[str]]:
+    """Commands that the pages name, with the options they are given."""
+    found: dict[tuple[str, ...], set[str]] = {}
+    for line in code_of(pages_text()):
+        if named := re.match(r"opacc ((?:labels )?[a-z]+)\b(.*)", line):
+            options = set(re.findall(r"--[a-z][a-z-]*", named[2].partition("#")[0]))
+            found.setdefault(tuple(named[1].split()), set()).update(options)
+    return found
+
+
+@pytest.mark.parametrize(("command", "options"), opacc_commands().items(), ids=lambda item: " ".join(sorted(item)))
+def test_commands_and_options_exist(command: tuple[str, ...], options: set[str]) -> None:
+    text = help_of(*command)
+    assert {option for option in options if not re.search(rf"{option}\b", text)} == set()
+
+
+def test_the_readme_names_every_command() -> None:
+    named = {command[0] for command in opacc_commands()}
+    assert named >= {"run", "status", "select", "next", "labels", "estimate", "compare", "study", "demo"}
+
+
+def test_make_targets_exist() -> None:
+    named = {match[1] for line in code_of(pages_text()) if (match := re.match(r"make ([a-z-]+)", line))}
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert named >= {"demo", "test", "bench"}
+    assert named - targets == set()
+
+
+def test_every_target_is_in_the_help() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    [phony] = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert [line.split()[0] for line in shown.splitlines()] == phony.split()
+
+
+def test_scripts_that_are_called_exist() -> None:
+    scripts = {match[1] for line in code_of(pages_text()) for match in re.finditer(r"python (\S+\.py)", line)}
+    assert scripts
+    assert [script for script in scripts if not (ROOT / script).is_file()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()) if ":" not in link]
+    assert [link for link in links if link and not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_named_files_exist(page: Path) -> None:
+    roots = ("opacc_ray/", "tests/", "docs/", "benchmarks/", "jobs/", "infra/")
+    named = {
+        word.rstrip(",;:") for code in code_of(page.read_text()) for word in code.split() if word.startswith(roots)
+    }
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_readme_lists_every_room() -> None:
+    [block] = re.findall(r"^```\nopacc_ray/\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    listed = set(re.findall(r"\b(\w+)/", block))
+    rooms = {path.parent.name for path in (ROOT / "opacc_ray").glob("*/__init__.py")}
+    assert rooms - listed == set()
+
+
+def test_the_picture_is_of_the_contract_that_is_checked() -> None:
+    assert draw_rooms.PICTURE.read_text() == draw_rooms.picture(), "run: make docs"
+
+
+def test_the_picture_shows_every_room() -> None:
+    drawn = set(re.findall(r'class="n">(\w+)(?:/|\.py)<', draw_rooms.PICTURE.read_text()))
+    folders = {path.parent.name for path in (ROOT / "opacc_ray").glob("*/__init__.py")}
+    files = {path.stem for path in (ROOT / "opacc_ray").glob("*.py")} - {"__init__", "__main__"}
+    assert drawn == folders | files

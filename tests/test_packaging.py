@@ -1,0 +1,120 @@
+"""The wheel holds the package, all of it and nothing else, and says what it is."""
+
+import ast
+import shutil
+import subprocess
+import sys
+import tomllib
+from email.message import Message
+from email.parser import Parser
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import yaml
+
+import opacc_ray
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "opacc_ray"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
+    """Built from a copy, so that no earlier build can add to it."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for name in ("opacc_ray", "tests", "benchmarks"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(target)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True)
+    [path] = target.glob("*.whl")
+    return ZipFile(path)
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: ZipFile) -> Message:
+    [name] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    return Parser().parsestr(wheel.read(name).decode())
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: ZipFile) -> None:
+    held = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    modules = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")}
+    assert held == modules | {"opacc_ray/py.typed"}
+
+
+def test_every_folder_of_the_package_is_a_package() -> None:
+    folders = {path.parent for path in PACKAGE.rglob("*.py")}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_the_wheel_brings_its_licence_and_its_command(wheel: ZipFile) -> None:
+    names = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
+    assert wheel.read(names["licenses/LICENSE"]) == (ROOT / "LICENSE").read_bytes()
+    assert f"opacc = {PROJECT['scripts']['opacc']}" in wheel.read(names["entry_points.txt"]).decode()
+
+
+def test_the_metadata_says_what_it_is_and_where(metadata: Message) -> None:
+    assert metadata["Version"] == opacc_ray.__version__
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert {"Programming Language :: Python :: 3.11", "Typing :: Typed"} <= set(metadata.get_all("Classifier", []))
+    assert "labelling" in metadata["Keywords"]
+    urls = [entry.partition(", ")[2] for entry in metadata.get_all("Project-URL", [])]
+    assert urls
+    assert all(url.startswith("https://") for url in urls)
+
+
+def test_every_imported_library_is_declared() -> None:
+    declared = {_name(item) for item in [*PROJECT["dependencies"], *_optional("demo"), *_optional("report")]}
+    owners = packages_distributions()
+    imported = {module for path in PACKAGE.rglob("*.py") for module in _imported_modules(path)}
+    foreign = imported - set(sys.stdlib_module_names) - {"opacc_ray"}
+    missing = {module for module in foreign if not {_name(item) for item in owners.get(module, [module])} & declared}
+    assert missing - FROM_BOTO3 == set()
+
+
+FROM_BOTO3 = {"botocore", "s3transfer"}
+"""What boto3 is made of, and pins itself."""
+
+
+def _optional(extra: str) -> list[str]:
+    return list(PROJECT["optional-dependencies"].get(extra, []))
+
+
+def _name(requirement: str) -> str:
+    """`ray[default]>=2.40` -> `ray`."""
+    name = requirement
+    for mark in "[<>=!~; ":
+        name = name.partition(mark)[0]
+    return name.lower().replace("_", "-")
+
+
+def _imported_modules(path: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    sources = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    return {name.partition(".")[0] for name in plain | sources}
+
+
+def test_the_citation_names_this_version_and_the_papers() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["version"] == opacc_ray.__version__
+    assert citation["license"] == PROJECT["license"]
+    for reference in citation["references"]:
+        assert reference["title"]
+        assert all(author["family-names"] and author["given-names"] for author in reference["authors"])
+        assert reference.get("doi") or reference.get("url")
+
+
+def test_papers_of_the_methods_are_cited() -> None:
+    cited = {reference.get("doi") for reference in yaml.safe_load((ROOT / "CITATION.cff").read_text())["references"]}
+    texts = [path.read_text() for path in (PACKAGE / "samplers").glob("*.py")]
+    named = {word.strip(".,;)") for text in texts for word in text.split() if word.startswith("https://doi.org/")}
+    assert named
+    assert {url.removeprefix("https://doi.org/") for url in named} <= cited

@@ -1,0 +1,222 @@
+"""The documents in docs/results have the form that their commands write, and pages quote them word for word.
+
+A row or column that a script has gained or lost makes a document stale; so does a command that is gone. How large the
+numbers are is for the commands to say.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from datetime import date
+from importlib import import_module
+from pathlib import Path
+
+import bench
+import ces_objectives
+import deepest_table2
+import documents
+import fashion_job
+import intervals_coverage
+import numpy as np
+import pytest
+import study_tables
+import write_results
+import yaml
+
+from opacc_ray.samplers import METHODS
+from opacc_ray.study.spec import MethodSpec, parse_method
+
+ROOT = documents.ROOT
+
+Table = list[list[str]]
+"""Cells by row, the header first."""
+
+
+def read(name: str) -> str:
+    return documents.path_of(name).read_text()
+
+
+def tables(name: str) -> list[Table]:
+    content = documents.blocks(read(name))[name]
+    runs = re.findall(r"(?:^\|.*\n)+", content, re.MULTILINE)
+    return [[cells_of(line) for line in run.splitlines() if not re.fullmatch(r"[|:-]+", line)] for run in runs]
+
+
+def cells_of(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def first_column(table: Table) -> list[str]:
+    return [row[0] for row in table[1:]]
+
+
+def labels_of(spec: str) -> list[str]:
+    """What a study's tables call its methods."""
+    content = yaml.safe_load((ROOT / spec).read_text())
+    items = (parse_method(item) if isinstance(item, str) else item for item in content["methods"])
+    return [MethodSpec(**item).name for item in items]
+
+
+def budgets_of(spec: str) -> list[str]:
+    return [str(budget) for budget in yaml.safe_load((ROOT / spec).read_text())["budgets"]]
+
+
+def test_every_document_is_there_and_no_other() -> None:
+    found = {path.stem for path in (ROOT / documents.RESULTS).glob("*.md")}
+    assert found == set(documents.DOCUMENTS)
+
+
+@pytest.mark.parametrize("name", documents.DOCUMENTS)
+def test_a_document_begins_with_the_command_that_writes_it(name: str) -> None:
+    title, command, stamp = read(name).split("\n\n")[:3]
+    assert title == f"# {documents.DOCUMENTS[name].title}"
+    python, script, *arguments = shlex.split(command)
+    assert python == "python"
+    assert ROOT / script == Path(write_results.__file__)
+    given = write_results.parser().parse_args(arguments)
+    assert given.name == name
+    measured_by, *first = documents.DOCUMENTS[name].script
+    import_module(Path(measured_by).stem).parser().parse_args([*first, *given.arguments])
+    written = re.match(r"Written (\d{4}-\d\d-\d\d) ", stamp)
+    assert written
+    assert date.fromisoformat(written[1]) >= date(2026, 11, 21)
+    assert re.search(r"opacc_ray \d+\.\d+|version \d+\.\d+", stamp)
+    assert "machine" in stamp or "cores" in stamp
+
+
+@pytest.mark.parametrize("name", documents.DOCUMENTS)
+def test_a_document_says_what_its_numbers_are(name: str) -> None:
+    assert documents.DOCUMENTS[name].text in read(name)
+
+
+@pytest.mark.parametrize("name", documents.DOCUMENTS)
+def test_every_row_has_a_cell_for_each_column(name: str) -> None:
+    for table in tables(name):
+        assert {len(row) for row in table} == {len(table[0])}
+
+
+def test_methods_compared_are_those_of_the_study_and_the_registry() -> None:
+    [table] = tables("methods")
+    assert table[0][0] == "method"
+    assert first_column(table) == [*labels_of(study_tables.TABLES["methods"].spec), "bound"]
+    assert {re.split("[,:]", label)[0] for label in first_column(table)} >= set(METHODS)
+
+
+def test_neyman_is_stated_for_every_case_and_budget() -> None:
+    [table] = tables("neyman")
+    assert tuple(table[0]) == study_tables.NEYMAN_COLUMNS
+    budgets, cases = budgets_of(study_tables.TABLES["neyman"].spec), dict.fromkeys(first_column(table))
+    assert [row[:2] for row in table[1:]] == [[case, budget] for case in cases for budget in budgets]
+
+
+def test_neyman_and_the_methods_are_compared_on_the_same_cases() -> None:
+    [methods], [neyman] = tables("methods"), tables("neyman")
+    assert len(set(first_column(neyman))) == len(methods[0]) - 1
+
+
+def test_the_control_has_every_method_and_budget_of_its_study() -> None:
+    [table] = tables("control")
+    spec = study_tables.TABLES["control"].spec
+    assert table[0][:2] == ["method", "n"]
+    assert [row[:2] for row in table[1:]] == [[label, n] for label in labels_of(spec) for n in budgets_of(spec)]
+
+
+def test_ces_has_every_setting_and_number_of_labels() -> None:
+    [table] = tables("ces")
+    cases = dict.fromkeys(column.rpartition(" n=")[0] for column in table[0][1:])
+    assert table[0] == ["E (bias)", *ces_objectives.columns_of(cases)]
+    assert first_column(table) == list(ces_objectives.SETTINGS)
+
+
+def test_deepest_has_every_subject_and_variable() -> None:
+    [table] = tables("deepest")
+    assert tuple(table[0]) == deepest_table2.COLUMNS
+    assert first_column(table) == list(deepest_table2.SUBJECTS)
+
+
+def test_intervals_are_measured_for_every_statement() -> None:
+    statements, assisted = tables("intervals")
+    assert tuple(statements[0]) == intervals_coverage.COLUMNS
+    assert tuple(assisted[0]) == intervals_coverage.ASSISTED_COLUMNS
+    for table, names in (
+        (statements, intervals_coverage.STATEMENTS),
+        (assisted, intervals_coverage.ASSISTED_STATEMENTS),
+    ):
+        cases = dict.fromkeys(first_column(table))
+        assert [row[:2] for row in table[1:]] == [[case, name] for case in cases for name in names]
+
+
+def test_speed_has_every_task() -> None:
+    [table] = tables("speed")
+    assert tuple(table[0]) == bench.COLUMNS
+    names = [[re.sub(r" \(\d+ chosen\)", "", row[0]), row[1]] for row in table[1:]]
+    assert names == [[task.name, task.size] for task in bench.TASKS]
+
+
+def test_the_job_has_every_step_and_method() -> None:
+    times, accuracy = tables("fashion")
+    assert tuple(times[0]) == fashion_job.TIME_COLUMNS
+    assert first_column(times) == list(fashion_job.STEPS)
+    assert tuple(accuracy[0]) == fashion_job.ACCURACY_COLUMNS
+    assert first_column(accuracy) == ["all labels", *fashion_job.METHODS]
+
+
+@pytest.mark.parametrize("page", documents.pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_quotes_documents_word_for_word(page: Path) -> None:
+    text = page.read_text()
+    quoted = documents.blocks(text)
+    marks = re.findall(r"^<!-- (/?)results\b.*-->$", text, re.MULTILINE)
+    assert marks == ["", "/"] * len(quoted)
+    for name, content in quoted.items():
+        assert content == documents.blocks(read(name))[name], f"run: python benchmarks/write_results.py --copy ({name})"
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [("README.md", {"methods", "speed"}), ("docs/ces.md", {"ces"}), ("docs/neyman.md", {"neyman", "control"})],
+)
+def test_pages_quote_the_documents_they_speak_of(page: str, names: set[str]) -> None:
+    assert documents.blocks((ROOT / page).read_text()).keys() == names
+
+
+def run_writer(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, write_results.__file__, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+def test_one_command_measures_writes_and_copies(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    correct = rng.random(250) < 0.8
+    case = tmp_path / "cases" / "small_case.npz"
+    case.parent.mkdir()
+    np.savez(case, hidden=rng.normal(size=(250, 4)), logits=rng.normal(size=(250, 3)), correct=correct)
+    (tmp_path / "README.md").write_text("before\n<!-- results:ces -->\nold\n<!-- /results -->\nafter\n")
+    settings = "squared, the default|kl"
+    done = run_writer(
+        *("--root", str(tmp_path), "--note", "A first try."),
+        *("ces", str(case.parent), "--repetitions", "2", "--settings", settings),
+    )
+    assert done.returncode == 0, done.stderr
+    written = (tmp_path / documents.RESULTS / "ces.md").read_text()
+    assert f"python benchmarks/write_results.py ces {case.parent} --repetitions 2" in written
+    assert "A first try." in written
+    content = documents.blocks(written)["ces"]
+    columns, _, *rows = content.splitlines()
+    assert columns == "| E (bias) | small case n=50 | small case n=100 | small case n=180 |"
+    assert [row.split(" | ")[0] for row in rows] == ["| squared, the default", "| kl"]
+    page = (tmp_path / "README.md").read_text()
+    assert page == f"before\n<!-- results:ces -->\n{content}<!-- /results -->\nafter\n"
+
+
+def test_a_script_that_fails_writes_nothing(tmp_path: Path) -> None:
+    done = run_writer("--root", str(tmp_path), "ces", str(tmp_path))
+    assert done.returncode != 0
+    assert "holds no .npz" in done.stderr
+    assert not (tmp_path / documents.RESULTS).exists()
+
+
+def test_a_block_of_no_document_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("<!-- results:fishing -->\n<!-- /results -->\n")
+    with pytest.raises(SystemExit, match="results:fishing"):
+        documents.copy_blocks(tmp_path)
