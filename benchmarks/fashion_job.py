@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from opacc_ray import estimators
 from opacc_ray.audit import feature_store, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.estimators.estimate import estimate
 from opacc_ray.lake.storage import open_store
 from opacc_ray.samplers import select
 from opacc_ray.spec import parse_spec
@@ -117,7 +117,7 @@ def _estimates(run: Run, labels: np.ndarray) -> None:
         print(f"true accuracy                {correct.mean():.4f}")
         for method in ("srs", "css", "ces"):
             selection = select.select(view, method, 100, seed=1)
-            print(f"{method:<28} {estimators.estimate(selection, correct[selection.index])}")
+            print(f"{method:<28} {estimate(selection, correct[selection.index])}")
 
 
 def _png(image: np.ndarray) -> bytes:
