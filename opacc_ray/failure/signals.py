@@ -15,7 +15,6 @@ Legend: N pool, d signals, C classes.
 """
 
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,15 +50,9 @@ class Signals(NamedTuple):
         return self._replace(values=self.values[rows], classes=None if self.classes is None else self.classes[rows])
 
 
-_READ: WeakKeyDictionary[View, dict[int, Signals]] = WeakKeyDictionary()
-
-
 def read_signals(view: View, num_directions: int) -> Signals:
     """All signals that the pool's features give; read once per view, for the rounds to come."""
-    known = _READ.setdefault(view, {})
-    if num_directions not in known:
-        known[num_directions] = _read(view, num_directions)
-    return known[num_directions]
+    return view.once("signals", num_directions, lambda: _read(view, num_directions))
 
 
 def _read(view: View, num_directions: int) -> Signals:

@@ -255,7 +255,7 @@ def _rows_per_part(view: View, index: NDArray[np.int64]) -> list[NDArray[np.int6
 
 
 def _kept(view: View, sections: Sections, key: str) -> Kept:
-    return Kept(view, "sections", key, _Codes, sections)
+    return Kept(view.parts, "sections", key, _Codes, [(sections,)] * len(view.parts.sizes))
 
 
 def _codes_at(view: View, state: State, index: int) -> NDArray[np.uint8]:
