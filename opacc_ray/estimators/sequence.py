@@ -118,11 +118,14 @@ def stream_of(selections: Sequence[Selection], outcomes: Sequence[Any]) -> Strea
 
 def least_share(stream: Stream, alpha: float) -> float:
     """The lower confidence bound of m: excluded are shares at which the capital has ever reached 1/α."""
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if largest_capital(stream, middle) >= -math.log(alpha) else (low, middle)
-    return low
+    from scipy.optimize import bisect  # not Brent's: the capital is infinite where m is impossible
+
+    def excess(share: float) -> float:
+        return largest_capital(stream, share) + math.log(alpha)
+
+    if excess(0.0) < 0:
+        return 0.0
+    return float(bisect(excess, 0.0, 1.0, xtol=1e-15)) if excess(1.0) < 0 else 1.0
 
 
 def largest_capital(stream: Stream, share: float) -> float:
