@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from opacc_ray import estimators
 from opacc_ray.audit import feature_store, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.estimators.estimate import estimate
 from opacc_ray.lake.storage import open_store
 from opacc_ray.samplers import select
 from opacc_ray.spec import parse_spec
@@ -137,7 +137,7 @@ def _print_estimates(run: Run, labels: np.ndarray) -> None:
         print(markdown.row(["all labels", f"{correct.mean():.4f}", ""]))
         for method in METHODS:
             selection = select.select(view, method, 100, seed=1)
-            found = estimators.estimate(selection, correct[selection.index])
+            found = estimate(selection, correct[selection.index])
             print(markdown.row([method, f"{found.value:.4f}", f"{found.low:.4f} to {found.high:.4f}"]))
 
 

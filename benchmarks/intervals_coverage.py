@@ -24,12 +24,11 @@ from numpy.typing import NDArray
 import opacc_ray as opacc
 from opacc_ray.estimators.assisted import assist
 from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.calibration import calibrate
 from opacc_ray.estimators.comparison import compare
 from opacc_ray.estimators.domain import by_class, mean_cost
-from opacc_ray.estimators.expansion import calibrate, expand
-from opacc_ray.estimators.replicates import replicate, replicated
+from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.estimators.sequence import confidence_sequence
-from opacc_ray.parts.view import View, view_of
 from opacc_ray.study import cases as study
 
 COSTS = {6: 10.0}
@@ -114,7 +113,7 @@ def _classes(case: Case, method: str, n: int, calibrated: bool = False) -> Measu
 
     def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
         chosen = opacc.select(case.pool, method, n, seed)
-        design = calibrate(chosen, case.prediction[chosen.index], count) if calibrated else expand(chosen)
+        design = calibrate(chosen, case.prediction[chosen.index], count) if calibrated else linear_estimator(chosen)
         for c, estimate in by_class(design, case.outcome[chosen.index], case.truth[chosen.index]).items():
             yield estimate, true[c]
 
@@ -156,15 +155,9 @@ def _sequence(case: Case, method: str) -> Measure:
 
 
 def _replicates(case: Case, num: int, initial: int) -> Measure:
-    view = view_of(case.pool)
-    nothing = np.empty(0, dtype=np.int64)
-
     def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
-        def choose(part: View, share: int | None, number: int) -> opacc.Selection:
-            return opacc.select(part, "ces", share, seed * num + number, initial=initial)
-
-        chosen = replicate(view, num, 150, nothing, np.random.default_rng(seed), choose)
-        yield replicated(chosen, case.outcome[chosen.index], 0.95), float(case.outcome.mean())
+        chosen = opacc.select(case.pool, "ces", 150, seed, replicates=num, initial=initial)
+        yield opacc.estimate(chosen, case.outcome[chosen.index]), float(case.outcome.mean())
 
     return measure
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opacc_ray.errors import OpaccError
-    from opacc_ray.estimators import Estimate, estimate
+    from opacc_ray.estimators.base import Estimate
+    from opacc_ray.estimators.estimate import estimate
     from opacc_ray.pool import Pool
     from opacc_ray.samplers.select import select
     from opacc_ray.selection import Selection
@@ -24,11 +25,11 @@ __version__ = "0.1.0"
 __all__ = ["Estimate", "OpaccError", "Pool", "Selection", "estimate", "select"]
 
 _HOME = {
-    "Estimate": "estimators",
+    "Estimate": "estimators.base",
     "OpaccError": "errors",
     "Pool": "pool",
     "Selection": "selection",
-    "estimate": "estimators",
+    "estimate": "estimators.estimate",
     "select": "samplers.select",
 }
 

@@ -1,6 +1,7 @@
 """The operational pool as arrays: what a model said of N unlabelled examples."""
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, overload
 
 import numpy as np
@@ -54,6 +55,13 @@ class Pool:
         self.coverage = None if coverage is None else np.asarray(coverage)
         self.size = _agreed_size(self._arrays(), ids)
         self._ids = None if ids is None else _unique(ids)
+        self.kept: dict[str, tuple[str, Any]] = {}  # name -> (key, value), made from the features: see parts/cache.py
+
+    def share(self) -> "Pool":
+        """The same features, with nothing kept of them yet."""
+        pool = copy(self)
+        pool.kept = {}
+        return pool
 
     @property
     def ids(self) -> Sequence[str]:

@@ -1,20 +1,37 @@
 """A selection: the chosen examples together with the design that chose them.
 
 Labels come back days later, in another process and maybe another version: a selection saves to one JSON or Parquet
-file without loss, and carries all that its estimator needs.
+file without loss, and carries all that its estimate needs. A file that contradicts itself is refused.
 """
 
 import json
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs import Design, legacy
+from opacc_ray.designs.reading import read_design
 from opacc_ray.errors import DataError
 
-FORMAT = "opacc-selection/1"
+FORMAT = "opacc-selection/2"
+FORMAT_1 = "opacc-selection/1"
+"""Of version 0.1.0."""
+
+_KINDS: dict[str, type] = {
+    "method": str,
+    "parameters": dict,
+    "seed": int,
+    "pool_size": int,
+    "index": list,
+    "ids": list,
+    "round": int,
+    "design": dict,
+    "facts": dict,
+}
+"""JSON type of each entry of a file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +44,9 @@ class Selection:
     pool_size: int
     index: NDArray[np.int64]  # (n,)
     ids: tuple[str, ...]  # n
+    design: Design
     round: int = 1
-    design: dict[str, NDArray[Any]] = field(default_factory=dict)  # per example: (n,) each
-    facts: dict[str, Any] = field(default_factory=dict)  # per draw; JSON types
+    facts: dict[str, Any] = field(default_factory=dict)  # stated of the draw, for people; JSON types
 
     def __len__(self) -> int:
         return len(self.index)
@@ -40,30 +57,37 @@ class Selection:
             self,
             index=self.index[keep],
             ids=tuple(name for name, kept in zip(self.ids, keep, strict=True) if kept),
-            design={name: values[keep] for name, values in self.design.items()},
+            design=self.design.restrict(keep),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types; ``from_dict`` gives the selection back without loss."""
-        design = {name: _encode(values) for name, values in self.design.items()}
-        plain = {item.name: getattr(self, item.name) for item in fields(self)}
-        return plain | {
-            "format": FORMAT,
-            "index": self.index.tolist(),
-            "ids": list(self.ids),
-            "design": design,
-        }
+        content = {name: getattr(self, name) for name in _KINDS}
+        own = {"index": self.index.tolist(), "ids": list(self.ids), "design": self.design.to_json()}
+        return content | own | {"format": FORMAT}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], source: str = "selection") -> "Selection":
-        """Raises DataError if this is no selection of a known format."""
-        if content.get("format") != FORMAT:
-            raise DataError(f"{source} has format {content.get('format')!r}; this version reads {FORMAT!r}")
-        known = {item.name: content[item.name] for item in fields(cls)}
-        known["index"] = np.array(known["index"], dtype=np.int64)
-        known["ids"] = tuple(known["ids"])
-        known["design"] = {name: _decode(item) for name, item in known["design"].items()}
-        return cls(**known)
+        """Raises DataError if this is no selection of a known format, or contradicts itself."""
+        known = content.get("format") if isinstance(content, dict) else None
+        if known not in (FORMAT, FORMAT_1):
+            raise DataError(f"{source} has format {known!r}; this version reads {FORMAT!r} and {FORMAT_1!r}")
+        for name, kind in _KINDS.items():
+            if not isinstance(content.get(name), kind) or isinstance(content[name], bool):
+                raise DataError(f"{source}: {name} is {content.get(name)!r:.60}, and must be of type {kind.__name__}")
+        entries = {name: content[name] for name in _KINDS}
+        if known == FORMAT_1:
+            entries |= _from_format_1(entries, source)
+        selection = cls(
+            **entries
+            | {
+                "index": _whole(entries["index"], source),
+                "ids": tuple(entries["ids"]),
+                "design": read_design(entries["design"], source),
+            }
+        )
+        selection._check(source)
+        return selection
 
     def to_json(self) -> bytes:
         return json.dumps(self.to_dict(), indent=1, allow_nan=False).encode() + b"\n"
@@ -93,14 +117,53 @@ class Selection:
         return cls.from_dict(content, source)
 
     def _save_parquet(self, target: Path) -> None:
+        """What each example has is a column, the rest is in the header."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        header = {key: value for key, value in self.to_dict().items() if key not in ("index", "ids", "design")}
-        columns = {"index": self.index, "id": list(self.ids)}
-        columns |= {f"design_{name}": values for name, values in self.design.items()}
-        table = pa.table(columns).replace_schema_metadata({"opacc": json.dumps(header)})
-        pq.write_table(table, target)
+        own = self.design.columns()
+        header = {key: item for key, item in self.to_dict().items() if key not in ("index", "ids")}
+        header["design"] = {name: item for name, item in header["design"].items() if name not in own}
+        columns = {"index": self.index, "id": list(self.ids)} | {f"design_{name}": own[name] for name in own}
+        pq.write_table(pa.table(columns).replace_schema_metadata({"opacc": json.dumps(header)}), target)
+
+    def _check(self, source: str) -> None:
+        """Raise DataError, naming ``source``, if entries do not fit each other."""
+        n = len(self.index)
+        for name, num in (("ids", len(self.ids)), ("its design", len(self.design))):
+            if num != n:
+                raise DataError(f"{source}: index lists {n} examples and {name} {num}")
+        outside = self.index[(self.index < 0) | (self.index >= self.pool_size)]
+        if len(outside):
+            raise DataError(f"{source}: index {outside[0]} is outside of its pool of {self.pool_size} examples")
+        strange = next((name for name in self.ids if not isinstance(name, str)), None)
+        if strange is not None:
+            raise DataError(f"{source}: id {strange!r} is no text")
+        num_distinct = len(np.unique(self.index))
+        if num_distinct < n and self.design.is_distinct:
+            values, counts = np.unique(self.index, return_counts=True)
+            twice = values[counts > 1][0]
+            raise DataError(f"{source}: index {twice} is there twice, and its design draws no example twice")
+        if len(set(self.ids)) != num_distinct:
+            raise DataError(f"{source}: index names {num_distinct} examples and ids {len(set(self.ids))}")
+
+
+def _from_format_1(entries: dict[str, Any], source: str) -> dict[str, Any]:
+    """Design and facts as format 2 has them."""
+    own = {name: entries[name] for name in ("method", "parameters", "pool_size", "facts")}
+    try:
+        columns = {name: item["values"] for name, item in entries["design"].items()}
+        old = legacy.Old(num=len(entries["index"]), columns=columns, **own)
+        return {"design": legacy.design_of(old), "facts": legacy.facts_beside(old)}
+    except (KeyError, TypeError, IndexError) as error:
+        raise DataError(f"{source}: its design is not complete ({error!r}); restore the file") from None
+
+
+def _whole(index: list[Any], source: str) -> NDArray[np.int64]:
+    wrong = next((item for item in index if not isinstance(item, int) or isinstance(item, bool)), None)
+    if wrong is not None:
+        raise DataError(f"{source}: index {wrong!r} is no whole number")
+    return np.array(index, dtype=np.int64)
 
 
 def _read_parquet(source: Path) -> dict[str, Any]:
@@ -108,19 +171,15 @@ def _read_parquet(source: Path) -> dict[str, Any]:
 
     table = pq.read_table(source)
     header = json.loads((table.schema.metadata or {}).get(b"opacc", b"{}"))
-    design = {
-        name.removeprefix("design_"): _encode(table[name].to_numpy())
+    if not header:
+        return {}
+    columns = {
+        name.removeprefix("design_"): table[name].to_pylist()
         for name in table.column_names
         if name.startswith("design_")
     }
-    if not header:
-        return {}
-    return header | {"index": table["index"].to_pylist(), "ids": table["id"].to_pylist(), "design": design}
-
-
-def _encode(values: NDArray[Any]) -> dict[str, Any]:
-    return {"dtype": str(values.dtype), "values": values.tolist()}
-
-
-def _decode(item: dict[str, Any]) -> NDArray[Any]:
-    return np.array(item["values"], dtype=item["dtype"])
+    if header.get("format") == FORMAT_1:
+        header["design"] = {name: {"values": values} for name, values in columns.items()}
+    else:
+        header["design"] |= columns
+    return header | {"index": table["index"].to_pylist(), "ids": table["id"].to_pylist()}

@@ -18,9 +18,10 @@ from opacc_ray.audit import results, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.estimators.assisted import assist
 from opacc_ray.estimators.baseline import baseline
+from opacc_ray.estimators.calibration import calibrate
 from opacc_ray.estimators.comparison import compare
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
-from opacc_ray.estimators.expansion import calibrate, expand
+from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.estimators.sequence import confidence_sequence
 
 HOME = Path(__file__).parent / "v0_1_0"
@@ -49,7 +50,7 @@ def statements(selections: list[opacc.Selection]) -> dict[str, Any]:
     index = np.concatenate([part.index for part in selections])
     said, true, right = whole.prediction[index], known["truth"][index], outcome[index]
     count = dict(zip(*(column.tolist() for column in np.unique(whole.prediction, return_counts=True)), strict=True))
-    design = expand(selections)
+    design = linear_estimator(selections)
     stated = {
         "estimate": estimate.to_dict(),
         "estimate_90": opacc.estimate(selections, of(outcome), 0.9).to_dict(),
@@ -64,8 +65,8 @@ def statements(selections: list[opacc.Selection]) -> dict[str, Any]:
         },
         "confusion": confusion(selections, true, said).to_dict(),
         "mean_cost": mean_cost(selections, true, said, {1: 3.0, 2: {0: 5.0}}).to_dict(),
-        "weight": design.weight.tolist(),
-        "reach": design.reach,
+        "weight": design.weights.tolist(),
+        "reach": design.largest_weight,
         "reason": design.reason,
     }
     if not any(part.method == "neyman" for part in selections):

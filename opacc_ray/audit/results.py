@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any
@@ -14,17 +14,16 @@ from opacc_ray.audit import feature_store
 from opacc_ray.audit.labelled_rounds import Answers, outcomes_of_another, read_answers
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators import estimate as estimate_rounds
 from opacc_ray.estimators.assisted import assist as assist_rounds
 from opacc_ray.estimators.assisted import tuned_strength
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.baseline import baseline
+from opacc_ray.estimators.calibration import design_for_classes
 from opacc_ray.estimators.comparison import compare as compare_outcomes
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
-from opacc_ray.estimators.expansion import Expansion, calibrate, expand
+from opacc_ray.estimators.estimate import estimate as estimate_rounds
 from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, labels_needed, stream_of
 from opacc_ray.labelling.costs import Costs
-from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 
 
@@ -40,7 +39,7 @@ def estimate(
     """State the accuracy from the labels of all rounds, and write ``estimate.json``.
 
     Labels that are missing, given up or "can't tell" leave a sample of the same design only where the labelled examples
-    are the first ones of a method that chooses one by one (``sequential``). Otherwise they are taken to be missing at
+    are the first ones of a design that is sequential. Otherwise they are taken to be missing at
     random, which is an assumption: the result then says so and is not design-based.
 
     Parameters
@@ -224,7 +223,7 @@ def _digest(answers: Sequence[Answers]) -> str:
 
 def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
     """Of every example of the pool; raises SpecError if it cannot assist."""
-    if any("predicted_failure" in selection.design for selection in rounds):
+    if any(selection.design.prediction is not None for selection in rounds):
         raise SpecError(
             "--assist adds a prediction of the outcomes, and the estimate of neyman has its own in it; "
             "leave --assist out"
@@ -255,21 +254,6 @@ def _in_classes(run: Run, answers: Sequence[Answers], known: Sequence[Answers], 
         "by_true_class": accuracy_by(true),
         "confusion": confusion(design, true, said).to_dict() | {"reason": _reason(design.reason, answers)},
     }
-
-
-def design_for_classes(
-    rounds: Sequence[Selection], predicted: NDArray[Any], pool_count: Mapping[Any, int] | None
-) -> Expansion:
-    """How the labels speak for classes: calibrated with the pool's predicted classes where that is known and sound.
-
-    Measured on Fashion-MNIST and on MNIST with a mutant network, n = 60 and 200, 200 repetitions
-    (`benchmarks/intervals_coverage.py`): calibrated 95 % intervals of true classes cover in 98 % or more, are up to 8 %
-    narrower and at most 2 % wider, and their values err by up to 29 % less and at most 2 % more. Designs that draw by a
-    belief in failure (deepest, sups, rhcs, two_ups) are left as they are: a class whose heavy examples the sample
-    missed looks sure of itself when calibrated, and its interval covers in as little as 86 %.
-    """
-    drawn_by_belief = any("draw_probability" in selection.design for selection in rounds)
-    return expand(rounds) if pool_count is None or drawn_by_belief else calibrate(rounds, predicted, pool_count)
 
 
 def _all(known: Sequence[Answers], name: str) -> NDArray[Any]:
@@ -305,17 +289,9 @@ def _gap(item: Answers) -> str | None:
         return None
     absent = len(item.labelled) - int(item.labelled.sum())
     first_are_labelled = bool(np.all(item.labelled[:-1] >= item.labelled[1:]))
-    if not absent or (first_are_labelled and not item.unsure and _is_sequential(item.selection)):
+    if not absent or (first_are_labelled and not item.unsure and item.selection.design.is_sequential):
         return None
     return f"{absent} of {len(item.labelled)} labels of round {item.selection.round} are taken to be missing at random"
-
-
-def _is_sequential(selection: Selection) -> bool:
-    """Whether its first examples are a sample of the same design; no, if another version drew it in another way."""
-    try:
-        return bool(parse_parameters(selection.method, selection.parameters).sequential)
-    except SpecError:
-        return False
 
 
 def _about(run: Run, answers: Sequence[Answers]) -> dict[str, Any]:

@@ -201,7 +201,7 @@ def next_round(
     before, parameters = last.selection, parameters or {}
     if method in (None, before.method):
         parameters = before.parameters | dict(parameters)
-        replicates = len(before.facts.get("replicate_size", ())) if replicates is None else replicates
+        replicates = before.design.num_replicates if replicates is None else replicates
     selection = _choose(run, method or before.method, budget, parameters, before.seed, answers, replicates or None)
     if last.missing:  # only now: a wrong parameter or budget must not cost labels
         run.close(before.round, last.missing)
@@ -227,7 +227,9 @@ def _choose(
 ) -> Selection:
     parsed = parse_parameters(method, parameters)
     previous = [(answers.known, answers.outcome) for answers in earlier if answers.labelled.any()]
-    with feature_store.open_view(run, find_method(method).needs(parsed), parsed.uses, parsed.instead) as view:
+    with feature_store.open_view(
+        run, find_method(method).needs(parsed), parsed.optional_features, parsed.instead
+    ) as view:
         chosen = select_from(
             view,
             method,
@@ -274,6 +276,7 @@ def _with_digest(spec: Spec) -> Spec:
 def _write_round(run: Run, selection: Selection) -> None:
     spec = run.spec
     chosen = feature_store.find_chosen(run, selection)
+    columns, predicted = selection.design.columns(), selection.design.predicted
     rows = [
         manifest.ManifestRow(
             id=chosen.ids[i],
@@ -281,7 +284,8 @@ def _write_round(run: Run, selection: Selection) -> None:
             run=run.name,
             round=selection.round,
             order=i + 1,
-            design={name: values[i].item() for name, values in selection.design.items()},
+            design={name: values[i].item() for name, values in columns.items() if name not in predicted},
+            predicted={name: values[i].item() for name, values in columns.items() if name in predicted},
             prediction=spec.model.name_of(chosen.predictions[i]),
         )
         for i in _first_draws(selection)

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from opacc_ray import estimators
 from opacc_ray.audit import feature_store, labelled_rounds, results, steps
 from opacc_ray.audit.progress import Progress
 from opacc_ray.audit.run import Run
 from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.estimators.estimate import estimate
 from opacc_ray.lake.storage import open_store, read_uri
 from opacc_ray.samplers import select
 from opacc_ray.spec import load_spec
@@ -110,7 +110,7 @@ def _compare(run: Run, truth: dict[str, int]) -> dict[str, Any]:
     correct = predicted == np.array([truth[name] for name in names])  # (N,)
     return {
         "true_accuracy": float(correct.mean()),
-        "srs": estimators.estimate(plain, correct[plain.index].astype(np.float64)).to_dict(),
+        "srs": estimate(plain, correct[plain.index].astype(np.float64)).to_dict(),
     }
 
 

@@ -64,15 +64,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from opacc_ray.designs.base import Part
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimators import estimate, intervals, weighted
+from opacc_ray.estimators import intervals, weighted
 from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.expansion import Array, Expansion, expand
-from opacc_ray.estimators.replicates import each
-from opacc_ray.estimators.rounds import round_weights
+from opacc_ray.estimators.linear import Array, LinearEstimator, linear_estimator
+from opacc_ray.estimators.rounds import plain_estimate, round_weights
 from opacc_ray.selection import Selection
 
 NAME = "assisted weighted Clopper-Pearson"
+
+_ROUNDING = 1e-12
+"""A covariance that is smaller than the variances by this is none."""
 
 
 class _Predicted(NamedTuple):
@@ -115,14 +118,14 @@ def assist(
         As for :func:`opacc_ray.estimate`.
     """
     selections, failures, plain = _given(rounds, outcomes, level)
-    predicted, design = _predicted(selections, prediction), expand(selections)
+    predicted, design = _predicted(selections, prediction), linear_estimator(selections)
     used = _tuned(selections, design, failures, predicted) if strength is None else _checked_strength(strength)
     if used == 0:
         return plain
     error = failures - used * predicted.failure
     share, variance = used * predicted.mean + float(design.mean(error)), float(design.variance(error))
     widened = variance * _widening(selections, level)
-    low, high = _bounds(share, widened, design.reach, used * _false_alarm(design, predicted), level)
+    low, high = _bounds(share, widened, design.largest_weight, used * _false_alarm(design, predicted), level)
     return replace(
         plain, value=1 - share, standard_error=math.sqrt(variance), low=1 - high, high=1 - low, interval=NAME
     )
@@ -133,7 +136,7 @@ def tuned_strength(
 ) -> float:
     """λ in [0, 1] that :func:`assist` takes if none is given: 0 if the prediction does not help, or no label fails."""
     selections, failures, _ = _given(rounds, outcomes, 0.95)
-    return _tuned(selections, expand(selections), failures, _predicted(selections, prediction))
+    return _tuned(selections, linear_estimator(selections), failures, _predicted(selections, prediction))
 
 
 def _given(
@@ -142,12 +145,12 @@ def _given(
     """All rounds, the failures (n,) of their labels, and the estimate without assistance, which checks both."""
     selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
     given = [outcomes] if isinstance(rounds, Selection) else list(outcomes)
-    if any("predicted_failure" in selection.design for selection in selections):
+    if any(selection.design.prediction is not None for selection in selections):
         raise SpecError(
             "neyman predicts every outcome itself, from the labels before each draw, and its estimate has that "
             "prediction in it: leave the other one out"
         )
-    plain = estimate(selections, given, level)
+    plain = plain_estimate(selections, given, level)
     return selections, 1 - np.concatenate(given).astype(np.float64), plain
 
 
@@ -175,49 +178,45 @@ def _checked_strength(strength: float) -> float:
     return float(strength)
 
 
-def _tuned(selections: Sequence[Selection], design: Expansion, failures: Array, predicted: _Predicted) -> float:
-    q, covariance = predicted.failure, 0.0
+def _tuned(selections: Sequence[Selection], design: LinearEstimator, failures: Array, predicted: _Predicted) -> float:
+    q, covariance, rounding = predicted.failure, 0.0, 0.0
     variance = _false_alarm(design, predicted) ** 2
     for share, part, place in _independent(selections, design):
         x = np.stack([failures + q, failures - q, q], axis=1)[place]  # (its labels, 3)
         both, apart, own = part.variance(x).tolist()
         covariance += share**2 * (both - apart) / 4
+        rounding += share**2 * _ROUNDING * (both + apart)
         variance += share**2 * own
-    return min(max(covariance / variance, 0.0), 1.0) if variance > 0 else 0.0
+    return min(covariance / variance, 1.0) if variance > 0 and covariance > rounding else 0.0
 
 
 def _independent(
-    selections: Sequence[Selection], design: Expansion
-) -> Iterator[tuple[float, Expansion, NDArray[np.int64]]]:
+    selections: Sequence[Selection], design: LinearEstimator
+) -> Iterator[tuple[float, LinearEstimator, NDArray[np.int64]]]:
     """Designs with their share in the estimate, and places of their labels: variances by share² add up to its."""
     ends = np.cumsum([len(selection) for selection in selections])
-    if not any(_num_replicates(selection) for selection in selections):
+    if not any(selection.design.num_replicates for selection in selections):
         yield 1.0, design, np.arange(ends[-1])
         return
     weight = round_weights([len(selection) for selection in selections])
     for selection, end, factor in zip(selections, ends, weight.tolist(), strict=True):
-        apart = each(selection) if _num_replicates(selection) else [(selection, np.arange(len(selection)))]
-        for part, place in apart:
-            yield factor * part.pool_size / selection.pool_size, expand(part), end - len(selection) + place
-
-
-def _num_replicates(selection: Selection) -> int:
-    """That have labels; 0 if it is not replicated."""
-    return len(np.unique(selection.design["replicate"])) if "replicate" in selection.design else 0
+        whole = Part(selection.pool_size, selection.design, np.arange(len(selection)))
+        for size, own, places in selection.design.parts or (whole,):
+            yield factor * size / selection.pool_size, own, end - len(selection) + places
 
 
 def _widening(selections: Sequence[Selection], level: float) -> float:
     """Of a variance that few replicates estimate: the square of Student's quantile by the normal one."""
-    degrees = [num - 1 for selection in selections if (num := _num_replicates(selection))]
+    degrees = [len(selection.design.parts) - 1 for selection in selections if selection.design.num_replicates]
     return intervals.student_widening(min(degrees), level) ** 2 if degrees else 1.0
 
 
-def _false_alarm(design: Expansion, predicted: _Predicted) -> float:
+def _false_alarm(design: LinearEstimator, predicted: _Predicted) -> float:
     """b: how far one label at which the prediction fails may move the estimate."""
-    weight, q = design.weight, predicted.failure
-    seen = float((weight * q).max()) * design.reach / float(weight.max())
+    weight, q = design.weights, predicted.failure
+    seen = float((weight * q).max()) * design.largest_weight / float(weight.max())
     lacking = predicted.mean - float(design.mean(q))
-    return min(max(seen, lacking), design.reach * predicted.largest)
+    return min(max(seen, lacking), design.largest_weight * predicted.largest)
 
 
 def _bounds(share: float, variance: float, reach: float, alarm: float, level: float) -> intervals.Interval:

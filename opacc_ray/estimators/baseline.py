@@ -21,7 +21,7 @@ import numpy as np
 
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
-from opacc_ray.estimators.expansion import expand
+from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.estimators.weighted import NAME, failure_bounds
 from opacc_ray.selection import Selection
 
@@ -69,7 +69,7 @@ def _spread(selections: Sequence[Selection], values: Outcome, mean: float) -> fl
     """Variance of the outcomes in the pool."""
     if is_binary(values):
         return mean * (1 - mean)
-    weight = expand(selections).weight
+    weight = linear_estimator(selections).weights
     weight = weight / weight.sum()
     return float(weight @ (values - weight @ values) ** 2)
 

@@ -37,9 +37,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs import Design
+from opacc_ray.designs.base import Prediction
+from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
-from opacc_ray.selection import Selection
 
 _NAME = "adjusted Wilson"
 _FEW = 20
@@ -70,26 +72,18 @@ class Known(NamedTuple):
     binary: bool
 
 
-def difference(selection: Selection, outcome: Outcome, level: float) -> Estimate:
+def difference(design: InclusionProbability, outcome: Outcome, level: float) -> Estimate:
     """Accuracy among the examples that were not labelled before the round: unbiased."""
-    part = corrected(selection, outcome)
-    population = selection.pool_size - len(selection.facts["labelled_before"])
-    known = Known(float((1 - outcome).sum()), len(outcome), population, is_binary(outcome))
+    known = Known(float((1 - outcome).sum()), len(outcome), design.population, is_binary(outcome))
+    part = corrected(design, design.prediction, outcome)
     return accuracy(part.share, [part], np.ones(1), known, level)
 
 
-def corrected(selection: Selection, outcome: Outcome) -> Round:
-    """r_t with its variance; where labels are missing, the labelled ones are a random part of the batch."""
-    facts, n = selection.facts, len(outcome)
-    population = selection.pool_size - len(facts["labelled_before"])
-    probability = selection.design["inclusion_probability"] * (n / facts["num_drawn"])
-    expected = selection.design["predicted_failure"]
-    weighted = (1 - outcome - expected) / (population * probability)
-    share = facts["predicted_failures"] / population + float(weighted.sum())
-    chance = 1 - probability
-    mean = float(chance @ weighted) / max(float(chance.sum()), 1e-300)
-    variance = n / max(n - 1, 1) * float(chance @ (weighted - mean) ** 2)
-    return Round(share, variance, np.sqrt(chance) / (population * probability), expected, True)
+def corrected(design: Design, prediction: Prediction, outcome: Outcome) -> Round:
+    """What one round with predictions says."""
+    failure = 1 - outcome
+    share, variance = design.failure_share(failure), design.failure_variance(failure)
+    return Round(share, variance, design.effects, prediction.labelled, True)
 
 
 def accuracy(

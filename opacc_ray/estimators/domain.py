@@ -5,7 +5,7 @@ A class is a part (*domain*) of the pool whose size is not known, so its accurac
 
     R = x̂ / d̂,  x = y·d        v(R) = v of the mean of (x - R·d) / d̂
 
-where the hats and v are those of the sampling design (:mod:`opacc_ray.estimators.expansion`). R is not quite unbiased:
+where the hats and v are those of the sampling design (:mod:`opacc_ray.estimators.linear`). R is not quite unbiased:
 its bias is of order 1/n. A class has few labels, so the interval is that of `weighted.py`; the failure that the sample
 did not happen to show has the largest reach of any label, relative to d̂, for it may come from where the design draws
 few and none was of the class. For a simple random sample this is Clopper and Pearson's interval for the labels of the
@@ -34,14 +34,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators import estimate, weighted
+from opacc_ray.estimators import weighted
 from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.expansion import Array, Expansion, expand
+from opacc_ray.estimators.linear import Array, LinearEstimator, linear_estimator
+from opacc_ray.estimators.rounds import plain_estimate
 from opacc_ray.selection import Selection
 
 Classes = NDArray[Any]
-Rounds = Selection | Sequence[Selection] | Expansion
-"""A selection, all rounds in their order, or what :func:`opacc_ray.estimators.expansion.calibrate` made of them."""
+Rounds = Selection | Sequence[Selection] | LinearEstimator
+"""A selection, all rounds in their order, or what :func:`opacc_ray.estimators.calibration.calibrate` made of them."""
 
 Costs = Mapping[Any, float | Mapping[Any, float]]
 """True class -> the cost of missing it, or -> predicted class -> the cost of that confusion."""
@@ -82,12 +83,12 @@ def by_class(rounds: Rounds, outcome: Outcome, classes: Classes, level: float = 
     dict
         Class -> Estimate, whose ``n`` counts the labels of the class. A class that no label bears is absent.
     """
-    design = expand(rounds)
+    design = linear_estimator(rounds)
     _check(design, outcome=outcome, classes=classes)
     names, code, num = np.unique(classes, return_inverse=True, return_counts=True)
     member = np.eye(len(names))[code]  # (n, classes)
     value, variance = ratios(design, member * outcome[:, None], member)
-    reach = design.reach / design.mean(member)
+    reach = design.largest_weight / design.mean(member)
     return {
         name: _proportion(float(value[c]), float(variance[c]), float(reach[c]), int(num[c]), level, design.reason)
         for c, name in enumerate(names.tolist())
@@ -102,7 +103,7 @@ def confusion(rounds: Rounds, truth: Classes, prediction: Classes) -> Confusion:
     rounds : a selection, or all rounds in their order
     truth, prediction : (n,) over all rounds
     """
-    design = expand(rounds)
+    design = linear_estimator(rounds)
     _check(design, truth=truth, prediction=prediction)
     names, code = np.unique(np.concatenate([truth, prediction]), return_inverse=True)
     cell = code[: len(truth)] * len(names) + code[len(truth) :]  # (n,)
@@ -119,7 +120,7 @@ def confusion(rounds: Rounds, truth: Classes, prediction: Classes) -> Confusion:
     return Confusion(tuple(names.tolist()), table(value), table(np.sqrt(variance)), table(num), design.reason)
 
 
-def ratios(design: Expansion, top: Array, bottom: Array) -> tuple[Array, Array]:
+def ratios(design: LinearEstimator, top: Array, bottom: Array) -> tuple[Array, Array]:
     """Ratios of the means of two variables, column by column: (n, q) each -> values (q,) and their variances (q,)."""
     size = design.mean(bottom)
     value = design.mean(top) / size
@@ -149,12 +150,12 @@ def mean_cost(
         If a cost is no finite number of at least 0.
     """
     selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
-    design, largest = expand(selections), _largest(costs)
+    design, largest = linear_estimator(selections), _largest(costs)
     _check(design, truth=truth, prediction=prediction)
     cost = [_cost(costs, true, said) for true, said in zip(truth.tolist(), prediction.tolist(), strict=True)]
     ends = np.cumsum([len(selection) for selection in selections])[:-1]
-    own = estimate(selections, np.split(1 - np.array(cost) / largest, ends), level)
-    low, high = _bounds(max(1 - own.value, 0.0), own.standard_error**2, design.reach, level)
+    own = plain_estimate(selections, np.split(1 - np.array(cost) / largest, ends), level)
+    low, high = _bounds(max(1 - own.value, 0.0), own.standard_error**2, design.largest_weight, level)
     return replace(
         own,
         value=largest * (1 - own.value),
@@ -193,10 +194,10 @@ def _bounds(failures: float, variance: float, reach: float, level: float) -> tup
     return weighted.failure_bounds(failures, variance, reach, level)
 
 
-def _check(design: Expansion, **values: NDArray[Any]) -> None:
+def _check(design: LinearEstimator, **values: NDArray[Any]) -> None:
     for name, array in values.items():
-        if np.shape(array) != design.weight.shape:
+        if np.shape(array) != design.weights.shape:
             raise LabelError(
-                f"{name} has shape {np.shape(array)} and the rounds {len(design.weight)} labels: "
+                f"{name} has shape {np.shape(array)} and the rounds {len(design.weights)} labels: "
                 "give one per label, over all rounds in their order"
             )

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
+_ROUNDING = 1e-14
+
 
 def normal_quantile(level: float) -> float:
     """z with P(|Z| <= z) = level."""
@@ -67,22 +69,30 @@ def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Arr
     shares : (J,) P_j, sums to 1
     factors : (J,) g_j, finite population corrections
     """
+    from scipy.optimize import brentq
+
+    doubtful = factors > 0
+    known = float(shares[~doubtful] @ (successes / sizes)[~doubtful])  # of strata that are labelled in full
+    if not doubtful.any():
+        return known, known
+    successes, sizes, shares, factors = (part[doubtful] for part in (successes, sizes, shares, factors))
     estimate = float(shares @ (successes / sizes))
-    if not factors.any():  # every stratum is labelled in full
-        return estimate, estimate
     z = normal_quantile(level)
 
     def end(sign: int) -> float:
-        def beyond(strength: float) -> float:
-            likely = _constrained(successes, sizes, sign * strength * shares)
-            error = z * math.sqrt(float(shares**2 * factors / sizes @ (likely * (1 - likely))))
-            return sign * (float(shares @ likely) - estimate) - error
+        def likely(strength: float) -> Array:
+            return _constrained(successes, sizes, sign * math.exp(strength) * shares)
 
-        low, high = 1e-9, 1e12 * float(sizes.sum())
-        for _ in range(60):  # the last strength that is not beyond
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if beyond(middle) <= 0 else (low, middle)
-        return float(shares @ _constrained(successes, sizes, sign * high * shares))
+        def beyond(strength: float) -> float:
+            p = likely(strength)
+            error = z * math.sqrt(float(shares**2 * factors / sizes @ (p * (1 - p))))
+            excess = sign * (float(shares @ p) - estimate) - error
+            return excess if abs(excess) > _ROUNDING else -1.0  # a weak pull may move nothing: not beyond
+
+        weak, strong = math.log(1e-9), math.log(1e12 * float(sizes.sum()))
+        if beyond(strong) > 0:
+            strong = brentq(beyond, weak, strong, xtol=1e-15)
+        return known + float(shares @ likely(strong))
 
     return end(-1), end(+1)
 

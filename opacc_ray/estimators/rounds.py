@@ -18,16 +18,34 @@ Legend: N pool, n labels, f = 1 - outcome, w weight of a round.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.base import Estimate, Outcome, is_binary
+from opacc_ray.estimators.base import Estimate, Outcome, checked_outcome, is_binary
+from opacc_ray.estimators.by_design import by_design
 from opacc_ray.estimators.difference import Known, Round, accuracy, corrected
-from opacc_ray.estimators.own import by_method
-from opacc_ray.estimators.replicates import replicated
 from opacc_ray.selection import Selection
+
+
+def plain_estimate(
+    selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome, level: float
+) -> Estimate:
+    """Accuracy by the design of one selection, or by those of several rounds together.
+
+    Parameters, returns and errors are those of :func:`opacc_ray.estimate`.
+    """
+    if not 0 < level < 1:
+        raise LabelError(f"level={level}: give a confidence level between 0 and 1, such as 0.95")
+    if isinstance(selection, Selection):
+        return by_design(selection.design, checked_outcome(selection, outcome), level)
+    rounds = list(selection)
+    if not rounds or len(rounds) != len(outcome):
+        raise LabelError(f"{len(rounds)} rounds and {len(outcome)} lists of outcomes: give one list per round")
+    outcomes = [checked_outcome(part, values) for part, values in zip(rounds, outcome, strict=True)]
+    return by_design(rounds[0].design, outcomes[0], level) if len(rounds) == 1 else combine(rounds, outcomes, level)
 
 
 def combine(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
@@ -77,22 +95,15 @@ def round_weights(num_labels: Sequence[int]) -> NDArray[np.float64]:
 
 
 def _round(selection: Selection, outcome: Outcome) -> Round:
-    if "predicted_failures" in selection.facts:
-        return corrected(selection, outcome)
-    return _of_other_method(selection, outcome)
+    if selection.design.prediction is None:
+        return _without_predictions(selection, outcome)
+    return corrected(selection.design, selection.design.prediction, outcome)
 
 
-def by_own_design(selection: Selection, outcome: Outcome, level: float) -> Estimate:
-    """By the spread of its replicates if it has some, else by its method."""
-    if "replicate" in selection.design:
-        return replicated(selection, outcome, level)
-    return by_method(selection, outcome, level)
-
-
-def _of_other_method(selection: Selection, outcome: Outcome) -> Round:
-    """A round of another method: its own estimate, each label with the same reach."""
+def _without_predictions(selection: Selection, outcome: Outcome) -> Round:
+    """A round of another design: its own estimate, each label with the same reach."""
     n = len(outcome)
-    estimate = by_own_design(selection, outcome, 0.95)
+    estimate = by_design(selection.design, outcome, 0.95)
     failures = (float((1 - outcome).sum()) + 0.5) / (n + 1)
     reach = math.sqrt(max(1 - n / selection.pool_size, 0)) / n
     expected = np.full(n, failures)
@@ -119,7 +130,8 @@ def labelled_before(selections: Sequence[Selection]) -> list[NDArray[np.int64]]:
     place: dict[int, int] = {}
     before, num = [], 0
     for selection in selections:
-        named = selection.facts.get("labelled_before", place.keys())
+        after = selection.design.drawn_after
+        named = list(place) if after is None else after.tolist()
         missing = [index for index in named if index not in place]
         if missing:
             raise LabelError(

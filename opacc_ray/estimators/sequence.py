@@ -34,15 +34,14 @@ Legend: N pool, n labels, f = 1 - outcome, m a share of failures, α = 1 - level
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from opacc_ray.designs.base import Before, Stream
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators import estimate
 from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.rounds import known
+from opacc_ray.estimators.rounds import known, plain_estimate
 from opacc_ray.selection import Selection
 
 BETTING = "betting confidence sequence"
@@ -50,20 +49,6 @@ SPENDING = "confidence sequence over rounds"
 
 _STAKES = ((np.arange(24) + 0.5) / 24) ** 2
 """c of each gambler; small ones are frequent, for they win where many labels tell little each."""
-
-
-class Stream(NamedTuple):
-    """Draws in their order, each with what is known before it."""
-
-    value: NDArray[np.float64]  # (n,) g
-    drawn: NDArray[np.float64]  # (n,) D
-    bound: NDArray[np.float64]  # (n,) b
-    pool_size: int
-
-    def mirrored(self) -> "Stream":
-        """The same for b - g, whose expectation falls with m: then 1 - m is bounded from below."""
-        # E[b - g] = b - N·m + D = N·(1 - m) - (N - b - D)
-        return self._replace(value=self.bound - self.value, drawn=self.pool_size - self.bound - self.drawn)
 
 
 def confidence_sequence(
@@ -84,7 +69,7 @@ def confidence_sequence(
     """
     selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
     given = [outcomes] if isinstance(rounds, Selection) else list(outcomes)
-    latest = estimate(selections, given, level)
+    latest = plain_estimate(selections, given, level)
     stream = stream_of(selections, given)
     if stream is None:
         low, high = _over_rounds(selections, given, level)
@@ -122,9 +107,8 @@ def stream_of(selections: Sequence[Selection], outcomes: Sequence[Any]) -> Strea
     parts = []
     for selection, outcome in zip(selections, outcomes, strict=True):
         values = 1 - np.asarray(outcome, dtype=np.float64)
-        named = selection.facts.get("labelled_before", failure.keys())
-        part = _stream(selection, values, len(failure), sum(failure.values()))
-        if part is None or set(named) != failure.keys():
+        part = selection.design.stream(values, Before(len(failure), sum(failure.values()), selection.pool_size))
+        if part is None:
             return None
         parts.append(part)
         failure |= zip(selection.index.tolist(), values.tolist(), strict=True)
@@ -132,34 +116,16 @@ def stream_of(selections: Sequence[Selection], outcomes: Sequence[Any]) -> Strea
     return Stream(value, drawn, bound, selections[0].pool_size)
 
 
-def _stream(selection: Selection, failure: NDArray[np.float64], num_before: int, drawn: float) -> Stream | None:
-    design, facts, size, n = selection.design, selection.facts, selection.pool_size, len(selection)
-    within = np.cumsum(failure) - failure
-    if "replicate" in design:
-        return None
-    if "num_before" in design:
-        if (design["num_before"] != np.arange(n)).any():  # labels are missing in between
-            return None
-        bound = np.full(n, 1 / facts["least_probability"])
-        return Stream(failure / design["draw_probability"], drawn + within, bound, size)
-    if "draw_probability" in design and "group_size" not in design:
-        bound = np.full(n, 1 / facts["least_probability"])
-        return Stream(failure / design["draw_probability"], np.full(n, drawn), bound, size)
-    if selection.method != "srs":
-        return None
-    if selection.parameters["replacement"]:
-        return Stream(size * failure, np.zeros(n), np.full(n, float(size)), size)
-    left = size - num_before - np.arange(n, dtype=np.float64)  # 1 / q
-    return Stream(left * failure, drawn + within, left, size)
-
-
 def least_share(stream: Stream, alpha: float) -> float:
     """The lower confidence bound of m: excluded are shares at which the capital has ever reached 1/α."""
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if largest_capital(stream, middle) >= -math.log(alpha) else (low, middle)
-    return low
+    from scipy.optimize import bisect  # not Brent's: the capital is infinite where m is impossible
+
+    def excess(share: float) -> float:
+        return largest_capital(stream, share) + math.log(alpha)
+
+    if excess(0.0) < 0:
+        return 0.0
+    return float(bisect(excess, 0.0, 1.0, xtol=1e-15)) if excess(1.0) < 0 else 1.0
 
 
 def largest_capital(stream: Stream, share: float) -> float:
@@ -184,7 +150,7 @@ def _over_rounds(selections: list[Selection], outcomes: list[Any], level: float)
     bounds = []
     for k in range(1, len(selections) + 1):
         spent = (1 - level) * 6 / (math.pi * k) ** 2
-        after = estimate(selections[:k], outcomes[:k], 1 - spent)
+        after = plain_estimate(selections[:k], outcomes[:k], 1 - spent)
         bounds.append((after.low, after.high))
     lows, highs = zip(*bounds, strict=True)
     low, high = max(lows), min(highs)

@@ -1,47 +1,37 @@
-"""Simple random samples, and samples that are made to resemble the pool.
+"""Intervals of simple random samples, and of samples that are made to resemble the pool.
 
-Legend: N pool, n labels, y outcome in [0, 1] (1 correct), θ the mean outcome of the pool, f = n/N.
+Legend: N pool, n labels, y outcome in [0, 1] (1 correct).
 """
 
 import math
+from dataclasses import replace
 
+from opacc_ray.designs.purposive import Purposive
+from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
 from opacc_ray.estimators.weighted import NAME, failure_bounds
 
 
-def simple_random(outcome: Outcome, pool_size: int, level: float, *, replacement: bool = False) -> Estimate:
-    """Mean of a simple random sample.
+def simple_random(design: SimpleRandom, outcome: Outcome, level: float) -> Estimate:
+    """Accuracy from a simple random sample: the mean outcome.
 
     0/1 outcomes: the exact hypergeometric interval, or Wilson's with replacement. Scores: the weighted Clopper-Pearson
-    interval, since Student's covers rare, large losses in as little as 82 % of samples
-    (`benchmarks/intervals_coverage.py`).
+    interval, since Student's misses rare, large losses.
     """
-    n, value = len(outcome), float(outcome.mean())
-    fraction = 0.0 if replacement else n / pool_size
-    variance = float(outcome.var(ddof=1)) if n > 1 else value * (1 - value)
-    error = math.sqrt((1 - fraction) * variance / n)
+    n, value, name = len(outcome), float(design.mean(outcome)), design.interval
+    variance = design.failure_variance(1 - outcome)
     if not is_binary(outcome):
-        low, high = failure_bounds(1 - value, error**2, (1 - fraction) / n, level)
-        return Estimate(value, error, 1 - high, 1 - low, level, NAME, n, True)
-    if replacement:
+        few, many = failure_bounds(1 - value, variance, design.weight_bound, level)
+        low, high, name = 1 - many, 1 - few, NAME
+    elif design.replacement:
         low, high = intervals.wilson(value, n, level)
-        return Estimate(value, error, low, high, level, "wilson", n, True)
-    low, high = intervals.hypergeometric(round(outcome.sum()), n, pool_size, level)
-    return Estimate(value, error, low, high, level, "exact hypergeometric", n, True)
+    else:
+        low, high = intervals.hypergeometric(round(outcome.sum()), n, design.population, level)
+    return Estimate(value, math.sqrt(variance), low, high, level, name, n, True)
 
 
-def representative(outcome: Outcome, pool_size: int, level: float, reason: str) -> Estimate:
-    """Mean of a sample chosen to resemble the pool, with the interval a simple random sample would have."""
-    plain = simple_random(outcome, pool_size, level)
-    return Estimate(
-        plain.value,
-        plain.standard_error,
-        plain.low,
-        plain.high,
-        level,
-        f"{plain.interval} (as for a simple random sample)",
-        plain.n,
-        design_based=False,
-        reason=f"{reason}; the interval is that of a simple random sample of the same size",
-    )
+def representative(design: Purposive, outcome: Outcome, level: float) -> Estimate:
+    """Accuracy from a sample chosen to resemble the pool, with the interval a simple random sample would have."""
+    plain = simple_random(design.stand_in, outcome, level)
+    return replace(plain, interval=f"{plain.interval} ({design.interval})", design_based=False, reason=design.reason)

@@ -26,16 +26,20 @@ largest weight the design can give.
 
 import math
 
-from opacc_ray.estimators.base import Estimate
+from opacc_ray.designs import Design
+from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.intervals import Interval
 
 NAME = "weighted Clopper-Pearson"
 
 
-def weighted(failures: float, variance: float, largest_weight: float, n: int, level: float) -> Estimate:
-    """Accuracy 1 - ``failures``, unbiased and therefore not cut at [0, 1], with an interval that is."""
-    low, high = failure_bounds(failures, variance, largest_weight, level)
-    return Estimate(1 - failures, math.sqrt(variance), 1 - high, 1 - low, level, NAME, n, design_based=True)
+def weighted(design: Design, outcome: Outcome, level: float) -> Estimate:
+    """Accuracy by any design: unbiased and therefore not cut at [0, 1], with an interval that is."""
+    failure = 1 - outcome
+    share, variance = design.failure_share(failure), design.failure_variance(failure)
+    low, high = failure_bounds(share, variance, design.weight_bound, level)
+    based, reason = design.reason is None, design.reason
+    return Estimate(1 - share, math.sqrt(variance), 1 - high, 1 - low, level, NAME, len(outcome), based, reason)
 
 
 def failure_bounds(failures: float, variance: float, largest_weight: float, level: float) -> Interval:

@@ -86,14 +86,6 @@ def draw_probabilities(beliefs: NDArray[np.float64], floor: float, taken: NDArra
     return lifted / lifted.sum()
 
 
-def draw_proportional(rng: np.random.Generator, weight: NDArray[np.float64], num: int) -> NDArray[np.int64]:
-    """``num`` independent draws from the range of ``weight``, each proportional to it."""
-    cumulative = np.cumsum(weight)
-    last = int(np.flatnonzero(weight)[-1])  # should rounding lead past the end
-    place = np.searchsorted(cumulative, rng.random(num) * cumulative[-1], side="right")
-    return np.minimum(place, last).astype(np.int64)
-
-
 def _read(view: View, name: str) -> NDArray[np.float64]:
     values = view.column(name)
     lowest, highest = (0.0, 1.0) if name == "confidence" else (0.0 if name == "dsa" else -np.inf, np.inf)

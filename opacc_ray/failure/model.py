@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from opacc_ray.failure.signals import HALF_RANGE, Signals
 
@@ -133,7 +134,7 @@ def _fit(expert: Expert, seen: Signals, failure: NDArray[np.float64], dispersion
     design, mean, scale = _design(expert, seen)
     beta = mean.copy()
     for _ in range(_STEPS if len(failure) else 0):
-        gradient = design.T @ (failure - _logistic(design @ beta)) / dispersion - (beta - mean) / scale**2
+        gradient = design.T @ (failure - expit(design @ beta)) / dispersion - (beta - mean) / scale**2
         step = np.linalg.solve(_precision(design, beta, scale, dispersion), gradient)
         largest = float(np.abs(step).max())
         beta += step * min(1.0, _LARGEST_STEP / max(largest, _LARGEST_STEP))
@@ -150,7 +151,7 @@ def _precision(
     design: NDArray[np.float64], beta: NDArray[np.float64], scale: NDArray[np.float64], dispersion: float
 ) -> NDArray[np.float64]:
     """H, the curvature of the posterior at β."""
-    p = _logistic(design @ beta)
+    p = expit(design @ beta)
     return (design.T * np.maximum(p * (1 - p), 1e-6)) @ design / dispersion + np.diag(scale**-2)
 
 
@@ -196,11 +197,7 @@ def _apply(fit: Fit, signals: Signals) -> NDArray[np.float64]:
     logit = signals.values @ fit.signal + fit.intercept
     if signals.classes is not None:
         logit += fit.of_class[signals.classes]
-    return _logistic(logit)
-
-
-def _logistic(logit: NDArray[np.float64]) -> NDArray[np.float64]:
-    return 1 / (1 + np.exp(-np.clip(logit, -30, 30)))
+    return expit(logit)
 
 
 def _dispersion(failure: NDArray[np.float64]) -> float:

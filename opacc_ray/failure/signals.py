@@ -15,10 +15,10 @@ Legend: N pool, d signals, C classes.
 """
 
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logit
 
 from opacc_ray.failure import auxiliary
 from opacc_ray.failure.directions import project
@@ -51,15 +51,9 @@ class Signals(NamedTuple):
         return self._replace(values=self.values[rows], classes=None if self.classes is None else self.classes[rows])
 
 
-_READ: WeakKeyDictionary[View, dict[int, Signals]] = WeakKeyDictionary()
-
-
 def read_signals(view: View, num_directions: int) -> Signals:
     """All signals that the pool's features give; read once per view, for the rounds to come."""
-    known = _READ.setdefault(view, {})
-    if num_directions not in known:
-        known[num_directions] = _read(view, num_directions)
-    return known[num_directions]
+    return view.once("signals", num_directions, lambda: _read(view, num_directions))
 
 
 def _read(view: View, num_directions: int) -> Signals:
@@ -68,7 +62,7 @@ def _read(view: View, num_directions: int) -> Signals:
     if "confidence" in view.fields:
         doubt = np.clip(1 - auxiliary.read(view, "confidence"), LEAST_DOUBT, MOST_DOUBT)
         share = float(doubt.mean())
-        columns.append(("confidence", np.log(doubt / (1 - doubt))))
+        columns.append(("confidence", logit(doubt)))
         columns.append(("rank", spread_ranks(-view.column("confidence")) - HALF_RANGE))
     columns += [
         ("surprise", spread_ranks(auxiliary.read(view, name)) - HALF_RANGE)
@@ -88,7 +82,7 @@ def _read(view: View, num_directions: int) -> Signals:
         columns += [("direction", column) for column in project(view, num_directions).T]
     values = np.column_stack([column for _, column in columns]) if columns else np.empty((view.size, 0))
     kinds = tuple(kind for kind, _ in columns)
-    return Signals(values, kinds, classes, num_classes, float(np.log(share / (1 - share))))
+    return Signals(values, kinds, classes, num_classes, float(logit(share)))
 
 
 def spread_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -44,6 +44,8 @@ class ManifestRow:
     order : its place in the order of choice, from 1.
     design : what the design says of it, such as ``{"stratum": 2}`` or ``{"draw_probability": 0.01}``.
     prediction : the model's answer; encoded only on request.
+    predicted : what the design expects of that answer, such as ``{"predicted_failure": 0.3}``; encoded among the design
+        fields, and only on request.
     """
 
     id: str
@@ -53,6 +55,12 @@ class ManifestRow:
     order: int
     design: dict[str, float | int] = field(default_factory=dict)
     prediction: str | None = None
+    predicted: dict[str, float | int] = field(default_factory=dict)
+
+    @property
+    def fields_of_design(self) -> dict[str, float | int]:
+        """Sorted by name."""
+        return dict(sorted((self.design | self.predicted).items()))
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ def encode(
     _check_ids(rows)
     shown = sorted(rows, key=lambda row: (row.round, row.order, row.id))
     if not show_prediction:  # taken away here, so that no format can give it away
-        shown = [replace(row, prediction=None, design=_without_forecast(row.design)) for row in shown]
+        shown = [replace(row, prediction=None, predicted={}) for row in shown]
     return FORMATS[format].encode(shown, context or Context())
 
 
@@ -109,10 +117,6 @@ def from_spreadsheet(cell: str) -> str:
     """Return the text that `spreadsheet_safe` made this cell from; any other cell is its own text."""
     guarded = cell.startswith("'") and cell.lstrip("'").startswith(FORMULA_STARTS)
     return cell[1:] if guarded else cell
-
-
-def _without_forecast(design: dict[str, float | int]) -> dict[str, float | int]:
-    return {name: value for name, value in design.items() if name != "predicted_failure"}
 
 
 def _check_ids(rows: Sequence[ManifestRow]) -> None:
@@ -141,11 +145,11 @@ def _json_fields(row: ManifestRow) -> dict[str, object]:
     }
     if row.prediction is not None:
         fields["prediction"] = row.prediction
-    return fields | {"design": dict(sorted(row.design.items()))}
+    return fields | {"design": row.fields_of_design}
 
 
 def _encode_csv(rows: Sequence[ManifestRow], context: Context) -> bytes:
-    design = sorted({name for row in rows for name in row.design})
+    design = sorted({name for row in rows for name in row.fields_of_design})
     with_prediction = any(row.prediction is not None for row in rows)
     header = ["id", "uri", "run", "round", "order", "label"]
     header += ["prediction"] * with_prediction + [f"design_{name}" for name in design]
@@ -154,7 +158,7 @@ def _encode_csv(rows: Sequence[ManifestRow], context: Context) -> bytes:
     writer.writerow(header)
     for row in rows:
         cells = [_text_cell(row.id), _text_cell(row.uri), _text_cell(row.run), row.round, row.order, ""]
-        cells += [_text_cell(row.prediction)] * with_prediction + [row.design.get(name) for name in design]
+        cells += [_text_cell(row.prediction)] * with_prediction + [row.fields_of_design.get(name) for name in design]
         writer.writerow(cells)
     # Excel reads a file without the mark in a local code page, and would save broken ids.
     return text.getvalue().encode("utf-8" if text.getvalue().isascii() else "utf-8-sig")

@@ -92,7 +92,7 @@ def all_of(requirements: Requirements) -> Words:
 
 def count(words: Words) -> int:
     """Requirements in (..., W) words."""
-    return int(np.unpackbits(words.view(np.uint8)).sum())
+    return int(np.bitwise_count(words).sum())
 
 
 def met_by(view: View, requirements: Requirements, index: NDArray[np.int64]) -> Words:
@@ -106,8 +106,9 @@ def met_by(view: View, requirements: Requirements, index: NDArray[np.int64]) -> 
 def choose(view: View, requirements: Requirements, unmet: Words, lookahead: int | None = None) -> tuple[int, Words]:
     """The next example and what it meets (W,), while there is something ``unmet`` (W,)."""
     wanted = _wanted(requirements, unmet, lookahead)
-    kept = Kept(view, "coverage", requirements.key, _Rows.of_part, requirements.source, requirements.group)
-    answers = kept.map(_Rows.best, [(wanted,)] * len(view.parts.sizes))
+    num, recipe = len(view.parts.sizes), (requirements.source, requirements.group)
+    kept = Kept(view.parts, "coverage", requirements.key, _Rows.of_part, [recipe] * num)
+    answers = kept.map(_Rows.best, [(wanted,)] * num)
     parts = [part for part, answer in enumerate(answers) if answer is not None]
     finalists = np.stack([answers[part][1] for part in parts])  # (parts, W)
     winner = _Rows(finalists, requirements.group).best(wanted)

@@ -1,23 +1,22 @@
 """What the parts of a pool keep between two calls: costly to make, small enough to hold, safe to lose.
 
-    kept = Kept(view, "codes", key, make, *recipe)      # make(part, *recipe), run where the part lives
-    kept.map(function, arguments)                       # function(what that part keeps, *its arguments)
+    kept = Kept(view.parts, "codes", key, make, recipes)   # make(part, *recipes[part]), run where the part lives
+    kept.call([(part, function, arguments), ...])          # function(what that part keeps, *arguments)
 
-What is kept is a pure function of its part and the recipe, and ``key`` names the recipe. So an actor that was restarted
-has only forgotten: it says so, is sent the recipe again, and the answer is the same. A part keeps one value per name,
-and none outlives its part.
+What is kept is a pure function of its part and the recipe, and ``key`` names the recipe. First the parts are asked by
+key alone. One that does not keep the value, as it was restarted or never had it, says so, is sent the recipe and makes
+it; the answer is the same. A part keeps one value per name, in its own ``kept``, so that none outlives it.
 """
 
 import hashlib
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.parts.view import View
+from opacc_ray.parts.view import Call, Parts
 from opacc_ray.pool import Pool
 
 
@@ -25,28 +24,41 @@ class _Answer(Enum):
     FORGOTTEN = "the part keeps nothing under this name and key"
 
 
-_KEPT: WeakKeyDictionary[Pool, dict[str, tuple[str, Any]]] = WeakKeyDictionary()
-
-
 class Kept:
-    """One value per part of ``view``; made at the first call."""
+    """One value per part; made at the first call.
 
-    def __init__(self, view: View, name: str, key: str, make: Callable[..., Any], *recipe: Any) -> None:
-        self._parts = view.parts
-        self._name = name
-        self._key = key
-        self._recipe = (make, recipe)
+    Parameters
+    ----------
+    parts : that keep the values
+    name, key : of the value, and of the recipe
+    make : from a part and its recipe to its value
+    recipes : arguments of ``make``, one tuple for each part
+    """
+
+    def __init__(
+        self, parts: Parts, name: str, key: str, make: Callable[..., Any], recipes: Sequence[tuple[Any, ...]]
+    ) -> None:
+        self._parts = parts
+        self._label = name, key
+        self._make = make
+        self._recipes = recipes
+
+    def call(self, calls: Sequence[Call]) -> list[Any]:
+        """``function(kept, *arguments)`` for each (part, function, arguments), in their order."""
+        answers = self._parts.call([(part, part_use, (self._label, *rest)) for part, *rest in calls])
+        forgotten = [place for place, answer in enumerate(answers) if answer is _Answer.FORGOTTEN]
+        if forgotten:
+            made = self._parts.call([self._with_recipe(*calls[place]) for place in forgotten])
+            for place, answer in zip(forgotten, made, strict=True):
+                answers[place] = answer
+        return answers
 
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """``function(kept, *arguments[part])`` for each part, in the order of the pool."""
-        work = [(self._name, self._key, function, own) for own in arguments]
-        answers = self._parts.call([(part, _use, item) for part, item in enumerate(work)])
-        lost = [part for part, answer in enumerate(answers) if answer is _Answer.FORGOTTEN]
-        if lost:
-            made = self._parts.call([(part, _make_then_use, (self._recipe, *work[part])) for part in lost])
-            for part, answer in zip(lost, made, strict=True):
-                answers[part] = answer
-        return answers
+        """``function(kept, *arguments[part])`` for every part, in the order of the pool."""
+        return self.call([(part, function, own) for part, own in enumerate(arguments)])
+
+    def _with_recipe(self, part: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Call:
+        return part, part_make_then_use, (self._make, self._recipes[part], self._label, function, arguments)
 
 
 def key_of(*items: NDArray[Any] | str | int) -> str:
@@ -58,20 +70,23 @@ def key_of(*items: NDArray[Any] | str | int) -> str:
     return digest.hexdigest()
 
 
-def _use(part: Pool, name: str, key: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    held, value = _KEPT.get(part, {}).get(name, (None, None))
+def part_use(part: Pool, label: tuple[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    name, key = label
+    held, value = part.kept.get(name, (None, None))
     return function(value, *arguments) if held == key else _Answer.FORGOTTEN
 
 
-def _make_then_use(
+def part_make_then_use(
     part: Pool,
-    recipe: tuple[Callable[..., Any], tuple[Any, ...]],
-    name: str,
-    key: str,
+    make: Callable[..., Any],
+    recipe: tuple[Any, ...],
+    label: tuple[str, str],
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> Any:
-    make, ingredients = recipe
-    value = make(part, *ingredients)
-    _KEPT.setdefault(part, {})[name] = (key, value)
+    name, key = label
+    held, value = part.kept.get(name, (None, None))
+    if held != key:
+        value = make(part, *recipe)
+        part.kept[name] = key, value
     return function(value, *arguments)

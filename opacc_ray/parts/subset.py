@@ -2,32 +2,20 @@
 
     view_of_part = subset(view, index)
 
-The rows stay where they live: each part of the pool cuts its own copy of the wanted ones, once, and holds it as long as
-it is asked for. A part that was restarted has only forgotten which rows they are, says so, and is told again.
+The rows stay where they live: each part of the pool cuts its own copy of the wanted ones, once, and keeps the last one
+it was asked for (:mod:`opacc_ray.parts.cache`).
 """
 
-from collections.abc import Callable, Sequence
-from enum import Enum
+from collections.abc import Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.parts.cache import key_of
-from opacc_ray.parts.view import Parts, View
+from opacc_ray.parts.cache import Kept, key_of
+from opacc_ray.parts.view import Call, View
 from opacc_ray.pool import COLUMNS, LAYERS, Pool
-
-Call = tuple[int, Callable[..., Any], tuple[Any, ...]]
-
-
-class _Answer(Enum):
-    FORGOTTEN = "the part holds no subset with this key"
-
-
-_HELD: WeakKeyDictionary[Pool, tuple[str, Pool]] = WeakKeyDictionary()
-"""One subset per part: the last one that was asked for."""
 
 
 def subset(view: View, index: NDArray[np.int64]) -> View:
@@ -48,38 +36,18 @@ class _Subset:
 
     def __init__(self, view: View, index: NDArray[np.int64]) -> None:
         bounds = np.searchsorted(index, view.starts)
-        self._parts: Parts = view.parts
-        self._home = np.flatnonzero(np.diff(bounds))  # parts of the pool that hold some
-        self._rows = [index[bounds[part] : bounds[part + 1]] - view.starts[part] for part in self._home]
-        self._key = key_of(index)
-        self.sizes = [len(rows) for rows in self._rows]
+        rows = [index[bounds[part] : bounds[part + 1]] - view.starts[part] for part in range(len(view.parts.sizes))]
+        self._kept = Kept(view.parts, "subset", key_of(index), part_cut, [(own,) for own in rows])
+        self._home = [part for part, own in enumerate(rows) if len(own)]  # parts of the pool that hold some
+        self.sizes = [len(rows[part]) for part in self._home]
         self.fields = view.fields
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
-        answers = self._parts.call([(int(self._home[part]), _ask, (self._key, *rest)) for part, *rest in calls])
-        lost = [place for place, answer in enumerate(answers) if answer is _Answer.FORGOTTEN]
-        if lost:
-            told = [calls[place] for place in lost]
-            again = [(int(self._home[part]), _tell, (self._rows[part], self._key, *rest)) for part, *rest in told]
-            for place, answer in zip(lost, self._parts.call(again), strict=True):
-                answers[place] = answer
-        return answers
+        return self._kept.call([(self._home[part], function, arguments) for part, function, arguments in calls])
 
 
-def _ask(part: Pool, key: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    held, own = _HELD.get(part, (None, part))
-    return function(own, *arguments) if held == key else _Answer.FORGOTTEN
-
-
-def _tell(
-    part: Pool, rows: NDArray[np.int64], key: str, function: Callable[..., Any], arguments: tuple[Any, ...]
-) -> Any:
-    if _HELD.get(part, (None, part))[0] != key:
-        _HELD[part] = key, _cut(part, rows)
-    return _ask(part, key, function, arguments)
-
-
-def _cut(part: Pool, rows: NDArray[np.int64]) -> Pool:
+def part_cut(part: Pool, rows: NDArray[np.int64]) -> Pool:
+    """Some rows of a part."""
     arrays = {name: getattr(part, name) for name in (*LAYERS, *COLUMNS, "coverage")}
     there = {name: array[rows] for name, array in arrays.items() if array is not None}
     ids = part.ids

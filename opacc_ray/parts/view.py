@@ -7,9 +7,8 @@ asks for one number per example, and never holds all features. Because the parts
 results come back in their order, a selection is the same whoever computed it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +16,30 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError
 from opacc_ray.pool import Pool
 
+Result = TypeVar("Result")
+
+Call = tuple[int, Callable[..., Any], tuple[Any, ...]]
+"""Number of a part, a function of it, and the function's other arguments."""
+
 
 class Parts(Protocol):
-    """Where the rows live. ``call`` runs (part, function, arguments) triples and keeps their order."""
+    """Where the rows live. ``call`` gives results in the order of the calls."""
 
     sizes: list[int]
     fields: frozenset[str]
 
-    def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]: ...
+    def call(self, calls: Sequence[Call]) -> list[Any]: ...
 
 
 class LocalParts:
     """Parts in this process."""
 
     def __init__(self, pools: Sequence[Pool]) -> None:
-        self.pools = [copy(pool) for pool in pools]  # so that what they keep (kept.py) ends with this object
+        self.pools = [pool.share() for pool in pools]  # so that what they keep ends with this object
         self.sizes = [pool.size for pool in self.pools]
         self.fields = frozenset.intersection(*(pool.fields for pool in self.pools))
 
-    def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
+    def call(self, calls: Sequence[Call]) -> list[Any]:
         return [function(self.pools[part], *arguments) for part, function, arguments in calls]
 
 
@@ -47,6 +51,13 @@ class View:
         self.starts = np.concatenate([[0], np.cumsum(parts.sizes)]).astype(np.int64)  # (parts + 1,)
         self.size = int(self.starts[-1])
         self.fields = parts.fields
+        self._once: dict[tuple[str, Hashable], Any] = {}
+
+    def once(self, name: str, key: Hashable, make: Callable[[], Result]) -> Result:
+        """What ``make`` gave the first time for this name and key: a pure function of the view, kept with it."""
+        if (name, key) not in self._once:
+            self._once[name, key] = make()
+        return self._once[name, key]
 
     def need(self, names: Sequence[str], method: str, instead: Mapping[str, str] | None = None) -> None:
         """Raise unless the pool has the named features; ``instead`` says how to go without some of them."""

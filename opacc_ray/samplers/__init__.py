@@ -1,7 +1,6 @@
 """The registry of sampling methods: a method is a module of this package and one line below.
 
-Each module offers, under the names of :class:`Sampler`, two pure functions that draw a sample and the
-estimator that belongs to its design. ``CONTRIBUTING.md`` walks through adding one.
+Each module offers the names of :class:`Sampler`. ``CONTRIBUTING.md`` walks through adding one.
 """
 
 from opacc_ray.samplers import ces, css, deepest, deepreduce, gbs, neyman, rhcs, srs, ssrs, sups, two_ups

@@ -48,15 +48,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.purposive import Purposive
+from opacc_ray.designs.uniform import draw_uniform, untaken
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.simple import representative
 from opacc_ray.neurons.sections import Histogram, check_sections, codes_of, equal_width, relative_entropy
 from opacc_ray.parts.threads import in_threads
 from opacc_ray.parts.view import View
 from opacc_ray.pool import LAYERS
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, draw_uniform, untaken
-from opacc_ray.selection import Selection
+from opacc_ray.samplers.base import Draw, MethodParameters, Task
+
+WHY = "CES chooses groups by optimisation, so no design-based variance exists"
 
 OBJECTIVES = ("cross_entropy", "kl", "squared")
 
@@ -114,15 +115,20 @@ class State(NamedTuple):
     taken: NDArray[np.int64]  # sorted: chosen now or labelled before
 
 
-class Info(NamedTuple):
-    objective: float  # of T, after the step
-
-
 def needs(parameters: Parameters) -> tuple[str, ...]:
     return parameters.layers
 
 
-def init(view: View, task: Task, rng: np.random.Generator) -> State:
+def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
+    """Start at random, and add groups until the budget is spent, or T is as close to S as ``stop_at_kl`` asks."""
+    state = _start(view, task, rng)
+    while not _is_finished(task, state):
+        state = _grow(view, task, state, rng)
+        task.progress(len(state.chosen), task.budget)
+    return Draw(state.chosen, Purposive(len(state.chosen), view.size, WHY), {"kl": _kl_to_pool(state)})
+
+
+def _start(view: View, task: Task, rng: np.random.Generator) -> State:
     """Cut the sections and draw p examples at random (Algorithm 1, line 1); those labelled before count among them."""
     parameters, previous = task.parameters, task.previous.chosen
     initial = max(0, parameters.initial - len(previous))
@@ -132,7 +138,7 @@ def init(view: View, task: Task, rng: np.random.Generator) -> State:
     taken = np.sort(np.concatenate([previous, index]))
     codes = view.take(codes_of, taken, pool.sections)
     state = State(pool, _count(codes, parameters.sections), index, taken)
-    if not initial and finished(task, state):
+    if not initial and _is_finished(task, state):
         raise DataError(
             f"the {len(previous)} examples labelled so far reach stop_at_kl={parameters.stop_at_kl} already; "
             "lower it, or give a budget instead"
@@ -140,7 +146,7 @@ def init(view: View, task: Task, rng: np.random.Generator) -> State:
     return state
 
 
-def step(view: View, task: Task, state: State, rng: np.random.Generator) -> tuple[State, Info]:
+def _grow(view: View, task: Task, state: State, rng: np.random.Generator) -> State:
     """Add the best of ℓ random groups (Algorithm 1, lines 3 to 5)."""
     parameters = task.parameters
     q = _group_size(view.size - len(state.taken), task, len(state.chosen))
@@ -151,27 +157,12 @@ def step(view: View, task: Task, state: State, rng: np.random.Generator) -> tupl
     counts = state.counts + _count(codes[best], parameters.sections)
     index = np.concatenate([state.chosen, groups[best]])
     taken = np.sort(np.concatenate([state.taken, groups[best]]))
-    return State(state.pool, counts, index, taken), Info(_objective(state.pool, counts, parameters))
+    return State(state.pool, counts, index, taken)
 
 
-def finished(task: Task, state: State) -> bool:
-    """Whether the budget is spent, or T is as close to S as ``stop_at_kl`` asks."""
+def _is_finished(task: Task, state: State) -> bool:
     alpha = task.parameters.stop_at_kl
     return len(state.chosen) == task.budget or (alpha is not None and _kl_to_pool(state) < alpha)
-
-
-def draw(state: State) -> Draw:
-    return Draw(state.chosen, {}, {"kl": _kl_to_pool(state)})
-
-
-def estimate(selection: Selection, outcome: Outcome, level: float) -> Estimate:
-    """Eq. 10, the sample mean. The choice depends on the sample so far in a way that has no known variance."""
-    return representative(
-        outcome,
-        selection.pool_size,
-        level,
-        "CES chooses groups by optimisation, so no design-based variance exists",
-    )
 
 
 def _is_threshold(alpha: Any) -> bool:
@@ -229,11 +220,6 @@ def _phi(
     sample = counts / total
     held = (counts > 0) & (share > 0)  # 0 · log 0 = 0
     return sample * np.log(np.divide(sample, share, out=np.ones_like(sample), where=held))
-
-
-def _objective(pool: Histogram, counts: NDArray[np.int64], parameters: Parameters) -> float:
-    total = int(counts[0].sum())
-    return float(_phi(counts, pool.share, total, parameters).sum() / len(counts))
 
 
 def _gains(state: State, parameters: Parameters, q: int) -> NDArray[np.int64]:

@@ -19,17 +19,14 @@ Legend: N pool, n budget, J strata.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from opacc_ray.designs.allocation import allocate, draw_strata, sizes_of
+from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.stratified import stratified
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task
-from opacc_ray.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -52,73 +49,18 @@ class Parameters(MethodParameters):
             )
 
 
-class State(NamedTuple):
-    strata: list[NDArray[np.int64]]  # J arrays: the examples of each stratum that can still be drawn
-    allocation: NDArray[np.int64]  # (J,) examples to draw
-    chosen: NDArray[np.int64]  # (drawn so far,)
-    stratum: NDArray[np.int64]  # (drawn so far,)
-
-
-class Info(NamedTuple):
-    stratum: int
-    num_drawn: int
-
-
 def needs(parameters: Parameters) -> tuple[str, ...]:
     return ("confidence",)
 
 
-def init(view: View, task: Task, rng: np.random.Generator) -> State:
-    """Order by confidence, cut the strata, share the budget."""
+def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
+    """Order by confidence, cut the strata, share the budget, and draw each stratum's share."""
+    assert task.budget is not None
     order = np.argsort(-view.column("confidence"), kind="stable")
     order = order[~np.isin(order, task.previous.chosen)]
     cuts = np.round(np.cumsum(task.parameters.fractions)[:-1] * len(order)).astype(np.int64)
-    strata = np.split(order, cuts)
-    sizes = np.array([len(stratum) for stratum in strata])
-    assert task.budget is not None
+    members = np.split(order, cuts)
+    sizes = sizes_of(members)
     allocation = allocate(task.budget, np.array(task.parameters.allocation), sizes)
-    empty = np.empty(0, dtype=np.int64)
-    return State(strata, allocation, empty, empty)
-
-
-def step(view: View, task: Task, state: State, rng: np.random.Generator) -> tuple[State, Info]:
-    """Draw one stratum's share."""
-    j = int(state.stratum[-1]) + 1 if len(state.stratum) else 0
-    drawn = rng.choice(state.strata[j], size=state.allocation[j], replace=False)
-    index = np.concatenate([state.chosen, drawn])
-    stratum = np.concatenate([state.stratum, np.full(len(drawn), j)])
-    return state._replace(chosen=index, stratum=stratum), Info(j, len(drawn))
-
-
-def finished(task: Task, state: State) -> bool:
-    return len(state.chosen) == task.budget
-
-
-def draw(state: State) -> Draw:
-    facts = {"stratum_size": [len(stratum) for stratum in state.strata]}
-    return Draw(state.chosen, {"stratum": state.stratum}, facts)
-
-
-def estimate(selection: Selection, outcome: Outcome, level: float) -> Estimate:
-    """Eq. 4: unbiased."""
-    return stratified(outcome, selection.design["stratum"], selection.facts["stratum_size"], level)
-
-
-def allocate(budget: int, shares: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Whole numbers near budget · shares, each between 1 and its stratum's size, with the budget as their sum."""
-    if budget < len(sizes) or min(sizes) < 1:
-        raise SpecError(
-            f"budget={budget} over strata of {sizes.tolist()} examples: every stratum needs at least one; "
-            "raise the budget or use fewer strata"
-        )
-    given = np.ones(len(sizes), dtype=np.int64)
-    while (left := budget - given.sum()) > 0:
-        want = np.maximum(budget * shares - given, 0) * (given < sizes)
-        if want.sum() == 0:  # every share is met or full: the rest goes where there is room
-            want = shares * (given < sizes)
-        ideal = left * want / want.sum()
-        add = np.minimum(np.floor(ideal).astype(np.int64), sizes - given)
-        if add.sum() == 0:
-            add[np.argmax(ideal)] = 1
-        given += add
-    return given
+    chosen, stratum = draw_strata(rng, members, allocation)
+    return Draw(chosen, Stratified(stratum, sizes), {})

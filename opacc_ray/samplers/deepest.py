@@ -40,13 +40,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.step_by_step import StepByStep
+from opacc_ray.designs.uniform import draw_uniform
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.martingale import martingale
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, draw_uniform
-from opacc_ray.selection import Selection
+from opacc_ray.samplers.base import Draw, MethodParameters, Task
 
 RULES = ("released", "paper")
 
@@ -73,30 +72,26 @@ class Parameters(MethodParameters):
         if self.rule not in RULES:
             raise SpecError(f"rule={self.rule!r}: choose one of {', '.join(RULES)}")
 
-    @property
-    def sequential(self) -> bool:
-        return True
 
+class Plan(NamedTuple):
+    """One number per example, from which all draws follow."""
 
-class State(NamedTuple):
     weight: NDArray[np.float64]  # (N,) W up to a factor; 0 for the examples labelled before
     trigger: NDArray[np.bool_]  # (N,) examples that have weights: once one of them is drawn, W is not 0
     free: int  # examples that can be drawn
-    chosen: NDArray[np.int64]  # (n,) in order of draw
-    probability: NDArray[np.float64]  # (n,) q
-    least: float  # q that the least likely example has at its least likely draw
-
-
-class Info(NamedTuple):
-    num_by_weight: int
 
 
 def needs(parameters: Parameters) -> tuple[str, ...]:
     return auxiliary.NEEDS[parameters.auxiliary]
 
 
-def init(view: View, task: Task, rng: np.random.Generator) -> State:
-    """One number per example: the vector that W is a multiple of."""
+def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
+    """Draw the whole sample (Algorithm 1)."""
+    return draw_planned(plan(view, task), task, rng)
+
+
+def plan(view: View, task: Task) -> Plan:
+    """The vector that W is a multiple of."""
     parameters, labelled = task.parameters, task.previous.chosen
     values = auxiliary.read(view, parameters.auxiliary)
     active = auxiliary.active(values, parameters.auxiliary, parameters.threshold)
@@ -107,42 +102,17 @@ def init(view: View, task: Task, rng: np.random.Generator) -> State:
     else:
         trigger = active
     weight[labelled] = 0
-    nothing = np.empty(0, dtype=np.int64)
-    return State(weight, trigger, view.size - len(labelled), nothing, np.empty(0), 1.0)
+    return Plan(weight, trigger, view.size - len(labelled))
 
 
-def step(view: View, task: Task, state: State, rng: np.random.Generator) -> tuple[State, Info]:
-    """Draw the whole sample (Algorithm 1)."""
+def draw_planned(plan: Plan, task: Task, rng: np.random.Generator) -> Draw:
     assert task.budget is not None
     r = task.parameters.weight_probability
-    at_random = draw_uniform(rng, view.size, task.previous.chosen, task.budget)
-    by_weight = _race(rng, state.weight, task.budget)
-    chosen, weighted, num = _interleave(at_random, by_weight, rng.random(task.budget) < r, state.trigger)
-    probability, least = _draw_probabilities(state, chosen, weighted, r)
-    return state._replace(chosen=chosen, probability=probability, least=least), Info(num)
-
-
-def finished(task: Task, state: State) -> bool:
-    return len(state.chosen) == task.budget
-
-
-def draw(state: State) -> Draw:
-    n = len(state.chosen)
-    design = {"draw_probability": state.probability, "num_before": np.arange(n)}
-    return Draw(state.chosen, design, {"population": state.free, "least_probability": state.least})
-
-
-def estimate(selection: Selection, outcome: Outcome, level: float) -> Estimate:
-    """Eq. 6 and 7: unbiased."""
-    design, facts = selection.design, selection.facts
-    return martingale(
-        outcome,
-        design["draw_probability"],
-        design["num_before"],
-        facts["population"],
-        facts["least_probability"],
-        level,
-    )
+    at_random = draw_uniform(rng, len(plan.weight), task.previous.chosen, task.budget)
+    by_weight = _race(rng, plan.weight, task.budget)
+    chosen, weighted = _interleave(at_random, by_weight, rng.random(task.budget) < r, plan.trigger)
+    probability, least = _draw_probabilities(plan, chosen, weighted, r)
+    return Draw(chosen, StepByStep(probability, np.arange(len(chosen)), plan.free, least), {})
 
 
 def _race(rng: np.random.Generator, weight: NDArray[np.float64], num: int) -> NDArray[np.int64]:
@@ -163,35 +133,34 @@ def _race(rng: np.random.Generator, weight: NDArray[np.float64], num: int) -> ND
 
 def _interleave(
     at_random: NDArray[np.int64], by_weight: NDArray[np.int64], coin: NDArray[np.bool_], trigger: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_], int]:
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Draw by draw the next example of either order that is not taken.
 
-    Returns the examples (n,), whether weights were there at each draw (n,), and how many were drawn by weight.
+    Returns the examples (n,), and whether weights were there at each draw (n,).
     """
     taken: dict[int, None] = {}  # an ordered set
-    there, started, num_by_weight = np.zeros(len(coin), dtype=bool), False, 0
+    there, started = np.zeros(len(coin), dtype=bool), False
     weighted, plain = iter(by_weight.tolist()), iter(at_random.tolist())
     for k, heads in enumerate(coin):
         there[k] = started
         example = next((i for i in weighted if i not in taken), None) if started and heads else None
-        num_by_weight += example is not None
         if example is None:  # Σ W = 0, too, once all that have weight are drawn
             example = next(i for i in plain if i not in taken)
         taken[example] = None
         started = started or bool(trigger[example])
-    return np.fromiter(taken, dtype=np.int64), there, num_by_weight
+    return np.fromiter(taken, dtype=np.int64), there
 
 
 def _draw_probabilities(
-    state: State, chosen: NDArray[np.int64], weighted: NDArray[np.bool_], r: float
+    plan: Plan, chosen: NDArray[np.int64], weighted: NDArray[np.bool_], r: float
 ) -> tuple[NDArray[np.float64], float]:
     """q of each draw (n,) by Eq. 5, and the least q of any example at any draw."""
-    rest = state.weight.copy()
+    rest = plan.weight.copy()
     rest[chosen] = 0
-    own = state.weight[chosen]
+    own = plan.weight[chosen]
     total = rest.sum() + np.cumsum(own[::-1])[::-1]  # (n,) Σ W before each draw, summed from the end: nothing cancels
     weighted = weighted & (total > 0)
-    at_random = 1 / (state.free - np.arange(len(chosen)))
+    at_random = 1 / (plan.free - np.arange(len(chosen)))
     by_weight = own / np.where(weighted, total, 1.0)
     probability = np.where(weighted, r * by_weight + (1 - r) * at_random, at_random)
     return probability, float(np.where(weighted, (1 - r) * at_random, at_random).min())

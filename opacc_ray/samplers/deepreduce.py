@@ -41,9 +41,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.purposive import Purposive
+from opacc_ray.designs.uniform import draw_uniform
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.simple import representative
 from opacc_ray.neurons import set_cover
 from opacc_ray.neurons.equal_count import EqualCount, equal_count
 from opacc_ray.neurons.sections import (
@@ -58,8 +58,7 @@ from opacc_ray.neurons.sections import (
 from opacc_ray.parts.cache import Kept, key_of
 from opacc_ray.parts.view import View
 from opacc_ray.pool import LAYERS, Pool
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, draw_uniform
-from opacc_ray.selection import Selection
+from opacc_ray.samplers.base import Draw, MethodParameters, Task
 
 DIVISIONS = ("equal_count", "equal_width")
 HEURISTICS = ("kl", "random")
@@ -120,11 +119,6 @@ class State(NamedTuple):
     kl: float
 
 
-class Info(NamedTuple):
-    phase: int
-    kl: float
-
-
 class Candidate(NamedTuple):
     """A part's best example: compared by its first two fields."""
 
@@ -138,7 +132,29 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
     return (parameters.layer, "coverage") if parameters.coverage else (parameters.layer,)
 
 
-def init(view: View, task: Task, rng: np.random.Generator) -> State:
+def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
+    """Add examples until the budget is spent, or everything is covered and KL is below α."""
+    state = _start(view, task)
+    while not _is_finished(task, state):
+        state = _cover(view, task, state) if state.unmet.any() else _approach(view, task, state, rng)
+        task.progress(len(state.chosen), task.budget)
+    num, num_unmet = len(state.requirements.source), set_cover.count(state.unmet)
+    phase = np.where(np.arange(len(state.chosen)) < state.num_covering, 1, 2)
+    design = Purposive(len(state.chosen), view.size, _why(state.kl, num_unmet, num), phase)
+    return Draw(state.chosen, design, {"kl": state.kl, "requirements": num, "requirements_unmet": num_unmet})
+
+
+def _why(kl: float, num_unmet: int, num_requirements: int) -> str:
+    """No design-based variance exists."""
+    if not num_unmet:
+        return f"DeepReduce chooses without chance (KL to the pool {kl:.2g}), so no design-based variance exists"
+    return (
+        f"the budget ended DeepReduce with {num_unmet} of {num_requirements} coverage requirements unmet, before it "
+        "looked at the distribution of outputs: the sample does not resemble the pool"
+    )
+
+
+def _start(view: View, task: Task) -> State:
     """Cut the sections, rank the requirements, and count what is labelled already."""
     parameters, previous = task.parameters, task.previous.chosen
     sections = _cut(view, parameters)
@@ -152,7 +168,7 @@ def init(view: View, task: Task, rng: np.random.Generator) -> State:
     )
     if len(previous):
         state = _add(state, previous, view.take(codes_of, previous, (sections,)))._replace(chosen=none)
-    if finished(task, state):
+    if _is_finished(task, state):
         raise SpecError(
             f"the {len(previous)} examples labelled before are within KL {state.kl:.2g} of the pool, which is below "
             f"alpha={parameters.alpha:g}, so none is left to choose; lower alpha"
@@ -160,50 +176,26 @@ def init(view: View, task: Task, rng: np.random.Generator) -> State:
     return state
 
 
-def step(view: View, task: Task, state: State, rng: np.random.Generator) -> tuple[State, Info]:
-    """Add one example: of phase 1 while a requirement is unmet, then of phase 2."""
-    if state.unmet.any():
-        phase = 1
-        index, met = set_cover.choose(view, state.requirements, state.unmet, task.parameters.lookahead)
-        state = state._replace(unmet=state.unmet & ~met, num_covering=state.num_covering + 1)
+def _cover(view: View, task: Task, state: State) -> State:
+    """Phase 1 adds an example."""
+    index, met = set_cover.choose(view, state.requirements, state.unmet, task.parameters.lookahead)
+    state = state._replace(unmet=state.unmet & ~met, num_covering=state.num_covering + 1)
+    return _add(state, np.array([index]), _codes_at(view, state, index)[None])
+
+
+def _approach(view: View, task: Task, state: State, rng: np.random.Generator) -> State:
+    """Phase 2 adds an example."""
+    _check_reachable(view, task, state)
+    if task.parameters.heuristic == "random":
+        index = int(draw_uniform(rng, view.size, state.taken, 1)[0])
         codes = _codes_at(view, state, index)
     else:
-        phase = 2
-        _check_reachable(view, task, state)
-        if task.parameters.heuristic == "random":
-            index = int(draw_uniform(rng, view.size, state.taken, 1)[0])
-            codes = _codes_at(view, state, index)
-        else:
-            index, codes = _closest(view, state)
-    state = _add(state, np.array([index]), codes[None])
-    return state, Info(phase, state.kl)
+        index, codes = _closest(view, state)
+    return _add(state, np.array([index]), codes[None])
 
 
-def finished(task: Task, state: State) -> bool:
-    """Whether the budget is spent, or everything is covered and KL is below α."""
+def _is_finished(task: Task, state: State) -> bool:
     return len(state.chosen) == task.budget or (not state.unmet.any() and state.kl < task.parameters.alpha)
-
-
-def draw(state: State) -> Draw:
-    phase = np.where(np.arange(len(state.chosen)) < state.num_covering, 1, 2)
-    facts = {
-        "kl": state.kl,
-        "requirements": len(state.requirements.source),
-        "requirements_unmet": set_cover.count(state.unmet),
-    }
-    return Draw(state.chosen, {"phase": phase}, facts)
-
-
-def estimate(selection: Selection, outcome: Outcome, level: float) -> Estimate:
-    """The sample mean. The choice is deterministic, so no variance of it is known."""
-    facts = selection.facts
-    reason = f"DeepReduce chooses without chance (KL to the pool {facts['kl']:.2g}), so no design-based variance exists"
-    if facts["requirements_unmet"]:
-        reason = (
-            f"the budget ended DeepReduce with {facts['requirements_unmet']} of {facts['requirements']} coverage "
-            "requirements unmet, before it looked at the distribution of outputs: the sample does not resemble the pool"
-        )
-    return representative(outcome, selection.pool_size, level, reason)
 
 
 def _is_lookahead(value: Any) -> bool:
@@ -263,7 +255,7 @@ def _rows_per_part(view: View, index: NDArray[np.int64]) -> list[NDArray[np.int6
 
 
 def _kept(view: View, sections: Sections, key: str) -> Kept:
-    return Kept(view, "sections", key, _Codes, sections)
+    return Kept(view.parts, "sections", key, _Codes, [(sections,)] * len(view.parts.sizes))
 
 
 def _codes_at(view: View, state: State, index: int) -> NDArray[np.uint8]:

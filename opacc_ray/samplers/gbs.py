@@ -30,18 +30,23 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.allocation import check_budget, sizes_of
 from opacc_ray.designs.kmeans import kmeans_1d
-from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Task
-from opacc_ray.samplers.ssrs import Info, Parameters, State, draw, estimate, finished, needs, start, step
+from opacc_ray.samplers.base import Draw, Task
+from opacc_ray.samplers.ssrs import Parameters, draw_shuffled, needs
 
-__all__ = ["Info", "Parameters", "State", "draw", "estimate", "finished", "init", "needs", "step"]
+__all__ = ["Parameters", "draw", "needs"]
 
 
-def init(view: View, task: Task, rng: np.random.Generator) -> State:
-    """Cut the strata, the same ones in every round, and share the batch."""
+def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
+    """Cut the strata, the same ones in every round, share the batch, and draw."""
+    return draw_shuffled(rng, *plan(view, task))
+
+
+def plan(view: View, task: Task) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+    """The examples of each stratum that can be drawn, and how many of each to draw (H,)."""
     assert task.budget is not None
     name, (labelled, outcome) = task.parameters.auxiliary, task.previous
     beliefs = auxiliary.belief(auxiliary.read(view, name), name)
@@ -50,25 +55,17 @@ def init(view: View, task: Task, rng: np.random.Generator) -> State:
     counted = np.bincount(stratum[labelled], minlength=num)
     failures = np.bincount(stratum[labelled], weights=1 - outcome, minlength=num).astype(np.float64)
     stratum[labelled] = num  # none of these can be drawn
-    members = [np.flatnonzero(stratum == h) for h in range(num)]
-    open_ = [h for h in range(num) if len(members[h])]
-    members = [members[h] for h in open_]
-    return start(members, _climb(task.budget, _sizes(members), counted[open_], failures[open_]))
-
-
-def _sizes(members: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    return np.array([len(examples) for examples in members])
+    every = [np.flatnonzero(stratum == h) for h in range(num)]
+    open_ = [h for h in range(num) if len(every[h])]
+    members = [every[h] for h in open_]
+    return members, _climb(task.budget, sizes_of(members), counted[open_], failures[open_])
 
 
 def _climb(
     budget: int, sizes: NDArray[np.int64], counted: NDArray[np.int64], failures: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Examples of the batch per stratum, all (H,): one each, then one after the other where the gradient is largest."""
-    if budget < len(sizes):
-        raise SpecError(
-            f"budget={budget} over strata of {sizes.tolist()} examples: every stratum needs at least one; "
-            "raise the budget or use fewer strata"
-        )
+    check_budget(budget, sizes)
     rate = (failures + 1) / (counted + 2)
     weight = (sizes / sizes.sum()) ** 2 * rate * (1 - rate)  # gradient · n_h²
     given = np.ones(len(sizes), dtype=np.int64)

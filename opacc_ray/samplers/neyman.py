@@ -49,15 +49,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.difference import difference
 from opacc_ray.failure.model import predict_failure
 from opacc_ray.failure.signals import read_signals
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task
-from opacc_ray.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -69,12 +67,8 @@ class Parameters(MethodParameters):
     directions: int = 6
 
     @property
-    def uses(self) -> tuple[str, ...]:
+    def optional_features(self) -> tuple[str, ...]:
         return ("prediction", "confidence", "dsa", "lsa", *(["hidden"] if self.directions else []))
-
-    @property
-    def sequential(self) -> bool:
-        return True  # the batch is in random order, and its first k examples are a random part of it
 
     def __post_init__(self) -> None:
         if not 0 < self.floor <= 1:
@@ -90,25 +84,39 @@ class Parameters(MethodParameters):
             raise SpecError(f"directions={self.directions}: give 0 (none) or more")
 
 
-class State(NamedTuple):
+class Plan(NamedTuple):
+    """What is settled before chance decides."""
+
     free: NDArray[np.int64]  # (N_r,) examples not labelled yet
     expected: NDArray[np.float64]  # (N_r,) p
     probability: NDArray[np.float64]  # (N_r,) π
     order: NDArray[np.int64]  # (N_r,) places in ``free``: neighbours are alike
     labelled: NDArray[np.int64]  # (k,) sorted
-    drawn: NDArray[np.int64]  # (n,) places in ``free``
 
-
-class Info(NamedTuple):
-    expected_failures: float  # Σπp, in the batch
-    expected_share: float  # Σp/N_r, in the rest of the pool
+    def draw(self, places: NDArray[np.int64]) -> Draw:
+        """The batch at ``places`` (n,) of ``free``."""
+        design = InclusionProbability(
+            inclusion_probability=self.probability[places],
+            predicted_failure=self.expected[places],
+            predicted_failures=float(self.expected.sum()),
+            population=len(self.free),
+            num_drawn=len(places),
+            labelled_before=self.labelled,
+        )
+        return Draw(self.free[places], design, {})
 
 
 def needs(parameters: Parameters) -> tuple[str, ...]:
     return ()
 
 
-def init(view: View, task: Task, rng: np.random.Generator) -> State:
+def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
+    """Draw the whole batch, and put it in random order."""
+    ready = plan(view, task)
+    return ready.draw(rng.permutation(draw_ordered(rng, ready.probability, ready.order)))
+
+
+def plan(view: View, task: Task) -> Plan:
     """Learn p from the labels so far, and set π."""
     parameters, (labelled, outcome) = task.parameters, task.previous
     assert task.budget is not None
@@ -122,7 +130,7 @@ def init(view: View, task: Task, rng: np.random.Generator) -> State:
     size = share + (1 - share) * doubt
     probability = inclusion_probabilities(size, task.budget)
     order = np.argsort(expected, kind="stable") if "confidence" in view.fields else np.arange(len(free))
-    return State(free, expected, probability, order, labelled, np.empty(0, dtype=np.int64))
+    return Plan(free, expected, probability, order, labelled)
 
 
 def uniform_share(doubt: NDArray[np.float64], price: float, floor: float) -> float:
@@ -141,32 +149,3 @@ def uniform_share(doubt: NDArray[np.float64], price: float, floor: float) -> flo
         middle = (low + high) / 2
         low, high = (low, middle) if is_cheap(middle) else (middle, high)
     return high
-
-
-def step(view: View, task: Task, state: State, rng: np.random.Generator) -> tuple[State, Info]:
-    """Draw the whole batch, and put it in random order."""
-    drawn = rng.permutation(draw_ordered(rng, state.probability, state.order))
-    info = Info(float(state.probability @ state.expected), float(state.expected.mean()))
-    return state._replace(drawn=drawn), info
-
-
-def finished(task: Task, state: State) -> bool:
-    return len(state.drawn) == task.budget
-
-
-def draw(state: State) -> Draw:
-    design = {
-        "inclusion_probability": state.probability[state.drawn],
-        "predicted_failure": state.expected[state.drawn],
-    }
-    facts = {
-        "predicted_failures": float(state.expected.sum()),
-        "num_drawn": len(state.drawn),
-        "labelled_before": state.labelled.tolist(),
-    }
-    return Draw(state.free[state.drawn], design, facts)
-
-
-def estimate(selection: Selection, outcome: Outcome, level: float) -> Estimate:
-    """The difference estimator: unbiased. A later round alone speaks for the examples that were not labelled before."""
-    return difference(selection, outcome, level)

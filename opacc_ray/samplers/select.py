@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from difflib import get_close_matches
 from typing import Any, get_args, get_origin
@@ -10,24 +10,24 @@ from typing import Any, get_args, get_origin
 import numpy as np
 
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators import Outcome, checked_outcome
-from opacc_ray.estimators.replicates import replicate
+from opacc_ray.estimators.base import Outcome, checked_outcome
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
-from opacc_ray.samplers.base import NO_PREVIOUS
+from opacc_ray.samplers.base import NO_PREVIOUS, Progress, no_progress
+from opacc_ray.samplers.replicates import replicate
 from opacc_ray.selection import Selection
 
 
 def select(
     pool: Pool | View,
-    method: str = "ces",
+    method: str = "neyman",
     budget: int | None = None,
     seed: int = 0,
     *,
     previous: Sequence[tuple[Selection, Outcome]] = (),
     replicates: int | None = None,
-    progress: Callable[[Any], None] | None = None,
+    progress: Progress = no_progress,
     **parameters: Any,
 ) -> Selection:
     """Choose ``budget`` examples of the pool to label.
@@ -41,13 +41,16 @@ def select(
     previous : (selection, outcome) of every earlier round; their examples are not chosen again
     replicates : choose from that many random parts of the pool apart, each with its share of the budget; their spread
         gives an interval to methods whose design gives none
-    progress : called with the method's Info after each step
+    progress : called as ``progress(done, total)`` by methods that choose step by step (ces, deepreduce), after each
+        step, in this thread: ``done`` examples are chosen, which grows from call to call, of ``total``, the budget, or
+        None where the method stops by itself. Methods that draw at once do not call it. What it raises ends the
+        selection
     parameters : the method's own; see its module
 
     Returns
     -------
     Selection
-        Distinct examples in order of choice, with the design its estimator needs.
+        Examples in order of choice, with the design that the estimate needs.
 
     Raises
     ------
@@ -59,54 +62,39 @@ def select(
     sampler = find_method(method)
     _check_seed(seed)
     view = view_of(pool)
-    task = Task(budget, parse_parameters(method, parameters), _gather(previous, view.size))
+    task = Task(budget, parse_parameters(method, parameters), _gather(previous, view.size), progress)
     _check_budget(budget, view.size, len(task.previous.chosen), optional=task.parameters.stops_itself)
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)
-
-    def choose(part: View, asked: Task, *stream: int) -> Selection:
-        drawn = _run(sampler, part, asked, np.random.default_rng([seed, number, *stream]), progress)
-        return _selection(method, asked, int(seed), number, part, drawn)
-
     if replicates is None:
-        return choose(view, task)
-    return replicate(
-        view,
-        replicates,
-        budget,
-        task.previous.chosen,
-        np.random.default_rng([seed, number, 0]),
-        lambda part, share, r: choose(part, Task(share, task.parameters, NO_PREVIOUS), 1 + r),
-    )
-
-
-def _selection(method: str, task: Task, seed: int, number: int, view: View, drawn: Draw) -> Selection:
+        drawn = sampler.draw(view, task, np.random.default_rng([seed, number]))
+    else:
+        drawn = _replicated(sampler, view, task, replicates, [int(seed), number])
     return Selection(
         method=method,
         parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection gives them back
-        seed=seed,
+        seed=int(seed),
         pool_size=view.size,
         index=drawn.chosen,
         ids=tuple(view.identify(drawn.chosen)),
-        round=number,
         design=drawn.design,
+        round=number,
         facts=drawn.facts,
     )
 
 
-def _run(
-    sampler: Sampler,
-    view: View,
-    task: Task,
-    rng: np.random.Generator,
-    progress: Callable[[Any], None] | None,
-) -> Draw:
-    state = sampler.init(view, task, rng)
-    while not sampler.finished(task, state):
-        state, info = sampler.step(view, task, state, rng)
-        if progress:
-            progress(info)
-    return sampler.draw(state)
+def _replicated(sampler: Sampler, view: View, task: Task, num: int, seed: Sequence[int]) -> Draw:
+    """What the method draws from ``num`` parts of the pool; their steps count together."""
+    done = 0
+
+    def choose(part: View, share: int | None, r: int) -> Draw:
+        nonlocal done
+        own = Task(share, task.parameters, NO_PREVIOUS, lambda here, _: task.progress(done + here, task.budget))
+        drawn = sampler.draw(part, own, np.random.default_rng([*seed, 1 + r]))
+        done += len(drawn.chosen)
+        return drawn
+
+    return replicate(view, num, task.budget, task.previous.chosen, np.random.default_rng([*seed, 0]), choose)
 
 
 def find_method(method: str) -> Sampler:

@@ -18,21 +18,19 @@ best there are instead of those of a random start. A later round samples the exa
 Legend: N pool, N_h stratum, n budget, S_h standard deviation of the belief in stratum h.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.allocation import allocate, draw_strata, sizes_of
 from opacc_ray.designs.kmeans import kmeans_1d
+from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.stratified import stratified
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task
-from opacc_ray.samplers.css import allocate
-from opacc_ray.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -48,65 +46,28 @@ class Parameters(MethodParameters):
             raise SpecError(f"strata={self.strata}: give at least 1")
 
 
-class State(NamedTuple):
-    members: list[NDArray[np.int64]]  # the examples of each stratum that can be drawn
-    allocation: NDArray[np.int64]  # (H,) examples to draw
-    chosen: NDArray[np.int64]  # (n,) in random order
-    stratum: NDArray[np.int64]  # (n,)
-
-
-class Info(NamedTuple):
-    allocation: list[int]  # examples drawn from each stratum
-
-
 def needs(parameters: Parameters) -> tuple[str, ...]:
     return auxiliary.NEEDS[parameters.auxiliary]
 
 
-def init(view: View, task: Task, rng: np.random.Generator) -> State:
-    """Cut the strata and share the budget."""
+def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
+    """Cut the strata, share the budget, and draw."""
     assert task.budget is not None
     name = task.parameters.auxiliary
     beliefs = auxiliary.belief(auxiliary.read(view, name), name)
     free = np.delete(np.arange(view.size), task.previous.chosen)
     stratum = kmeans_1d(beliefs[free], task.parameters.strata)
     members = [free[stratum == h] for h in range(stratum.max() + 1)]
-    sizes = np.array([len(examples) for examples in members])
+    sizes = sizes_of(members)
     spread = sizes * np.array([beliefs[examples].std() for examples in members])  # N_h · S_h
     shares = spread / spread.sum() if spread.sum() > 0 else sizes / sizes.sum()
-    return start(members, allocate(task.budget, shares, sizes))
+    return draw_shuffled(rng, members, allocate(task.budget, shares, sizes))
 
 
-def start(members: list[NDArray[np.int64]], allocation: NDArray[np.int64]) -> State:
-    """Nothing drawn yet."""
-    nothing = np.empty(0, dtype=np.int64)
-    return State(members, allocation, nothing, nothing)
-
-
-def step(view: View, task: Task, state: State, rng: np.random.Generator) -> tuple[State, Info]:
-    """Draw the whole sample.
-
-    In random order: should labelling stop early, no stratum is left out because it came last.
-    """
-    drawn = [
-        rng.choice(examples, size=num, replace=False)
-        for examples, num in zip(state.members, state.allocation, strict=True)
-    ]
-    stratum = np.repeat(np.arange(len(drawn)), state.allocation)
+def draw_shuffled(
+    rng: np.random.Generator, members: Sequence[NDArray[np.int64]], allocation: NDArray[np.int64]
+) -> Draw:
+    """Draw each stratum's share. In random order: should labelling stop early, no stratum is left out as the last."""
+    chosen, stratum = draw_strata(rng, members, allocation)
     order = rng.permutation(len(stratum))
-    state = state._replace(chosen=np.concatenate(drawn)[order], stratum=stratum[order])
-    return state, Info(state.allocation.tolist())
-
-
-def finished(task: Task, state: State) -> bool:
-    return len(state.chosen) == task.budget
-
-
-def draw(state: State) -> Draw:
-    facts = {"stratum_size": [len(examples) for examples in state.members]}
-    return Draw(state.chosen, {"stratum": state.stratum}, facts)
-
-
-def estimate(selection: Selection, outcome: Outcome, level: float) -> Estimate:
-    """The weighted mean of the strata: unbiased."""
-    return stratified(outcome, selection.design["stratum"], selection.facts["stratum_size"], level)
+    return Draw(chosen[order], Stratified(stratum[order], sizes_of(members)), {})

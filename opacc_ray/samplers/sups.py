@@ -17,17 +17,15 @@ Legend: N pool, n budget, p draw probability.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.hansen_hurwitz import hansen_hurwitz
+from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
+from opacc_ray.designs.unequal import draw_proportional
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task
-from opacc_ray.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -41,51 +39,24 @@ class Parameters(MethodParameters):
         auxiliary.check(self.auxiliary)
         auxiliary.check_floor(self.floor)
 
-    @property
-    def sequential(self) -> bool:
-        return True
-
-
-class State(NamedTuple):
-    probability: NDArray[np.float64]  # (N,) p; 0 for the examples labelled before
-    free: int  # examples that can be drawn
-    chosen: NDArray[np.int64]  # (n,) in order of draw
-
-
-class Info(NamedTuple):
-    num_distinct: int
-
 
 def needs(parameters: Parameters) -> tuple[str, ...]:
     return auxiliary.NEEDS[parameters.auxiliary]
 
 
-def init(view: View, task: Task, rng: np.random.Generator) -> State:
-    """p of every example."""
-    name, labelled = task.parameters.auxiliary, task.previous.chosen
+def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
+    """n independent draws by belief."""
+    name = task.parameters.auxiliary
     beliefs = auxiliary.belief(auxiliary.read(view, name), name)
-    probability = auxiliary.draw_probabilities(beliefs, task.parameters.floor, labelled)
-    return State(probability, view.size - len(labelled), np.empty(0, dtype=np.int64))
+    return draw_independent(
+        rng, auxiliary.draw_probabilities(beliefs, task.parameters.floor, task.previous.chosen), task
+    )
 
 
-def step(view: View, task: Task, state: State, rng: np.random.Generator) -> tuple[State, Info]:
-    """All n draws."""
+def draw_independent(rng: np.random.Generator, probability: NDArray[np.float64], task: Task) -> Draw:
+    """n draws with ``probability`` (N,), which is 0 for the examples labelled before."""
     assert task.budget is not None
-    chosen = auxiliary.draw_proportional(rng, state.probability, task.budget)
-    return state._replace(chosen=chosen), Info(len(np.unique(chosen)))
-
-
-def finished(task: Task, state: State) -> bool:
-    return len(state.chosen) == task.budget
-
-
-def draw(state: State) -> Draw:
-    least = float(state.probability.min(where=state.probability > 0, initial=1.0))
-    design = {"draw_probability": state.probability[state.chosen]}
-    return Draw(state.chosen, design, {"population": state.free, "least_probability": least})
-
-
-def estimate(selection: Selection, outcome: Outcome, level: float) -> Estimate:
-    """Hansen and Hurwitz's: unbiased."""
-    facts, probability = selection.facts, selection.design["draw_probability"]
-    return hansen_hurwitz(outcome, probability, facts["population"], facts["least_probability"], level)
+    chosen = draw_proportional(rng, probability, task.budget)
+    least = float(probability.min(where=probability > 0, initial=1.0))
+    free = len(probability) - len(task.previous.chosen)
+    return Draw(chosen, HansenHurwitz(probability[chosen], free, least), {})

@@ -25,10 +25,8 @@ from opacc_ray.designs.kmeans import kmeans_1d
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import MethodParameters, Task
-from opacc_ray.samplers.sups import Info, State, draw, estimate, finished, needs, step
-
-__all__ = ["Info", "Parameters", "State", "draw", "estimate", "finished", "init", "needs", "step"]
+from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.sups import draw_independent
 
 
 @dataclass(frozen=True)
@@ -45,13 +43,13 @@ class Parameters(MethodParameters):
         if self.strata < 1:
             raise SpecError(f"strata={self.strata}: give at least 1")
 
-    @property
-    def sequential(self) -> bool:
-        return True
+
+def needs(parameters: Parameters) -> tuple[str, ...]:
+    return auxiliary.NEEDS[parameters.auxiliary]
 
 
-def init(view: View, task: Task, rng: np.random.Generator) -> State:
-    """p of every example: two stages, and yet SUPS with the mean belief of the stratum."""
+def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
+    """n independent draws in two stages, which are those of SUPS with the mean belief of the stratum."""
     name, labelled = task.parameters.auxiliary, task.previous.chosen
     beliefs = auxiliary.belief(auxiliary.read(view, name), name)
     stratum = kmeans_1d(beliefs, task.parameters.strata)
@@ -60,4 +58,4 @@ def init(view: View, task: Task, rng: np.random.Generator) -> State:
     mean = np.bincount(stratum, weights=lifted) / np.maximum(size, 1)
     probability = mean[stratum]
     probability[labelled] = 0
-    return State(probability, view.size - len(labelled), np.empty(0, dtype=np.int64))
+    return draw_independent(rng, probability, task)

@@ -15,7 +15,8 @@ import numpy as np
 
 from opacc_ray import __version__
 from opacc_ray.errors import OpaccError
-from opacc_ray.estimators import Outcome, estimate
+from opacc_ray.estimators.base import Outcome
+from opacc_ray.estimators.estimate import estimate
 from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
 from opacc_ray.study.cases import Case, Source, read_case

@@ -110,7 +110,7 @@ def test_manifest_names_what_to_label_and_hides_the_prediction(spec) -> None:
     assert [row["order"] for row in rows] == list(range(1, 21))
     assert {row["run"] for row in rows} == {run.name}
     assert all(row["uri"].endswith(f"/pool/{row['id']}") for row in rows)
-    assert [row["design"]["stratum"] for row in rows] == selection.design["stratum"].tolist()
+    assert [row["design"]["stratum"] for row in rows] == selection.design.stratum.tolist()
     assert "prediction" not in rows[0]
 
 

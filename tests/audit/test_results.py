@@ -15,9 +15,9 @@ import opacc_ray as opacc
 from opacc_ray.audit import feature_store, labelled_rounds, results, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
+from opacc_ray.estimators.calibration import calibrate
 from opacc_ray.estimators.comparison import compare
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
-from opacc_ray.estimators.expansion import calibrate
 from opacc_ray.extract import shards
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import write_index

@@ -102,14 +102,14 @@ def test_replicates_stay_until_others_are_given(run: Run, capsys: pytest.Capture
     first = steps.select(run, "css", 30, {}, replicates=3)
     import_for(run, first.ids)
     second = steps.next_round(run, 20)
-    assert len(second.facts["replicate_size"]) == 3
+    assert second.design.num_replicates == 3
     import_for(run, second.ids)
     text_of(capsys, "next", run.uri, "--budget", "20", "--replicates", "2")
     third = run.read_selection(3)
-    assert len(third.facts["replicate_size"]) == 2
+    assert third.design.num_replicates == 2
     import_for(run, third.ids)
     fourth = steps.next_round(run, 20, replicates=0)
-    assert "replicate" not in fourth.design
+    assert fourth.design.num_replicates == 0
 
 
 # -- looks -----------------------------------------------------------------------------------------------

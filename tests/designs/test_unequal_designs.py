@@ -8,8 +8,11 @@ import pytest
 from oracles import unequal_designs as reference
 
 import opacc_ray as opacc
+from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
+from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
+from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.hansen_hurwitz import hansen_hurwitz, rao_hartley_cochran
+from opacc_ray.estimators.by_design import by_design
 from opacc_ray.estimators.weighted import failure_bounds
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import view_of
@@ -17,7 +20,6 @@ from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, gbs, ssrs
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Previous, Task
 from opacc_ray.samplers.select import parse_parameters
-from opacc_ray.selection import Selection
 
 CONFIDENCE = np.array([1.0, 0.7, 0.95, 0.4, 0.9])
 OUTCOME = np.array([0.0, 1.0, 1.0, 0.0, 1.0])
@@ -48,7 +50,7 @@ class TestUnbiased:
 
         def estimate(sample: reference.Sample) -> Estimate:
             index = list(sample.index)
-            return hansen_hurwitz(outcome[index], np.array(p)[index], 5, min(p), 0.95)
+            return by_design(HansenHurwitz(np.array(p)[index], 5, min(p)), outcome[index], 0.95)
 
         mean, variance, estimated = _moments(reference.independent_draws(p, 3), estimate)
         assert mean == pytest.approx(outcome.mean(), abs=1e-12)
@@ -61,7 +63,7 @@ class TestUnbiased:
             index = list(sample.index)
             total = np.array([sum(p[i] for i in group) for group in sample.group])
             size = np.array([len(group) for group in sample.group])
-            return rao_hartley_cochran(outcome[index], np.array(p)[index], total, size, min(p), 0.95)
+            return by_design(RaoHartleyCochran(np.array(p)[index], total, size, min(p)), outcome[index], 0.95)
 
         mean, variance, estimated = _moments(reference.random_groups(p, 3), estimate)
         assert mean == pytest.approx(outcome.mean(), abs=1e-12)
@@ -71,8 +73,8 @@ class TestUnbiased:
         strata = [[0, 2, 4], [1, 3]]
 
         def estimate(sample: reference.Sample) -> Estimate:
-            selection = _selection("ssrs", sample, {"stratum": np.array(sample.stratum)}, {"stratum_size": [3, 2]})
-            return opacc.estimate(selection, outcome[list(sample.index)])
+            design = Stratified(np.array(sample.stratum), np.array([3, 2]))
+            return by_design(design, outcome[list(sample.index)], 0.95)
 
         mean, _, _ = _moments(reference.stratified_draws(strata, [2, 1]), estimate)
         assert mean == pytest.approx(outcome.mean(), abs=1e-12)
@@ -82,33 +84,22 @@ class TestUnbiased:
         labelled = np.array([3])
         rest = np.delete(np.arange(5), labelled)
         parameters = parse_parameters("gbs", {"strata": 2})
-        state = gbs.init(
-            view_of(Pool(confidence=CONFIDENCE)),
-            Task(3, parameters, Previous(labelled, outcome[labelled])),
-            np.random.default_rng(0),
-        )
-        sizes = [len(members) for members in state.members]
+        task = Task(3, parameters, Previous(labelled, outcome[labelled]))
+        members, allocation = gbs.plan(view_of(Pool(confidence=CONFIDENCE)), task)
+        sizes = np.array([len(own) for own in members])
 
         def estimate(sample: reference.Sample) -> Estimate:
-            selection = _selection("gbs", sample, {"stratum": np.array(sample.stratum)}, {"stratum_size": sizes})
-            return opacc.estimate(selection, outcome[list(sample.index)])
+            return by_design(Stratified(np.array(sample.stratum), sizes), outcome[list(sample.index)], 0.95)
 
-        samples = reference.stratified_draws([m.tolist() for m in state.members], state.allocation.tolist())
+        samples = reference.stratified_draws([own.tolist() for own in members], allocation.tolist())
         mean, _, _ = _moments(samples, estimate)
         assert mean == pytest.approx(outcome[rest].mean(), abs=1e-12)
 
 
-def _selection(method: str, sample: reference.Sample, design: dict, facts: dict) -> Selection:
-    ids = tuple(str(i) for i in sample.index)
-    return Selection(method, {}, 0, 5, np.array(sample.index), ids, design=design, facts=facts)
-
-
 def _draws(method: str, pool: Pool, budget: int, repetitions: int, seed: int = 0, **parameters: object) -> list[Draw]:
-    """Many samples of one state: these methods use no chance before their only step."""
     sampler, view, rng = METHODS[method], view_of(pool), np.random.default_rng(seed)
     task = Task(budget, parse_parameters(method, parameters), NO_PREVIOUS)
-    state = sampler.init(view, task, rng)
-    return [sampler.draw(sampler.step(view, task, state, rng)[0]) for _ in range(repetitions)]
+    return [sampler.draw(view, task, rng) for _ in range(repetitions)]
 
 
 class TestDraws:
@@ -123,7 +114,7 @@ class TestDraws:
         p = np.array([0.02, 0.02, 0.02, 0.51, 0.51, 0.9]) / 1.98  # the mean of each stratum
         draws = _draws("two_ups", Pool(confidence=confidence), 10, 3000, strata=3, floor=0.01)
         drawn = np.concatenate([d.chosen for d in draws])
-        np.testing.assert_allclose(draws[0].design["draw_probability"], p[draws[0].chosen])
+        np.testing.assert_allclose(draws[0].design.draw_probability, p[draws[0].chosen])
         np.testing.assert_allclose(np.bincount(drawn) / len(drawn), p, atol=0.01)
 
     def test_rhcs_draws_as_all_splits_together_say(self) -> None:
@@ -136,9 +127,9 @@ class TestDraws:
         np.testing.assert_allclose(seen, expected, atol=0.02)
         for drawn in draws[:50]:
             assert len(set(drawn.chosen.tolist())) == 2
-            assert drawn.design["group_size"].tolist() == [3, 2]
-            assert drawn.design["group_probability"].sum() == pytest.approx(1)
-            assert (drawn.design["draw_probability"] < drawn.design["group_probability"]).all()
+            assert drawn.design.group_size.tolist() == [3, 2]
+            assert drawn.design.group_probability.sum() == pytest.approx(1)
+            assert (drawn.design.draw_probability < drawn.design.group_probability).all()
 
     def test_rhcs_of_the_whole_pool_knows_the_truth(self) -> None:
         chosen = opacc.select(Pool(confidence=CONFIDENCE), "rhcs", 5)
@@ -153,37 +144,37 @@ class TestDraws:
         chosen = opacc.select(Pool(confidence=confidence), "ssrs", 60, strata=2)
         sure, unsure = confidence[:800], confidence[800:]
         weight = np.array([800 * sure.std(), 200 * unsure.std()])
-        assert np.bincount(chosen.design["stratum"]).tolist() == np.round(60 * weight / weight.sum()).tolist()
-        assert chosen.facts["stratum_size"] == [800, 200]
-        assert ((chosen.index >= 800) == (chosen.design["stratum"] == 1)).all()
+        assert np.bincount(chosen.design.stratum).tolist() == np.round(60 * weight / weight.sum()).tolist()
+        assert chosen.design.sizes.tolist() == [800, 200]
+        assert ((chosen.index >= 800) == (chosen.design.stratum == 1)).all()
 
     def test_ssrs_sees_every_stratum_also_those_without_spread(self) -> None:
         confidence = np.repeat([0.1, 0.5, 0.9], [3, 4, 500])
         confidence[:3] += [0, 0.01, 0.02]
         chosen = opacc.select(Pool(confidence=confidence), "ssrs", 5, strata=3)
-        assert sorted(set(chosen.design["stratum"].tolist())) == [0, 1, 2]
+        assert sorted(set(chosen.design.stratum.tolist())) == [0, 1, 2]
         assert len(chosen) == 5
 
     def test_a_stop_half_way_leaves_out_no_stratum_on_purpose(self) -> None:
         chosen = opacc.select(Pool(confidence=np.linspace(0, 1, 500)), "ssrs", 200, strata=4)
-        assert len(set(chosen.design["stratum"][:40].tolist())) == 4
+        assert len(set(chosen.design.stratum[:40].tolist())) == 4
 
 
 class TestGradient:
     def test_first_batch_is_proportional(self) -> None:
         confidence = np.repeat([0.1, 0.5, 0.9], [100, 300, 600])
         chosen = opacc.select(Pool(confidence=confidence), "gbs", 50, strata=3)
-        assert np.bincount(chosen.design["stratum"]).tolist() == [30, 15, 5]
+        assert np.bincount(chosen.design.stratum).tolist() == [30, 15, 5]
 
     def test_later_batches_go_where_outcomes_vary(self) -> None:
         pool = Pool(confidence=np.repeat([0.1, 0.9], [500, 500]))
         first = opacc.select(pool, "gbs", 40, strata=2)
-        outcome = np.where(first.design["stratum"] == 0, 1, np.arange(40) % 2)
+        outcome = np.where(first.design.stratum == 0, 1, np.arange(40) % 2)
         second = opacc.select(pool, "gbs", 40, strata=2, previous=[(first, outcome)])
-        drawn = np.bincount(second.design["stratum"])
+        drawn = np.bincount(second.design.stratum)
         assert drawn[1] > 30
         assert drawn[0] >= 1
-        assert second.facts["stratum_size"] == [480, 480]
+        assert second.design.sizes.tolist() == [480, 480]
 
     def test_stops_where_a_stratum_is_used_up(self) -> None:
         given = gbs._climb(12, np.array([2, 40]), np.array([0, 900]), np.array([0.0, 0.0]))
@@ -234,8 +225,7 @@ class TestEveryDesign:
         draws = _draws(method, Pool(confidence=confidence), 60, 400, seed=1)
         values, covered = [], 0
         for drawn in draws:
-            selection = Selection(method, {}, 0, 1000, drawn.chosen, (), design=drawn.design, facts=drawn.facts)
-            found = METHODS[method].estimate(selection, outcome[drawn.chosen], 0.95)
+            found = by_design(drawn.design, outcome[drawn.chosen], 0.95)
             covered += found.low <= outcome.mean() <= found.high
             values.append(found.value)
         assert covered / len(draws) > 0.905  # 1e-4 quantile of a 95 % interval

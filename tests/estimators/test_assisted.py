@@ -11,10 +11,16 @@ from oracles import deepest as reference
 from scipy.stats import binom, norm, t
 
 import opacc_ray as opacc
+from opacc_ray.designs import Design
+from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
+from opacc_ray.designs.replicates import Replicates
+from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.designs.step_by_step import StepByStep
+from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators import weighted
 from opacc_ray.estimators.assisted import NAME, assist, tuned_strength
-from opacc_ray.estimators.expansion import expand
+from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
@@ -45,37 +51,34 @@ def outcome(pool: Pool) -> NDArray[np.float64]:
     return (np.random.default_rng(1).random(N) < pool.confidence).astype(float)
 
 
-def _selection(method: str, sample: tuple[int, ...], number: int = 1, **kept: dict) -> Selection:
+def _selection(design: Design, sample: tuple[int, ...], number: int = 1) -> Selection:
     ids = tuple(str(i) for i in sample)
-    return Selection(method, {"replacement": False}, 0, len(TINY), np.array(sample), ids, number, **kept)
+    return Selection("some", {}, 0, len(TINY), np.array(sample), ids, design, number)
 
 
 def _srs() -> Samples:
     for sample in itertools.combinations(range(6), 3):
-        yield 1 / 20, [_selection("srs", sample)]
+        yield 1 / 20, [_selection(SimpleRandom(3, 6, replacement=False), sample)]
 
 
 def _css() -> Samples:
-    design = {"stratum": np.array([0, 0, 1])}
+    design = Stratified(np.array([0, 0, 1]), np.array([4, 2]))
     for large, small in itertools.product(itertools.combinations(range(4), 2), (4, 5)):
-        yield 1 / 12, [_selection("css", (*large, small), design=design, facts={"stratum_size": [4, 2]})]
+        yield 1 / 12, [_selection(design, (*large, small))]
 
 
 def _sups() -> Samples:
     p = np.array([0.1, 0.1, 0.2, 0.3, 0.1, 0.2])
     for sample in itertools.product(range(6), repeat=3):
         own = p[list(sample)]
-        facts = {"population": 6, "least_probability": 0.1}
-        yield float(own.prod()), [_selection("sups", sample, design={"draw_probability": own}, facts=facts)]
+        yield float(own.prod()), [_selection(HansenHurwitz(own, 6, 0.1), sample)]
 
 
 def _deepest() -> Samples:
     confidence = np.array([0.95, 0.4, 0.99, 0.65, 1.0, 0.8])
     w = reference.weights(1 - confidence, confidence < 0.7, "released")
     for sample, q in reference.sequences(w, 3, 0.8, list(range(6))):
-        design = {"draw_probability": np.array(q), "num_before": np.arange(3)}
-        facts = {"population": 6, "least_probability": 0.04}
-        yield math.prod(q), [_selection("deepest", sample, design=design, facts=facts)]
+        yield math.prod(q), [_selection(StepByStep(np.array(q), np.arange(3), 6, 0.04), sample)]
 
 
 def _rounds() -> Samples:
@@ -83,18 +86,17 @@ def _rounds() -> Samples:
         rest = [i for i in range(6) if i not in first]
         for second in itertools.combinations(rest, 2):
             # the second is drawn from the rest of the pool, which is one stratum
-            design, facts = {"stratum": np.zeros(2, dtype=np.int64)}, {"stratum_size": [4]}
-            rounds = [_selection("srs", first), _selection("css", second, 2, design=design, facts=facts)]
-            yield 1 / 90, rounds
+            designs = SimpleRandom(2, 6, replacement=False), Stratified(np.zeros(2, dtype=np.int64), np.array([4]))
+            yield 1 / 90, [_selection(designs[0], first), _selection(designs[1], second, 2)]
 
 
 def _replicates() -> Samples:
+    own = SimpleRandom(2, 3, replacement=False)
     for part in itertools.combinations(range(6), 3):
         rest = [i for i in range(6) if i not in part]
         for sample in itertools.product(itertools.combinations(part, 2), itertools.combinations(rest, 2)):
-            facts = {"replicate_size": [3, 3], "replicate_facts": [{}, {}]}
-            design = {"replicate": np.array([0, 0, 1, 1])}
-            yield 1 / 180, [_selection("srs", (*sample[0], *sample[1]), design=design, facts=facts)]
+            design = Replicates(np.array([0, 0, 1, 1]), np.array([3, 3]), (own, own))
+            yield 1 / 180, [_selection(design, (*sample[0], *sample[1]))]
 
 
 DESIGNS = [_srs, _css, _sups, _deepest, _rounds, _replicates]
@@ -137,7 +139,7 @@ class TestEveryDesign:
         first = opacc.select(pool, method, 40, seed=1)
         second = opacc.select(pool, method, 50, seed=1, previous=[(first, outcome[first.index])])
         rounds, outcomes = [first, second], [outcome[first.index], outcome[second.index]]
-        design, q = expand(rounds), 1 - pool.confidence
+        design, q = linear_estimator(rounds), 1 - pool.confidence
         error = 1 - np.concatenate(outcomes) - 0.6 * q[np.concatenate([part.index for part in rounds])]
         found, plain = assist(rounds, outcomes, pool.confidence, strength=0.6), opacc.estimate(rounds, outcomes)
         assert 1 - found.value == pytest.approx(0.6 * q.mean() + design.mean(error))
@@ -149,10 +151,10 @@ class TestEveryDesign:
         """λ minimises v(f - λq) + λ²b²."""
         chosen = opacc.select(pool, method, 60, seed=2)
         failure, predicted = 1 - outcome[chosen.index], 1 - np.asarray(pool.confidence)
-        design, q = expand(chosen), predicted[chosen.index]
-        seen = (design.weight * q).max() * design.reach / design.weight.max()
+        design, q = linear_estimator(chosen), predicted[chosen.index]
+        seen = (design.weights * q).max() * design.largest_weight / design.weights.max()
         one_label = max(seen, predicted.mean() - design.mean(q))
-        assert one_label < design.reach * predicted.max()
+        assert one_label < design.largest_weight * predicted.max()
         grid = np.linspace(0, 1, 1001)
         loss = design.variance(failure[:, None] - q[:, None] * grid) + (grid * one_label) ** 2
         assert tuned_strength(chosen, outcome[chosen.index], pool.confidence) == pytest.approx(
@@ -268,9 +270,9 @@ def test_interval_covers(method: str, budget: int, kind: str, strength, pool: Po
 
 def test_interval_of_few_replicates_is_that_of_student(pool: Pool, outcome) -> None:
     chosen = opacc.select(pool, "srs", 100, 1, replicates=4)
-    found, design = assist(chosen, outcome[chosen.index], pool.confidence, strength=1), expand(chosen)
+    found, design = assist(chosen, outcome[chosen.index], pool.confidence, strength=1), linear_estimator(chosen)
     variance = (found.standard_error * t.ppf(0.975, 3) / norm.ppf(0.975)) ** 2
-    high = weighted.failure_bounds(1 - found.value, variance, design.reach, 0.95)[1]
+    high = weighted.failure_bounds(1 - found.value, variance, design.largest_weight, 0.95)[1]
     assert found.low == pytest.approx(1 - high)
 
 

@@ -1,6 +1,7 @@
-"""Expansions against every method's own estimator; accuracy by class, confusion and costs."""
+"""Linear estimators against every method's own estimator; accuracy by class, confusion and costs."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,13 @@ from numpy.typing import NDArray
 from scipy.stats import beta, binom
 
 import opacc_ray as opacc
+from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
+from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.designs.stratified import Stratified, collapse
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimators.calibration import calibrate
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
-from opacc_ray.estimators.expansion import _collapse, calibrate, expand
+from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
@@ -48,10 +53,10 @@ def _rounds(pool: Pool, method: str, outcome: NDArray[np.float64]) -> tuple[list
 
 
 @pytest.mark.parametrize("method", METHODS)
-class TestExpansionOfEveryMethod:
+class TestLinearEstimatorOfEveryMethod:
     def test_gives_the_estimate_and_variance_of_the_method(self, method: str, pool: Pool, outcome) -> None:
         chosen = opacc.select(pool, method, 60, seed=1)
-        own, design = opacc.estimate(chosen, outcome[chosen.index]), expand(chosen)
+        own, design = opacc.estimate(chosen, outcome[chosen.index]), linear_estimator(chosen)
         failure = 1 - outcome[chosen.index]
         if method == "neyman":  # which adds predictions of the failures: without them both agree
             own = opacc.estimate(_without_predictions(chosen), outcome[chosen.index])
@@ -61,7 +66,7 @@ class TestExpansionOfEveryMethod:
 
     def test_combines_rounds_as_the_estimate_does(self, method: str, pool: Pool, outcome) -> None:
         rounds, outcomes = _rounds(pool, method, outcome)
-        failure, design = 1 - np.concatenate(outcomes), expand(rounds)
+        failure, design = 1 - np.concatenate(outcomes), linear_estimator(rounds)
         if method == "neyman":
             rounds = [_without_predictions(chosen) for chosen in rounds]
         own = opacc.estimate(rounds, outcomes)
@@ -70,11 +75,11 @@ class TestExpansionOfEveryMethod:
 
     def test_is_linear_with_the_weights_it_names(self, method: str, pool: Pool, outcome) -> None:
         rounds, _ = _rounds(pool, method, outcome)
-        design, x = expand(rounds), np.random.default_rng(2).normal(size=(90, 3))
-        assert design.mean(x) == pytest.approx(design.weight @ x)
+        design, x = linear_estimator(rounds), np.random.default_rng(2).normal(size=(90, 3))
+        assert design.mean(x) == pytest.approx(design.weights @ x)
         assert design.variance(x) == pytest.approx([design.variance(column) for column in x.T])
         assert design.variance(3 * x) == pytest.approx(9 * design.variance(x))
-        assert 0 < design.reach < 1
+        assert 0 < design.largest_weight < 1
 
     def test_missing_labels_leave_the_estimate_of_the_method(self, method: str, pool: Pool, outcome) -> None:
         chosen = opacc.select(pool, method, 60, seed=1)
@@ -82,7 +87,7 @@ class TestExpansionOfEveryMethod:
         if method == "neyman":
             part = _without_predictions(part)
         own = opacc.estimate(part, outcome[part.index])
-        assert 1 - expand(part).mean(1 - outcome[part.index]) == pytest.approx(own.value, abs=1e-12)
+        assert 1 - linear_estimator(part).mean(1 - outcome[part.index]) == pytest.approx(own.value, abs=1e-12)
 
     def test_calibration_agrees_with_the_pool(self, method: str, pool: Pool, outcome) -> None:
         rounds, _ = _rounds(pool, method, outcome)
@@ -91,21 +96,18 @@ class TestExpansionOfEveryMethod:
         design = calibrate(rounds, predicted, dict(enumerate(counts.tolist())))
         assert design.mean(np.eye(C)[predicted]) == pytest.approx(counts / N)
         assert design.variance(np.eye(C)[predicted]) == pytest.approx(np.zeros(C), abs=1e-20)
-        assert design.reason == expand(rounds).reason
+        assert design.reason == linear_estimator(rounds).reason
 
 
 def _without_predictions(selection: Selection) -> Selection:
-    zero = {"predicted_failure": np.full(len(selection), 1e-15)}
-    content = selection.to_dict() | {"facts": selection.facts | {"predicted_failures": 0.0}}
-    copy = Selection.from_dict(content)
-    copy.design.update(zero)
-    return copy
+    nothing = np.full(len(selection), 1e-15)
+    return replace(selection, design=replace(selection.design, predicted_failure=nothing, predicted_failures=0.0))
 
 
 def test_variance_of_any_variable_is_unbiased_over_all_samples_of_a_tiny_pool() -> None:
     x = np.array([0.3, -1.0, 0, 0.8, 0.5, -0.2])
     samples = [np.array(sample) for sample in itertools.combinations(range(6), 3)]
-    designs = [expand(Selection("srs", {"replacement": False}, 0, 6, sample, ())) for sample in samples]
+    designs = [SimpleRandom(3, 6, replacement=False) for sample in samples]
     means = [design.mean(x[sample]) for design, sample in zip(designs, samples, strict=True)]
     variances = [design.variance(x[sample]) for design, sample in zip(designs, samples, strict=True)]
     assert np.mean(means) == pytest.approx(x.mean(), abs=1e-12)
@@ -118,8 +120,7 @@ def test_unequal_probabilities_are_unbiased_for_any_variable() -> None:
     means, chances = [], []
     for pair in itertools.product(range(4), repeat=2):
         drawn = np.array(pair)
-        design = expand(Selection("sups", {}, 0, 4, drawn, (), design={"draw_probability": p[drawn]},
-                                  facts={"population": 4, "least_probability": 0.1}))  # fmt: skip
+        design = HansenHurwitz(p[drawn], 4, 0.1)
         chance = float(p[drawn].prod())
         means.append(design.mean(x[drawn]))
         chances.append(chance)
@@ -140,7 +141,7 @@ def test_unequal_probabilities_are_unbiased_for_any_variable() -> None:
     ],
 )
 def test_a_stratum_with_one_label_joins_the_next(drawn: list[int], group: list[int]) -> None:
-    assert _collapse(np.array(drawn)).tolist() == group
+    assert collapse(np.array(drawn)).tolist() == group
 
 
 def test_by_class_is_clopper_pearson_for_a_simple_random_sample(pool: Pool, outcome, truth) -> None:
@@ -155,8 +156,8 @@ def test_by_class_is_clopper_pearson_for_a_simple_random_sample(pool: Pool, outc
 
 def test_classes_and_strata_by_hand() -> None:
     """Stratum 0 holds 8 examples, 2 labelled; stratum 1 holds 2, one labelled: weights 4, 4 and 2."""
-    design = {"stratum": np.array([0, 0, 1])}
-    chosen = Selection("css", {}, 0, 10, np.arange(3), ("a", "b", "c"), design=design, facts={"stratum_size": [8, 2]})
+    design = Stratified(np.array([0, 0, 1]), np.array([8, 2]))
+    chosen = Selection("css", {}, 0, 10, np.arange(3), ("a", "b", "c"), design)
     found = by_class(chosen, np.array([1, 0.5, 0]), np.array(["x", "y", "x"]))
     assert found["x"].value == pytest.approx(4 / 6)
     assert found["y"].value == pytest.approx(0.5)
@@ -216,7 +217,7 @@ def test_classes_with_few_labels_are_calibrated_together() -> None:
     chosen = opacc.select(Pool(ids=[str(i) for i in range(1000)]), "srs", 20, seed=1)
     predicted = np.array(["a"] * 14 + ["b"] * 4 + ["c"] * 2)
     design = calibrate(chosen, predicted, {"a": 500, "b": 300, "c": 150, "d": 50})
-    assert design.weight == pytest.approx(np.repeat([0.5 / 14, 0.5 / 6], [14, 6]))
+    assert design.weights == pytest.approx(np.repeat([0.5 / 14, 0.5 / 6], [14, 6]))
     with pytest.raises(LabelError, match="'c'"):
         calibrate(chosen, predicted, {"a": 500, "b": 500})
 
@@ -269,9 +270,9 @@ def test_refuses_costs_that_are_none(cost: object, pool: Pool) -> None:
 def test_refuses_rounds_and_classes_that_do_not_fit(pool: Pool, outcome) -> None:
     rounds, _ = _rounds(pool, "neyman", outcome)
     with pytest.raises(LabelError, match=r"round 2 .* 40 more examples"):
-        expand(rounds[1:])
+        linear_estimator(rounds[1:])
     with pytest.raises(LabelError, match=r"classes has shape \(3,\) and the rounds 40 labels"):
         by_class(rounds[0], np.ones(40), np.arange(3))
     other = opacc.select(Pool(ids=list("abcdefgh")), "srs", 2)
     with pytest.raises(LabelError, match=r"pools of \[8, 600\]"):
-        expand([rounds[0], other])
+        linear_estimator([rounds[0], other])

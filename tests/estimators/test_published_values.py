@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 import opacc_ray as opacc
-from opacc_ray.estimators.expansion import expand
+from opacc_ray.estimators.linear import linear_estimator
 
 Array = NDArray[np.float64]
 
@@ -80,14 +80,14 @@ def test_means_and_their_errors_are_those_of_r_survey(
     sample: Callable[[], Sample], variable: str, mean: float, error: float
 ) -> None:
     given = sample()
-    x, design = getattr(given, variable), expand(given.selection)
+    x, design = getattr(given, variable), linear_estimator(given.selection)
     assert design.mean(x) == pytest.approx(mean, abs=half_a_digit(mean))
     assert design.variance(x) ** 0.5 == pytest.approx(error, abs=half_a_digit(error))
 
 
 def test_a_total_and_its_error_are_those_of_r_survey() -> None:
     given = stratified()
-    design = expand(given.selection)
+    design = linear_estimator(given.selection)
     assert POPULATION * design.mean(given.enroll) == pytest.approx(3_687_178, abs=0.5)
     assert POPULATION * design.variance(given.enroll) ** 0.5 == pytest.approx(114_642, abs=0.5)
 

@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 import opacc_ray as opacc
+from opacc_ray.designs.base import Stream
+from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.sequence import (
     BETTING,
     SPENDING,
-    Stream,
     confidence_sequence,
     labels_needed,
     largest_capital,
@@ -73,7 +74,7 @@ def test_the_capital_of_every_gambler_is_fair_over_all_orders_of_a_tiny_pool() -
     for mirror in (False, True):
         capital = []
         for order in orders:
-            selection = opacc.Selection("srs", {"replacement": False}, 0, 5, order, ids)
+            selection = opacc.Selection("srs", {}, 0, 5, order, ids, SimpleRandom(len(order), 5, replacement=False))
             stream = stream_of([selection], [1 - failure[order]])
             assert stream is not None
             stream = stream.mirrored() if mirror else stream
@@ -141,7 +142,8 @@ def test_bound_solves_its_equation() -> None:
 
 def test_the_only_failure_of_a_huge_pool_is_unlikely_but_not_impossible() -> None:
     size = 10**9
-    chosen = opacc.Selection("srs", {"replacement": False}, 0, size, np.arange(50), tuple(map(str, range(50))))
+    design = SimpleRandom(50, size, replacement=False)
+    chosen = opacc.Selection("srs", {}, 0, size, np.arange(50), tuple(map(str, range(50))), design)
     stream = stream_of([chosen], [np.arange(50) != 20])
     assert stream is not None
     assert np.isfinite(largest_capital(stream, 1 / size))

@@ -7,23 +7,33 @@ import pytest
 from scipy.stats import binom, hypergeom
 
 import opacc_ray as opacc
+from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.simple import simple_random
-from opacc_ray.estimators.stratified import stratified
+from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.by_design import by_design
+
+
+def simple_random(outcome: np.ndarray, pool_size: int) -> Estimate:
+    return by_design(SimpleRandom(len(outcome), pool_size, replacement=False), outcome, 0.95)
+
+
+def stratified(outcome: np.ndarray, stratum: np.ndarray, sizes: list[int]) -> Estimate:
+    return by_design(Stratified(stratum, np.array(sizes)), outcome, 0.95)
 
 
 def test_srs_is_unbiased_over_all_samples_of_a_tiny_pool() -> None:
     outcome = np.array([1, 0, 1, 0.25, 1, 0.5])
     samples = list(itertools.combinations(range(6), 3))
-    values = [simple_random(outcome[list(sample)], 6, 0.95).value for sample in samples]
+    values = [simple_random(outcome[list(sample)], 6).value for sample in samples]
     assert np.mean(values) == pytest.approx(outcome.mean(), abs=1e-12)
 
 
 def test_srs_standard_error_is_unbiased_for_the_variance() -> None:
     outcome = np.array([1, 0, 1, 1, 0, 1.0])
     samples = list(itertools.combinations(range(6), 3))
-    estimates = [simple_random(outcome[list(sample)], 6, 0.95) for sample in samples]
+    estimates = [simple_random(outcome[list(sample)], 6) for sample in samples]
     variance = np.var([estimate.value for estimate in estimates])
     assert np.mean([estimate.standard_error**2 for estimate in estimates]) == pytest.approx(variance, abs=1e-12)
 
@@ -33,7 +43,7 @@ def test_css_is_unbiased_over_all_samples_of_a_tiny_pool() -> None:
     strata = [[0, 1, 2, 3], [4, 5, 6]]
     draws = itertools.product(itertools.combinations(strata[0], 2), itertools.combinations(strata[1], 1))
     stratum = np.array([0, 0, 1])
-    values = [stratified(outcome[[*a, *b]], stratum, [4, 3], 0.95).value for a, b in draws]
+    values = [stratified(outcome[[*a, *b]], stratum, [4, 3]).value for a, b in draws]
     assert np.mean(values) == pytest.approx(outcome.mean(), abs=1e-12)
 
 
@@ -102,16 +112,16 @@ def test_stratified_score_solves_its_equation() -> None:
 
 
 def test_agreeing_outcomes_leave_an_interval() -> None:
-    everything_right = simple_random(np.ones(40), 1000, 0.95)
+    everything_right = simple_random(np.ones(40), 1000)
     assert everything_right.value == everything_right.high == 1
     assert everything_right.low == pytest.approx(0.914, abs=1e-3)  # 1 - 3.4/40, the rule of three
-    assert stratified(np.ones(40), np.repeat([0, 1], 20), [900, 100], 0.95).low < 0.97
+    assert stratified(np.ones(40), np.repeat([0, 1], 20), [900, 100]).low < 0.97
 
 
 def test_whole_pool_labelled_leaves_no_doubt() -> None:
-    estimate = simple_random(np.array([1, 1, 0, 1.0]), 4, 0.95)
+    estimate = simple_random(np.array([1, 1, 0, 1.0]), 4)
     assert (estimate.low, estimate.value, estimate.high) == (0.75, 0.75, 0.75)
-    estimate = stratified(np.array([1, 1, 0, 1.0]), np.array([0, 0, 1, 1]), [2, 2], 0.95)
+    estimate = stratified(np.array([1, 1, 0, 1.0]), np.array([0, 0, 1, 1]), [2, 2])
     assert (estimate.low, estimate.value, estimate.high) == (0.75, 0.75, 0.75)
 
 
@@ -140,7 +150,7 @@ def test_ces_says_what_its_interval_rests_on() -> None:
     rng = np.random.default_rng(0)
     chosen = opacc.select(opacc.Pool(hidden=rng.normal(size=(300, 4))), "ces", 40)
     outcome = np.arange(40) % 5 > 0
-    estimate, plain = opacc.estimate(chosen, outcome), simple_random(outcome.astype(float), 300, 0.95)
+    estimate, plain = opacc.estimate(chosen, outcome), simple_random(outcome.astype(float), 300)
     assert not estimate.design_based
     assert "no design-based variance" in (estimate.reason or "")
     assert (estimate.value, estimate.low, estimate.high) == (plain.value, plain.low, plain.high)

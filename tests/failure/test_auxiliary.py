@@ -7,6 +7,7 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.designs.kmeans import kmeans_1d
+from opacc_ray.designs.unequal import draw_proportional
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
@@ -102,7 +103,7 @@ class TestDrawProbabilities:
 
 def test_draws_in_proportion_and_never_what_has_no_weight() -> None:
     weight = np.array([0.0, 3.0, 0.0, 1.0, 0.0])
-    drawn = auxiliary.draw_proportional(np.random.default_rng(1), weight, 20_000)
+    drawn = draw_proportional(np.random.default_rng(1), weight, 20_000)
     assert set(drawn.tolist()) == {1, 3}
     assert np.mean(drawn == 1) == pytest.approx(0.75, abs=0.015)
 

@@ -98,7 +98,7 @@ class TestEveryFormat:
         assert b"secretly-a-cat" in encode(format, rows, show_prediction=True)
 
     def test_predicted_failure_is_not_given_away(self, format: str) -> None:
-        rows = [ManifestRow("a", None, "r", 1, 1, {"predicted_failure": 0.875, "inclusion_probability": 0.25})]
+        rows = [ManifestRow("a", None, "r", 1, 1, {"inclusion_probability": 0.25}, None, {"predicted_failure": 0.875})]
         assert b"0.875" not in encode(format, rows)
         assert b"0.25" in encode(format, rows)
         assert b"0.875" in encode(format, rows, show_prediction=True)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import opacc_ray as opacc
+from opacc_ray.designs.allocation import allocate
+from opacc_ray.designs.uniform import untaken
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
-from opacc_ray.samplers.base import untaken
-from opacc_ray.samplers.css import allocate
 from opacc_ray.samplers.select import parse_parameters
 
 N, M, C = 400, 12, 5
@@ -45,20 +45,32 @@ def _cut(pool: Pool, bounds: list[int]) -> View:
 
 @pytest.mark.parametrize("method", METHODS)
 class TestEveryMethod:
-    def test_chooses_distinct_examples_of_the_pool_within_the_budget(self, method: str, pool: Pool) -> None:
+    def test_chooses_as_many_examples_of_the_pool_as_the_budget_says(self, method: str, pool: Pool) -> None:
         chosen = opacc.select(pool, method, 60, seed=1)
         distinct = len(set(chosen.index.tolist()))
         assert chosen.index.dtype == np.int64
         assert 0 <= chosen.index.min() <= chosen.index.max() < N
-        assert len(chosen) == 60 or (method in METHODS and len(chosen) <= 60)
-        assert distinct == len(chosen) or "draw_probability" in chosen.design  # drawn with replacement
+        assert len(chosen) == 60
+        assert distinct == len(chosen) or not chosen.design.is_distinct
+        assert chosen.design.is_distinct == (method not in ("sups", "two_ups"))
         assert list(chosen.ids) == [pool.ids[i] for i in chosen.index]
-        assert all(len(values) == len(chosen) for values in chosen.design.values())
+        assert all(len(values) == len(chosen) for values in chosen.design.columns().values())
+
+    def test_spends_its_budget_or_says_why_not(self, method: str, pool: Pool) -> None:
+        """Only deepreduce may choose fewer: once the sample is as close to the pool as alpha asks."""
+        parameters = {"alpha": 0.3} if method == "deepreduce" else {}
+        chosen = opacc.select(pool, method, 200, seed=1, **parameters)
+        if method == "deepreduce":
+            assert len(chosen) < 200
+            assert chosen.facts["kl"] < chosen.parameters["alpha"]
+            assert chosen.facts["requirements_unmet"] == 0
+        else:
+            assert len(chosen) == 200
 
     def test_says_all_that_it_reads(self, method: str, pool: Pool) -> None:
-        """A job loads what ``needs`` and ``uses`` name, and nothing else: the selection must be the same."""
+        """A job loads what ``needs`` and ``optional_features`` name, no more: the selection must be the same."""
         parameters = parse_parameters(method, {})
-        named = {*METHODS[method].needs(parameters), *parameters.uses}
+        named = {*METHODS[method].needs(parameters), *parameters.optional_features}
         loaded = Pool(ids=pool.ids, **{name: getattr(pool, name) for name in named})
         assert opacc.select(loaded, method, 50, seed=5).to_dict() == opacc.select(pool, method, 50, seed=5).to_dict()
 
@@ -81,7 +93,8 @@ class TestEveryMethod:
         chosen.save(tmp_path / f"selection.{suffix}")
         loaded = opacc.Selection.load(tmp_path / f"selection.{suffix}")
         assert loaded.to_dict() == chosen.to_dict()
-        assert all(loaded.design[name].dtype == values.dtype for name, values in chosen.design.items())
+        again = loaded.design.columns()
+        assert all(again[name].dtype == values.dtype for name, values in chosen.design.columns().items())
         outcome = np.random.default_rng(1).random(len(chosen)) < 0.8
         assert opacc.estimate(loaded, outcome) == opacc.estimate(chosen, outcome)
 
@@ -150,10 +163,10 @@ def test_srs_with_replacement_draws_an_example_twice(pool: Pool) -> None:
 
 def test_css_orders_by_confidence_and_shares_the_budget(pool: Pool) -> None:
     chosen = opacc.select(pool, "css", 100, seed=4)
-    assert np.bincount(chosen.design["stratum"]).tolist() == [20, 40, 40]
-    assert chosen.facts["stratum_size"] == [320, 40, 40]
+    assert np.bincount(chosen.design.stratum).tolist() == [20, 40, 40]
+    assert chosen.design.sizes.tolist() == [320, 40, 40]
     confidence = pool.confidence[chosen.index]
-    top, middle, low = (confidence[chosen.design["stratum"] == j] for j in range(3))
+    top, middle, low = (confidence[chosen.design.stratum == j] for j in range(3))
     assert top.min() > middle.max()
     assert middle.min() > low.max()
 

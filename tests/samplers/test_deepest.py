@@ -9,12 +9,12 @@ import pytest
 from oracles import deepest as reference
 
 import opacc_ray as opacc
-from opacc_ray.estimators.martingale import martingale
+from opacc_ray.designs.step_by_step import StepByStep
+from opacc_ray.estimators.by_design import by_design
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import deepest
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
-from opacc_ray.selection import Selection
 
 CONFIDENCE = np.array([0.95, 0.4, 0.99, 0.65, 1.0, 0.8])
 OUTCOME = np.array([1.0, 0.0, 0.0, 1.0, 1.0, 0.0])
@@ -24,14 +24,6 @@ RULES = ["released", "paper"]
 
 def _matrix(confidence: np.ndarray, rule: str) -> np.ndarray:
     return reference.weights(1 - confidence, confidence < 0.7, rule)
-
-
-def _selection(sample: tuple[int, ...], q: list[float], pool_size: int, least: float, r: float = 0.8) -> Selection:
-    design = {"draw_probability": np.array(q), "num_before": np.arange(len(sample))}
-    facts = {"population": pool_size, "least_probability": least}
-    index = np.array(sample)
-    ids = tuple(str(i) for i in sample)
-    return Selection("deepest", {"weight_probability": r}, 0, pool_size, index, ids, design=design, facts=facts)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -45,13 +37,12 @@ class TestExact:
             expected = [
                 reference.draw_probability(w, sample[:k], 0.8, list(range(9)))[sample[k]] for k in range(len(sample))
             ]
-            np.testing.assert_allclose(chosen.design["draw_probability"], expected, rtol=1e-12)
+            np.testing.assert_allclose(chosen.design.draw_probability, expected, rtol=1e-12)
 
     def test_samples_come_as_often_as_their_probability(self, rule: str) -> None:
         view, task = view_of(Pool(confidence=CONFIDENCE)), Task(3, deepest.Parameters(rule=rule), NO_PREVIOUS)
         rng, repetitions = np.random.default_rng(5), 6000
-        state = deepest.init(view, task, rng)
-        seen = Counter(tuple(deepest.step(view, task, state, rng)[0].chosen.tolist()) for _ in range(repetitions))
+        seen = Counter(tuple(deepest.draw(view, task, rng).chosen.tolist()) for _ in range(repetitions))
         distance = degrees = 0.0
         for sample, q in reference.sequences(_matrix(CONFIDENCE, rule), 3, 0.8, list(range(6))):
             expected = repetitions * math.prod(q)
@@ -64,7 +55,7 @@ class TestExact:
     def test_estimator_is_unbiased(self, rule: str, outcome: np.ndarray) -> None:
         mean = total = 0.0
         for sample, q in reference.sequences(_matrix(CONFIDENCE, rule), 4, 0.8, list(range(6))):
-            estimate = opacc.estimate(_selection(sample, q, 6, 0.2 / 6), outcome[list(sample)])
+            estimate = by_design(StepByStep(np.array(q), np.arange(4), 6, 0.2 / 6), outcome[list(sample)], 0.95)
             assert estimate.value == pytest.approx(reference.estimate(1 - outcome[list(sample)], q, 6), abs=1e-12)
             mean += math.prod(q) * estimate.value
             total += math.prod(q)
@@ -77,16 +68,15 @@ class TestExact:
         w = _matrix(CONFIDENCE, rule)
         view, rng = view_of(pool), np.random.default_rng(0)
         task = Task(3, deepest.Parameters(rule=rule), Previous(labelled, OUTCOME[labelled]))
-        state = deepest.init(view, task, rng)
         for _ in range(40):
-            drawn = deepest.draw(deepest.step(view, task, state, rng)[0])
+            drawn = deepest.draw(view, task, rng)
             sample = drawn.chosen.tolist()
             expected = [reference.draw_probability(w, sample[:k], 0.8, free)[sample[k]] for k in range(3)]
-            np.testing.assert_allclose(drawn.design["draw_probability"], expected, rtol=1e-12)
-            assert drawn.facts["population"] == 4
+            np.testing.assert_allclose(drawn.design.draw_probability, expected, rtol=1e-12)
+            assert drawn.design.population == 4
         mean = 0.0
         for sample, q in reference.sequences(w, 3, 0.8, free):
-            value = martingale(OUTCOME[list(sample)], np.array(q), np.arange(3), 4, 0.05, 0.95).value
+            value = by_design(StepByStep(np.array(q), np.arange(3), 4, 0.05), OUTCOME[list(sample)], 0.95).value
             mean += math.prod(q) * value
         assert mean == pytest.approx(OUTCOME[free].mean(), abs=1e-12)
 
@@ -96,7 +86,7 @@ class TestExact:
         least = min(
             q for k in range(6) for q in reference.draw_probability(w, sample[:k], 0.8, list(range(6))).values()
         )
-        assert 0.2 / 6 - 1e-15 <= chosen.facts["least_probability"] <= least
+        assert 0.2 / 6 - 1e-15 <= chosen.design.least_probability <= least
 
 
 class TestDesign:
@@ -107,13 +97,13 @@ class TestDesign:
         last = max(chosen.index.tolist().index(i) for i in (3, 8))
         assert last < 12
         after = np.arange(last + 1, 30)
-        np.testing.assert_allclose(chosen.design["draw_probability"][after], 1 / (50 - after))
+        np.testing.assert_allclose(chosen.design.draw_probability[after], 1 / (50 - after))
 
     def test_without_active_examples_it_is_a_simple_random_sample(self) -> None:
         pool = Pool(confidence=np.linspace(0.75, 1, 4000))
         for rule in RULES:
             chosen = opacc.select(pool, "deepest", 10, seed=2, rule=rule)
-            np.testing.assert_allclose(chosen.design["draw_probability"], 1 / (4000 - np.arange(10)))
+            np.testing.assert_allclose(chosen.design.draw_probability, 1 / (4000 - np.arange(10)))
             outcome = np.arange(10) % 2
             mine = opacc.estimate(chosen, outcome)
             assert mine.low == pytest.approx(0.187, abs=0.002)  # Clopper and Pearson's of 5 in 10
@@ -139,7 +129,7 @@ class TestDesign:
         for name, (values, threshold, sign) in raw.items():
             active = sign * values > sign * threshold
             chosen = opacc.select(pool, "deepest", 150, seed=1, auxiliary=name, threshold=threshold)
-            uniform = chosen.design["draw_probability"] <= 1 / (300 - np.arange(150)) + 1e-15
+            uniform = chosen.design.draw_probability <= 1 / (300 - np.arange(150)) + 1e-15
             weighted = np.arange(150) < max(np.flatnonzero(active[chosen.index])) + 1
             assert 0 < active.sum() < 60
             assert active[chosen.index].sum() == active.sum()
@@ -155,7 +145,7 @@ class TestDesign:
         chosen = opacc.select(Pool(confidence=np.linspace(0.3, 1, 80)), "deepest", 30, seed=4)
         outcome = (np.arange(30) % 3 > 0).astype(float)
         first = opacc.estimate(chosen.restrict(np.arange(30) < 12), outcome[:12])
-        q = chosen.design["draw_probability"][:12].tolist()
+        q = chosen.design.draw_probability[:12].tolist()
         assert first.value == pytest.approx(reference.estimate(1 - outcome[:12], q, 80), abs=1e-12)
 
     def test_missing_labels_leave_no_bias_to_speak_of(self) -> None:
@@ -175,7 +165,7 @@ class TestDesign:
         view, task, rng = view_of(pool), Task(50, deepest.Parameters(), NO_PREVIOUS), np.random.default_rng(0)
         tracemalloc.start()
         try:
-            deepest.step(view, task, deepest.init(view, task, rng), rng)
+            deepest.draw(view, task, rng)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -190,13 +180,11 @@ def test_interval_covers_where_failures_are_rare_and_confident() -> None:
     outcome[rng.choice(900, 15, replace=False)] = 0
     outcome[900 + rng.choice(100, 40, replace=False)] = 0
     view, task = view_of(Pool(confidence=confidence)), Task(60, deepest.Parameters(), NO_PREVIOUS)
-    state, repetitions = deepest.init(view, task, rng), 1000
+    repetitions = 1000
     covered = plain = 0
     for _ in range(repetitions):
-        drawn = deepest.draw(deepest.step(view, task, state, rng)[0])
-        q, facts = drawn.design["draw_probability"], drawn.facts
-        labels = outcome[drawn.chosen]
-        found = martingale(labels, q, np.arange(60), 1000, facts["least_probability"], 0.95)
+        drawn = deepest.draw(view, task, rng)
+        found = by_design(drawn.design, outcome[drawn.chosen], 0.95)
         covered += found.low <= outcome.mean() <= found.high
         plain += abs(found.value - outcome.mean()) <= 2 * found.standard_error
     assert covered / repetitions > 0.924  # 1e-4 quantile of a 95 % interval

@@ -179,7 +179,7 @@ def test_phases_are_told_apart() -> None:
     pool = _smooth_pool()
     chosen = opacc.select(pool, "deepreduce", 40)
     num_covering = len(cover(pool.coverage))
-    assert chosen.design["phase"].tolist() == [1] * num_covering + [2] * (40 - num_covering)
+    assert chosen.design.phase.tolist() == [1] * num_covering + [2] * (40 - num_covering)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from oracles import neyman as reference
 
 import opacc_ray as opacc
+from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.rounds import combine
@@ -16,7 +17,7 @@ from opacc_ray.failure.model import predict_failure
 from opacc_ray.failure.signals import read_signals, spread_ranks
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
-from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
+from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Previous, Task
 from opacc_ray.selection import Selection
 
 
@@ -42,18 +43,17 @@ def make_pool(size: int, seed: int, *, useless: bool = False) -> tuple[opacc.Poo
     return opacc.Pool(confidence=confidence, prediction=prediction, dsa=dsa), outcome
 
 
-def make_selection(size: int, state: neyman.State, number: int = 1) -> Selection:
-    drawn = neyman.draw(state)
+def make_selection(size: int, drawn: Draw, number: int = 1) -> Selection:
     ids = tuple(str(i) for i in drawn.chosen)
-    return Selection("neyman", {}, 0, size, drawn.chosen, ids, number, drawn.design, drawn.facts)
+    return Selection("neyman", {}, 0, size, drawn.chosen, ids, drawn.design, number)
 
 
 def all_rounds(view: View, previous: Previous, num: int, number: int) -> list[tuple[float, Selection]]:
     """Every batch that can be drawn, with its probability."""
-    state = neyman.init(view, Task(num, neyman.Parameters(), previous), np.random.default_rng(0))
+    plan = neyman.plan(view, Task(num, neyman.Parameters(), previous))
     return [
-        (chance, make_selection(view.size, state._replace(drawn=state.order[sorted(batch)]), number))
-        for batch, chance in reference.samples(state.probability[state.order].tolist()).items()
+        (chance, make_selection(view.size, plan.draw(plan.order[sorted(batch)]), number))
+        for batch, chance in reference.samples(plan.probability[plan.order].tolist()).items()
     ]
 
 
@@ -122,7 +122,7 @@ class TestUnbiased:
                 both = [first, second]
                 value = combine(both, [outcome[drawn.index] for drawn in both], 0.95).value
                 mean += chance * again * value
-                designs.add(second.facts["predicted_failures"])
+                designs.add(second.design.predicted_failures)
         assert len(designs) > 5
         assert mean == pytest.approx(outcome.mean(), abs=1e-12)
 
@@ -132,7 +132,7 @@ class TestUnbiased:
         stated = np.zeros(8)
         for chance, drawn in all_rounds(view_of(pool), NO_PREVIOUS, 3, 1):
             chance_of[drawn.index] += chance
-            stated[drawn.index] = drawn.design["inclusion_probability"]
+            stated[drawn.index] = drawn.design.inclusion_probability
         assert chance_of == pytest.approx(stated, abs=1e-12)
 
 
@@ -161,14 +161,14 @@ class TestReference:
                 for i, y, p, pi in zip(
                     drawn.index,
                     labels,
-                    drawn.design["predicted_failure"],
-                    drawn.design["inclusion_probability"],
+                    drawn.design.predicted_failure,
+                    drawn.design.inclusion_probability,
                     strict=True,
                 )
             }
             for drawn, labels in zip(selections, outcomes, strict=True)
         ]
-        totals = [drawn.facts["predicted_failures"] for drawn in selections]
+        totals = [drawn.design.predicted_failures for drawn in selections]
         value, variance = reference.combined(300, rounds, totals)
         result = combine(selections, outcomes, 0.95)
         assert result.value == pytest.approx(1 - value, abs=1e-12)
@@ -197,16 +197,16 @@ def audit(
     return selections, [outcome[drawn.index] for drawn in selections]
 
 
-def exact_variance(state: neyman.State, outcome: np.ndarray) -> float:
+def exact_variance(plan: neyman.Plan, outcome: np.ndarray) -> float:
     """Of the share of failures, were examples drawn independently of each other: from π, p and the truth."""
-    probability = state.probability
-    error = (1 - outcome)[state.free] - state.expected
+    probability = plan.probability
+    error = (1 - outcome)[plan.free] - plan.expected
     return float((error**2 * (1 - probability) / probability).sum()) / len(outcome) ** 2
 
 
-def price_of(state: neyman.State) -> float:
+def price_of(plan: neyman.Plan) -> float:
     """By how much the design is worse than SRS if p is worthless."""
-    return float(np.mean(state.probability.mean() / state.probability)) - 1
+    return float(np.mean(plan.probability.mean() / plan.probability)) - 1
 
 
 class TestPrecision:
@@ -215,10 +215,10 @@ class TestPrecision:
         pool, outcome = make_pool(4000, 7, useless=useless)
         rng = np.random.default_rng(num)
         task = Task(num, neyman.Parameters(), NO_PREVIOUS)
-        start = neyman.init(view_of(pool), task, rng)
+        plan = neyman.plan(view_of(pool), task)
         covered, values = 0, []
         for _ in range(2000):
-            drawn = make_selection(4000, neyman.step(view_of(pool), task, start, rng)[0])
+            drawn = make_selection(4000, plan.draw(draw_ordered(rng, plan.probability, plan.order)))
             estimate = opacc.estimate(drawn, outcome[drawn.index])
             covered += estimate.low <= outcome.mean() <= estimate.high
             values.append(estimate.value)
@@ -227,8 +227,8 @@ class TestPrecision:
 
     def test_one_round_beats_srs(self) -> None:
         pool, outcome = make_pool(4000, 7)
-        state = neyman.init(view_of(pool), Task(200, neyman.Parameters(), NO_PREVIOUS), np.random.default_rng(0))
-        assert exact_variance(state, outcome) < 0.6 * outcome.var() / 200
+        plan = neyman.plan(view_of(pool), Task(200, neyman.Parameters(), NO_PREVIOUS))
+        assert exact_variance(plan, outcome) < 0.6 * outcome.var() / 200
 
     def test_rounds_learn_that_the_confidence_is_useless(self) -> None:
         pool, outcome = make_pool(4000, 8, useless=True)
@@ -236,8 +236,8 @@ class TestPrecision:
         chosen = np.concatenate([drawn.index for drawn in selections])
         order = np.argsort(chosen)
         previous = Previous(chosen[order], np.concatenate(outcomes)[order])
-        state = neyman.init(view_of(pool), Task(100, neyman.Parameters(), previous), np.random.default_rng(0))
-        assert exact_variance(state, outcome) < 1.15 * outcome.var() / 100
+        plan = neyman.plan(view_of(pool), Task(100, neyman.Parameters(), previous))
+        assert exact_variance(plan, outcome) < 1.15 * outcome.var() / 100
 
     def test_rounds_learn_which_classes_are_swapped(self) -> None:
         """Confident errors that doubt says nothing about: two predicted classes always fail."""
@@ -254,10 +254,10 @@ class TestPrecision:
         """Whatever the model says of itself: failures that have nothing to do with p, over many ways they may lie."""
         pool, outcome = make_pool(4000, 9)
         task = Task(100, neyman.Parameters(price=price), NO_PREVIOUS)
-        state = neyman.init(view_of(pool), task, np.random.default_rng(0))
-        assert price_of(state) == pytest.approx(price, abs=1e-3)
+        plan = neyman.plan(view_of(pool), task)
+        assert price_of(plan) == pytest.approx(price, abs=1e-3)
         rng = np.random.default_rng(0)
-        variance = np.mean([exact_variance(state, rng.permutation(outcome)) for _ in range(300)])
+        variance = np.mean([exact_variance(plan, rng.permutation(outcome)) for _ in range(300)])
         assert variance == pytest.approx((1 + price) * outcome.var() / 100, rel=0.06)
 
     def test_labels_that_speak_for_the_signals_earn_trust(self) -> None:
@@ -267,9 +267,9 @@ class TestPrecision:
             pool, outcome = make_pool(4000, 9, useless=useless)
             labelled = np.sort(np.random.default_rng(1).choice(4000, 150, replace=False))
             task = Task(50, neyman.Parameters(), Previous(labelled, outcome[labelled]))
-            state = neyman.init(view_of(pool), task, np.random.default_rng(0))
-            assert state.probability.sum() == pytest.approx(50)
-            staked[useless] = price_of(state)
+            plan = neyman.plan(view_of(pool), task)
+            assert plan.probability.sum() == pytest.approx(50)
+            staked[useless] = price_of(plan)
         assert staked[False] > 0.2
         assert staked[True] <= 0.1 + 1e-3
 
@@ -283,16 +283,14 @@ class TestPrecision:
 
     def test_price_of_nothing_is_equal_probabilities(self) -> None:
         pool, _ = make_pool(4000, 9)
-        state = neyman.init(
-            view_of(pool), Task(50, neyman.Parameters(price=0.0), NO_PREVIOUS), np.random.default_rng(0)
-        )
-        assert state.probability == pytest.approx(np.full(4000, 50 / 4000), rel=1e-3)
+        plan = neyman.plan(view_of(pool), Task(50, neyman.Parameters(price=0.0), NO_PREVIOUS))
+        assert plan.probability == pytest.approx(np.full(4000, 50 / 4000), rel=1e-3)
 
     def test_uniform_share_of_one_is_equal_probabilities(self) -> None:
         pool, _ = make_pool(4000, 9)
         task = Task(50, neyman.Parameters(floor=1.0), NO_PREVIOUS)
-        state = neyman.init(view_of(pool), task, np.random.default_rng(0))
-        assert state.probability == pytest.approx(np.full(4000, 50 / 4000))
+        plan = neyman.plan(view_of(pool), task)
+        assert plan.probability == pytest.approx(np.full(4000, 50 / 4000))
 
     def test_scores(self) -> None:
         """Regression: no confidence, outcomes in [0, 1], spread that the hidden layer explains."""
@@ -306,15 +304,16 @@ class TestPrecision:
         chosen = np.concatenate([drawn.index for drawn in selections])
         order = np.argsort(chosen)
         previous = Previous(chosen[order], np.concatenate(outcomes)[order])
-        state = neyman.init(view_of(pool), Task(100, neyman.Parameters(), previous), rng)
-        assert exact_variance(state, 1 - failure) < 0.8 * failure.var() / 100
+        plan = neyman.plan(view_of(pool), Task(100, neyman.Parameters(), previous))
+        assert exact_variance(plan, 1 - failure) < 0.8 * failure.var() / 100
 
 
 class TestRounds:
     def test_of_other_methods_combine(self) -> None:
         """By hand: weights 2·∛2 and 4·∛6, each round the known failures and the mean of the rest."""
-        first = Selection("srs", {"replacement": False}, 0, 10, np.array([0, 1]), ("0", "1"))
-        second = Selection("srs", {"replacement": False}, 0, 10, np.arange(2, 6), tuple("2345"), 2)
+        two, four = (SimpleRandom(num, 10, replacement=False) for num in (2, 4))
+        first = Selection("srs", {}, 0, 10, np.array([0, 1]), ("0", "1"), two)
+        second = Selection("srs", {}, 0, 10, np.arange(2, 6), tuple("2345"), four, 2)
         outcomes = [np.array([0.0, 1.0]), np.array([1.0, 1.0, 0.0, 1.0])]
         weight = np.array([2 * 2 ** (1 / 3), 4 * 6 ** (1 / 3)])
         z = np.array([0.5, (1 + 8 * 0.25) / 10])
@@ -336,7 +335,7 @@ class TestRounds:
         """So that the first labels, if no more come, are a random part of it."""
         pool, _ = make_pool(4000, 3)
         drawn = opacc.select(pool, "neyman", 400, seed=1)
-        order = np.argsort(np.argsort(drawn.design["predicted_failure"]))
+        order = np.argsort(np.argsort(drawn.design.predicted_failure))
         assert abs(np.corrcoef(order, np.arange(400))[0, 1]) < 4 / np.sqrt(400)
 
     def test_refuses_a_round_whose_earlier_labels_are_missing(self) -> None:

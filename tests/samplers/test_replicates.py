@@ -8,14 +8,18 @@ import pytest
 from scipy.stats import binom, t
 
 import opacc_ray as opacc
+from opacc_ray.designs.replicates import Replicates
+from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators.expansion import expand
-from opacc_ray.estimators.replicates import each, replicate, replicated
+from opacc_ray.estimators.by_design import by_design
+from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
-from opacc_ray.samplers.base import NO_PREVIOUS
+from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Task
+from opacc_ray.samplers.replicates import replicate
+from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 
 N = 400
@@ -42,10 +46,7 @@ def _pool(first: int, last: int) -> Pool:
 
 
 def _draw(pool: Pool | View, method: str, num: int, budget: int | None, seed: int, **parameters) -> Selection:
-    def choose(part: View, share: int | None, number: int) -> Selection:
-        return opacc.select(part, method, share, seed * 100 + number, **parameters)
-
-    return replicate(view_of(pool), num, budget, NOTHING, np.random.default_rng(seed), choose)
+    return opacc.select(pool, method, budget, seed, replicates=num, **parameters)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -53,11 +54,11 @@ class TestReplicatesOfEveryMethod:
     def test_are_disjoint_and_named_after_the_pool(self, method: str, pool: Pool) -> None:
         parameters = {"initial": 4} if method == "ces" else {}
         chosen = _draw(pool, method, 3, 62, seed=1, **parameters)
-        assert np.bincount(chosen.design["replicate"]).tolist() == [21, 21, 20]
-        assert chosen.design["replicate"][:3].tolist() == [0, 1, 2]
+        assert np.bincount(chosen.design.replicate).tolist() == [21, 21, 20]
+        assert chosen.design.replicate[:3].tolist() == [0, 1, 2]
         assert list(chosen.ids) == [pool.ids[i] for i in chosen.index]
         owner = {}
-        for index, number in zip(chosen.index.tolist(), chosen.design["replicate"].tolist(), strict=True):
+        for index, number in zip(chosen.index.tolist(), chosen.design.replicate.tolist(), strict=True):
             assert owner.setdefault(index, number) == number
         assert Selection.from_json(chosen.to_json(), "replicates").to_dict() == chosen.to_dict()
 
@@ -65,18 +66,18 @@ class TestReplicatesOfEveryMethod:
         parameters = {"initial": 4} if method == "ces" else {}
         drawn = []
 
-        def choose(part: View, share: int | None, number: int) -> Selection:
-            drawn.append(opacc.select(part, method, share, number, **parameters))
+        def choose(part: View, share: int | None, number: int) -> Draw:
+            task = Task(share, parse_parameters(method, parameters), NO_PREVIOUS)
+            drawn.append(METHODS[method].draw(part, task, np.random.default_rng(number)))
             return drawn[-1]
 
         chosen = replicate(view_of(pool), 2, 50, NOTHING, np.random.default_rng(0), choose)
         y = np.random.default_rng(1).random(50)
         estimates = []
-        for (own, places), original in zip(each(chosen), drawn, strict=True):
-            assert own.ids == original.ids
-            estimates.append(opacc.estimate(own, y[places]))
-            assert estimates[-1] == opacc.estimate(original, y[places])
-        found = replicated(chosen, y, 0.95)
+        for part, original in zip(chosen.design.parts, drawn, strict=True):
+            assert part.design.to_json() == original.design.to_json()
+            estimates.append(by_design(part.design, y[part.places], 0.95))
+        found = by_design(chosen.design, y, 0.95)
         values = [estimate.value for estimate in estimates]
         assert found.value == pytest.approx(np.mean(values))
         assert found.standard_error == pytest.approx(abs(values[0] - values[1]) / 2)
@@ -97,10 +98,8 @@ def test_estimate_is_unbiased_over_all_splits_and_samples_of_a_tiny_pool() -> No
     for part in itertools.combinations(range(6), 3):
         rest = [i for i in range(6) if i not in part]
         for pair in itertools.product(part, rest):
-            facts = {"replicate_size": [3, 3], "replicate_facts": [{}, {}]}
-            design = {"replicate": np.array([0, 1])}
-            chosen = Selection("srs", {"replacement": False}, 0, 6, np.array(pair), ("a", "b"), 1, design, facts)
-            found = replicated(chosen, outcome[list(pair)], 0.95)
+            own = SimpleRandom(1, 3, replacement=False)
+            found = by_design(Replicates(np.array([0, 1]), np.array([3, 3]), (own, own)), outcome[list(pair)], 0.95)
             values.append(found.value)
             variances.append(found.standard_error**2)
     assert np.mean(values) == pytest.approx(outcome.mean(), abs=1e-12)
@@ -111,9 +110,9 @@ def test_interval_is_student_at_the_spread_of_the_replicates(pool: Pool) -> None
     """Where Wilson's interval is symmetric, around one half, and narrow."""
     chosen = _draw(pool, "srs", 4, 200, seed=3)
     y = np.zeros(200)
-    for (_, places), num in zip(each(chosen), (24, 26, 25, 25), strict=True):
-        y[places[:num]] = 1
-    found = replicated(chosen, y, 0.95)
+    for part, num in zip(chosen.design.parts, (24, 26, 25, 25), strict=True):
+        y[part.places[:num]] = 1
+    found = opacc.estimate(chosen, y)
     half = t.ppf(0.975, 3) * np.std([24 / 50, 26 / 50, 0.5, 0.5], ddof=1) / 2
     assert (found.low, found.value, found.high) == pytest.approx((0.5 - half, 0.5, 0.5 + half), abs=1e-4)
     assert found.interval == "4 replicates"
@@ -121,26 +120,26 @@ def test_interval_is_student_at_the_spread_of_the_replicates(pool: Pool) -> None
 
 def test_replicates_that_agree_leave_doubt(pool: Pool) -> None:
     chosen = _draw(pool, "srs", 5, 100, seed=4)
-    found = replicated(chosen, np.ones(100), 0.95)
+    found = opacc.estimate(chosen, np.ones(100))
     assert found.high == pytest.approx(1)
     assert found.low < 0.97
-    design = expand(chosen)
-    assert design.reach > 0
+    design = linear_estimator(chosen)
+    assert design.largest_weight > 0
 
 
 def test_expansion_of_replicates_is_their_estimate(pool: Pool) -> None:
     y = np.random.default_rng(5).random(60)
     for method in ("ces", "css", "deepest"):
         chosen = _draw(pool, method, 3, 60, seed=5, **({"initial": 4} if method == "ces" else {}))
-        found, design = replicated(chosen, y, 0.95), expand(chosen)
+        found, design = opacc.estimate(chosen, y), linear_estimator(chosen)
         assert 1 - design.mean(1 - y) == pytest.approx(found.value)
         assert np.sqrt(design.variance(1 - y)) == pytest.approx(found.standard_error, rel=0.01)  # shares nearly equal
-        assert design.weight @ (1 - y) == pytest.approx(design.mean(1 - y))
+        assert design.weights @ (1 - y) == pytest.approx(design.mean(1 - y))
 
 
 def test_deepreduce_stops_itself_in_every_part(pool: Pool) -> None:
     chosen = _draw(pool, "deepreduce", 2, None, seed=6, alpha=0.02)
-    assert (np.bincount(chosen.design["replicate"]) > 5).all()
+    assert (np.bincount(chosen.design.replicate) > 5).all()
 
 
 def test_ces_replicates_cover() -> None:
@@ -152,7 +151,7 @@ def test_ces_replicates_cover() -> None:
     hits = 0
     for seed in range(300):
         chosen = _draw(pool, "ces", 5, 100, seed, initial=5, candidates=20)
-        found = replicated(chosen, outcome[chosen.index], 0.95)
+        found = opacc.estimate(chosen, outcome[chosen.index])
         hits += found.low <= outcome.mean() <= found.high
     assert hits >= binom.ppf(1e-4, 300, 0.95)
 
@@ -167,9 +166,9 @@ def test_refuses_what_cannot_be_split(num: int, budget: int, message: str, pool:
 
 def test_refuses_labels_of_one_replicate_only(pool: Pool) -> None:
     chosen = _draw(pool, "srs", 2, 40, seed=1)
-    part = chosen.restrict(chosen.design["replicate"] == 0)
+    part = chosen.restrict(chosen.design.replicate == 0)
     with pytest.raises(LabelError, match="two are needed"):
-        replicated(part, np.ones(20), 0.95)
+        opacc.estimate(part, np.ones(20))
 
 
 def test_leaves_out_what_is_taken(pool: Pool) -> None:
@@ -180,10 +179,12 @@ def test_leaves_out_what_is_taken(pool: Pool) -> None:
         100,
         taken,
         np.random.default_rng(0),
-        lambda part, share, r: opacc.select(part, "srs", share, r),
+        lambda part, share, r: METHODS["srs"].draw(
+            part, Task(share, parse_parameters("srs", {}), NO_PREVIOUS), np.random.default_rng(r)
+        ),
     )
-    assert (chosen.index % 2 == 1).all()
-    assert chosen.pool_size == N
+    assert (chosen.chosen % 2 == 1).all()
+    assert len(set(chosen.chosen.tolist())) == 100
 
 
 class _Elsewhere(LocalParts):

@@ -1,0 +1,52 @@
+"""Sharing a budget among strata, and drawing each stratum's share at random."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import SpecError
+
+
+def allocate(budget: int, shares: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Whole numbers (H,) near budget · shares, each between 1 and its stratum's size, with the budget as their sum.
+
+    Raises
+    ------
+    SpecError
+        If the budget does not give every stratum an example.
+    """
+    check_budget(budget, sizes)
+    given = np.ones(len(sizes), dtype=np.int64)
+    while (left := budget - given.sum()) > 0:
+        want = np.maximum(budget * shares - given, 0) * (given < sizes)
+        if want.sum() == 0:  # every share is met or full: the rest goes where there is room
+            want = shares * (given < sizes)
+        ideal = left * want / want.sum()
+        add = np.minimum(np.floor(ideal).astype(np.int64), sizes - given)
+        if add.sum() == 0:
+            add[np.argmax(ideal)] = 1
+        given += add
+    return given
+
+
+def check_budget(budget: int, sizes: NDArray[np.int64]) -> None:
+    """Raise SpecError unless the budget gives each of the strata an example."""
+    if budget < len(sizes) or min(sizes) < 1:
+        raise SpecError(
+            f"budget={budget} over strata of {sizes.tolist()} examples: every stratum needs at least one; "
+            "raise the budget or use fewer strata"
+        )
+
+
+def draw_strata(
+    rng: np.random.Generator, members: Sequence[NDArray[np.int64]], allocation: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Simple random samples of the strata's ``members``: examples (n,) and their strata (n,), stratum by stratum."""
+    drawn = [rng.choice(own, size=num, replace=False) for own, num in zip(members, allocation, strict=True)]
+    return np.concatenate(drawn), np.repeat(np.arange(len(drawn)), allocation)
+
+
+def sizes_of(members: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Examples of each stratum, (H,)."""
+    return np.array([len(own) for own in members], dtype=np.int64)

@@ -1,0 +1,61 @@
+"""Independent draws with unequal probabilities: the estimator of Hansen and Hurwitz.
+
+M. H. Hansen, W. N. Hurwitz, "On the theory of sampling from finite populations", Annals of Mathematical Statistics 14
+(1943):
+
+    x̂ = (1/n) Σ_k x_k / (N·p_k)           n draws with replacement, k with probability p_k
+
+Legend: N examples to draw from, n draws, p the probability of an example in one draw (1 in sum).
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from opacc_ray.designs.base import Array, Before, Design, Stream, equal_factor, scatter, times
+from opacc_ray.designs.fields import Count, Probabilities, Probability
+
+
+@dataclass(frozen=True, eq=False)
+class HansenHurwitz(Design):
+    """n draws with replacement, each with the same known probabilities."""
+
+    name: ClassVar[str] = "Hansen-Hurwitz"
+
+    draw_probability: Probabilities  # (n,) p
+    population: Count  # N
+    least_probability: Probability  # the least p of the pool
+
+    @property
+    def weights(self) -> Array:
+        return self._scale / len(self)
+
+    def variance(self, x: Array) -> Any:
+        return scatter(times(self._scale, x), equal_factor(len(self)))
+
+    @property
+    def weight_bound(self) -> float:
+        return 1 / (len(self) * self.population * self.least_probability)
+
+    @property
+    def is_sequential(self) -> bool:
+        return True
+
+    @property
+    def is_distinct(self) -> bool:
+        return False
+
+    @property
+    def drawn_by_belief(self) -> bool:
+        return True
+
+    def stream(self, failure: Array, before: Before) -> Stream | None:
+        n = len(self)
+        bound = np.full(n, 1 / self.least_probability)
+        return Stream(failure / self.draw_probability, np.full(n, before.failures), bound, before.pool_size)
+
+    @property
+    def _scale(self) -> Array:
+        """1 / (N p) (n,)."""
+        return 1 / (self.population * self.draw_probability)

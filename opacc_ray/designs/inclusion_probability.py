@@ -1,0 +1,94 @@
+"""Fixed-size sample with known, unequal inclusion probabilities, and predictions of the failures of all examples.
+
+Any variable is estimated by x̂ = (1/N) Σ_batch x / π (D. G. Horvitz, D. J. Thompson, JASA 47, 1952). Failures have
+predictions p, known for all N examples before the labels, and are estimated by the difference estimator (C.-E. Särndal,
+B. Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 6.3):
+
+    r = (1/N) · [ Σ_all p + Σ_batch (f - p) / π ]                                        (unbiased, whatever p)
+
+The variance is that of draws with replacement, reduced by 1 - π, as if pairs were included nearly independently: a
+little too large for systematic samples along p.
+
+Where labels are missing, the labelled ones are a random part of the batch, which is handed out in random order, and
+their π is smaller by as much.
+
+Legend: N examples to draw from, n labels, f = 1 - outcome, p predicted failure, π inclusion probability.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.designs.base import Array, Design, Prediction, equal_factor, scatter, times
+from opacc_ray.designs.fields import Amount, Count, Places, Probabilities, Shares
+from opacc_ray.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class InclusionProbability(Design):
+    """n distinct examples, each of the pool with a known probability to be among them."""
+
+    name: ClassVar[str] = "inclusion probability"
+    predicted: ClassVar[tuple[str, ...]] = ("predicted_failure",)
+
+    inclusion_probability: Probabilities  # (n,) π in the whole batch
+    predicted_failure: Shares  # (n,) p
+    predicted_failures: Amount  # Σp over all N
+    population: Count  # N
+    num_drawn: Count  # examples in the whole batch
+    labelled_before: Places  # (k,) examples of the pool that were left out
+
+    @property
+    def probability(self) -> Array:
+        """π (n,) to be drawn and labelled."""
+        return self.inclusion_probability * (len(self) / self.num_drawn)
+
+    @property
+    def weights(self) -> Array:
+        return 1 / (self.population * self.probability)
+
+    def variance(self, x: Array) -> Any:
+        n = len(self)
+        return scatter(times(n * self.weights, x), equal_factor(n) * self._chance)
+
+    @property
+    def effects(self) -> Array:
+        """In standard deviations of whether the example is drawn."""
+        return self.weights * np.sqrt(self._chance)
+
+    @property
+    def interval(self) -> str:
+        return "adjusted Wilson"
+
+    @property
+    def is_sequential(self) -> bool:
+        return True
+
+    @property
+    def prediction(self) -> Prediction:
+        return Prediction(self.predicted_failure, self.predicted_failures / self.population)
+
+    def failure_share(self, failure: Array) -> float:
+        return self.predicted_failures / self.population + float(self.mean(failure - self.predicted_failure))
+
+    def failure_variance(self, failure: Array) -> float:
+        return float(self.variance(failure - self.predicted_failure))
+
+    @property
+    def drawn_after(self) -> NDArray[np.int64] | None:
+        return self.labelled_before
+
+    def check(self, source: str) -> None:
+        super().check(source)
+        if not len(self) <= self.num_drawn <= self.population:
+            raise DataError(
+                f"{source}: num_drawn={self.num_drawn} of its design does not lie between its {len(self)} examples and "
+                f"its population={self.population}"
+            )
+
+    @property
+    def _chance(self) -> Array:
+        """1 - π (n,)."""
+        return np.maximum(1 - self.probability, 0)

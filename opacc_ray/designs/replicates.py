@@ -1,0 +1,152 @@
+"""Independent replicates: samples that a method drew from random parts of the pool, each as if it were the pool.
+
+    x̂ = Σ_r (N_r / N) x̂_r        v = Σ_r (x̂_r - x̄)² / (R(R - 1))
+
+This is the method of random groups: P. C. Mahalanobis, "Recent experiments in statistical sampling in the Indian
+Statistical Institute", JRSS 109 (1946); K. M. Wolter, "Introduction to Variance Estimation" (2007), chapter 2. The
+parts make up the pool, so x̂ is unbiased if the method is within a part. No example is in two parts, which makes v too
+large by S²/N (S² the variance of x): next to nothing for the usual pools. What v cannot see is a *bias* of the method,
+for that is the same in all parts.
+
+Where labels are missing in whole replicates, the others are taken for all of them.
+
+Legend: N pool, N_r part, R replicates, n labels.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.designs.base import Array, Design, Part, equal_factor, scatter
+from opacc_ray.designs.fields import Numbers, Sizes, read
+from opacc_ray.errors import DataError, LabelError
+
+
+@dataclass(frozen=True, eq=False)
+class Replicates(Design):
+    """R designs of one kind; their labels come in turn."""
+
+    name: ClassVar[str] = "replicates"
+
+    replicate: Numbers  # (n,)
+    sizes: Sizes  # (R,) N_r
+    designs: tuple[Design, ...]  # R
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Those that have labels.
+
+        Raises
+        ------
+        LabelError
+            Fewer than two have.
+        """
+        places = [np.flatnonzero(self.replicate == r) for r in range(len(self.sizes))]
+        rows = zip(self.sizes.tolist(), self.designs, places, strict=True)
+        parts = tuple(Part(size, design, place) for size, design, place in rows if len(place))
+        if len(parts) < 2:
+            raise LabelError(f"only {len(parts)} replicate has labels, and two are needed to differ; label some more")
+        return parts
+
+    @property
+    def weights(self) -> Array:
+        weights = np.zeros(len(self))
+        for share, part in zip(self._shares, self.parts, strict=True):
+            weights[part.places] = share * part.design.weights
+        return weights
+
+    def variance(self, x: Array) -> Any:
+        means = np.stack([part.design.mean(x[part.places]) for part in self.parts])
+        return scatter(means, equal_factor(len(means)))
+
+    @property
+    def largest_weight(self) -> float:
+        return max(share * part.design.largest_weight for share, part in zip(self._shares, self.parts, strict=True))
+
+    @property
+    def interval(self) -> str:
+        return "replicates"
+
+    def failure_share(self, failure: Array) -> float:
+        return float(self._shares @ self._failure_shares(failure))
+
+    def failure_variance(self, failure: Array) -> float:
+        shares = self._failure_shares(failure)
+        return float(scatter(shares, equal_factor(len(shares))))
+
+    @property
+    def is_sequential(self) -> bool:
+        return all(design.is_sequential for design in self.designs)
+
+    @property
+    def is_distinct(self) -> bool:
+        return all(design.is_distinct for design in self.designs)
+
+    @property
+    def drawn_by_belief(self) -> bool:
+        return any(design.drawn_by_belief for design in self.designs)
+
+    @property
+    def num_replicates(self) -> int:
+        return len(self.sizes)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Those of the replicates together, and which one an example belongs to."""
+        columns = {}
+        for name, values in self.designs[0].columns().items():
+            columns[name] = np.empty(len(self.replicate), dtype=values.dtype)
+            for r, design in enumerate(self.designs):
+                columns[name][self.replicate == r] = design.columns()[name]
+        return columns | {"replicate": self.replicate}
+
+    def restrict(self, keep: NDArray[np.bool_]) -> Self:
+        designs = tuple(design.restrict(keep[self.replicate == r]) for r, design in enumerate(self.designs))
+        return replace(self, replicate=self.replicate[keep], designs=designs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Columns stand beside each other, as :meth:`columns` gives them; each replicate has the rest of its design."""
+        columns = {name: values.tolist() for name, values in self.columns().items()}
+        inner = [
+            {name: item for name, item in design.to_json().items() if name not in columns} for design in self.designs
+        ]
+        return {"type": self.name, "sizes": self.sizes.tolist(), "designs": inner} | columns
+
+    @classmethod
+    def from_json(
+        cls, content: dict[str, Any], source: str, read_inner: Callable[[dict[str, Any], str], Design]
+    ) -> Self:
+        number, sizes = (read(item, content, source) for item in fields(cls)[:2])
+        inner = content.get("designs")
+        if not isinstance(inner, list) or len(inner) != len(sizes) or (len(number) and number.max() >= len(sizes)):
+            raise DataError(f"{source}: replicate, sizes and designs of its design do not name the same replicates")
+        rest = content.keys() - {"type", "designs", "sizes", "replicate"}
+        if any(len(content[name]) != len(number) for name in rest):
+            raise DataError(f"{source}: the columns of its design differ in length")
+        designs = []
+        for r, own in enumerate(inner):
+            places = np.flatnonzero(number == r).tolist()
+            columns = {name: [content[name][k] for k in places] for name in rest}
+            designs.append(read_inner(own | columns, source))
+        design = cls(number, sizes, tuple(designs))
+        design.check(source)
+        return design
+
+    def check(self, source: str) -> None:
+        for r, design in enumerate(self.designs):
+            own = int((self.replicate == r).sum())
+            if own != len(design):
+                raise DataError(
+                    f"{source}: replicate names {own} examples of part {r}, and its design has {len(design)}"
+                )
+
+    @property
+    def _shares(self) -> Array:
+        """N_r / N of the parts (R,)."""
+        sizes = np.array([part.size for part in self.parts])
+        return sizes / sizes.sum()
+
+    def _failure_shares(self, failure: Array) -> Array:
+        return np.array([part.design.failure_share(failure[part.places]) for part in self.parts])
