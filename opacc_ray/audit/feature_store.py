@@ -76,9 +76,10 @@ def open_view(
     if num_bytes <= MEMORY_LIMIT:
         yield View(LocalParts(read_pools(run.features, files, wanted)))
         return
-    from opacc_ray.cluster import session
+    from opacc_ray.cluster.parts import hold
+    from opacc_ray.cluster.session import connected
 
-    with session.connected(), session.shelves(run.features, files, sizes, wanted) as parts:
+    with connected(), hold(run.features, files, sizes, wanted) as parts:
         yield View(parts)
 
 

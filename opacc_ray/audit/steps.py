@@ -96,7 +96,7 @@ def extract(stages: Sequence[Stage], progress: Callable[[int, int], None]) -> No
 
     ``progress(done, total)`` counts shards.
     """
-    from opacc_ray.cluster import session
+    from opacc_ray.cluster import extraction, session
 
     todo = [_missing(stage) for stage in stages]
     total = sum(len(stage.plan.shards) for stage in stages)
@@ -106,7 +106,7 @@ def extract(stages: Sequence[Stage], progress: Callable[[int, int], None]) -> No
     with session.connected() if any(todo) else nullcontext():
         for stage, shards in zip(stages, todo, strict=True):
             if shards:
-                session.extract_shards(stage.job, shards, lambda _: progress(next(finished), total))
+                extraction.extract_shards(stage.job, shards, lambda _: progress(next(finished), total))
             _complete(stage)
 
 

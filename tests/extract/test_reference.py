@@ -20,7 +20,7 @@ from small_spec import small_spec
 
 from opacc_ray.audit import feature_store, steps
 from opacc_ray.audit.run import Run
-from opacc_ray.cluster import session
+from opacc_ray.cluster import extraction
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import reference
@@ -263,7 +263,7 @@ def test_same_bytes_with_one_actor(spec, finished: Run) -> None:
 def test_same_bytes_after_a_driver_and_an_actor_died(
     spec, finished: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Victim(session._Worker):
+    class Victim(extraction._Worker):
         def extract(self, shard):
             if shard.number == 5 and not marker.exists():
                 marker.write_text("died")
@@ -278,7 +278,7 @@ def test_same_bytes_after_a_driver_and_an_actor_died(
     marker = tmp_path / "died"
     with pytest.raises(KeyboardInterrupt):
         run_spec(spec(extract=ALL), die)
-    monkeypatch.setattr(session, "_Worker", Victim)
+    monkeypatch.setattr(extraction, "_Worker", Victim)
     caplog.set_level(logging.INFO, "opacc_ray")
     run = run_spec(spec(extract=ALL))
     assert marker.exists()
@@ -293,7 +293,7 @@ def extract_here(content: dict[str, Any]) -> Run:
     """The extraction of a run by one extractor, without actors."""
     run, stages = steps.start(parse_spec(content, "spec"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "extract_shards", _one_by_one)
+        patch.setattr(extraction, "extract_shards", _one_by_one)
         steps.extract(stages, lambda *_: None)
     return run
 

@@ -1,0 +1,89 @@
+"""A pool's features held by actors, when they are too many for the driver."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from opacc_ray.cluster.failures import brief, cause_of
+from opacc_ray.errors import ClusterError
+from opacc_ray.extract.shards import read_pools
+from opacc_ray.lake.storage import Store
+from opacc_ray.pool import Pool
+
+
+@contextlib.contextmanager
+def hold(store: Store, files: Sequence[str], sizes: Sequence[int], names: Sequence[str]) -> Iterator["ActorParts"]:
+    """Hold the named features in one actor per CPU of the cluster while the block runs."""
+    num_actors = max(1, min(len(files), int(ray.cluster_resources().get("CPU", 1))))
+    parts = ActorParts(store, files, sizes, names, num_actors)
+    try:
+        yield parts
+    finally:
+        parts.close()
+
+
+class ActorParts:
+    """Parts of a view held by actors, each with consecutive shards of features: see :mod:`opacc_ray.parts.view`.
+
+    Parameters
+    ----------
+    store : the run's folder of features
+    files : the shards' names, in the order of the pool
+    sizes : examples in each
+    names : the features to hold
+    num_actors : how many actors share them
+    """
+
+    def __init__(
+        self, store: Store, files: Sequence[str], sizes: Sequence[int], names: Sequence[str], num_actors: int
+    ) -> None:
+        self.sizes = list(sizes)
+        self.fields = frozenset(names)
+        bounds = [len(files) * i // num_actors for i in range(num_actors + 1)]
+        self._home = [
+            (actor, part - start) for actor, (start, stop) in enumerate(pairwise(bounds)) for part in range(start, stop)
+        ]
+        remote = ray.remote(_Holder).options(num_cpus=0, max_restarts=3, max_task_retries=3)
+        self._actors = [remote.remote(store, list(files[start:stop]), list(names)) for start, stop in pairwise(bounds)]
+
+    def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
+        """One message to each actor concerned, whatever the number of parts."""
+        places: dict[int, list[int]] = {}
+        for place_in_calls, (part, _, _) in enumerate(calls):
+            places.setdefault(self._home[part][0], []).append(place_in_calls)
+        references = []
+        for actor, mine in places.items():
+            local = [(self._home[calls[i][0]][1], *calls[i][1:]) for i in mine]
+            references.append(self._actors[actor].call.remote(local))
+        answers: list[Any] = [None] * len(calls)
+        for mine, reference in zip(places.values(), references, strict=True):
+            for i, answer in zip(mine, _get(reference), strict=True):
+                answers[i] = answer
+        return answers
+
+    def close(self) -> None:
+        for actor in self._actors:
+            ray.kill(actor)
+
+
+class _Holder:
+    """Some shards' features in an actor."""
+
+    def __init__(self, store: Store, files: Sequence[str], names: Sequence[str]) -> None:
+        self._pools: list[Pool] = read_pools(store, files, names)
+
+    def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
+        return [function(self._pools[part], *arguments) for part, function, arguments in calls]
+
+
+def _get(reference: Any) -> Any:
+    try:
+        return ray.get(reference)
+    except RayTaskError as error:
+        raise cause_of(error) from None
+    except RayActorError as error:
+        raise ClusterError(f"an actor that holds features died again and again: {brief(error)}") from None
