@@ -335,7 +335,7 @@ def test_class_without_traces(spec, lake: str) -> None:
 
 def test_example_whose_trace_is_of_two_classes(spec) -> None:
     content = spec(sample=DEEPEST)
-    content["model"] |= {"factory": "test_reference_data:Blind", "weights": None, "hidden_layer": "side"}
+    content["model"] |= {"factory": "extract.test_reference:Blind", "weights": None, "hidden_layer": "side"}
     with pytest.raises(DataError, match="nearest reference trace of its predicted class is one of another class, too"):
         extract_here(content)
 
@@ -357,7 +357,7 @@ class Blind(Net):
 def test_nan_in_a_covered_layer(spec, lake: str) -> None:
     sample, extract = {"method": "deepreduce", "budget": 20}, {"coverage": {"criterion": "nbc"}}
     content = spec(sample=sample, extract=extract)
-    content["model"] |= {"factory": "test_reference_data:Leaky"}
+    content["model"] |= {"factory": "extract.test_reference:Leaky"}
     with pytest.raises(DataError, match=r"'229\.png' of .*/train: NaN or infinity in covered layers"):
         extract_here(content)
     content["extract"] |= {"on_bad_item": "exclude"}
