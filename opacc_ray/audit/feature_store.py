@@ -12,7 +12,7 @@ from opacc_ray.audit.run import Chosen, Run
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import decode_shard, read_pools, read_shards, widths, write_index
-from opacc_ray.lake.sources import Plan
+from opacc_ray.lake.examples import Plan
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.selection import Selection
 

@@ -25,7 +25,8 @@ from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction, refusal
 from opacc_ray.extract.shards import FEATURES_FORMAT, finished_shards, read_index
 from opacc_ray.labelling import manifest
-from opacc_ray.lake.sources import BadItem, Plan, Shard, plan_shards
+from opacc_ray.lake.examples import BadItem, Plan, Shard
+from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import join, open_store, read_uri
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from

@@ -18,7 +18,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from opacc_ray.cluster.failures import brief, cause_of
 from opacc_ray.errors import ClusterError, StorageError
 from opacc_ray.extract.extractor import Extraction, Extractor, ShardReport
-from opacc_ray.lake.sources import Shard
+from opacc_ray.lake.examples import Shard
 from opacc_ray.spec import ExtractSpec
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError
 from opacc_ray.extract import reference
 from opacc_ray.extract.shards import Columns, FeatureShard, compute_columns, encode_shard, not_finite
-from opacc_ray.lake.sources import BadItem, Examples, Shard, read_examples
+from opacc_ray.lake.examples import BadItem, Examples, Shard
+from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.neurons.coverage import Ranges
 from opacc_ray.spec import SURPRISE, PoolSpec, Spec, load_function

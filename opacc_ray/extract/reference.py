@@ -21,7 +21,8 @@ from opacc_ray.errors import DataError
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.shards import FEATURES_FORMAT, read_index, read_pools
 from opacc_ray.extract.surprise import Reference
-from opacc_ray.lake.sources import Plan, Shard, plan_shards
+from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import Store, join, open_store
 from opacc_ray.neurons.coverage import Ranges
 from opacc_ray.spec import Spec

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake.sources import BadItem
+from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.storage import Store
 from opacc_ray.pool import Pool
 

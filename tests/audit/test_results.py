@@ -22,7 +22,7 @@ from opacc_ray.extract import shards
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import write_index
 from opacc_ray.labelling.costs import load_costs
-from opacc_ray.lake.sources import Plan, Shard
+from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.spec import ModelSpec
 
 

@@ -25,7 +25,7 @@ from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction, Extractor
-from opacc_ray.lake.sources import Plan, Shard
+from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.neurons.coverage import Ranges
 from opacc_ray.samplers import METHODS

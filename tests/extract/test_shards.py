@@ -13,7 +13,7 @@ from opacc_ray.extract.shards import (
     not_finite,
     widths,
 )
-from opacc_ray.lake.sources import BadItem
+from opacc_ray.lake.examples import BadItem
 
 RNG = np.random.default_rng(0)
 
