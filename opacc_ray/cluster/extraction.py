@@ -17,11 +17,15 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from opacc_ray.cluster.failures import brief, cause_of
 from opacc_ray.errors import ClusterError, StorageError
-from opacc_ray.extract.extractor import Extraction, Extractor, ShardReport
+from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.extract.shards import ShardReport
 from opacc_ray.lake.examples import Shard
 from opacc_ray.spec import ExtractSpec
 
 log = logging.getLogger(__name__)
+
+OnDone = Callable[[Shard, ShardReport], None]
+"""Called with each shard that is finished, and its report."""
 
 IN_FLIGHT = 2
 """Shards an actor holds: one computing, one being read."""
@@ -60,8 +64,8 @@ def place(extract: ExtractSpec, num_shards: int) -> Placement:
     return Placement(wanted, gpus, cpus)
 
 
-def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: Callable[[ShardReport], None]) -> None:
-    """Extract the shards on actors; ``on_done`` is called as each one finishes, in any order.
+def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone) -> None:
+    """Extract the shards on actors; ``on_done`` is called with each one and its report as it finishes, in any order.
 
     Raises
     ------
@@ -115,7 +119,7 @@ class _Crew:
         for actor in self._actors:
             ray.kill(actor.handle)
 
-    def work(self, pending: deque[Shard], on_done: Callable[[ShardReport], None]) -> None:
+    def work(self, pending: deque[Shard], on_done: OnDone) -> None:
         """Feed the actors until nothing is pending or in flight."""
         while pending or any(actor.shards for actor in self._actors):
             for actor in self._actors:
@@ -169,15 +173,12 @@ class _Crew:
             shard = pending.popleft()
             actor.shards[actor.handle.extract.remote(shard)] = shard
 
-    def _collect(
-        self, actor: _Actor, reference: Any, pending: deque[Shard], on_done: Callable[[ShardReport], None]
-    ) -> None:
+    def _collect(self, actor: _Actor, reference: Any, pending: deque[Shard], on_done: OnDone) -> None:
         if reference not in actor.shards:  # its actor died, and it is back in the queue
             return
         try:
             report = ray.get(reference)
-            del actor.shards[reference]
-            on_done(report)
+            on_done(actor.shards.pop(reference), report)
         except RayTaskError as error:
             cause = cause_of(error)
             if not isinstance(cause, StorageError):

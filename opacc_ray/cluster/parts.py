@@ -2,24 +2,25 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import ray
+from numpy.typing import NDArray
 from ray.exceptions import RayActorError, RayTaskError
 
 from opacc_ray.cluster.failures import brief, cause_of
 from opacc_ray.errors import ClusterError
-from opacc_ray.extract.shards import read_pools
-from opacc_ray.lake.storage import Store
-from opacc_ray.pool import Pool
+from opacc_ray.extract.features import Features, StoredParts
 
 
 @contextlib.contextmanager
-def hold(store: Store, files: Sequence[str], sizes: Sequence[int], names: Sequence[str]) -> Iterator["ActorParts"]:
+def hold(features: Features, names: Sequence[str]) -> Iterator["ActorParts"]:
     """Hold the named features in one actor per CPU of the cluster while the block runs."""
-    num_actors = max(1, min(len(files), int(ray.cluster_resources().get("CPU", 1))))
-    parts = ActorParts(store, files, sizes, names, num_actors)
+    num_actors = max(1, min(len(features.files), int(ray.cluster_resources().get("CPU", 1))))
+    parts = ActorParts(features, names, num_actors)
     try:
         yield parts
     finally:
@@ -27,28 +28,28 @@ def hold(store: Store, files: Sequence[str], sizes: Sequence[int], names: Sequen
 
 
 class ActorParts:
-    """Parts of a view held by actors, each with consecutive shards of features: see :mod:`opacc_ray.parts.view`.
+    """Parts of a view held by actors, each with consecutive files of features: see :mod:`opacc_ray.parts.view`.
+
+    Columns of one number per example, and ids, come from storage and not through the actors.
 
     Parameters
     ----------
-    store : the run's folder of features
-    files : the shards' names, in the order of the pool
-    sizes : examples in each
-    names : the features to hold
+    features : the run's features
+    names : those to hold
     num_actors : how many actors share them
     """
 
-    def __init__(
-        self, store: Store, files: Sequence[str], sizes: Sequence[int], names: Sequence[str], num_actors: int
-    ) -> None:
-        self.sizes = list(sizes)
+    def __init__(self, features: Features, names: Sequence[str], num_actors: int) -> None:
+        self.sizes = features.sizes
         self.fields = frozenset(names)
-        bounds = [len(files) * i // num_actors for i in range(num_actors + 1)]
+        self._stored = StoredParts(features, names)
+        bounds = [len(features.files) * i // num_actors for i in range(num_actors + 1)]
         self._home = [
             (actor, part - start) for actor, (start, stop) in enumerate(pairwise(bounds)) for part in range(start, stop)
         ]
         remote = ray.remote(_Holder).options(num_cpus=0, max_restarts=3, max_task_retries=3)
-        self._actors = [remote.remote(store, list(files[start:stop]), list(names)) for start, stop in pairwise(bounds)]
+        shares = [replace(features, files=features.files[start:stop]) for start, stop in pairwise(bounds)]
+        self._actors = [remote.remote(share, list(names)) for share in shares]
 
     def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
         """One message to each actor concerned, whatever the number of parts."""
@@ -65,16 +66,22 @@ class ActorParts:
                 answers[i] = answer
         return answers
 
+    def column(self, name: str) -> NDArray[Any]:
+        return self._stored.column(name)
+
+    def identify(self, index: NDArray[np.int64]) -> list[str]:
+        return self._stored.identify(index)
+
     def close(self) -> None:
         for actor in self._actors:
             ray.kill(actor)
 
 
 class _Holder:
-    """Some shards' features in an actor."""
+    """Some files' features in an actor."""
 
-    def __init__(self, store: Store, files: Sequence[str], names: Sequence[str]) -> None:
-        self._pools: list[Pool] = read_pools(store, files, names)
+    def __init__(self, features: Features, names: Sequence[str]) -> None:
+        self._pools = features.pools(names)
 
     def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
         return [function(self._pools[part], *arguments) for part, function, arguments in calls]

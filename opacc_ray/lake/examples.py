@@ -15,6 +15,11 @@ class Shard(NamedTuple):
     def name(self) -> str:
         return f"part-{self.number:06d}"
 
+    @property
+    def file(self) -> str:
+        """The key of its features."""
+        return f"{self.name}.parquet"
+
 
 class Plan(NamedTuple):
     """A pool's shards and a digest of its listing (keys, sizes, change tokens)."""

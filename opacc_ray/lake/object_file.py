@@ -26,7 +26,7 @@ class ObjectFile(io.RawIOBase):
 
     def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
         self._fetch = fetch
-        self._size = size
+        self.size = size
         self._place = 0
         self._loaded: list[tuple[int, bytes]] = []  # announced pieces, each with its first byte
         self._ahead: tuple[int, bytes] = (0, b"")  # the last piece that was not announced
@@ -41,7 +41,7 @@ class ObjectFile(io.RawIOBase):
         return self._place
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self.size}[whence]
         if base + offset < 0:
             raise ValueError(f"cannot seek to {base + offset}, which lies before the object's first byte")
         self._place = base + offset
@@ -49,18 +49,25 @@ class ObjectFile(io.RawIOBase):
 
     def load(self, ranges: Iterable[Range]) -> None:
         """Fetch ranges that will be read: one request for each run of ranges that lie near one another."""
-        self._loaded += [(start, self._fetch(start, stop)) for start, stop in merged(ranges)]
+        missing = [(start, stop) for start, stop in ranges if self._held(start, stop) is None]
+        self._loaded += [(start, self._fetch(start, stop)) for start, stop in merged(missing)]
 
     def read(self, size: int | None = -1) -> bytes:
-        stop = self._size if size is None or size < 0 else min(self._place + size, self._size)
+        stop = self.size if size is None or size < 0 else min(self._place + size, self.size)
         start, self._place = self._place, max(self._place, stop)
         if start >= stop:
             return b""
+        held = self._held(start, stop)
+        if held is not None:
+            return held
+        self._ahead = start, self._fetch(start, min(max(stop, start + READ_AHEAD), self.size))
+        return self._ahead[1][: stop - start]
+
+    def _held(self, start: int, stop: int) -> bytes | None:
         for first, piece in (*self._loaded, self._ahead):
             if first <= start and stop <= first + len(piece):
                 return piece[start - first : stop - first]
-        self._ahead = start, self._fetch(start, min(max(stop, start + READ_AHEAD), self._size))
-        return self._ahead[1][: stop - start]
+        return None
 
     def readall(self) -> bytes:
         return self.read()

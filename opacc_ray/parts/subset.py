@@ -51,6 +51,7 @@ class _Subset:
         self._parts: Parts = view.parts
         self._home = np.flatnonzero(np.diff(bounds))  # parts of the pool that hold some
         self._rows = [index[bounds[part] : bounds[part + 1]] - view.starts[part] for part in self._home]
+        self._index = index
         self._key = key_of(index)
         self.sizes = [len(rows) for rows in self._rows]
         self.fields = view.fields
@@ -64,6 +65,12 @@ class _Subset:
             for place, answer in zip(lost, self._parts.call(again), strict=True):
                 answers[place] = answer
         return answers
+
+    def column(self, name: str) -> NDArray[Any]:
+        return self._parts.column(name)[self._index]
+
+    def identify(self, index: NDArray[np.int64]) -> list[str]:
+        return self._parts.identify(self._index[index])
 
 
 def _ask(part: Pool, key: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -82,5 +89,4 @@ def _tell(
 def _cut(part: Pool, rows: NDArray[np.int64]) -> Pool:
     arrays = {name: getattr(part, name) for name in (*LAYERS, *COLUMNS, "coverage")}
     there = {name: array[rows] for name, array in arrays.items() if array is not None}
-    ids = part.ids
-    return Pool(ids=[ids[row] for row in rows], **there)
+    return Pool(ids=None if there else [str(row) for row in rows], **there)  # ids stay with the parts

@@ -275,8 +275,8 @@ def test_image_that_does_not_decode_is_excluded_and_counted(spec, damaged: str) 
     run = run_spec(spec(pool={"uri": damaged, "format": "images"}, extract=extract))
     index = run.read_index()
     assert index is not None
-    assert index["num_examples"] == 59
-    assert [item["id"] for item in index["bad"]] == ["031.png"]
+    assert index.num_examples == 59
+    assert [item.id for item in index.bad] == ["031.png"]
     labelled_rounds.import_labels(run, "labels.csv", labels_for(run))
     result = results.estimate(run)
     assert (result["pool_size"], result["excluded"]) == (59, 1)
@@ -293,7 +293,7 @@ def test_nan_in_the_features_can_be_excluded(spec) -> None:
     content["model"] |= {"factory": "small_model:broken_network"}
     index = run_spec(content).read_index()
     assert index is not None
-    assert [item["id"] for item in index["bad"]] == ["033.png"]
+    assert [item.id for item in index.bad] == ["033.png"]
 
 
 def test_labels_of_another_run_or_with_an_unknown_id_change_nothing(run: Run) -> None:

@@ -25,6 +25,7 @@ from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.extract.index import Index
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.neurons.coverage import Ranges
@@ -192,7 +193,7 @@ def test_what_the_method_needs_is_extracted_and_nothing_else(
     spec, sample: dict[str, Any], extract: dict[str, Any], added: list[str]
 ) -> None:
     run = run_spec(spec(sample=sample | {"budget": 40}, extract=extract))
-    widths = index_of(run)["features"]
+    widths = index_of(run).features
     assert list(widths) == ["hidden", "output", "confidence", *added, "prediction"]
     compares = extract.get("coverage", {}).get("criterion") == "nbc"
     references = {key.rpartition("/")[2] for key in files_of(run) if key.startswith("references/")}
@@ -212,7 +213,7 @@ def test_runs_share_a_reference(spec, caplog: pytest.LogCaptureFixture) -> None:
         caplog.clear()
         run = run_spec(spec(sample=DEEPEST | {"auxiliary": auxiliary}))
         assert len(run.read_selection(1)) == 20
-        assert list(index_of(run)["features"]) == ["hidden", "output", "confidence", *needed, "prediction"]
+        assert list(index_of(run).features) == ["hidden", "output", "confidence", *needed, "prediction"]
         reused = f"6 of 6 shards were done before and are kept: {reference_of(run).uri}"
         assert (reused in caplog.text) == (auxiliary != "dsa")
         written.append(open_store(f"{run.spec.output}/references").list())
@@ -298,13 +299,13 @@ def extract_here(content: dict[str, Any]) -> Run:
     return run
 
 
-def _one_by_one(job: Extraction, shards: list[Shard], on_done: Callable[[Any], None]) -> None:
+def _one_by_one(job: Extraction, shards: list[Shard], on_done: Callable[[Shard, Any], None]) -> None:
     extractor = Extractor(job)
     for shard in shards:
-        on_done(extractor.extract(shard))
+        on_done(shard, extractor.extract(shard))
 
 
-def index_of(run: Run) -> dict[str, Any]:
+def index_of(run: Run) -> Index:
     index = run.read_index()
     assert index is not None
     return index
@@ -318,7 +319,7 @@ def test_reference_of_a_model_without_weights_is_not_shared(spec) -> None:
     model = {"factory": "small_model:network", "task": "regression"}
     run = extract_here(spec(model=model, extract={"features": ["lsa"]}, sample={"method": "srs", "budget": 20}))
     assert run.store.exists("reference/index.json")
-    assert index_of(run)["features"] == {"lsa": 1, "prediction": 1}
+    assert index_of(run).features == {"lsa": 1, "prediction": 1}
     assert "references" not in {entry.key.split("/")[0] for entry in open_store(run.spec.output).list()}
 
 
@@ -329,8 +330,8 @@ def test_class_without_traces(spec, lake: str) -> None:
         extract_here(content)
     content["extract"] |= {"on_bad_item": "exclude"}
     index = index_of(extract_here(content))
-    assert index["num_examples"] == 90
-    assert [item["id"] for item in index["bad"]] == [f"{i:03d}.png" for i in range(3, 120, 4)]
+    assert index.num_examples == 90
+    assert [item.id for item in index.bad] == [f"{i:03d}.png" for i in range(3, 120, 4)]
 
 
 def test_example_whose_trace_is_of_two_classes(spec) -> None:
@@ -392,7 +393,7 @@ def test_damaged_image_of_the_reference(spec, lake: str, bucket: str, caplog: py
     with pytest.raises(DataError, match=r"'231\.png' of .*/damaged.*compare with the rest"):
         extract_here(content)
     excluding = content | {"extract": content["extract"] | {"on_bad_item": "exclude"}}
-    assert index_of(extract_here(excluding))["num_examples"] == 120
+    assert index_of(extract_here(excluding)).num_examples == 120
     assert "1 examples of" in caplog.text
     with pytest.raises(DataError, match=r"'231\.png'"):  # though the reference is complete now
         extract_here(content)

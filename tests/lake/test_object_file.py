@@ -58,6 +58,7 @@ def test_announced_ranges_cost_nothing_more(file: ObjectFile, asked: Asked) -> N
     for start, stop in [(10, 20), (40, 50), (12, 48), (300_000, 300_100)]:
         file.seek(start)
         assert file.read(stop - start) == DATA[start:stop]
+    file.load([(15, 45), (300_050, 300_100)])
     assert len(asked.ranges) == 2
     file.seek(300_050)
     assert file.read(100) == DATA[300_050:300_150]  # half of it was not announced
