@@ -106,7 +106,8 @@ class Selection:
 def _read_parquet(source: Path) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
-    table = pq.read_table(source)
+    # Threads that still read when the interpreter ends would end it by a signal.
+    table = pq.ParquetFile(source, pre_buffer=False).read(use_threads=False)
     header = json.loads((table.schema.metadata or {}).get(b"opacc", b"{}"))
     design = {
         name.removeprefix("design_"): _encode(table[name].to_numpy())
