@@ -169,7 +169,8 @@ def _whole(index: list[Any], source: str) -> NDArray[np.int64]:
 def _read_parquet(source: Path) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
-    table = pq.read_table(source)
+    # Threads that still read when the interpreter ends would end it by a signal.
+    table = pq.ParquetFile(source, pre_buffer=False).read(use_threads=False)
     header = json.loads((table.schema.metadata or {}).get(b"opacc", b"{}"))
     if not header:
         return {}

@@ -11,7 +11,7 @@ from opacc_ray.audit import feature_store
 from opacc_ray.audit.run import FORMAT, Run
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
-from opacc_ray.lake.sources import Plan, Shard
+from opacc_ray.lake.examples import Plan, Shard
 
 N, CLASSES = 300, ["cat", "dog", "owl"]
 IDS = [f"{i:03d}.png" for i in range(N)]

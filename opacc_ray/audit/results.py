@@ -143,8 +143,8 @@ def status(run: Run) -> dict[str, Any]:
     state: dict[str, Any] = {
         "run": run.uri,
         "shards": {"done": total if index else len(run.finished_shards()), "total": total},
-        "examples": index["num_examples"] if index else None,
-        "excluded": len(index["bad"]) if index else None,
+        "examples": index.num_examples if index else None,
+        "excluded": len(index.bad) if index else None,
         "rounds": [],
         "estimate": run.read_estimate(),
     }
@@ -296,11 +296,11 @@ def _gap(item: Answers) -> str | None:
 
 def _about(run: Run, answers: Sequence[Answers]) -> dict[str, Any]:
     """What the accuracy is of, and what it leaves out."""
-    index = run.read_index() or {"num_examples": None, "bad": []}
+    index = run.read_index()
     return {
         "run": run.uri,
-        "pool_size": index["num_examples"],
-        "excluded": len(index["bad"]),
+        "pool_size": index.num_examples if index else None,
+        "excluded": len(index.bad) if index else 0,
         "missing": sum(len(item.missing) for item in answers),
         "unsure": sum(len(item.unsure) for item in answers),
         "given_up": sum(len(item.given_up) for item in answers),

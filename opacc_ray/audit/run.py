@@ -23,7 +23,9 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.shards import finished_shards, read_index
+from opacc_ray.extract.index import Index, read_index
+from opacc_ray.extract.shards import finished_shards
+from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec, parse_spec
@@ -79,7 +81,7 @@ class Run:
         """Names of the shards whose features are there."""
         return finished_shards(self.features)
 
-    def read_index(self) -> dict[str, Any] | None:
+    def read_index(self) -> Index | None:
         """The index of features, or None while extraction is not complete."""
         return read_index(self.features)
 
@@ -89,7 +91,8 @@ class Run:
         if self.spec.model.task == "regression":
             return None
         named = len(self.spec.model.classes or ())
-        return named or (self.read_index() or {"features": {}})["features"].get("output")
+        index = self.read_index()
+        return named or (index.features.get("output") if index else None)
 
     # -- rounds ------------------------------------------------------------------------------------------
 
@@ -127,11 +130,7 @@ class Run:
             folder.delete(key)
 
     def read_chosen(self, number: int) -> Chosen:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        data = self.store.read(f"rounds/{number}/predictions.parquet")
-        table = pq.read_table(pa.BufferReader(data))
+        table = read_bytes(self.store.read(f"rounds/{number}/predictions.parquet"))
         return Chosen(*(table[name].to_pylist() for name in ("id", "uri", "prediction")))
 
     # -- labels ------------------------------------------------------------------------------------------

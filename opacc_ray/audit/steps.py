@@ -23,9 +23,11 @@ from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction, refusal
-from opacc_ray.extract.shards import FEATURES_FORMAT, finished_shards, read_index
+from opacc_ray.extract.index import read_index
+from opacc_ray.extract.shards import FEATURES_FORMAT, ShardReport, finished_shards
 from opacc_ray.labelling import manifest
-from opacc_ray.lake.sources import BadItem, Plan, Shard, plan_shards
+from opacc_ray.lake.examples import BadItem, Plan, Shard
+from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import join, open_store, read_uri
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
@@ -96,7 +98,7 @@ def extract(stages: Sequence[Stage], progress: Callable[[int, int], None]) -> No
 
     ``progress(done, total)`` counts shards.
     """
-    from opacc_ray.cluster import session
+    from opacc_ray.cluster import extraction, session
 
     todo = [_missing(stage) for stage in stages]
     total = sum(len(stage.plan.shards) for stage in stages)
@@ -105,9 +107,15 @@ def extract(stages: Sequence[Stage], progress: Callable[[int, int], None]) -> No
     finished = iter(range(kept + 1, total + 1))
     with session.connected() if any(todo) else nullcontext():
         for stage, shards in zip(stages, todo, strict=True):
+            reports: dict[int, ShardReport] = {}
+
+            def on_done(shard: Shard, report: ShardReport, reports: dict[int, ShardReport] = reports) -> None:
+                reports[shard.number] = report
+                progress(next(finished), total)
+
             if shards:
-                session.extract_shards(stage.job, shards, lambda _: progress(next(finished), total))
-            _complete(stage)
+                extraction.extract_shards(stage.job, shards, on_done)
+            _complete(stage, reports)
 
 
 def _missing(stage: Stage) -> list[Shard]:
@@ -121,19 +129,19 @@ def _missing(stage: Stage) -> list[Shard]:
     return missing
 
 
-def _complete(stage: Stage) -> None:
+def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
     """Write the index of a folder whose shards are all there, and tell what is left out."""
     job = stage.job
     index = read_index(job.target)
     if index is None:
         if job.ranges:
             reference.merge_ranges(job.target)
-        index = feature_store.index_features(job, stage.plan)
-    if index["bad"]:
-        first = BadItem(**index["bad"][0])
+        index = feature_store.index_features(job, stage.plan, reports)
+    if index.bad:
+        first = BadItem(index.bad[0].id, index.bad[0].reason)
         if job.spec.extract.on_bad_item == "error":  # the run that extracted the reference went on without
             raise refusal(job, first)
-        log.warning("%d examples of %s are left out, such as %s: %s", len(index["bad"]), job.source.uri, *first)
+        log.warning("%d examples of %s are left out, such as %s: %s", len(index.bad), job.source.uri, *first)
 
 
 def select(

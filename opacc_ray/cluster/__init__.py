@@ -1,1 +1,1 @@
-"""The only room that imports Ray: session, extraction crew, tasks, parts held by actors."""
+"""The only room that imports Ray: the session, extraction on actors, tasks, and parts of a pool held by actors."""

@@ -6,15 +6,17 @@ A shard's file is written once and whole, so it is the checkpoint of its work: w
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract import reference
-from opacc_ray.extract.shards import Columns, FeatureShard, compute_columns, encode_shard, not_finite
-from opacc_ray.lake.sources import BadItem, Examples, Shard, read_examples
+from opacc_ray.extract.columns import Columns, compute_columns, not_finite
+from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
+from opacc_ray.lake.examples import BadItem, Examples, Shard
+from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.neurons.coverage import Ranges
 from opacc_ray.spec import SURPRISE, PoolSpec, Spec, load_function
@@ -36,14 +38,6 @@ class Extraction:
     target: Store  # folder of features
     reference: Store | None = None  # folder of what the features compare with
     ranges: bool = False  # extract ranges of the covered neurons, too
-
-
-class ShardReport(NamedTuple):
-    """What the driver learns of a finished shard."""
-
-    number: int
-    num_examples: int
-    num_bad: int
 
 
 class Extractor:
@@ -82,11 +76,12 @@ class Extractor:
         self._check(examples.bad)
         with self._computing:
             columns, ranges = self._compute(examples)
-        whole = self._without_bad_rows(FeatureShard(examples.ids, examples.uris, columns, examples.bad))
+        whole = self._without_bad_rows(FeatureShard(*examples[:2], columns, examples.bad, examples.own_ids))
         if ranges:
             reference.write_ranges(job.target, shard, ranges)
-        job.target.write(f"{shard.name}.parquet", encode_shard(whole))
-        return ShardReport(shard.number, len(whole.ids), len(whole.bad))
+        data = encode_shard(whole, self.prepare().machine)
+        job.target.write(shard.file, data)
+        return report_on(whole, data, job.target.uri_of(shard.file))
 
     def _compute(self, examples: Examples) -> tuple[Columns, list[Ranges]]:
         """Columns of a shard, and ranges of the covered neurons batch by batch."""
@@ -146,6 +141,7 @@ class Extractor:
             [shard.uris[row] for row in kept],
             {name: shard.columns[name][kept] for name in self._job.names if name in shard.columns},
             [*shard.bad, *bad],
+            shard.own_ids,
         )
 
     def _reason(self, name: str, columns: Columns, row: int) -> str:
@@ -192,5 +188,5 @@ def refusal(job: Extraction, item: BadItem) -> DataError:
     aim = "state the accuracy of" if job.source == job.spec.pool else "compare with"
     return DataError(
         f"example {item.id!r} of {job.source.uri}: {item.reason}; "
-        f"mend or remove it, or set extract.on_bad_item: exclude to {aim} the rest"
+        f"repair or remove it, or set extract.on_bad_item: exclude to {aim} the rest"
     )

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
+from opacc_ray.extract.machine import Machine, cpu_name
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.lake.storage import read_uri
 from opacc_ray.spec import CoverageSpec, ModelSpec, load_function
@@ -91,6 +92,16 @@ class Model:
     def arrays(self) -> Arrays:
         """The model's library and device, as a place to search neighbours."""
         return Arrays(torch, lambda values: torch.from_numpy(values).to(self.device), _to_numpy)
+
+    @property
+    def machine(self) -> Machine:
+        """What computes here."""
+        if self.device.type == "cuda":
+            major, minor = torch.cuda.get_device_capability(self.device)
+            name, capability = torch.cuda.get_device_name(self.device), f"sm_{major}{minor}"
+        else:
+            name, capability = cpu_name(), torch.backends.cpu.get_cpu_capability()
+        return Machine(processor=name, capability=capability, torch=torch.__version__)
 
     def _watch_hidden(self, name: str | None) -> None:
         if name is not None:

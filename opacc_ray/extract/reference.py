@@ -18,10 +18,13 @@ from typing import NamedTuple
 import numpy as np
 
 from opacc_ray.errors import DataError
+from opacc_ray.extract.features import Features
+from opacc_ray.extract.index import read_index
 from opacc_ray.extract.neighbours import Arrays
-from opacc_ray.extract.shards import FEATURES_FORMAT, read_index, read_pools
+from opacc_ray.extract.shards import FEATURES_FORMAT
 from opacc_ray.extract.surprise import Reference
-from opacc_ray.lake.sources import Plan, Shard, plan_shards
+from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import Store, join, open_store
 from opacc_ray.neurons.coverage import Ranges
 from opacc_ray.spec import Spec
@@ -99,9 +102,10 @@ def load(folder: Store, spec: Spec, arrays: Arrays) -> Loaded:
 
 
 def _load_traces(folder: Store, spec: Spec, arrays: Arrays) -> Reference:
-    index = read_index(folder) or {"shards": []}
-    files = [shard["file"] for shard in index["shards"] if shard["examples"]]
-    pools = read_pools(folder, files, ("hidden", "prediction"))
+    index = read_index(folder)
+    if index is None:
+        raise DataError(f"the reference {folder.uri} is not complete; run the spec again, finished shards are kept")
+    pools = Features.of(folder, index).pools(("hidden", "prediction"))
     predicted = None if spec.model.task == "regression" else np.concatenate([pool.prediction for pool in pools])
     return Reference(np.concatenate([pool.hidden for pool in pools]), predicted, arrays)
 

@@ -1,23 +1,33 @@
-"""Features of examples: from a batch of activations to columns, and from columns to a shard's file and back."""
+"""The features of one shard as a Parquet file, and what the file says of itself.
 
+A file has one row group, so that the values of a column lie together and are read together, a checksum on every page,
+and a report at its end: how many examples there are, digests, predicted classes, who made it. So an index of all files
+needs no second look at them: an actor sends the report of what it has written, and the end of a file that was there
+before tells the same.
+"""
+
+import hashlib
 import io
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake.sources import BadItem
+from opacc_ray.extract.columns import Columns
+from opacc_ray.extract.ids import Hashes, digest_of, hashes_of
+from opacc_ray.extract.machine import Machine
+from opacc_ray.lake.examples import BadItem
+from opacc_ray.lake.parquet_io import Footer, footer_of, read_columns, read_footer
 from opacc_ray.lake.storage import Store
-from opacc_ray.pool import Pool
 
-INDEX = "index.json"
 FEATURES_FORMAT = 1
 """Raised when the same spec would give other features, so that runs of different versions do not mix."""
 
-Columns = dict[str, NDArray[Any]]
+_KEY = "opacc"  # of the report in the file's metadata
 
 
 class FeatureShard(NamedTuple):
@@ -27,77 +37,88 @@ class FeatureShard(NamedTuple):
     uris: list[str]
     columns: Columns
     bad: list[BadItem]
+    own_ids: bool = True  # whether the ids are the pool's own; ids made of keys are unique without a check
 
 
-def compute_columns(
-    hidden: NDArray[np.float32], output: NDArray[np.float32], *, task: str, output_kind: str
-) -> Columns:
-    """The features that come with the forward pass: hidden (B, m) and output (B, C) to columns of B rows."""
-    columns: Columns = {"hidden": hidden, "output": output}
-    if task == "regression":
-        columns["prediction"] = output[:, 0].astype(np.float64)
-    else:
-        columns["prediction"] = output.argmax(axis=1).astype(np.int64)
-        columns["confidence"] = confidence(output, output_kind)
-    return columns
+class ShardReport(NamedTuple):
+    """What the driver learns of a finished shard."""
+
+    num_examples: int
+    bad: list[BadItem]
+    widths: dict[str, int]  # values per example of each feature
+    predicted: dict[int, int] | None  # examples by predicted class; None for a regression
+    ids: str  # digest of the ids in their order
+    own_ids: bool
+    machine: Machine | None  # that made it; None if version 0.1.0 did
+    size: int  # of the file in bytes
+    footer_size: int  # bytes from the file's footer to its end
+    sha256: str | None  # of the footer, which holds the SHA-256 of all bytes before it; None from version 0.1.0
+    hashes: Hashes | None = None  # (num_examples,) of the ids, if they are the pool's own and were at hand
 
 
-def confidence(output: NDArray[np.float32], kind: str = "logits") -> NDArray[np.float64]:
-    """Largest softmax probability: (B, C) -> (B,)."""
-    if kind == "probabilities":
-        return output.max(axis=1).astype(np.float64)
-    shifted = output.astype(np.float64) - output.max(axis=1, keepdims=True)
-    return 1.0 / np.exp(shifted).sum(axis=1)
-
-
-def not_finite(columns: Columns) -> dict[int, str]:
-    """Rows that hold NaN or infinity, in their order, each with the first feature that does."""
-    found: dict[int, str] = {}
-    for name, values in columns.items():
-        if values.dtype.kind == "f":
-            bad = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
-            found = dict.fromkeys(bad.tolist(), name) | found
-    return dict(sorted(found.items()))
-
-
-def encode_shard(shard: FeatureShard) -> bytes:
-    """One Parquet file: id, uri, and a column per feature; layers and coverage are lists of fixed size."""
+def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
+    """Return one Parquet file: id, uri, and a column per feature; layers and coverage are lists of fixed size."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table: dict[str, Any] = {"id": pa.array(shard.ids, pa.string()), "uri": pa.array(shard.uris, pa.string())}
+    columns: dict[str, Any] = {"id": pa.array(shard.ids, pa.string()), "uri": pa.array(shard.uris, pa.string())}
     for name, values in shard.columns.items():
-        table[name] = pa.array(values) if values.ndim == 1 else _list_array(values)
-    header = {"bad": [item._asdict() for item in shard.bad]}
+        columns[name] = pa.array(values) if values.ndim == 1 else _list_array(values)
+    table = pa.table(columns)
     sink = io.BytesIO()
-    described = pa.table(table).replace_schema_metadata({"opacc": json.dumps(header)})
-    pq.write_table(described, sink, compression="zstd", use_dictionary=False)
+    options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        writer.write_table(table, row_group_size=max(len(table), 1))
+        report = _describe(shard.ids, shard.columns.get("prediction"), shard.bad) | {
+            "own_ids": shard.own_ids,
+            "machine": machine.model_dump() if machine else None,
+            "data_sha256": hashlib.sha256(sink.getvalue()).hexdigest(),
+        }
+        writer.add_key_value_metadata({_KEY: json.dumps(report)})
     return sink.getvalue()
 
 
-def decode_shard(data: bytes, names: Sequence[str], source: str) -> FeatureShard:
-    """Read the named features back; raises DataError if the file is not a shard of features."""
+def report_on(shard: FeatureShard, data: bytes, source: str) -> ShardReport:
+    """Return the report of a file that has just been made, with the hashes of ids that must be checked."""
+    with _readable(source):
+        report = _parse(footer_of(data), len(data))
+    return report._replace(hashes=hashes_of(shard.ids)) if shard.own_ids else report
+
+
+def read_report(store: Store, file: str, size: int) -> ShardReport:
+    """Return the report at the end of a file; a file of version 0.1.0, which has none, is measured.
+
+    Raises
+    ------
+    DataError
+        The file is not a shard of features.
+    """
+    with _readable(store.uri_of(file)):
+        footer = read_footer(store, file, size=size)
+        if "data_sha256" in _header(footer):
+            return _parse(footer, size)
+        table = read_columns(store, file, ["id", "prediction"], size=size, footer_size=len(footer.data))
+        prediction = to_numpy(table["prediction"]) if "prediction" in table.column_names else None
+        return _parse(footer, size, _describe(table["id"].to_pylist(), prediction, []) | {"own_ids": True})
+
+
+def read_table(store: Store, file: str, names: Sequence[str], size: int | None, footer_size: int | None) -> Any:
+    """Return some columns of a file as an Arrow table; raises DataError if it is not a shard of features."""
+    with _readable(store.uri_of(file)):
+        table = read_columns(store, file, names, size=size, footer_size=footer_size)
+        for name in names:
+            table.column(name)
+        return table
+
+
+def to_numpy(column: Any) -> NDArray[Any]:
+    """Return an Arrow column of numbers as (N,), or of lists of fixed size as (N, width)."""
     import pyarrow as pa
 
-    try:
-        file = _open(data)
-        table = file.read(columns=["id", "uri", *names])
-        header = json.loads(file.schema_arrow.metadata[b"opacc"])
-    except (pa.ArrowException, KeyError, TypeError) as error:
-        raise DataError(f"{source} is not a shard of features ({error}); delete it and run again") from None
-    columns = {name: _to_numpy(table[name]) for name in names if name in table.column_names}
-    bad = [BadItem(**item) for item in header["bad"]]
-    return FeatureShard(table["id"].to_pylist(), table["uri"].to_pylist(), columns, bad)
-
-
-def widths(data: bytes) -> dict[str, int]:
-    """Values per example of each feature that a shard holds, by its schema alone: no value is decoded."""
-    import pyarrow as pa
-
-    schema = _open(data).schema_arrow
-    lists = pa.types.is_fixed_size_list
-    held = [item for item in schema if item.name not in ("id", "uri")]
-    return {item.name: item.type.list_size if lists(item.type) else 1 for item in held}
+    if not pa.types.is_fixed_size_list(column.type):
+        return np.asarray(column.to_numpy())
+    whole = column.combine_chunks()
+    return np.asarray(whole.flatten().to_numpy()).reshape(len(whole), whole.type.list_size)
 
 
 def finished_shards(folder: Store) -> set[str]:
@@ -105,37 +126,42 @@ def finished_shards(folder: Store) -> set[str]:
     return {entry.key.removesuffix(".parquet") for entry in folder.list() if entry.key.endswith(".parquet")}
 
 
-def read_index(folder: Store) -> dict[str, Any] | None:
-    """A folder's index, or None while its features are not complete."""
-    if not folder.exists(INDEX):
-        return None
-    try:
-        return dict(json.loads(folder.read(INDEX)))
-    except ValueError as error:
-        raise DataError(f"{folder.uri_of(INDEX)} is not JSON ({error}); delete it and run again") from None
+def _describe(ids: Sequence[str], prediction: NDArray[Any] | None, bad: Sequence[BadItem]) -> dict[str, Any]:
+    """The part of a report that is made of values."""
+    predicted = None
+    if prediction is not None and prediction.dtype.kind in "iu":
+        classes, counts = np.unique(prediction, return_counts=True)
+        predicted = dict(zip(classes.tolist(), counts.tolist(), strict=True))
+    return {"ids": digest_of(ids), "predicted": predicted, "bad": [item._asdict() for item in bad]}
 
 
-def write_index(folder: Store, index: dict[str, Any]) -> None:
-    """Say that a folder's features are complete."""
-    folder.write(INDEX, json.dumps(index, indent=2, ensure_ascii=False).encode() + b"\n")
+def _header(footer: Footer) -> dict[str, Any]:
+    return dict(json.loads(footer.described(_KEY.encode()) or b"null"))
 
 
-def read_pools(store: Store, files: Sequence[str], names: Sequence[str]) -> list[Pool]:
-    """The parts of the pool that some shards hold, with the named features only."""
-    return [Pool(ids=shard.ids, **shard.columns) for shard in read_shards(store, files, names)]
+def _parse(footer: Footer, size: int, measured: dict[str, Any] | None = None) -> ShardReport:
+    """The report in a footer; ``measured`` is what a file of version 0.1.0 does not say."""
+    said = (measured or {}) | _header(footer)
+    machine, predicted = said.get("machine"), said["predicted"]
+    return ShardReport(
+        num_examples=footer.metadata.num_rows,
+        bad=[BadItem(**item) for item in said["bad"]],
+        widths=_widths(footer.metadata.schema.to_arrow_schema()),
+        predicted=None if predicted is None else {int(c): num for c, num in predicted.items()},
+        ids=said["ids"],
+        own_ids=said["own_ids"],
+        machine=None if machine is None else Machine(**machine),
+        size=size,
+        footer_size=len(footer.data),
+        sha256=hashlib.sha256(footer.data).hexdigest() if "data_sha256" in said else None,
+    )
 
 
-def read_shards(store: Store, files: Sequence[str], names: Sequence[str]) -> Iterator[FeatureShard]:
-    """Some shards, in the order of ``files``, with the named features only."""
-    for file, data in zip(files, store.read_many(files), strict=True):
-        yield decode_shard(data, names, store.uri_of(file))
-
-
-def _open(data: bytes) -> Any:
+def _widths(schema: Any) -> dict[str, int]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    return pq.ParquetFile(pa.BufferReader(data))
+    held = [item for item in schema if item.name not in ("id", "uri")]
+    return {item.name: item.type.list_size if pa.types.is_fixed_size_list(item.type) else 1 for item in held}
 
 
 def _list_array(values: NDArray[Any]) -> Any:
@@ -144,10 +170,14 @@ def _list_array(values: NDArray[Any]) -> Any:
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
 
 
-def _to_numpy(column: Any) -> NDArray[Any]:
+@contextmanager
+def _readable(source: str) -> Iterator[None]:
+    """Name the file in the error if what is read is not a shard of features."""
     import pyarrow as pa
 
-    if not pa.types.is_fixed_size_list(column.type):
-        return np.asarray(column.to_numpy())
-    whole = column.combine_chunks()
-    return np.asarray(whole.flatten().to_numpy()).reshape(len(whole), whole.type.list_size)
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{source} is not a shard of features ({error}); delete it and run again") from None

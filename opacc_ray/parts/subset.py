@@ -37,6 +37,8 @@ class _Subset:
     def __init__(self, view: View, index: NDArray[np.int64]) -> None:
         bounds = np.searchsorted(index, view.starts)
         rows = [index[bounds[part] : bounds[part + 1]] - view.starts[part] for part in range(len(view.parts.sizes))]
+        self._parts = view.parts
+        self._index = index
         self._kept = Kept(view.parts, "subset", key_of(index), part_cut, [(own,) for own in rows])
         self._home = [part for part, own in enumerate(rows) if len(own)]  # parts of the pool that hold some
         self.sizes = [len(rows[part]) for part in self._home]
@@ -45,10 +47,15 @@ class _Subset:
     def call(self, calls: Sequence[Call]) -> list[Any]:
         return self._kept.call([(self._home[part], function, arguments) for part, function, arguments in calls])
 
+    def column(self, name: str) -> NDArray[Any]:
+        return self._parts.column(name)[self._index]
+
+    def identify(self, index: NDArray[np.int64]) -> list[str]:
+        return self._parts.identify(self._index[index])
+
 
 def part_cut(part: Pool, rows: NDArray[np.int64]) -> Pool:
     """Some rows of a part."""
     arrays = {name: getattr(part, name) for name in (*LAYERS, *COLUMNS, "coverage")}
     there = {name: array[rows] for name, array in arrays.items() if array is not None}
-    ids = part.ids
-    return Pool(ids=[ids[row] for row in rows], **there)
+    return Pool(ids=None if there else [str(row) for row in rows], **there)  # ids stay with the parts

@@ -8,10 +8,10 @@ results come back in their order, a selection is the same whoever computed it.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import DataError
 from opacc_ray.pool import Pool
@@ -23,12 +23,19 @@ Call = tuple[int, Callable[..., Any], tuple[Any, ...]]
 
 
 class Parts(Protocol):
-    """Where the rows live. ``call`` gives results in the order of the calls."""
+    """Where the rows live."""
 
-    sizes: list[int]
-    fields: frozenset[str]
+    sizes: list[int]  # examples in each part
+    fields: frozenset[str]  # names of the features that all of them have
 
-    def call(self, calls: Sequence[Call]) -> list[Any]: ...
+    def call(self, calls: Sequence[Call]) -> list[Any]:
+        """Run (part, function, arguments) triples: ``function(pool of the part, *arguments)``, in their order."""
+
+    def column(self, name: str) -> NDArray[Any]:
+        """One number per example of all parts, (N,), in an array that the caller may change."""
+
+    def identify(self, index: NDArray[np.int64]) -> list[str]:
+        """The ids of ``index`` (k,), counted over all parts."""
 
 
 class LocalParts:
@@ -42,13 +49,21 @@ class LocalParts:
     def call(self, calls: Sequence[Call]) -> list[Any]:
         return [function(self.pools[part], *arguments) for part, function, arguments in calls]
 
+    def column(self, name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(pool, name) for pool in self.pools])
+
+    def identify(self, index: NDArray[np.int64]) -> list[str]:
+        starts = starts_of(self.sizes)
+        home = np.searchsorted(starts, index, side="right") - 1
+        return [self.pools[part].ids[i - starts[part]] for part, i in zip(home, index, strict=True)]
+
 
 class View:
     """A pool of ``size`` examples, seen through functions of its parts."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
-        self.starts = np.concatenate([[0], np.cumsum(parts.sizes)]).astype(np.int64)  # (parts + 1,)
+        self.starts = starts_of(parts.sizes)  # (parts + 1,)
         self.size = int(self.starts[-1])
         self.fields = parts.fields
         self._once: dict[tuple[str, Hashable], Any] = {}
@@ -77,41 +92,46 @@ class View:
 
     def take(self, function: Callable[..., Any], index: NDArray[np.int64], *arguments: Any) -> NDArray[Any]:
         """Rows for ``index`` (k,): ``function(part, rows, *arguments)`` gives (len(rows), ...) per part."""
-        home = np.searchsorted(self.starts, index, side="right") - 1  # (k,) part of each
-        parts = np.unique(home)
-        places = [np.flatnonzero(home == part) for part in parts]
-        calls = [
-            (int(part), function, (index[place] - self.starts[part], *arguments))
-            for part, place in zip(parts, places, strict=True)
-        ]
-        answers = self.parts.call(calls)
+        located = locate(self.starts, index)
+        answers = self.parts.call([(part, function, (rows, *arguments)) for part, rows, _ in located])
         rows = np.empty((len(index), *answers[0].shape[1:]), dtype=answers[0].dtype)
-        for place, answer in zip(places, answers, strict=True):
-            rows[place] = answer
+        for (_, _, places), answer in zip(located, answers, strict=True):
+            rows[places] = answer
         return rows
 
     def column(self, name: str) -> NDArray[np.float64]:
         """One number per example, (N,); raises if one of them is not finite."""
-        values = np.concatenate(self.map(_column, name)).astype(np.float64)
+        values = self.parts.column(name).astype(np.float64, copy=False)
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
             raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {values[bad[0]]}")
         return values
 
-    def identify(self, index: NDArray[np.int64]) -> list[str]:
+    def identify(self, index: ArrayLike) -> list[str]:
         """The ids of ``index`` (k,)."""
-        return [str(name) for name in self.take(_identify, np.asarray(index, dtype=np.int64))]
+        return self.parts.identify(np.asarray(index, dtype=np.int64))
+
+
+def starts_of(sizes: Sequence[int]) -> NDArray[np.int64]:
+    """The index of the first example of each part, and after the last the number of all: (parts + 1,)."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+class Located(NamedTuple):
+    """Some of the wanted examples, in the part that holds them."""
+
+    part: int
+    rows: NDArray[np.int64]  # (r,) in the part
+    places: NDArray[np.int64]  # (r,) among the wanted ones
+
+
+def locate(starts: NDArray[np.int64], index: NDArray[np.int64]) -> list[Located]:
+    """Where the examples ``index`` (k,) lie, part by part."""
+    home = np.searchsorted(starts, index, side="right") - 1  # (k,) part of each
+    found = [(int(part), np.flatnonzero(home == part)) for part in np.unique(home)]
+    return [Located(part, index[places] - starts[part], places) for part, places in found]
 
 
 def view_of(pool: "Pool | View") -> View:
     """The view of a pool in memory; a view is returned as it is."""
     return pool if isinstance(pool, View) else View(LocalParts([pool]))
-
-
-def _column(part: Pool, name: str) -> NDArray[Any]:
-    return np.asarray(getattr(part, name))
-
-
-def _identify(part: Pool, rows: NDArray[np.int64]) -> NDArray[Any]:
-    ids = part.ids
-    return np.array([ids[row] for row in rows], dtype=object)

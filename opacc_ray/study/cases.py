@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
+from opacc_ray.lake.parquet_io import arrow_owned, read_bytes
 from opacc_ray.lake.storage import join, open_store, read_uri
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
@@ -236,18 +237,17 @@ def _read_csv(data: bytes) -> Mapping[str, Any]:
     from pyarrow import csv
 
     try:
-        return _columns_of(csv.read_csv(io.BytesIO(data)))
+        return _columns_of(csv.read_csv(pa.BufferReader(arrow_owned(data))))
     except pa.ArrowInvalid as error:
         raise DataError(f"it is no CSV: {' '.join(str(error).split())}") from None
 
 
 def _read_parquet(data: bytes) -> Mapping[str, Any]:
     import pyarrow as pa
-    from pyarrow import parquet
 
     try:
-        return _columns_of(parquet.read_table(io.BytesIO(data)))
-    except pa.ArrowInvalid as error:
+        return _columns_of(read_bytes(data))
+    except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"it is no Parquet: {' '.join(str(error).split())}") from None
 
 

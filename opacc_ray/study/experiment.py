@@ -164,10 +164,10 @@ def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block,
     """The first block of every cell first, so that what fails fails early; then case by case, which are read once."""
     if not missing:
         return
-    from opacc_ray.cluster import session
+    from opacc_ray.cluster import session, tasks
 
     with session.connected():
-        yield from session.map_tasks(run_block, sorted(missing, key=lambda block: block.start > 0), workers)
+        yield from tasks.map_tasks(run_block, sorted(missing, key=lambda block: block.start > 0), workers)
 
 
 def _describe(subject: Subject) -> dict[str, Any]:

@@ -155,9 +155,9 @@ def slow(spec) -> dict:
 
 
 def test_killed_actor_changes_nothing(spec, finished: Run, tmp_path: Path) -> None:
-    from opacc_ray.cluster import session
+    from opacc_ray.cluster import extraction
 
-    class Victim(session._Worker):
+    class Victim(extraction._Worker):
         def extract(self, shard):
             if shard.number == 5 and not marker.exists():
                 marker.write_text("died")
@@ -166,7 +166,7 @@ def test_killed_actor_changes_nothing(spec, finished: Run, tmp_path: Path) -> No
 
     marker = tmp_path / "died"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "_Worker", Victim)
+        patch.setattr(extraction, "_Worker", Victim)
         run = run_spec(spec())
     assert marker.exists()
     assert features_of(run) == features_of(finished)
@@ -275,8 +275,8 @@ def test_image_that_does_not_decode_is_excluded_and_counted(spec, damaged: str) 
     run = run_spec(spec(pool={"uri": damaged, "format": "images"}, extract=extract))
     index = run.read_index()
     assert index is not None
-    assert index["num_examples"] == 59
-    assert [item["id"] for item in index["bad"]] == ["031.png"]
+    assert index.num_examples == 59
+    assert [item.id for item in index.bad] == ["031.png"]
     labelled_rounds.import_labels(run, "labels.csv", labels_for(run))
     result = results.estimate(run)
     assert (result["pool_size"], result["excluded"]) == (59, 1)
@@ -293,7 +293,7 @@ def test_nan_in_the_features_can_be_excluded(spec) -> None:
     content["model"] |= {"factory": "small_model:broken_network"}
     index = run_spec(content).read_index()
     assert index is not None
-    assert [item["id"] for item in index["bad"]] == ["033.png"]
+    assert [item.id for item in index.bad] == ["033.png"]
 
 
 def test_labels_of_another_run_or_with_an_unknown_id_change_nothing(run: Run) -> None:

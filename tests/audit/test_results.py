@@ -12,17 +12,13 @@ import pytest
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import feature_store, labelled_rounds, results, steps
+from opacc_ray.audit import labelled_rounds, results, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimators.calibration import calibrate
 from opacc_ray.estimators.comparison import compare
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
-from opacc_ray.extract import shards
-from opacc_ray.extract.extractor import Extraction
-from opacc_ray.extract.shards import write_index
 from opacc_ray.labelling.costs import load_costs
-from opacc_ray.lake.sources import Plan, Shard
 from opacc_ray.spec import ModelSpec
 
 
@@ -38,40 +34,6 @@ def label(run: Run, method: str = "srs", **parameters: Any) -> opacc.Selection:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-
-
-# -- the index -------------------------------------------------------------------------------------------
-
-
-def test_index_knows_sizes_and_counts_without_decoding_layers(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    index = run.read_index()
-    assert index is not None
-    assert index["features"] == {"hidden": 5, "prediction": 1, "output": 3, "confidence": 1}
-    assert feature_store.predicted_classes(run) == dict(enumerate(np.bincount(PREDICTION).tolist()))
-    assert run.num_classes == 3
-    asked: list[str] = []
-    decode = shards.decode_shard
-    monkeypatch.setattr(
-        shards, "decode_shard", lambda data, names, source: asked.extend(names) or decode(data, names, source)
-    )
-    feature_store.index_features(
-        Extraction(run.spec, run.spec.pool, run.spec.features(), run.features),
-        Plan(tuple(Shard(number, ()) for number in range(3)), ""),
-    )
-    assert run.read_index() == index
-    assert set(asked) == {"prediction"}
-
-
-def test_class_without_a_name_is_refused_before_anything_is_labelled(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"predicts class 2 .* model\.classes names 2 classes, 0 to 1"):
-        write_run(tmp_path, "short", PREDICTION, classes=["cat", "dog"])
-    assert Run.open(str(tmp_path / "short")).read_index() is None
-
-
-def test_column_is_read_in_the_order_of_the_pool(run: Run) -> None:
-    assert np.array_equal(feature_store.read_column(run, "confidence"), CONFIDENCE)
-    with pytest.raises(SpecError, match=r"not dsa; add extract\.features"):
-        feature_store.read_column(run, "dsa")
 
 
 # -- classes agree with the pool -------------------------------------------------------------------------
@@ -96,7 +58,7 @@ def test_classes_without_counts_or_with_heavy_weights_stay_as_they_are(
     if method == "srs":  # an index that an earlier version wrote
         index = json.loads(run.features.read("index.json"))
         del index["predicted"]
-        write_index(run.features, index)
+        run.features.write("index.json", json.dumps(index).encode())
     said, true = (np.array(CLASSES)[values[chosen.index]] for values in (PREDICTION, TRUTH))
     result = results.estimate(run)
     assert result["confusion"] == confusion(chosen, true, said).to_dict()
@@ -269,7 +231,7 @@ def test_run_without_confidence_cannot_be_assisted(run: Run) -> None:
     label(run)
     index = json.loads(run.features.read("index.json"))
     del index["features"]["confidence"]
-    write_index(run.features, index)
+    run.features.write("index.json", json.dumps(index).encode())
     with pytest.raises(OpaccError, match=r"output, not confidence; add extract\.features"):
         results.estimate(run, assist=True)
     assert run.read_estimate() is None

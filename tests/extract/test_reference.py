@@ -20,12 +20,13 @@ from small_spec import small_spec
 
 from opacc_ray.audit import feature_store, steps
 from opacc_ray.audit.run import Run
-from opacc_ray.cluster import session
+from opacc_ray.cluster import extraction
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction, Extractor
-from opacc_ray.lake.sources import Plan, Shard
+from opacc_ray.extract.index import Index
+from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.neurons.coverage import Ranges
 from opacc_ray.samplers import METHODS
@@ -192,7 +193,7 @@ def test_what_the_method_needs_is_extracted_and_nothing_else(
     spec, sample: dict[str, Any], extract: dict[str, Any], added: list[str]
 ) -> None:
     run = run_spec(spec(sample=sample | {"budget": 40}, extract=extract))
-    widths = index_of(run)["features"]
+    widths = index_of(run).features
     assert list(widths) == ["hidden", "output", "confidence", *added, "prediction"]
     compares = extract.get("coverage", {}).get("criterion") == "nbc"
     references = {key.rpartition("/")[2] for key in files_of(run) if key.startswith("references/")}
@@ -212,7 +213,7 @@ def test_runs_share_a_reference(spec, caplog: pytest.LogCaptureFixture) -> None:
         caplog.clear()
         run = run_spec(spec(sample=DEEPEST | {"auxiliary": auxiliary}))
         assert len(run.read_selection(1)) == 20
-        assert list(index_of(run)["features"]) == ["hidden", "output", "confidence", *needed, "prediction"]
+        assert list(index_of(run).features) == ["hidden", "output", "confidence", *needed, "prediction"]
         reused = f"6 of 6 shards were done before and are kept: {reference_of(run).uri}"
         assert (reused in caplog.text) == (auxiliary != "dsa")
         written.append(open_store(f"{run.spec.output}/references").list())
@@ -263,7 +264,7 @@ def test_same_bytes_with_one_actor(spec, finished: Run) -> None:
 def test_same_bytes_after_a_driver_and_an_actor_died(
     spec, finished: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Victim(session._Worker):
+    class Victim(extraction._Worker):
         def extract(self, shard):
             if shard.number == 5 and not marker.exists():
                 marker.write_text("died")
@@ -278,7 +279,7 @@ def test_same_bytes_after_a_driver_and_an_actor_died(
     marker = tmp_path / "died"
     with pytest.raises(KeyboardInterrupt):
         run_spec(spec(extract=ALL), die)
-    monkeypatch.setattr(session, "_Worker", Victim)
+    monkeypatch.setattr(extraction, "_Worker", Victim)
     caplog.set_level(logging.INFO, "opacc_ray")
     run = run_spec(spec(extract=ALL))
     assert marker.exists()
@@ -293,18 +294,18 @@ def extract_here(content: dict[str, Any]) -> Run:
     """The extraction of a run by one extractor, without actors."""
     run, stages = steps.start(parse_spec(content, "spec"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "extract_shards", _one_by_one)
+        patch.setattr(extraction, "extract_shards", _one_by_one)
         steps.extract(stages, lambda *_: None)
     return run
 
 
-def _one_by_one(job: Extraction, shards: list[Shard], on_done: Callable[[Any], None]) -> None:
+def _one_by_one(job: Extraction, shards: list[Shard], on_done: Callable[[Shard, Any], None]) -> None:
     extractor = Extractor(job)
     for shard in shards:
-        on_done(extractor.extract(shard))
+        on_done(shard, extractor.extract(shard))
 
 
-def index_of(run: Run) -> dict[str, Any]:
+def index_of(run: Run) -> Index:
     index = run.read_index()
     assert index is not None
     return index
@@ -318,7 +319,7 @@ def test_reference_of_a_model_without_weights_is_not_shared(spec) -> None:
     model = {"factory": "small_model:network", "task": "regression"}
     run = extract_here(spec(model=model, extract={"features": ["lsa"]}, sample={"method": "srs", "budget": 20}))
     assert run.store.exists("reference/index.json")
-    assert index_of(run)["features"] == {"lsa": 1, "prediction": 1}
+    assert index_of(run).features == {"lsa": 1, "prediction": 1}
     assert "references" not in {entry.key.split("/")[0] for entry in open_store(run.spec.output).list()}
 
 
@@ -329,13 +330,13 @@ def test_class_without_traces(spec, lake: str) -> None:
         extract_here(content)
     content["extract"] |= {"on_bad_item": "exclude"}
     index = index_of(extract_here(content))
-    assert index["num_examples"] == 90
-    assert [item["id"] for item in index["bad"]] == [f"{i:03d}.png" for i in range(3, 120, 4)]
+    assert index.num_examples == 90
+    assert [item.id for item in index.bad] == [f"{i:03d}.png" for i in range(3, 120, 4)]
 
 
 def test_example_whose_trace_is_of_two_classes(spec) -> None:
     content = spec(sample=DEEPEST)
-    content["model"] |= {"factory": "test_reference_data:Blind", "weights": None, "hidden_layer": "side"}
+    content["model"] |= {"factory": "extract.test_reference:Blind", "weights": None, "hidden_layer": "side"}
     with pytest.raises(DataError, match="nearest reference trace of its predicted class is one of another class, too"):
         extract_here(content)
 
@@ -357,7 +358,7 @@ class Blind(Net):
 def test_nan_in_a_covered_layer(spec, lake: str) -> None:
     sample, extract = {"method": "deepreduce", "budget": 20}, {"coverage": {"criterion": "nbc"}}
     content = spec(sample=sample, extract=extract)
-    content["model"] |= {"factory": "test_reference_data:Leaky"}
+    content["model"] |= {"factory": "extract.test_reference:Leaky"}
     with pytest.raises(DataError, match=r"'229\.png' of .*/train: NaN or infinity in covered layers"):
         extract_here(content)
     content["extract"] |= {"on_bad_item": "exclude"}
@@ -392,7 +393,7 @@ def test_damaged_image_of_the_reference(spec, lake: str, bucket: str, caplog: py
     with pytest.raises(DataError, match=r"'231\.png' of .*/damaged.*compare with the rest"):
         extract_here(content)
     excluding = content | {"extract": content["extract"] | {"on_bad_item": "exclude"}}
-    assert index_of(extract_here(excluding))["num_examples"] == 120
+    assert index_of(extract_here(excluding)).num_examples == 120
     assert "1 examples of" in caplog.text
     with pytest.raises(DataError, match=r"'231\.png'"):  # though the reference is complete now
         extract_here(content)

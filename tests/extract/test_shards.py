@@ -1,82 +1,166 @@
-"""Columns of features: what is computed, and files that give back what was written."""
+"""Files of features: they give back what was written, report on themselves, and are read by their own bytes."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.shards import (
-    FeatureShard,
-    compute_columns,
-    confidence,
-    decode_shard,
-    encode_shard,
-    not_finite,
-    widths,
-)
-from opacc_ray.lake.sources import BadItem
+from opacc_ray.extract.ids import digest_of, hashes_of
+from opacc_ray.extract.machine import Machine
+from opacc_ray.extract.shards import FeatureShard, encode_shard, read_report, read_table, report_on, to_numpy
+from opacc_ray.lake.examples import BadItem
+from opacc_ray.lake.storage import Store, open_store
 
 RNG = np.random.default_rng(0)
+MACHINE = Machine(processor="a chip", capability="AVX2", torch="2.9")
+COLUMNS = {
+    "hidden": RNG.normal(size=(3, 5)).astype(np.float32),
+    "confidence": RNG.random(3),
+    "prediction": np.array([4, 0, 4]),
+    "coverage": RNG.integers(0, 256, (3, 2), dtype=np.uint8),
+}
+SHARD = FeatureShard(["a", "b, c", "ü\n"], ["s3://x/a", "y", "z"], COLUMNS, [BadItem("d", "no image")])
 
 
-def test_confidence_is_the_largest_softmax_probability() -> None:
-    logits = RNG.normal(0, 5, (50, 7)).astype(np.float32)
-    exponential = np.exp(logits.astype(np.float64))
-    expected = (exponential / exponential.sum(axis=1, keepdims=True)).max(axis=1)
-    assert np.allclose(confidence(logits), expected, rtol=1e-12)
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path))
 
 
-def test_confidence_of_huge_logits_does_not_overflow() -> None:
-    logits = np.array([[3e38, -3e38, 0], [1e4, 1e4, -1e4]], dtype=np.float32)
-    assert confidence(logits).tolist() == [1.0, 0.5]
+def test_shard_comes_back_as_it_was(store: Store) -> None:
+    data = encode_shard(SHARD, MACHINE)
+    assert data == encode_shard(SHARD, MACHINE)
+    store.write("a.parquet", data)
+    table = read_table(store, "a.parquet", ["id", "uri", *COLUMNS], None, None)
+    assert (table["id"].to_pylist(), table["uri"].to_pylist()) == (SHARD.ids, SHARD.uris)
+    for name, values in COLUMNS.items():
+        found = to_numpy(table[name])
+        assert np.array_equal(found, values)
+        assert found.dtype == values.dtype
 
 
-def test_probabilities_are_taken_as_they_are() -> None:
-    assert confidence(np.array([[0.2, 0.8]], dtype=np.float32), "probabilities") == pytest.approx([0.8])
+def test_file_reports_on_itself(store: Store) -> None:
+    data = encode_shard(SHARD, MACHINE)
+    report = report_on(SHARD, data, "a.parquet")
+    assert (report.num_examples, report.bad, report.machine) == (3, SHARD.bad, MACHINE)
+    assert report.widths == {"hidden": 5, "confidence": 1, "prediction": 1, "coverage": 2}
+    assert report.predicted == {0: 1, 4: 2}
+    assert report.ids == digest_of(SHARD.ids)
+    assert report.hashes is not None
+    assert report.hashes.tolist() == hashes_of(SHARD.ids).tolist()
+    assert report.size == len(data)
+    store.write("a.parquet", data)
+    assert read_report(store, "a.parquet", len(data)) == report._replace(hashes=None)
 
 
-def test_regression_has_a_prediction_and_no_confidence() -> None:
-    hidden, output = np.zeros((2, 3), np.float32), np.array([[1.5], [-2]], np.float32)
-    columns = compute_columns(hidden, output, task="regression", output_kind="logits")
-    assert columns["prediction"].tolist() == [1.5, -2]
+def test_digest_of_the_footer_pins_every_byte() -> None:
+    data = encode_shard(SHARD)
+    report = report_on(SHARD, data, "a.parquet")
+    pages, footer = data[: -report.footer_size], data[-report.footer_size :]
+    assert report.sha256 == hashlib.sha256(footer).hexdigest()
+    assert hashlib.sha256(pages).hexdigest().encode() in footer
 
 
-def test_shard_comes_back_as_it_was() -> None:
+def test_ids_made_of_keys_are_not_hashed() -> None:
+    made = SHARD._replace(own_ids=False)
+    report = report_on(made, encode_shard(made), "a.parquet")
+    assert (report.own_ids, report.hashes) == (False, None)
+
+
+def test_values_of_a_regression_are_not_counted() -> None:
+    shard = SHARD._replace(columns={"prediction": np.array([0.5, 1.0, 0.5])})
+    assert report_on(shard, encode_shard(shard), "a.parquet").predicted is None
+
+
+@pytest.mark.parametrize("columns", [{}, {"hidden": np.ones((0, 5), np.float32), "prediction": np.empty(0, int)}])
+def test_shard_of_bad_items_only_has_a_report(columns: dict[str, Any], store: Store) -> None:
+    shard = FeatureShard([], [], columns, [BadItem("d", "no image")])
+    report = report_on(shard, encode_shard(shard), "a.parquet")
+    assert (report.num_examples, report.bad) == (0, shard.bad)
+    assert report.widths == ({"hidden": 5, "prediction": 1} if columns else {})
+
+
+def test_file_of_version_0_1_0_is_measured(store: Store) -> None:
+    """Such a file has a list of bad items, and no more."""
+    home = Path(__file__).parents[1] / "v0_1_0" / "runs" / "css-00000001" / "features"
+    old = open_store(str(home))
+    size = old.size("part-000001.parquet")
+    report = read_report(old, "part-000001.parquet", size)
+    table = pq.ParquetFile(home / "part-000001.parquet").read()
+    assert (report.num_examples, report.bad, report.own_ids) == (100, [], True)
+    assert report.ids == digest_of(table["id"].to_pylist())
+    assert report.predicted == dict(enumerate(np.bincount(table["prediction"].to_numpy()).tolist()))
+    assert (report.size, report.machine, report.sha256) == (size, None, None)
+
+
+def test_only_the_wanted_columns_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    num = 2000
     columns = {
-        "hidden": RNG.normal(size=(3, 5)).astype(np.float32),
-        "confidence": RNG.random(3),
-        "prediction": np.array([4, 0, 9]),
+        "hidden": RNG.normal(size=(num, 512)).astype(np.float32),
+        "prediction": RNG.integers(0, 10, num),
     }
-    shard = FeatureShard(["a", "b, c", "ü\n"], ["s3://x/a", "y", "z"], columns, [BadItem("d", "no image")])
-    found = decode_shard(encode_shard(shard), list(columns), "here")
-    assert (found.ids, found.uris, found.bad) == (shard.ids, shard.uris, shard.bad)
-    for name, values in columns.items():
-        assert np.array_equal(found.columns[name], values)
-        assert found.columns[name].dtype == values.dtype
-    assert encode_shard(shard) == encode_shard(found)
+    ids = [f"{i:06d}.png" for i in range(num)]
+    shard = FeatureShard(ids, ids, columns, [])
+    data = encode_shard(shard)
+    report = report_on(shard, data, "a.parquet")
+    store.write("a.parquet", data)
+    asked: list[int] = []
+    plain = type(store).read_range
+    monkeypatch.setattr(type(store), "read_range", lambda own, key, a, b: asked.append(b - a) or plain(own, key, a, b))
+    table = read_table(store, "a.parquet", ["prediction"], report.size, report.footer_size)
+    assert np.array_equal(to_numpy(table["prediction"]), columns["prediction"])
+    assert len(asked) == 2
+    assert sum(asked) < 0.001 * len(data)
+    asked.clear()
+    read_table(store, "a.parquet", ["id", "uri", "hidden", "prediction"], report.size, report.footer_size)
+    assert len(asked) == 2
+    assert sum(asked) == len(data) - 4  # all but the format's name at the beginning
 
 
-def test_only_the_named_features_are_read() -> None:
-    columns = {"hidden": np.ones((1, 2), np.float32), "prediction": np.array([1])}
-    data = encode_shard(FeatureShard(["a"], ["b"], columns, []))
-    assert list(decode_shard(data, ["prediction"], "here").columns) == ["prediction"]
+def test_flipped_bits_are_noticed(store: Store) -> None:
+    hidden = RNG.normal(size=(60, 16)).astype(np.float32)
+    names = [str(i) for i in range(60)]
+    shard = FeatureShard(names, names, {"hidden": hidden}, [])
+    data = encode_shard(shard)
+    places = range(4, len(data) - report_on(shard, data, "a.parquet").footer_size, 17)
+    noticed = unnoticed = 0
+    for place in places:
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << place % 8
+        store.write("a.parquet", bytes(damaged))
+        try:
+            table = read_table(store, "a.parquet", ["id", "uri", "hidden"], None, None)
+        except DataError:
+            noticed += 1
+        else:
+            same = table["id"].to_pylist() == table["uri"].to_pylist() == names
+            unnoticed += not (same and np.array_equal(to_numpy(table["hidden"]), hidden))
+    assert noticed > 0.9 * len(places)  # the rest are statistics, which nobody reads
+    assert unnoticed <= 0.01 * len(places)  # a page's header has no checksum
 
 
-def test_widths_come_with_the_schema() -> None:
-    columns = {"hidden": np.ones((0, 5), np.float32), "prediction": np.array([], dtype=np.int64)}
-    assert widths(encode_shard(FeatureShard([], [], columns, []))) == {
-        "hidden": 5,
-        "prediction": 1,
-    }
-    assert widths(encode_shard(FeatureShard([], [], {}, []))) == {}
-
-
-def test_damaged_file_is_named() -> None:
+@pytest.mark.parametrize("data", [b"", b"PAR1 and no more", b"x" * 70_000, encode_shard(SHARD)[:-30]])
+def test_damaged_file_is_named(data: bytes, store: Store) -> None:
+    store.write("part-7.parquet", data)
+    with pytest.raises(DataError, match=r"part-7\.parquet is not a shard of features \(.*\); delete it and run again"):
+        read_table(store, "part-7.parquet", ["id"], None, None)
     with pytest.raises(DataError, match=r"part-7\.parquet is not a shard of features"):
-        decode_shard(b"PAR1 and no more", [], "part-7.parquet")
+        read_report(store, "part-7.parquet", len(data))
 
 
-def test_not_finite_names_rows_and_the_first_feature_of_each() -> None:
-    nan, inf = np.nan, np.inf
-    columns = {"confidence": np.array([1, 0.5, nan]), "output": np.array([[1, 2], [3, inf], [nan, 4]])}
-    assert list(not_finite(columns).items()) == [(1, "output"), (2, "confidence")]
-    assert not_finite({"prediction": np.ones(2, int), "coverage": np.ones((2, 3), np.uint8)}) == {}
+def test_file_that_lacks_a_column_is_named(store: Store) -> None:
+    store.write("part-7.parquet", encode_shard(SHARD))
+    with pytest.raises(DataError, match=r"part-7\.parquet is not a shard of features .*dsa"):
+        read_table(store, "part-7.parquet", ["dsa"], None, None)
+
+
+def test_report_reads_with_pyarrow_and_json_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(encode_shard(SHARD, MACHINE))
+    said = json.loads(pq.read_metadata(tmp_path / "a.parquet").metadata[b"opacc"])
+    assert said["machine"] == {"processor": "a chip", "capability": "AVX2", "torch": "2.9"}
+    assert said["bad"] == [{"id": "d", "reason": "no image"}]

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 import struct
 import sys
@@ -20,8 +19,7 @@ from scipy.stats import binom
 
 import opacc_ray as opacc
 from opacc_ray.cli.main import main
-from opacc_ray.cluster import session
-from opacc_ray.errors import ClusterError, DataError, OpaccError, SpecError
+from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.lake.storage import open_store
 from opacc_ray.spec import read_yaml, validated
 from opacc_ray.study import experiment, plots, trials
@@ -201,13 +199,6 @@ class TestOnRay:
         assert control["cases"][0]["shuffled"] == ["confidence"]
         assert "; confidence in random order." in (tmp_path / "table.md").read_text()
 
-    def test_task_whose_worker_dies_is_tried_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        item = str(tmp_path / "seen")
-        assert list(session.map_tasks(_die_once, [item])) == [(item, "done")]
-        monkeypatch.setattr(session, "TASK_RETRIES", 0)
-        with pytest.raises(ClusterError, match=r"^x: the worker died"):
-            list(session.map_tasks(_die, ["x"]))
-
     def test_from_the_terminal(self, cases: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         written = tmp_path / "study.yaml"
         written.write_text("methods: [srs]\nbudgets: [200]\nrepetitions: 5\noutput: nowhere\n")
@@ -222,17 +213,6 @@ class TestOnRay:
         assert main(["study", *common, "--repetitions", "5", "--json"]) == 0
         results = json.loads(capsys.readouterr().out)
         assert [cell["budget"] for cell in results["cells"]] == [20, 20]
-
-
-def _die_once(path: str) -> str:
-    if not os.path.exists(path):
-        Path(path).touch()
-        os._exit(1)
-    return "done"
-
-
-def _die(item: str) -> None:
-    os._exit(1)
 
 
 def source(path: Path, **options: Any) -> Source:

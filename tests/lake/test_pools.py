@@ -2,13 +2,16 @@
 
 import io
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake.sources import Shard, plan_shards, read_examples
+from opacc_ray.lake.examples import Shard
+from opacc_ray.lake.pools import FORMATS, plan_shards, read_examples
 from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.spec import PoolSpec
 
 
 @pytest.fixture
@@ -84,3 +87,15 @@ def test_pickled_objects_are_not_loaded(store: Store, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not read as a NumPy file"):
         read_examples(store, "npy", Shard(0, ("rows.npy",)))
     assert not (tmp_path / "owned").exists()
+
+
+def test_ids_of_the_files_are_told_from_ids_made_of_keys(store: Store) -> None:
+    store.write("made.npz", npz(x=np.zeros((2, 2))))
+    store.write("own.npz", npz(x=np.zeros((2, 2)), ids=np.array(["one", "two"])))
+    assert not read_examples(store, "npy", Shard(0, ("made.npz",))).own_ids
+    own = read_examples(store, "npy", Shard(1, ("own.npz",)))
+    assert (own.own_ids, own.ids) == (True, ["one", "two"])
+
+
+def test_every_format_of_a_spec_has_a_reader() -> None:
+    assert set(FORMATS) == set(get_args(PoolSpec.model_fields["format"].annotation))

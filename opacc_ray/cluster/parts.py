@@ -1,0 +1,96 @@
+"""A pool's features held by actors, when they are too many for the driver."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+from ray.exceptions import RayActorError, RayTaskError
+
+from opacc_ray.cluster.failures import brief, cause_of
+from opacc_ray.errors import ClusterError
+from opacc_ray.extract.features import Features, StoredParts
+
+
+@contextlib.contextmanager
+def hold(features: Features, names: Sequence[str]) -> Iterator["ActorParts"]:
+    """Hold the named features in one actor per CPU of the cluster while the block runs."""
+    num_actors = max(1, min(len(features.files), int(ray.cluster_resources().get("CPU", 1))))
+    parts = ActorParts(features, names, num_actors)
+    try:
+        yield parts
+    finally:
+        parts.close()
+
+
+class ActorParts:
+    """Parts of a view held by actors, each with consecutive files of features: see :mod:`opacc_ray.parts.view`.
+
+    Columns of one number per example, and ids, come from storage and not through the actors.
+
+    Parameters
+    ----------
+    features : the run's features
+    names : those to hold
+    num_actors : how many actors share them
+    """
+
+    def __init__(self, features: Features, names: Sequence[str], num_actors: int) -> None:
+        self.sizes = features.sizes
+        self.fields = frozenset(names)
+        self._stored = StoredParts(features, names)
+        bounds = [len(features.files) * i // num_actors for i in range(num_actors + 1)]
+        self._home = [
+            (actor, part - start) for actor, (start, stop) in enumerate(pairwise(bounds)) for part in range(start, stop)
+        ]
+        remote = ray.remote(_Holder).options(num_cpus=0, max_restarts=3, max_task_retries=3)
+        shares = [replace(features, files=features.files[start:stop]) for start, stop in pairwise(bounds)]
+        self._actors = [remote.remote(share, list(names)) for share in shares]
+
+    def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
+        """One message to each actor concerned, whatever the number of parts."""
+        places: dict[int, list[int]] = {}
+        for place_in_calls, (part, _, _) in enumerate(calls):
+            places.setdefault(self._home[part][0], []).append(place_in_calls)
+        references = []
+        for actor, mine in places.items():
+            local = [(self._home[calls[i][0]][1], *calls[i][1:]) for i in mine]
+            references.append(self._actors[actor].call.remote(local))
+        answers: list[Any] = [None] * len(calls)
+        for mine, reference in zip(places.values(), references, strict=True):
+            for i, answer in zip(mine, _get(reference), strict=True):
+                answers[i] = answer
+        return answers
+
+    def column(self, name: str) -> NDArray[Any]:
+        return self._stored.column(name)
+
+    def identify(self, index: NDArray[np.int64]) -> list[str]:
+        return self._stored.identify(index)
+
+    def close(self) -> None:
+        for actor in self._actors:
+            ray.kill(actor)
+
+
+class _Holder:
+    """Some files' features in an actor."""
+
+    def __init__(self, features: Features, names: Sequence[str]) -> None:
+        self._pools = features.pools(names)
+
+    def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
+        return [function(self._pools[part], *arguments) for part, function, arguments in calls]
+
+
+def _get(reference: Any) -> Any:
+    try:
+        return ray.get(reference)
+    except RayTaskError as error:
+        raise cause_of(error) from None
+    except RayActorError as error:
+        raise ClusterError(f"an actor that holds features died again and again: {brief(error)}") from None

@@ -1,0 +1,142 @@
+"""The features of a pool where they are stored: a column costs its own bytes, and ids are fetched for the rows in hand.
+
+What is read is decoded on a few threads, some files ahead, and only what was asked for is kept of each file.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.extract.index import Index
+from opacc_ray.extract.shards import read_table, to_numpy
+from opacc_ray.lake.storage import Store
+from opacc_ray.lake.store import in_order
+from opacc_ray.parts.view import locate, starts_of
+from opacc_ray.pool import Pool
+
+THREADS = 8
+"""Files that are read at a time; twice as many may wait to be used."""
+
+KEPT_BYTES = 64 << 20
+"""A column up to this size is kept for the next time that it is asked for."""
+
+Result = TypeVar("Result")
+
+
+class FeatureFile(NamedTuple):
+    """One shard's file; sizes in bytes are None where the index does not say."""
+
+    name: str
+    num_examples: int
+    size: int | None
+    footer_size: int | None
+
+
+@dataclass(frozen=True)
+class Features:
+    """Files of features in the order of the pool, each with at least one example. A small value that travels."""
+
+    store: Store
+    files: tuple[FeatureFile, ...]
+
+    @classmethod
+    def of(cls, store: Store, index: Index) -> "Features":
+        """The files of a folder that hold examples."""
+        held = (shard for shard in index.shards if shard.examples)
+        return cls(store, tuple(FeatureFile(s.file, s.examples, s.bytes, s.footer_bytes) for s in held))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Examples in each file."""
+        return [file.num_examples for file in self.files]
+
+    def column(self, name: str) -> NDArray[Any]:
+        """One number per example of the pool, (N,)."""
+        parts = self._each(lambda table: to_numpy(table[name]), [name])
+        first = next(parts)
+        whole = np.empty(sum(self.sizes), dtype=first.dtype)
+        whole[: len(first)] = first
+        place = len(first)
+        for part in parts:
+            whole[place : place + len(part)] = part
+            place += len(part)
+        return whole
+
+    def pools(self, names: Sequence[str]) -> list[Pool]:
+        """The parts of the pool, with the named features and without ids."""
+        return list(self._each(lambda table: Pool(**_arrays(table, names)), names))
+
+    def take(self, names: Sequence[str], index: NDArray[np.int64]) -> list[list[Any]]:
+        """The values of each name (ids and places are names, too) for ``index`` (k,)."""
+        located = locate(starts_of(self.sizes), index)
+        found: list[list[Any]] = [[None] * len(index) for _ in names]
+        work = in_order(lambda own: self._read(self.files[own.part], names).take(own.rows), located, THREADS)
+        for own, table in zip(located, work, strict=True):
+            for values, name in zip(found, names, strict=True):
+                for place, value in zip(own.places, table[name].to_pylist(), strict=True):
+                    values[place] = value
+        return found
+
+    def ids(self, part: int) -> list[str]:
+        """All ids of one part."""
+        return list(self._read(self.files[part], ["id"])["id"].to_pylist())
+
+    def search(self, ids: Sequence[str], name: str) -> dict[str, Any]:
+        """The values of ``name`` for those of the ``ids`` that are in the pool."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        wanted = pa.array(dict.fromkeys(ids), pa.string())
+
+        def found(table: Any) -> dict[str, Any]:
+            own = table.filter(pc.is_in(table["id"], value_set=wanted))
+            return dict(zip(own["id"].to_pylist(), own[name].to_pylist(), strict=True))
+
+        return {key: value for part in self._each(found, ["id", name]) for key, value in part.items()}
+
+    def _each(self, work: Callable[[Any], Result], names: Sequence[str]) -> Iterator[Result]:
+        """``work(table)`` of every file, in order."""
+        return in_order(lambda file: work(self._read(file, names)), self.files, THREADS)
+
+    def _read(self, file: FeatureFile, names: Sequence[str]) -> Any:
+        return read_table(self.store, file.name, names, file.size, file.footer_size)
+
+
+class StoredParts:
+    """Parts of a view whose rows are read when they are needed: see :mod:`opacc_ray.parts.view`.
+
+    Columns of one number per example come from storage when they are asked for, ids for the rows in hand. Only a
+    function that runs on the parts themselves brings the named features into this process.
+    """
+
+    def __init__(self, features: Features, names: Sequence[str]) -> None:
+        self.sizes = features.sizes
+        self.fields = frozenset(names)
+        self._features = features
+        self._names = tuple(names)
+        self._pools: list[Pool] | None = None
+        self._columns: dict[str, NDArray[Any]] = {}
+
+    def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
+        if self._pools is None:
+            self._pools = self._features.pools(self._names)
+        return [function(self._pools[part], *arguments) for part, function, arguments in calls]
+
+    def column(self, name: str) -> NDArray[Any]:
+        if name in self._columns:
+            return self._columns[name].copy()
+        values = self._features.column(name)
+        if values.nbytes > KEPT_BYTES:
+            return values
+        self._columns[name] = values
+        return values.copy()
+
+    def identify(self, index: NDArray[np.int64]) -> list[str]:
+        return self._features.take(["id"], index)[0]
+
+
+def _arrays(table: Any, names: Sequence[str]) -> dict[str, Any]:
+    return {name: to_numpy(table[name]) for name in names}

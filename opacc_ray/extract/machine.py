@@ -1,0 +1,29 @@
+"""The kind of machine that makes features: what decides the last bits of a matrix product."""
+
+import platform
+import re
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Machine(BaseModel):
+    """Two machines of one kind make the same features of the same shard, bit for bit."""
+
+    model_config = ConfigDict(frozen=True)
+
+    processor: str  # the GPU's name, or the CPU's
+    capability: str  # the instruction set that torch uses on it, such as AVX512 or sm_90
+    torch: str  # its version
+
+    def __str__(self) -> str:
+        return f"{self.processor} ({self.capability}, torch {self.torch})"
+
+
+def cpu_name() -> str:
+    """Return the CPU's model as the system names it."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1].strip() if found else platform.processor() or platform.machine()

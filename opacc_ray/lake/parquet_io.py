@@ -1,0 +1,140 @@
+"""Parquet files, read by the bytes of what is wanted. All Parquet of the package is read here.
+
+A file is read in two requests: its footer, then the wanted columns, of which those that lie near one another come
+together. A small file, or one of which all columns are wanted, is read whole.
+
+Arrow's threads outlive the interpreter's last line, and one that then still holds a buffer that Python owns ends the
+process by a signal ("terminate called without an active exception"). So nothing here lets them have one: files are
+decoded in the thread that asks, from its own reads, without pre-buffering, and bytes are copied into Arrow's memory.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from opacc_ray.lake.object_file import ObjectFile, Range
+from opacc_ray.lake.store import Store
+
+TAIL = 64 << 10
+"""Bytes read at the end of a file whose footer's size is not known: most footers are smaller."""
+
+WHOLE = 64 << 10
+"""A file up to this size is read whole: a second request would cost more than its bytes."""
+
+_ENDING = 8
+"""Bytes after the footer: its length, and the format's name."""
+
+
+class Footer(NamedTuple):
+    """What a file says of itself at its end."""
+
+    metadata: Any  # pyarrow.parquet.FileMetaData
+    data: bytes  # as it is in the file, with the ending
+
+    def described(self, key: bytes) -> bytes | None:
+        """Return what the writer put under a key; None if there is nothing."""
+        return (self.metadata.metadata or {}).get(key)
+
+
+def read_columns(
+    store: Store,
+    key: str,
+    names: Sequence[str] | None = None,
+    *,
+    size: int | None = None,
+    footer_size: int | None = None,
+) -> Any:
+    """Return the named columns of a Parquet file as an Arrow table; names that it lacks are left out.
+
+    Parameters
+    ----------
+    names : columns at the top level; None for all
+    size : of the file in bytes, if it is known; else it is asked for
+    footer_size : bytes from the footer to the end of the file, if that is known
+
+    Raises
+    ------
+    StorageError
+        The bytes cannot be read.
+    pyarrow.ArrowException, OSError
+        They are not Parquet, or a page does not fit its checksum.
+    """
+    import pyarrow as pa
+
+    with store.open(key, size) as file:
+        if names is None:
+            file.load([(0, file.size)])
+        footer = _footer(file, footer_size)
+        file.load(_chunks(footer.metadata, names or []))
+        return _decode(pa.PythonFile(file, mode="r"), names, footer.metadata)
+
+
+def read_footer(store: Store, key: str, *, size: int | None = None, footer_size: int | None = None) -> Footer:
+    """Return a file's footer alone; raises as :func:`read_columns`."""
+    with store.open(key, size) as file:
+        return _footer(file, footer_size)
+
+
+def footer_of(data: bytes) -> Footer:
+    """Return the footer of a Parquet file in memory; raises as :func:`read_columns`."""
+    return _footer(ObjectFile(lambda start, stop: data[start:stop], len(data)), None)
+
+
+def read_bytes(data: bytes, names: Sequence[str] | None = None) -> Any:
+    """Return the columns of a Parquet file in memory as an Arrow table; raises as :func:`read_columns`."""
+    import pyarrow as pa
+
+    return _decode(pa.BufferReader(arrow_owned(data)), names)
+
+
+def arrow_owned(data: bytes) -> Any:
+    """Return a copy of ``data`` in Arrow's own memory, which its threads may hold as long as they like."""
+    import pyarrow as pa
+
+    buffer = pa.allocate_buffer(len(data))
+    with pa.FixedSizeBufferWriter(buffer) as writer:
+        writer.write(data)
+    return buffer
+
+
+def _decode(source: Any, names: Sequence[str] | None, metadata: Any = None) -> Any:
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(source, metadata=metadata, pre_buffer=False, page_checksum_verification=True)
+    there = file.schema_arrow.names
+    wanted = there if names is None else [name for name in names if name in there]
+    return file.read(wanted, use_threads=False)
+
+
+def _footer(file: ObjectFile, footer_size: int | None) -> Footer:
+    """The footer of a file, of which its end, or all of it if it is small, has been read after."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    size = file.size
+    start = 0 if size <= WHOLE else size - min(footer_size or TAIL, size)
+    file.load([(start, size)])
+    file.seek(max(size - _ENDING, 0))
+    ending = file.read()
+    if len(ending) == _ENDING and ending[4:] == b"PAR1":
+        begin = max(size - _ENDING - int.from_bytes(ending[:4], "little"), 0)
+        if begin < start:  # a large footer
+            file.load([(begin, size)])
+        file.seek(begin)
+        ending = file.read()
+    # Arrow takes the footer with the beginning of every file before it for a file without rows to read.
+    return Footer(pq.read_metadata(pa.BufferReader(arrow_owned(b"PAR1" + ending))), ending)
+
+
+def _chunks(metadata: Any, names: Sequence[str]) -> list[Range]:
+    """Where the named columns lie in the file."""
+    ranges = []
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for place in range(metadata.num_columns):
+            chunk = row_group.column(place)
+            if chunk.path_in_schema.partition(".")[0] in names:
+                first = chunk.data_page_offset
+                if chunk.dictionary_page_offset is not None:
+                    first = min(first, chunk.dictionary_page_offset)
+                ranges.append((first, first + chunk.total_compressed_size))
+    return ranges

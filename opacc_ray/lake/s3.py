@@ -1,0 +1,187 @@
+"""Objects on AWS S3, or on any server that speaks its protocol. The only user of boto3.
+
+Each process makes one client per configuration, when it is first needed, from the standard AWS variables and profile.
+Importing this module does not import boto3.
+"""
+
+import functools
+import io
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from opacc_ray.errors import StorageError
+from opacc_ray.lake.store import Entries, Entry, Store, check_key, whole_range
+
+ATTEMPTS = 8  # in all, unless AWS_MAX_ATTEMPTS or the profile says otherwise
+CONNECTIONS = 64  # at most, per process
+AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn")  # any other endpoint is a custom one
+MULTIPART_BYTES = 64 << 20  # larger objects travel in parts
+
+
+@dataclass(frozen=True)
+class S3Store(Store):
+    """A prefix of a bucket on AWS or on any server that speaks S3. An empty prefix is the whole bucket."""
+
+    bucket: str
+    prefix: str  # empty, or ends in '/'
+    checksums: str
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+    def read(self, key: str) -> bytes:
+        with self._client("read", key) as s3:
+            return _get_object(s3, self.bucket, self.prefix + key)
+
+    def read_range(self, key: str, start: int, stop: int) -> bytes:
+        if start >= stop:
+            return b""
+        with self._client("read", key) as s3:
+            found = _get_object(s3, self.bucket, self.prefix + key, Range=f"bytes={start}-{stop - 1}")
+        if len(found) > stop - start:  # from a server that does not know ranges: it is the whole object
+            found = found[start:stop]
+        return whole_range(found, start, stop, self.uri_of(key))
+
+    def size(self, key: str) -> int:
+        with self._client("read", key) as s3:
+            return int(s3.head_object(Bucket=self.bucket, Key=self.prefix + key)["ContentLength"])
+
+    def write(self, key: str, data: bytes) -> None:
+        check_key(key, self.uri)
+        with self._client("write", key) as s3:
+            if len(data) < MULTIPART_BYTES:
+                s3.put_object(Bucket=self.bucket, Key=self.prefix + key, Body=data)
+            else:
+                s3.upload_fileobj(io.BytesIO(data), self.bucket, self.prefix + key)
+
+    def exists(self, key: str) -> bool:
+        # Unlike HEAD, listing tells a missing bucket from a missing object. A key is its own first match.
+        full_key = self.prefix + key
+        with self._client("look for", key) as s3:
+            page = s3.list_objects_v2(Bucket=self.bucket, Prefix=full_key, MaxKeys=1)
+        return any(found["Key"] == full_key for found in page.get("Contents", []))
+
+    def delete(self, key: str) -> None:
+        with self._client("delete", key) as s3:
+            s3.delete_object(Bucket=self.bucket, Key=self.prefix + key)
+
+    def store(self, sub: str) -> "S3Store":
+        check_key(sub.rstrip("/"), self.uri)
+        return S3Store(self.bucket, f"{self.prefix}{sub.rstrip('/')}/", self.checksums)
+
+    def list(self, prefix: str = "") -> Entries:
+        """Do as every store. Keys that end in '/' are left out: consoles make them to show a folder."""
+        entries = {}  # by key, as a server may show an object twice while it is being replaced
+        with self._client("list", prefix) as s3:
+            pages = s3.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self.bucket, Prefix=self.prefix + prefix):
+                for found in page.get("Contents", []):
+                    if not found["Key"].endswith("/"):
+                        key = found["Key"].removeprefix(self.prefix)
+                        tag = str(found.get("ETag") or found["LastModified"])
+                        entries[key] = Entry(key, found["Size"], tag.strip('"'))
+        return sorted(entries.values())
+
+    @contextmanager
+    def _client(self, action: str, key: str) -> Iterator[Any]:
+        """Yield the S3 client, and put its errors into words."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            yield _client_for(self.checksums)
+        except (BotoCoreError, ClientError, ValueError) as error:
+            reason = _reason(error, self.checksums)
+            raise StorageError(f"cannot {action} {self.uri_of(key).rstrip('/')}: {reason}") from error
+
+
+_client_lock = threading.Lock()
+
+
+def _client_for(checksums: str) -> Any:
+    settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
+    with _client_lock:
+        return _new_client(os.getpid(), checksums, settings)
+
+
+@functools.lru_cache(maxsize=8)
+def _new_client(process: int, checksums: str, settings: tuple[tuple[str, str], ...]) -> Any:
+    """Return boto3's client for this environment and profile, with what long parallel jobs need on top.
+
+    The arguments are the cache's key: a client must not cross a fork, nor outlive its configuration.
+    """
+    import boto3
+    from botocore.config import Config
+
+    session = boto3.session.Session()
+    region = os.environ.get("AWS_REGION") or session.region_name or "us-east-1"
+    plain = session.client("s3", region_name=region).meta
+    custom = not (urlsplit(plain.endpoint_url).hostname or "").endswith(AWS_DOMAINS)
+    when = checksums if checksums != "auto" else "when_required" if custom else None
+    config = Config(
+        retries={"total_max_attempts": ATTEMPTS, **(plain.config.retries or {})},
+        max_pool_connections=CONNECTIONS,
+        connect_timeout=10,  # seconds
+        read_timeout=60,
+        tcp_keepalive=True,
+        s3={"addressing_style": "path"} if custom else None,
+        request_checksum_calculation=when,
+        response_checksum_validation=when,
+    )
+    return session.client("s3", region_name=region, config=config)
+
+
+def _get_object(s3: Any, bucket: str, key: str, **options: str) -> bytes:
+    """Return the object's content; ask again if the answer breaks off, which boto3 does not do."""
+    from botocore.exceptions import HTTPClientError, IncompleteReadError
+
+    attempts_left = s3.meta.config.retries["total_max_attempts"]
+    while True:
+        attempts_left -= 1
+        body = s3.get_object(Bucket=bucket, Key=key, **options)["Body"]
+        try:
+            return bytes(body.read())
+        except (HTTPClientError, IncompleteReadError):
+            if not attempts_left:
+                raise
+            time.sleep(0.5)
+
+
+def _reason(error: Exception, checksums: str) -> str:
+    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
+
+    code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
+    if isinstance(error, (ConnectionError, HTTPClientError)):
+        meta = _client_for(checksums).meta
+        address = urlsplit(meta.endpoint_url)
+        endpoint = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
+        attempts = meta.config.retries["total_max_attempts"]
+        return f"no answer from {endpoint} in {attempts} attempts ({code}); check AWS_ENDPOINT_URL and the network"
+    return _REASONS.get(code, " ".join(str(error).split()))
+
+
+_REASONS = {
+    code: reason
+    for codes, reason in [
+        ("NoSuchBucket", "the bucket does not exist; create it or correct the URI"),
+        ("NoSuchKey 404", "there is no such object"),
+        (
+            "InvalidRange 416",
+            "it is cut short, so it has changed; restore it or start again",
+        ),
+        ("AccessDenied 403", "access is denied; the credentials lack s3:ListBucket, s3:GetObject or s3:PutObject"),
+        ("SignatureDoesNotMatch", "the secret key is wrong; check AWS_SECRET_ACCESS_KEY"),
+        ("InvalidAccessKeyId", "the server does not know the access key; check AWS_ACCESS_KEY_ID"),
+        ("ExpiredToken TokenRefreshRequired", "the credentials have expired; renew them"),
+        ("NoCredentialsError", "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"),
+        ("PermanentRedirect AuthorizationHeaderMalformed", "the bucket is elsewhere; set AWS_REGION to its region"),
+        ("SlowDown", "the server asks to slow down, after retries too; use fewer actors"),
+    ]
+    for code in codes.split()
+}

@@ -1,0 +1,132 @@
+"""What every place of objects can do, wherever its bytes lie.
+
+A `Store` is a place: a bucket's prefix or a folder. What it holds are objects, named by keys relative to
+that place, with '/' between their parts. An object is written whole or not at all, so a reader never sees
+half of one, and listing a store tells which work is done.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from opacc_ray.errors import StorageError
+from opacc_ray.lake.object_file import ObjectFile
+
+TEMPORARY_PREFIX = ".opacc-tmp-"  # a local file being written; no listing shows it
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Entry(NamedTuple):
+    """One object of a listing."""
+
+    key: str  # relative to the store
+    size: int  # in bytes
+    tag: str  # differs when the object has changed; it has no other meaning
+
+
+Entries = list[Entry]
+
+
+class Store(ABC):
+    """A place that holds objects. All methods raise `StorageError`, which names the object and the fix."""
+
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """The place's name, without a trailing slash."""
+
+    @abstractmethod
+    def read(self, key: str) -> bytes:
+        """Return the object's content."""
+
+    @abstractmethod
+    def read_range(self, key: str, start: int, stop: int) -> bytes:
+        """Return the object's bytes from ``start`` up to ``stop``; an object that ends before ``stop`` is an error."""
+
+    @abstractmethod
+    def size(self, key: str) -> int:
+        """Return the object's size in bytes."""
+
+    @abstractmethod
+    def write(self, key: str, data: bytes) -> None:
+        """Create or replace the object atomically: on failure, what was there before stays."""
+
+    @abstractmethod
+    def exists(self, key: str) -> bool:
+        """Tell whether the object is there. A bucket that is missing is an error."""
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Remove the object; a missing one is fine."""
+
+    @abstractmethod
+    def store(self, sub: str) -> "Store":
+        """Return the place `sub` inside this one."""
+
+    @abstractmethod
+    def list(self, prefix: str = "") -> Entries:
+        """Return all objects whose key starts with `prefix`, at any depth, sorted by key.
+
+        A prefix or folder that does not exist is empty; a bucket that does not exist is an error.
+        """
+
+    def open(self, key: str, size: int | None = None) -> ObjectFile:
+        """Return the object as a file that reads only the bytes it is asked for.
+
+        ``size`` saves a question to the server where a listing or an index has told it.
+        """
+        return ObjectFile(partial(self.read_range, key), self.size(key) if size is None else size)
+
+    def read_many(self, keys: Iterable[str], threads: int = 16) -> Iterator[bytes]:
+        """Yield the objects' contents in the order of `keys`, while `threads` read ahead.
+
+        At most `2 * threads` objects are held in memory. An object that cannot be read raises when its
+        turn comes.
+        """
+        return in_order(self.read, keys, threads)
+
+    def write_many(self, objects: Iterable[tuple[str, bytes]], threads: int = 16) -> None:
+        """Write (key, content) pairs on `threads` threads; raises at the first that fails."""
+        for _ in in_order(lambda item: self.write(*item), objects, threads):
+            pass
+
+    def uri_of(self, key: str) -> str:
+        """Return the object's URI."""
+        return f"{self.uri}/{key}"
+
+
+def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """Yield `work(item)` in the order of the items, with up to `2 * threads` under way."""
+    with ThreadPoolExecutor(threads, thread_name_prefix="opacc-storage") as pool:
+        ahead: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                ahead.append(pool.submit(work, item))
+                if len(ahead) == 2 * threads:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
+
+
+def check_key(key: str, uri: str) -> None:
+    parts = key.split("/")
+    if any(part in ("", ".", "..") or part.startswith(TEMPORARY_PREFIX) or "\0" in part for part in parts):
+        raise StorageError(f"{key!r} is no key below {uri}: it must be relative, without '//', '.' and '..' parts")
+
+
+def whole_range(found: bytes, start: int, stop: int, uri: str) -> bytes:
+    """Return what a server gave for a range; raises StorageError if that is not all of it."""
+    if len(found) != stop - start:
+        raise StorageError(
+            f"cannot read {uri}: bytes {start} to {stop} were asked for and {len(found)} came; "
+            "the object has changed or is cut short, so restore it or start again"
+        )
+    return found

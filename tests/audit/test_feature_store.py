@@ -1,0 +1,234 @@
+"""The features of a run: their index, its columns, and the rows that were chosen."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from written_run import CLASSES, CONFIDENCE, IDS, PREDICTION, N, write_run
+
+from opacc_ray.audit import feature_store, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.extract import features, ids
+from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.machine import Machine
+from opacc_ray.extract.shards import FeatureShard, encode_shard, report_on
+from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.parts.view import View
+
+PLAN = Plan(tuple(Shard(number, ()) for number in range(3)), "")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
+
+
+def job_of(run: Run) -> Extraction:
+    return Extraction(run.spec, run.spec.pool, run.spec.features(), run.features)
+
+
+def read_back(run: Run) -> Any:
+    index = run.read_index()
+    assert index is not None
+    return index
+
+
+# -- the index -------------------------------------------------------------------------------------------
+
+
+def test_index_knows_sizes_digests_and_counts(run: Run) -> None:
+    index = read_back(run)
+    assert index.features == {"hidden": 5, "prediction": 1, "output": 3, "confidence": 1}
+    assert index.num_examples == N
+    assert feature_store.predicted_classes(run) == dict(enumerate(np.bincount(PREDICTION).tolist()))
+    assert run.num_classes == 3
+    for shard, own in zip(index.shards, np.array_split(IDS, 3), strict=True):
+        assert shard.bytes == run.features.size(shard.file)
+        assert shard.ids == ids.digest_of(own)
+    written = json.loads(run.features.read("index.json"))
+    assert written["format"] == "opacc-index/2"
+    assert written["predicted"].keys() == {"0", "1", "2"}
+
+
+def test_index_is_made_of_reports_and_reads_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [FeatureShard([name], [name], {"prediction": np.array([1])}, [], own_ids=False) for name in "abc"]
+    reports = {number: report_on(shard, encode_shard(shard), "x") for number, shard in enumerate(made)}
+    for method in ("read", "read_range", "list"):
+        monkeypatch.setattr(type(run.features), method, None)
+    index = feature_store.index_features(job_of(run), PLAN, reports)
+    assert (index.num_examples, index.predicted) == (3, {1: 3})
+
+
+def test_files_that_were_there_before_give_the_same_index_from_their_ends(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = read_back(run)
+    monkeypatch.setattr(feature_store, "hashes_of", None)  # for which ids are read
+    monkeypatch.setattr(feature_store, "_refuse_repeated", lambda *_: None)
+    monkeypatch.setattr(features, "read_table", None)
+    assert feature_store.index_features(job_of(run), PLAN) == index
+    assert read_back(run) == index
+
+
+def test_index_of_version_0_1_0_opens(tmp_path: Path) -> None:
+    home = tmp_path / "css-00000001"
+    shutil.copytree(Path(__file__).parents[1] / "v0_1_0" / "runs" / home.name, home)
+    run = Run.open(str(home))
+    before = read_back(run)
+    assert [shard.bytes for shard in before.shards] == [None, None, None]
+    assert before.predicted == {0: 98, 1: 88, 2: 114}
+    column = feature_store.read_column(run, "confidence")
+    again = feature_store.index_features(job_of(run), PLAN)  # as if its driver had died before the index
+    assert again.model_dump(exclude={"shards"}) == before.model_dump(exclude={"shards"})
+    assert np.array_equal(feature_store.read_column(run, "confidence"), column)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "index.json is not JSON"),
+        ('{"format": "opacc-index/9"}', "index.json has format 'opacc-index/9'; this version reads 'opacc-index/2'"),
+        ('{"shards": [], "num_examples": 1}', "index.json is no index: features: Field required"),
+        ("[]", "index.json is no index"),
+    ],
+)
+def test_index_that_is_none_is_refused(run: Run, text: str, message: str) -> None:
+    run.features.write("index.json", text.encode())
+    with pytest.raises(DataError, match=message):
+        run.read_index()
+
+
+def test_class_without_a_name_is_refused_before_anything_is_labelled(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"predicts class 2 .* model\.classes names 2 classes, 0 to 1"):
+        write_run(tmp_path, "short", PREDICTION, classes=["cat", "dog"])
+    assert Run.open(str(tmp_path / "short")).read_index() is None
+
+
+def test_id_in_two_shards_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"the id '007\.png' appears twice in nowhere; ids must be unique"):
+        write_run(tmp_path, "twice", PREDICTION, [*IDS[:-1], IDS[7]])
+    assert Run.open(str(tmp_path / "twice")).read_index() is None
+
+
+def test_own_id_that_is_another_ones_key_is_refused(run: Run) -> None:
+    """Ids made of keys come without hashes; beside ids of the pool's own they are read."""
+    shards = [
+        FeatureShard(["a.npy:0", "a.npy:1"], ["x", "y"], {"prediction": np.array([1, 2])}, [], own_ids=False),
+        FeatureShard(["b", "a.npy:1"], ["x", "y"], {"prediction": np.array([1, 2])}, []),
+    ]
+    for number, shard in enumerate(shards):
+        run.features.write(f"part-00000{number}.parquet", encode_shard(shard))
+    reports = {number: report_on(shard, encode_shard(shard), "x") for number, shard in enumerate(shards)}
+    assert reports[0].hashes is None
+    with pytest.raises(DataError, match=r"the id 'a\.npy:1' appears twice"):
+        feature_store.index_features(job_of(run), Plan(PLAN.shards[:2], ""), reports)
+
+
+def test_kinds_of_machines_that_mix_are_named_once(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    kinds = [Machine(processor=name, capability="AVX2", torch="2.9") for name in ("old chip", "new chip")]
+    reports = {}
+    for number in range(3):
+        shard = FeatureShard([str(number)], ["x"], {"prediction": np.array([1])}, [], own_ids=False)
+        reports[number] = report_on(shard, encode_shard(shard, kinds[number > 1]), "x")
+    caplog.set_level(logging.WARNING, "opacc_ray")
+    index = feature_store.index_features(job_of(run), PLAN, reports)
+    assert index.machines == tuple(kinds[::-1])
+    assert [shard.machine for shard in index.shards] == [1, 1, 0]
+    (record,) = caplog.records
+    assert "made by 2 kinds of machine" in record.getMessage()
+    assert "1 by new chip (AVX2, torch 2.9); 2 by old chip (AVX2, torch 2.9)" in record.getMessage()
+
+
+# -- columns and rows ------------------------------------------------------------------------------------
+
+
+def test_column_is_read_in_the_order_of_the_pool(run: Run) -> None:
+    assert np.array_equal(feature_store.read_column(run, "confidence"), CONFIDENCE)
+    with pytest.raises(SpecError, match=r"not dsa; add extract\.features"):
+        feature_store.read_column(run, "dsa")
+
+
+def test_chosen_rows_come_in_the_order_of_choice(run: Run) -> None:
+    chosen = steps.select(run, "srs", 50, {})
+    found = feature_store.find_chosen(run, chosen)
+    assert found.ids == found.uris == [IDS[i] for i in chosen.index]
+    assert found.predictions == PREDICTION[chosen.index].tolist()
+
+
+def test_predictions_are_found_by_id(run: Run) -> None:
+    wanted = [IDS[i] for i in (299, 5, 120, 5)]
+    assert feature_store.find_predictions(run, wanted) == PREDICTION[[299, 5, 120, 5]].tolist()
+    with pytest.raises(DataError, match=r"lacks 1 of 2 labelled examples, the first 'no\.png'"):
+        feature_store.find_predictions(run, [IDS[0], "no.png"])
+
+
+class Reads:
+    """Which columns are read of which files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[tuple[str, tuple[str, ...]]] = []
+        plain = features.read_table
+
+        def read(store: Any, file: str, names: Any, *sizes: Any) -> Any:
+            self.seen.append((file, tuple(names)))
+            return plain(store, file, names, *sizes)
+
+        monkeypatch.setattr(features, "read_table", read)
+
+    @property
+    def names(self) -> set[str]:
+        return {name for _, names in self.seen for name in names}
+
+
+@pytest.fixture
+def reads(run: Run, monkeypatch: pytest.MonkeyPatch) -> Reads:
+    return Reads(monkeypatch)
+
+
+def test_view_reads_a_column_when_it_is_asked_for(run: Run, reads: Reads) -> None:
+    with feature_store.open_view(run, ["hidden", "confidence"]) as view:
+        assert view.size == N
+        assert reads.seen == []
+        assert np.array_equal(view.column("confidence"), CONFIDENCE)
+        view.column("confidence")[:] = 0  # the caller's own
+        assert np.array_equal(view.column("confidence"), CONFIDENCE)
+        assert reads.names == {"confidence"}
+        assert len(reads.seen) == 3
+        assert [part.shape for part in view.map(_hidden)] == [(100, 5)] * 3
+
+
+def _hidden(part: Any) -> Any:
+    assert part.ids[0] == "0"  # ids stay where they are
+    return part.hidden
+
+
+def test_ids_are_read_for_the_rows_in_hand(run: Run, reads: Reads) -> None:
+    with feature_store.open_view(run, ["hidden"]) as view:
+        assert view.identify([250, 3, 250]) == [IDS[250], IDS[3], IDS[250]]
+    assert sorted(reads.seen) == [("part-000000.parquet", ("id",)), ("part-000002.parquet", ("id",))]
+
+
+@pytest.mark.parametrize(
+    ("method", "columns"),
+    [("srs", set()), ("css", {"confidence"}), ("deepest", {"confidence"}), ("neyman", {"hidden", "confidence"})],
+)
+def test_method_reads_its_own_columns_and_what_is_known_of_the_chosen(
+    method: str, columns: set[str], run: Run, reads: Reads
+) -> None:
+    steps.select(run, method, 30, {})
+    assert reads.names == columns | {"id", "uri", "prediction"}
+
+
+def test_parts_of_a_view_identify_their_own(run: Run) -> None:
+    from opacc_ray.parts.subset import subset
+
+    with feature_store.open_view(run, ["confidence"]) as view:
+        index = np.array([3, 150, 151, 299])
+        part: View = subset(view, index)
+        assert part.identify([3, 0]) == [IDS[299], IDS[3]]
+        assert np.array_equal(part.column("confidence"), CONFIDENCE[index])

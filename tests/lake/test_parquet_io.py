@@ -1,0 +1,166 @@
+"""Parquet by the bytes of what is wanted, and processes that end in peace after it."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from opacc_ray.errors import StorageError
+from opacc_ray.lake.parquet_io import TAIL, WHOLE, arrow_owned, read_bytes, read_columns, read_footer
+from opacc_ray.lake.storage import Store, open_store
+
+RNG = np.random.default_rng(0)
+ROWS = 40_000
+TABLE = pa.table(
+    {
+        "id": [str(i) for i in range(ROWS)],
+        "wide": pa.FixedSizeListArray.from_arrays(pa.array(RNG.normal(size=ROWS * 8)), 8),
+        "narrow": RNG.integers(0, 5, ROWS),
+        "text": pa.array([None if i % 3 else f"word {i}" for i in range(ROWS)]),
+        "apart": RNG.normal(size=ROWS),
+    }
+)
+
+
+def encoded(table: pa.Table = TABLE, **options: object) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **({"compression": "zstd"} | options))
+    return sink.getvalue()
+
+
+class Ranges:
+    """Which ranges of an object are read."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[tuple[int, int]] = []
+        plain = type(store).read_range
+
+        def read_range(own: Store, key: str, start: int, stop: int) -> bytes:
+            self.seen.append((start, stop))
+            return plain(own, key, start, stop)
+
+        monkeypatch.setattr(type(store), "read_range", read_range)
+
+
+@pytest.fixture(params=["folder", "rclone"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return open_store(str(tmp_path) if request.param == "folder" else request.getfixturevalue("bucket"))
+
+
+@pytest.mark.parametrize("names", [None, ["narrow"], ["apart", "id"], ["text", "wide"], [], ["narrow", "none"]])
+@pytest.mark.parametrize("options", [{}, {"row_group_size": 7000}, {"use_dictionary": False}, {"compression": "none"}])
+def test_columns_come_back_as_they_were(store: Store, names: Sequence[str] | None, options: dict[str, object]) -> None:
+    store.write("a.parquet", encoded(**options))
+    expected = TABLE if names is None else TABLE.select([name for name in names if name in TABLE.column_names])
+    assert read_columns(store, "a.parquet", names).equals(expected)
+
+
+def test_two_requests_bring_footer_and_column(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded()
+    store.write("a.parquet", data)
+    ranges = Ranges(store, monkeypatch)
+    read_columns(store, "a.parquet", ["wide"], size=len(data))
+    (tail, column) = ranges.seen
+    assert tail == (len(data) - TAIL, len(data))
+    chunk = pq.read_metadata(io.BytesIO(data)).row_group(0).column(1)
+    assert column[1] - column[0] == chunk.total_compressed_size
+    footer = read_footer(store, "a.parquet", size=len(data))
+    ranges.seen.clear()
+    read_columns(store, "a.parquet", ["narrow"], size=len(data), footer_size=len(footer.data))
+    assert ranges.seen[0] == (len(data) - len(footer.data), len(data))
+    assert sum(stop - start for start, stop in ranges.seen) < 0.02 * len(data)
+
+
+def test_columns_that_lie_near_come_in_one_request(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded()
+    store.write("a.parquet", data)
+    ranges = Ranges(store, monkeypatch)
+    read_columns(store, "a.parquet", ["id", "narrow", "text"], size=len(data), footer_size=8)
+    assert len(ranges.seen) == 4  # the ending, the footer before it, the ids, and two neighbours
+
+
+def test_small_file_is_read_whole_in_one_request(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded(TABLE.slice(0, 50))
+    assert len(data) < WHOLE
+    store.write("a.parquet", data)
+    ranges = Ranges(store, monkeypatch)
+    assert read_columns(store, "a.parquet", ["narrow"], size=len(data)).num_rows == 50
+    assert read_footer(store, "a.parquet", size=len(data)).metadata.num_rows == 50
+    assert ranges.seen == [(0, len(data))] * 2
+
+
+def test_all_columns_come_in_one_request(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded()
+    store.write("a.parquet", data)
+    ranges = Ranges(store, monkeypatch)
+    read_columns(store, "a.parquet", size=len(data))
+    assert ranges.seen == [(0, len(data))]
+
+
+def test_footer_larger_than_what_is_read_at_first(store: Store) -> None:
+    table = TABLE.slice(0, 30_000).replace_schema_metadata({"big": "x" * 3 * TAIL})
+    store.write("a.parquet", encoded(table))
+    footer = read_footer(store, "a.parquet")
+    assert len(footer.data) > 3 * TAIL
+    assert footer.described(b"big") == b"x" * 3 * TAIL
+    assert footer.described(b"small") is None
+    assert read_columns(store, "a.parquet", ["apart"]).equals(table.select(["apart"]))
+
+
+@pytest.mark.parametrize("data", [b"", b"abc", b"x" * 100_000, encoded()[:-9], encoded()[70_000:]])
+def test_what_is_not_parquet_is_an_error(tmp_path: Path, data: bytes) -> None:
+    store = open_store(str(tmp_path))
+    store.write("a.parquet", data)
+    with pytest.raises((pa.ArrowException, OSError, StorageError)):
+        read_columns(store, "a.parquet", ["narrow"])
+    with pytest.raises((pa.ArrowException, OSError)):
+        read_bytes(data)
+
+
+def test_error_of_the_store_comes_as_it_is(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    with pytest.raises(StorageError, match="cannot read"):
+        read_columns(store, "gone.parquet", ["narrow"])
+    store.write("a.parquet", encoded())
+    with pytest.raises(StorageError, match="has changed or is cut short"):
+        read_columns(store, "a.parquet", ["narrow"], size=10_000_000)
+
+
+def test_bytes_in_memory_are_read(tmp_path: Path) -> None:
+    assert read_bytes(encoded()).equals(TABLE)
+    assert read_bytes(encoded(), ["narrow"]).equals(TABLE.select(["narrow"]))
+    assert arrow_owned(b"abc").to_pybytes() == b"abc"
+    assert arrow_owned(b"").to_pybytes() == b""
+
+
+READER = """
+import sys
+from opacc_ray.lake.parquet_io import read_bytes, read_columns
+from opacc_ray.lake.storage import open_store
+store = open_store(sys.argv[1])
+table = read_columns(store, "a.parquet", ["wide", "id"])
+assert read_bytes(store.read("a.parquet")).num_rows == len(table)
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_read_end_in_peace(tmp_path: Path) -> None:
+    """Arrow's threads must not hold what Python owns when the interpreter ends."""
+    open_store(str(tmp_path)).write("a.parquet", encoded())
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+    def ends(_: int) -> tuple[int, bytes]:
+        command = [sys.executable, "-c", READER, str(tmp_path)]
+        done = subprocess.run(command, env=environment, capture_output=True)
+        return done.returncode, done.stderr
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(ends, range(100))) == {(0, b"")}

@@ -1,0 +1,281 @@
+"""Stores: one body of tests for a folder, for rclone's S3 server and for moto's."""
+
+import itertools
+import os
+import pickle
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import boto3
+import pytest
+
+from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.errors import StorageError
+from opacc_ray.lake import s3 as s3_module
+from opacc_ray.lake.local import LocalStore
+from opacc_ray.lake.storage import Store, join, open_store, read_uri
+
+ODD_NAMES = [
+    "a b.txt",
+    "a+b.txt",
+    "100%.txt",
+    "a%20b.txt",
+    "a#b?c=d&e.txt",
+    "naïve-日本-🙂.txt",
+    "quote'\"<&>.txt",
+    "~tilde;(1)@[x]=,$!.txt",
+    "CASE.txt",
+    "case.txt",
+    "dots..and.dots",
+    ".hidden",
+]
+
+
+@pytest.fixture(scope="session")
+def moto_endpoint() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=["folder", "rclone", "moto"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """An empty store, two levels below the root of what holds it."""
+    if request.param == "folder":
+        return open_store(join(str(tmp_path), "audits/digits"))
+    if request.param == "rclone":
+        return open_store(join(request.getfixturevalue("bucket"), "audits/digits"))
+    request.getfixturevalue("s3")  # for its isolated environment
+    endpoint = request.getfixturevalue("moto_endpoint")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+    name = f"bucket-{secrets.token_hex(4)}"
+    boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=name)
+    return open_store(f"s3://{name}/audits/digits")
+
+
+def test_an_object_lives_and_dies(store: Store) -> None:
+    assert not store.exists("deep/er/a.bin")
+    store.write("deep/er/a.bin", b"first")
+    assert store.exists("deep/er/a.bin")
+    assert not store.exists("deep/er/a")
+    assert not store.exists("deep/er")
+    assert store.read("deep/er/a.bin") == b"first"
+    assert read_uri(store.uri_of("deep/er/a.bin")) == b"first"
+    [before] = store.list()
+    time.sleep(0.02)  # some file systems' clocks are coarse
+    store.write("deep/er/a.bin", b"other")
+    [after] = store.list()
+    assert store.read("deep/er/a.bin") == b"other"
+    assert (before.key, before.size) == (after.key, after.size) == ("deep/er/a.bin", 5)
+    assert before.tag != after.tag
+    assert after == store.list()[0]
+    store.delete("deep/er/a.bin")
+    store.delete("deep/er/a.bin")
+    assert not store.exists("deep/er/a.bin")
+    assert store.list() == []
+
+
+def test_an_empty_object_is_an_object(store: Store) -> None:
+    store.write("_SUCCESS", b"")
+    assert store.exists("_SUCCESS")
+    assert store.read("_SUCCESS") == b""
+    assert [(entry.key, entry.size) for entry in store.list()] == [("_SUCCESS", 0)]
+
+
+def test_listing_is_sorted_and_by_prefix(store: Store) -> None:
+    keys = ["z", "a/b", "a-b/c", "a/b0", "a/c/d", "ab"]
+    for key in keys:
+        store.write(key, b"x")
+    assert [entry.key for entry in store.list()] == sorted(keys)
+    assert [entry.key for entry in store.list("a/")] == ["a/b", "a/b0", "a/c/d"]
+    assert [entry.key for entry in store.list("a/b")] == ["a/b", "a/b0"]
+    assert [entry.key for entry in store.list("a")] == ["a-b/c", "a/b", "a/b0", "a/c/d", "ab"]
+    assert store.list("q") == store.list("a/q/") == store.list("z/z") == []
+
+
+def test_a_store_inside_a_store_sees_its_own_only(store: Store) -> None:
+    inner = store.store("a/c/")
+    assert inner.uri == f"{store.uri}/a/c" == join(store.uri, "a", "c")
+    inner.write("d", b"x")
+    store.write("a/cc", b"y")  # begins like the inner store, but lies outside it
+    assert [entry.key for entry in inner.list()] == ["d"]
+    assert store.read("a/c/d") == b"x"
+    assert inner == open_store(inner.uri + "/")
+
+
+def test_odd_names_come_back_as_they_are(store: Store) -> None:
+    for name in ODD_NAMES:
+        store.write(f"odd & even/{name}", name.encode())
+    expected = sorted(f"odd & even/{name}" for name in ODD_NAMES)
+    assert [entry.key for entry in store.list()] == expected
+    assert [content.decode() for content in store.read_many(expected)] == [key.split("/")[1] for key in expected]
+    assert all(store.exists(key) for key in expected)
+    for name in ODD_NAMES:
+        assert read_uri(store.uri_of(f"odd & even/{name}")) == name.encode()
+        store.delete(f"odd & even/{name}")
+    assert store.list() == []
+
+
+def test_large_objects_travel_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_module, "MULTIPART_BYTES", 1)
+    data = bytes(range(256)) * (17 << 12)  # 17 MiB: three parts
+    store.write("weights.bin", data)
+    assert store.read("weights.bin") == data
+    assert store.list()[0].size == len(data)
+
+
+def test_many_objects_come_in_order(store: Store) -> None:
+    keys = [f"{i:03d}" for i in range(50)]
+    store.write_many(((key, key.encode()) for key in keys), threads=4)
+    wanted = keys[::-1] + keys[:3]
+    assert list(store.read_many(wanted, threads=4)) == [key.encode() for key in wanted]
+    assert list(store.read_many([])) == []
+    with pytest.raises(StorageError, match="is no key below"):
+        store.write_many([("a", b"x"), ("../b", b"x")])
+
+
+def test_reading_ahead_is_bounded(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.write("a", b"x")
+    asked = iter(range(1000))
+    contents = store.read_many(("a" for _ in asked), threads=3)
+    assert [next(contents) for _ in range(10)] == [b"x"] * 10
+    assert next(asked) <= 10 + 2 * 3
+    assert isinstance(contents, Generator)
+    contents.close()
+
+
+def test_a_missing_object_raises_when_its_turn_comes(store: Store) -> None:
+    store.write_many([("0", b"0"), ("1", b"1"), ("3", b"3")])
+    contents = store.read_many(["0", "1", "2", "3"])
+    assert [next(contents), next(contents)] == [b"0", b"1"]
+    with pytest.raises(StorageError, match=r"^cannot read \S+/audits/digits/2: ((?i:no such)|there is no such)"):
+        next(contents)
+
+
+def test_a_store_travels_without_its_client(store: Store) -> None:
+    store.write("a", b"x")
+    packed = pickle.dumps(store)
+    assert len(packed) < 300
+    assert pickle.loads(packed) == store
+    assert pickle.loads(packed).read("a") == b"x"
+    assert repr(store).count(os.environ.get("AWS_SECRET_ACCESS_KEY", "-")) == 0
+
+
+def test_a_store_works_in_another_process(bucket: str) -> None:
+    store = open_store(bucket)
+    store.write("a", b"x")
+    script = "import pickle, sys; print(pickle.load(sys.stdin.buffer).read('a'))"
+    child = subprocess.run([sys.executable, "-c", script], input=pickle.dumps(store), capture_output=True, check=True)
+    assert child.stdout == b"b'x'\n"
+
+
+@pytest.mark.parametrize(
+    "key", ["", "/etc/passwd", "../a", "a/../../b", "a//b", "a/", ".", "./a", "a\0b", ".opacc-tmp-1"]
+)
+def test_keys_that_leave_the_store_are_refused(store: Store, key: str) -> None:
+    with pytest.raises(StorageError, match="is no key below"):
+        store.write(key, b"x")
+    if key != "a/":
+        with pytest.raises(StorageError, match="is no key below"):
+            store.store(key)
+    if isinstance(store, LocalStore):
+        for method in (store.read, store.delete, store.exists):
+            with pytest.raises(StorageError, match="is no key below"):
+                method(key)
+        with pytest.raises(StorageError, match="is no key below"):
+            store.list("../")
+
+
+def test_readers_never_see_half_an_object(store: Store) -> None:
+    size = 300_000
+    store.write("a", b"0" * size)
+    done = threading.Event()
+
+    def whole_contents_seen() -> int:
+        for seen in itertools.count():
+            content = store.read("a")
+            assert len(content) == size
+            assert content == content[:1] * size
+            assert [entry.key for entry in store.list()] == ["a"]
+            if done.is_set():
+                return seen
+        raise AssertionError
+
+    with ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(whole_contents_seen)
+        for digit in b"123456789" * 3:
+            store.write("a", bytes([digit]) * size)
+        done.set()
+        assert seen.result() > 0
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_a_listing_has_every_page(s3: LocalS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: bool) -> None:
+    numbers = [f"{i:04d}" for i in range(1300)]
+    for folder in ("lake/pool", "lake/pool-2"):
+        (tmp_path / folder).mkdir(parents=True)
+        for number in numbers:
+            (tmp_path / folder / number).write_bytes(b"12")
+    with LocalS3(tmp_path) as server:  # which finds the files when it starts
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        store = open_store("s3://lake/pool" if served else f"{tmp_path}/lake/pool")
+        store.write("x/y", b"1")
+        entries = store.list()
+    assert [entry.key for entry in entries] == [*numbers, "x/y"]
+    assert [entry.size for entry in entries] == [2] * 1300 + [1]
+
+
+@pytest.mark.parametrize("store", ["moto"], indirect=True)
+def test_a_folder_made_by_a_console_is_no_object(store: Store) -> None:
+    bucket = store.uri.split("/")[2]
+    client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL_S3"])
+    client.put_object(Bucket=bucket, Key="audits/digits/")
+    client.put_object(Bucket=bucket, Key="audits/digits/a//b", Body=b"x")  # others may write what we would not
+    assert [entry.key for entry in store.list()] == ["a//b"]
+    assert store.read("a//b") == b"x"
+
+
+def test_a_range_is_exactly_its_bytes(store: Store) -> None:
+    data = bytes(range(256)) * 40
+    store.write("deep/a.bin", data)
+    assert store.size("deep/a.bin") == len(data)
+    for start, stop in [(0, 1), (5, 5), (250, 700), (len(data) - 3, len(data)), (0, len(data))]:
+        assert store.read_range("deep/a.bin", start, stop) == data[start:stop]
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 4), (2, 9), (3, 4), (50, 60)])
+def test_a_range_beyond_the_end_is_an_error(store: Store, start: int, stop: int) -> None:
+    store.write("a", b"abc")
+    with pytest.raises(
+        StorageError, match=r"^cannot read \S+/audits/digits/a: .*has changed.*restore it or start again"
+    ):
+        store.read_range("a", start, stop)
+
+
+def test_a_missing_object_has_neither_range_nor_size(store: Store) -> None:
+    for call in (lambda: store.read_range("gone", 0, 3), lambda: store.size("gone")):
+        with pytest.raises(StorageError, match=r"^cannot read \S+/audits/digits/gone: ((?i:no such)|there is no such)"):
+            call()
+
+
+def test_an_object_opens_as_a_file(store: Store) -> None:
+    data = b"id,label\n1,cat\n2,dog\n"
+    store.write("a.csv", data)
+    with store.open("a.csv") as file:
+        assert file.read(2) == b"id"
+        assert file.seek(-4, os.SEEK_END) == len(data) - 4
+        assert file.read() == b"dog\n"
+    with store.open("a.csv", len(data)) as file:
+        assert list(file) == data.splitlines(keepends=True)
