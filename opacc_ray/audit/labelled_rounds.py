@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError
-from opacc_ray.labelling import labels as labelling
+from opacc_ray.labelling.joining import Joined, join
 from opacc_ray.labelling.outcomes import class_of, outcome_of_classes, outcome_of_values
+from opacc_ray.labelling.parsing import parse
+from opacc_ray.labelling.rows import Label
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec
 
@@ -62,13 +64,13 @@ def import_labels(run: Run, name: str, data: bytes, *, conflict: str = "error") 
     LabelError
         The file is of another run, names an unknown id, or contradicts labels that are there.
     """
-    given = labelling.parse(data, name)
+    given = parse(data, name)
     answers = read_answers(run, given, conflict=conflict, source=name)  # raises before anything is kept
     run.write_labels(answers[-1].selection.round, name, data)
     return {"file": name, "rows": len(given), "not_used": _not_used(given, answers)} | answers[-1].counts()
 
 
-def _not_used(given: Sequence[labelling.Label], answers: Sequence[Answers]) -> list[dict[str, int]]:
+def _not_used(given: Sequence[Label], answers: Sequence[Answers]) -> list[dict[str, int]]:
     """How many rows answer an example that was given up and not drawn again, by the round that was closed."""
     closed: dict[str, int | None] = {}
     for item in answers:
@@ -78,7 +80,7 @@ def _not_used(given: Sequence[labelling.Label], answers: Sequence[Answers]) -> l
 
 
 def read_answers(
-    run: Run, extra: Sequence[labelling.Label] = (), *, conflict: str = "error", source: str = "the labels so far"
+    run: Run, extra: Sequence[Label] = (), *, conflict: str = "error", source: str = "the labels so far"
 ) -> list[Answers]:
     """Every round with its labels, from all files that came back (and ``extra`` ones).
 
@@ -90,9 +92,9 @@ def read_answers(
         raise LabelError(f"{run.uri} has no selection yet; run its spec, or `opacc select`")
     selections = [run.read_selection(number) for number in numbers]
     files = [file for number in numbers for file in run.read_labels(number)]
-    labels = [label for name, data in files for label in labelling.parse(data, name)]
+    labels = [label for name, data in files for label in parse(data, name)]
     chosen = dict.fromkeys(name for selection in selections for name in selection.ids)
-    joined = labelling.join(
+    joined = join(
         [*labels, *extra],
         list(chosen),
         run=run.name,
@@ -103,7 +105,7 @@ def read_answers(
     return [_answers(run, selection, joined) for selection in selections]
 
 
-def _answers(run: Run, selection: Selection, joined: labelling.Joined) -> Answers:
+def _answers(run: Run, selection: Selection, joined: Joined) -> Answers:
     given_up = run.read_closed(selection.round)
     label = {name: text for name, text in joined.label.items() if name not in (given_up or ())}
     labelled = np.array([name in label for name in selection.ids])

@@ -25,6 +25,7 @@ from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction, refusal
 from opacc_ray.extract.shards import FEATURES_FORMAT, finished_shards, read_index
 from opacc_ray.labelling import manifest
+from opacc_ray.labelling.rows import Context, ManifestRow
 from opacc_ray.lake.sources import BadItem, Plan, Shard, plan_shards
 from opacc_ray.lake.storage import join, open_store, read_uri
 from opacc_ray.samplers.select import find_method, parse_parameters
@@ -275,7 +276,7 @@ def _write_round(run: Run, selection: Selection) -> None:
     spec = run.spec
     chosen = feature_store.find_chosen(run, selection)
     rows = [
-        manifest.ManifestRow(
+        ManifestRow(
             id=chosen.ids[i],
             uri=chosen.uris[i],
             run=run.name,
@@ -286,7 +287,7 @@ def _write_round(run: Run, selection: Selection) -> None:
         )
         for i in _first_draws(selection)
     ]
-    context = manifest.Context(tuple(spec.model.classes) if spec.model.classes else None)
+    context = Context(tuple(spec.model.classes) if spec.model.classes else None)
     files = {
         f"manifest{manifest.FORMATS[kind].suffix}": manifest.encode(
             kind, rows, show_prediction=spec.manifest.show_prediction, context=context
