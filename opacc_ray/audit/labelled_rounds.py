@@ -115,6 +115,7 @@ def read_rounds(
     if not numbers:
         raise LabelError(f"{run.uri} has no selection yet; run its spec, or `opacc select`")
     selections = [run.read_selection(number) for number in numbers]
+    _check_pool(run, selections)
     files = [file for number in numbers for file in run.read_labels(number)]
     labels = [label for name, data in files for label in parse(data, name)]
     chosen = dict.fromkeys(name for selection in selections for name in selection.ids)
@@ -127,6 +128,17 @@ def read_rounds(
         check=lambda name, text: _truth(run.spec.model, name, text),
     )
     return [_labelled_round(run, selection, joined) for selection in selections]
+
+
+def _check_pool(run: Run, selections: Sequence[Selection]) -> None:
+    """Refuse selections from a pool of another size: the index was replaced, or a selection was edited."""
+    index = run.read_index()
+    for selection in selections:
+        if index is not None and selection.pool_size != index["num_examples"]:
+            raise DataError(
+                f"round {selection.round} of {run.uri} was drawn from {selection.pool_size} examples, and its features "
+                f"hold {index['num_examples']}; restore selection.json or index.json"
+            )
 
 
 def digest_of(rounds: Sequence[LabelledRound]) -> str:

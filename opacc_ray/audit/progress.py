@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ def unreported(done: int, total: int | None) -> None:
 
 
 class Progress:
-    """Shows "extract: 3 of 12 shards, about 8 s left".
+    """Shows "extract: 3 of 12 shards, about 8 s left"; a context, which ends the bar.
 
     The first call says what was done before, and does not count towards the speed. Nor does the first unit, which waits
     for actors to start and for code to be compiled.
@@ -81,4 +81,17 @@ class Progress:
         self._bar.postfix = self._left(done, total, now)
         self._bar.update(done - self._bar.n)
         if done == total:
+            self.close()
+
+    def close(self) -> None:
+        """Leave the bar as it is and go on below it."""
+        if self._bar is not None:
+            self._bar.refresh()
             self._bar.close()
+            self._bar = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

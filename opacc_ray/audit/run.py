@@ -25,10 +25,13 @@ from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, RunHeader
 from opacc_ray.errors import DataError
 from opacc_ray.extract.shards import finished_shards, read_index
 from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
 
 HEADER, ESTIMATE = "spec.json", "estimate.json"
+KINDS = {"method": str, "parameters": dict, "seed": int, "pool_size": int, "round": int, "facts": dict}
+"""Kinds of the fields of a selection, beside its arrays."""
 
 
 class Chosen(NamedTuple):
@@ -176,14 +179,30 @@ class Run:
 def _decode_selection(data: bytes, source: str) -> Selection:
     try:
         selection = Selection.from_json(data, source)
-        strange = (selection.index < 0) | (selection.index >= selection.pool_size)
-        if strange.any() or len(selection.ids) != len(selection.index):
-            raise DataError(f"{source} does not name one example of its pool by index and id each time; restore it")
+        _check_selection(selection, source)
         return selection
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, ValueError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{source} is no selection ({type(error).__name__}: {error}); restore it") from None
+
+
+def _check_selection(selection: Selection, source: str) -> None:
+    """Check what every selection has, whatever its design."""
+    for name, kind in KINDS.items():
+        value = getattr(selection, name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise DataError(f"{source}: {name} is {value!r}, not a {kind.__name__}; restore it")
+    if selection.method not in METHODS:
+        raise DataError(f"{source}: there is no method {selection.method!r}; restore it")
+    index, num = selection.index, len(selection.ids)
+    if index.shape != (num,) or not ((index >= 0) & (index < selection.pool_size)).all():
+        raise DataError(f"{source} does not have one place of its pool for each id; restore it")
+    if not all(isinstance(name, str) for name in selection.ids):
+        raise DataError(f"{source} has ids that are no texts; restore it")
+    short = next((name for name, values in selection.design.items() if values.shape != (num,)), None)
+    if short is not None:
+        raise DataError(f"{source}: {short} of the design does not have one value for each id; restore it")
 
 
 def _encode_chosen(chosen: Chosen) -> bytes:

@@ -29,7 +29,8 @@ def study(cases: tuple[str, ...], **options: Any) -> Answer:
     from opacc_ray.study.command import study as run_study
 
     given = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
-    return Answer(*run_study(cases, given, Progress("study", "blocks")))
+    with Progress("study", "blocks") as progress:
+        return Answer(*run_study(cases, given, progress))
 
 
 @command("demo")

@@ -42,15 +42,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_to_stderr()
     sys.path.insert(0, os.getcwd())  # the user's own modules: model.factory and transform
     try:
+        return _run(given)
+    except BrokenPipeError:
+        leave_closed_pipe()
+        return CLOSED_PIPE
+
+
+def _run(given: list[str]) -> int:
+    try:
         with application.make_context("opacc", given) as context:
             return int(application.invoke(context))
     except click.exceptions.Exit as done:  # --help, --version
         return done.exit_code
     except click.ClickException as error:
         return _wrong_usage(error, as_json="--json" in given)
-    except BrokenPipeError:
-        leave_closed_pipe()
-        return CLOSED_PIPE
 
 
 def _wrong_usage(error: click.ClickException, *, as_json: bool) -> int:

@@ -23,8 +23,8 @@ def run_spec(spec: str) -> Answer:
     from opacc_ray.cli.answers import drawn
     from opacc_ray.spec import load_spec
 
-    run = steps.run(load_spec(spec), extracting=Progress("extract", "shards"), selecting=_selecting())
-    return drawn(run)
+    with Progress("extract", "shards") as extracting, _selecting() as selecting:
+        return drawn(steps.run(load_spec(spec), extracting, selecting))
 
 
 @command("status")
@@ -59,8 +59,9 @@ def select(
     from opacc_ray.audit.run import Run
     from opacc_ray.cli.answers import drawn
 
-    run = Run.open(uri)
-    steps.select(run, method, budget, parse_assignments(assignments), seed, replicates, _selecting())
+    run, parameters = Run.open(uri), parse_assignments(assignments)
+    with _selecting() as progress:
+        steps.select(run, method, budget, parameters, seed, replicates, progress)
     return drawn(run)
 
 
@@ -96,15 +97,16 @@ def next_round(
                 steps.close(run)
             return reached(run, until)
         log.info("about %d more labels are expected to reach ±%g", to_go, until)
-    steps.next_round(
-        run,
-        budget or to_go,
-        method=method,
-        parameters=parameters,
-        replicates=replicates,
-        close=close,
-        progress=_selecting(),
-    )
+    with _selecting() as progress:
+        steps.next_round(
+            run,
+            budget or to_go,
+            method=method,
+            parameters=parameters,
+            replicates=replicates,
+            close=close,
+            progress=progress,
+        )
     return drawn(run, to_go)
 
 

@@ -32,7 +32,7 @@ from opacc_ray.spec import load_spec
 
 log = logging.getLogger(__name__)
 
-SEED = 7
+SEED = 0
 POOL_SIZE = 6000
 BUDGETS = (40, 60)
 """Labels of the two rounds."""
@@ -103,7 +103,8 @@ def _audit(home: Path, truth: dict[str, int]) -> tuple[Run, AccuracyEstimate]:
     spec_path = home / "spec.yaml"
     digest = hashlib.sha256(read_uri(WEIGHTS)).hexdigest()
     spec_path.write_text(SPEC.format(seed=SEED, budget=BUDGETS[0], weights=WEIGHTS, sha256=digest))
-    run = steps.run(load_spec(spec_path), Progress("extract", "shards"))
+    with Progress("extract", "shards") as extracting:
+        run = steps.run(load_spec(spec_path), extracting)
     _label(run, 1, home, truth)
     for number, budget in enumerate(BUDGETS[1:], start=2):
         steps.next_round(run, budget)

@@ -51,7 +51,7 @@ def test_index_knows_sizes_and_counts_without_decoding_layers(run: Run, monkeypa
     asked: list[str] = []
     decode = shards.decode_shard
     monkeypatch.setattr(
-        shards, "decode_shard", lambda data, names, source: asked.extend(names) or decode(data, names, source)
+        feature_store, "decode_shard", lambda data, names, source: asked.extend(names) or decode(data, names, source)
     )
     feature_store.index_features(
         Extraction(run.spec, run.spec.pool, run.spec.features(), run.features),

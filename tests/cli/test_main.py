@@ -1,6 +1,11 @@
 """The command line as a user meets it: text or one JSON object on stdout; on errors one sentence and a code."""
 
 import json
+import os
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -161,3 +166,74 @@ def test_fault_of_the_program_is_an_object_too(told, monkeypatch: pytest.MonkeyP
     assert json.loads(out) == {"error": "unexpected ZeroDivisionError: division by zero", "exit_code": 1}
     assert "Traceback" in err
     assert told("status", "anywhere")[:2] == (code, "") == (1, "")
+
+
+def test_interrupted_command_says_that_work_is_kept(told, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(uri: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("opacc_ray.audit.run.Run.open", interrupted)
+    code, out, err = told("status", "anywhere", "--json")
+    assert code == json.loads(out)["exit_code"] == 130
+    assert err == "opacc: interrupted; what is done is kept, so run the same command again\n"
+
+
+# -- help and completion ---------------------------------------------------------------------------------
+
+
+def test_help_lists_every_command_in_its_group(told) -> None:
+    code, out, err = told("--help")
+    assert (code, err) == (0, "")
+    groups = re.split(r"^(Runs|Labels|Results|Experiments|For other tools):$", out, flags=re.MULTILINE)[1:]
+    listed = {title: re.findall(r"^  (\w+(?: import)?) +\S", text, re.MULTILINE) for title, text in _pairs(groups)}
+    assert listed["Runs"] == ["run", "status", "select", "next"]
+    assert listed["Labels"] == ["labels import"]
+    assert listed["Results"] == ["estimate", "compare"]
+    assert listed["Experiments"] == ["study", "demo"]
+    assert listed["For other tools"][0] == "schemas"
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def _pairs(items: list[str]) -> list[tuple[str, str]]:
+    return list(zip(items[::2], items[1::2], strict=True))
+
+
+@pytest.mark.parametrize("name", ["run", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"])
+def test_every_command_explains_itself(name: str, told) -> None:
+    code, out, err = told(name, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Usage: opacc {name} [OPTIONS]")
+    assert "--json" in out
+    assert "Exit codes: 0 done" in out
+
+
+def test_opacc_alone_shows_the_help_and_is_wrong_usage(told) -> None:
+    code, out, err = told()
+    assert (code, out) == (2, "")
+    assert err.startswith("Usage: opacc ")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("opacc est", ["estimate"]), ("opacc labels i", ["import"]), ("opacc select x --method ney", ["neyman"])],
+)
+def test_shell_completes_commands_and_methods(words: str, expected: list[str]) -> None:
+    asked = {"_OPACC_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = subprocess.run([sys.executable, "-m", "opacc_ray"], capture_output=True, text=True, env=os.environ | asked)
+    assert done.returncode == 0
+    assert done.stdout.split() == [f"plain,{word}" for word in expected]
+
+
+# -- a reader that goes away -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["status", "RUN", "--json"], ["status", "RUN"], ["--help"], ["rum", "--json"]])
+def test_closed_pipe_ends_quietly(arguments: list[str], tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parents[1] / "v0_1_0" / "runs" / "css-00000001", tmp_path / "css-00000001")
+    given = [item.replace("RUN", str(tmp_path / "css-00000001")) for item in arguments]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-m", "opacc_ray", *given], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert done.returncode == 141
+    assert not [line for line in done.stderr.splitlines() if not line.startswith("opacc: No such command")]
