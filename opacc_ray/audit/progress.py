@@ -1,6 +1,7 @@
 """How much is done and how long the rest will take: a bar on a terminal, elsewhere a log line now and then."""
 
 import logging
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ Report = Callable[[int, int | None], None]
 """Called with the units done so far and in all, None if nobody knows."""
 
 ENOUGH_UNITS, ENOUGH_SECONDS = 3, 1.0
-"""Work after which the time that is left can be told: units beyond the first one, and seconds."""
+"""Work after which the time that is left can be estimated: units beyond the first one, and seconds."""
 
 
 def unreported(done: int, total: int | None) -> None:
@@ -53,21 +54,23 @@ class Progress:
         elif done == total or done == self._kept or now - self._shown_at >= self._every:
             self._shown_at = now
             of = f"{done}" if total is None else f"{done} of {total}"
-            log.info("%s: %s %s%s", self._what, of, self._unit, self._left(done, total, now))
+            left = self._left(done, total, now)
+            log.info("%s: %s %s%s", self._what, of, self._unit, f", {left}" if left else "")
 
     def _left(self, done: int, total: int | None, now: float) -> str:
-        """The time that is left in words, once it can be told."""
+        """The time that is left in words, once it can be estimated."""
         if self._first is None or total is None or done >= total:
             return ""
         begun, units = self._first
         if done - units < ENOUGH_UNITS or now - begun < ENOUGH_SECONDS:
             return ""
-        return f", about {(now - begun) / (done - units) * (total - done):.0f} s left"
+        return f"about {max(1, (now - begun) / (done - units) * (total - done)):.0f} s left"
 
     def _draw(self, done: int, total: int | None, now: float) -> None:
         if self._bar is None:
             from tqdm import tqdm
 
+            screen = shutil.get_terminal_size()  # also where a terminal has 0 columns and lines, as it says
             form = "{desc}: {n_fmt} of {total_fmt} {unit}{postfix}" if total is None else None
             self._bar = tqdm(
                 desc=self._what,
@@ -75,7 +78,8 @@ class Progress:
                 initial=done,
                 total=total,
                 file=sys.stderr,
-                dynamic_ncols=True,
+                ncols=screen.columns,
+                nrows=screen.lines,
                 bar_format=form or "{desc}: {bar:30} {n_fmt} of {total_fmt} {unit}{postfix}",
             )
         self._bar.postfix = self._left(done, total, now)

@@ -221,7 +221,7 @@ def _assisted(
 
 
 def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
-    """Of every example of the pool; raises SpecError if it cannot assist."""
+    """The confidence of every example of the pool, (N,); raises SpecError if it cannot assist."""
     if any("predicted_failure" in selection.design for selection in rounds):
         raise SpecError(
             "--assist adds a prediction of the outcomes, and the estimate of neyman has its own in it; "

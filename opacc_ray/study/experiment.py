@@ -106,7 +106,7 @@ def _subject(case: Case, spec: StudySpec) -> Subject:
         bound = least_variance(case.view, case.outcome, spec.budgets)
     except DataError as error:
         raise DataError(f"case {case.source.name} ({case.source.uri}): {error}") from None
-    return Subject(case.source, truth, case.view.fields, case.told, bound)
+    return Subject(case.source, truth, case.view.fields, case.outcome_rule, bound)
 
 
 def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], list[NotPossible]]:

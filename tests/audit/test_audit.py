@@ -61,6 +61,7 @@ def labels_for(run: Run, wrong: int = 4) -> bytes:
 def test_from_images_to_an_interval(run: Run) -> None:
     assert status(run).to_dict()["waits_for"] == "40 labels"
     assert labelled_rounds.import_labels(run, "labels.csv", labels_for(run)).to_dict() == {
+        "format": "opacc-import/1",
         "file": "labels.csv",
         "rows": 40,
         "not_used": [],

@@ -356,7 +356,7 @@ class TestCases:
     def test_scale_of_a_score_is_told(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "case.npz", pred=[0.5, 0.25, 1.0], squared_error=[0.0, 1.0, 4.0])
         case = self.read(tmp_path)
-        assert case.told == "1 - (error / 2)², not below 0, the largest error"
+        assert case.outcome_rule == "1 - (error / 2)², not below 0, the largest error"
         assert case.view.fields == {"prediction", "output"}  # a regression's output is its prediction
 
     @pytest.mark.parametrize(
