@@ -5,16 +5,15 @@ nearest key that exists.
 """
 
 import importlib
-import json
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from opacc_ray.documents import first_problem
 from opacc_ray.errors import SpecError
 from opacc_ray.neurons.coverage import Criterion
 from opacc_ray.samplers.select import find_method, parse_parameters
@@ -73,7 +72,7 @@ class ModelSpec(_Section):
     def _are_distinct(cls, value: list[str] | None) -> list[str] | None:
         twice = [name for name in value or [] if value and value.count(name) > 1]
         if twice:
-            raise ValueError(f"{twice[0]!r} stands twice; give each class a name of its own")
+            raise ValueError(f"{twice[0]!r} appears twice; give each class a name of its own")
         return value
 
     @field_validator("sha256")
@@ -134,7 +133,7 @@ class SampleSpec(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    method: str = "ces"
+    method: str = "neyman"
     budget: int | None = None
     replicates: int | None = Field(default=None, ge=2, description="choose from that many parts of the pool apart")
 
@@ -188,6 +187,8 @@ class Spec(_Section):
     @model_validator(mode="before")
     @classmethod
     def _reference_has_the_pools_format(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
         pool, reference = content.get("pool"), content.get("reference")
         if isinstance(pool, dict) and "format" in pool and isinstance(reference, dict):
             return content | {"reference": {"format": pool["format"]} | reference}
@@ -276,6 +277,8 @@ def read_yaml(path: str | Path, what: str = "spec") -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise SpecError(f"the {what} {path} is not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise SpecError(f"the {what} {path} is nested too deeply to be read") from None
 
 
 def validated(kind: type[Model], content: Any, source: str) -> Model:
@@ -285,10 +288,7 @@ def validated(kind: type[Model], content: Any, source: str) -> Model:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        problems = sorted(
-            error.errors(), key=lambda problem: problem["type"] != "extra_forbidden"
-        )  # a typo explains more
-        raise SpecError(f"{source}: {_sentence(kind, problems[0])}") from None
+        raise SpecError(f"{source}: {first_problem(kind, error)}") from None
 
 
 def load_function(name: str, key: str) -> Any:
@@ -309,30 +309,3 @@ def _function_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
         raise ValueError("write module:function, such as mypkg.models:lenet5")
     return value
-
-
-def _sentence(kind: type[BaseModel], problem: Any) -> str:
-    """One sentence of a pydantic problem: the key, the value and what to give instead."""
-    place = ".".join(str(part) for part in problem["loc"] if part not in ("int", "float", "literal['auto']"))
-    if problem["type"] == "extra_forbidden":
-        known = _keys_beside(kind, problem["loc"])
-        near = get_close_matches(str(problem["loc"][-1]), known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-        return f"unknown key {place!r} (value {_short(problem['input'])}); {hint}"
-    if problem["type"] == "missing":
-        return f"key {place!r} is missing; add it"
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"{place}: {message} (value {_short(problem['input'])})" if place else message
-
-
-def _keys_beside(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
-    for part in location[:-1]:
-        if isinstance(part, str):  # a number is a place in a list
-            annotation: Any = model.model_fields[part].annotation
-            model = next(iter(get_args(annotation)), annotation)
-    return list(model.model_fields)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."

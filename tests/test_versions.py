@@ -100,7 +100,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
 
 def test_run_states_the_same(run: Run) -> None:
     expected = json.loads(run.store.read("estimate.json")) | {"run": run.uri}
-    found = results.estimate(run)
+    found = results.estimate(run).to_dict()
     assert expected.keys() <= found.keys()
     for name, value in expected.items():
         assert_same(found[name], value, name)

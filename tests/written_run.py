@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit import feature_store
-from opacc_ray.audit.run import FORMAT, Run
+from opacc_ray.audit.provenance import header_of
+from opacc_ray.audit.run import Run
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.spec import parse_spec
 
 N, CLASSES = 300, ["cat", "dog", "owl"]
 IDS = [f"{i:03d}.png" for i in range(N)]
@@ -33,16 +35,13 @@ def write_run(
         "sample": {"method": "srs", "budget": 40},
         "output": str(home),
     }
-    header = {"spec": content, "pool": {"digest": listing, "num_shards": 3}, "format": FORMAT}
-    run = Run.create(str(home / name), header)
-    shards = [Shard(number, ()) for number in range(3)]
-    for shard, rows in zip(shards, np.array_split(np.arange(len(ids)), 3), strict=True):
+    plan = Plan(tuple(Shard(number, ()) for number in range(3)), listing)
+    run = Run.create(str(home / name), header_of(parse_spec(content, name), plan, None))
+    for shard, rows in zip(plan.shards, np.array_split(np.arange(len(ids)), 3), strict=True):
         columns = {"hidden": np.ones((len(rows), 5), np.float32), "prediction": prediction[rows]}
         if run.spec.model.task == "classification":
             columns["output"], columns["confidence"] = np.ones((len(rows), 3), np.float32), CONFIDENCE[rows]
         named = [ids[row] for row in rows]
         run.features.write(f"{shard.name}.parquet", encode_shard(FeatureShard(named, named, columns, [])))
-    feature_store.index_features(
-        Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), Plan(tuple(shards), "")
-    )
+    feature_store.index_features(Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), plan)
     return run

@@ -1,5 +1,7 @@
-"""The labels of a run: taken in file by file, joined by id, turned into outcomes round by round."""
+"""The labels of a run: taken back file by file, joined by id, turned into outcomes round by round."""
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,10 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.audit.documents import ImportedLabels, RoundCounts, UnusedRows
 from opacc_ray.audit.run import Run
-from opacc_ray.errors import LabelError
-from opacc_ray.labelling import labels as labelling
+from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.labelling.joining import Joined, join
 from opacc_ray.labelling.outcomes import class_of, outcome_of_classes, outcome_of_values
+from opacc_ray.labelling.parsing import parse
+from opacc_ray.labelling.rows import Label
+from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec
 
@@ -18,8 +24,8 @@ Outcomes = list[NDArray[np.float64]]
 """One array per round."""
 
 
-class Answers(NamedTuple):
-    """What came back for one round."""
+class LabelledRound(NamedTuple):
+    """A round, and the labels that came back for it."""
 
     selection: Selection  # as it was drawn, n examples
     labelled: NDArray[np.bool_]  # (n,)
@@ -31,29 +37,48 @@ class Answers(NamedTuple):
     truth: tuple[str, ...]  # and what it is, in the same words
 
     @property
+    def number(self) -> int:
+        return self.selection.round
+
+    @property
     def known(self) -> Selection:
         """The part of the selection that is labelled."""
         return self.selection.restrict(self.labelled)
 
-    def counts(self) -> dict[str, Any]:
+    @property
+    def nonresponse(self) -> str | None:
+        """Why the labels may not be a sample of the round's design, or None if they are.
+
+        They are one if all are there; and if they are those of the first examples of a method that chooses one by one.
+        A round without any label is not used, and so harms nothing.
+        """
+        if not self.labelled.any() and not self.unsure:
+            return None
+        absent = len(self.labelled) - int(self.labelled.sum())
+        first_are_labelled = bool(np.all(self.labelled[:-1] >= self.labelled[1:]))
+        if not absent or (first_are_labelled and not self.unsure and _is_sequential(self.selection)):
+            return None
+        return f"{absent} of {len(self.labelled)} labels of round {self.number} are taken to be missing at random"
+
+    def counts(self) -> RoundCounts:
         """The round in numbers."""
-        return {
-            "round": self.selection.round,
-            "method": self.selection.method,
-            "budget": len(self.selection),
-            "labelled": int(self.labelled.sum()),
-            "missing": len(self.missing),
-            "unsure": len(self.unsure),
-            "given_up": len(self.given_up),
-        }
+        return RoundCounts(
+            round=self.number,
+            method=self.selection.method,
+            budget=len(self.selection),
+            labelled=int(self.labelled.sum()),
+            missing=len(self.missing),
+            unsure=len(self.unsure),
+            given_up=len(self.given_up),
+        )
 
 
-def import_labels(run: Run, name: str, data: bytes, *, conflict: str = "error") -> dict[str, Any]:
+def import_labels(run: Run, name: str, data: bytes, *, conflict: str = "error") -> ImportedLabels:
     """Take a file of labels back; it is kept only if all labels so far fit together.
 
     Returns
     -------
-    dict
+    ImportedLabels
         The file's rows, those of them that are not used because the round that asked for them was closed, and the
         newest round in numbers.
 
@@ -62,24 +87,25 @@ def import_labels(run: Run, name: str, data: bytes, *, conflict: str = "error") 
     LabelError
         The file is of another run, names an unknown id, or contradicts labels that are there.
     """
-    given = labelling.parse(data, name)
-    answers = read_answers(run, given, conflict=conflict, source=name)  # raises before anything is kept
-    run.write_labels(answers[-1].selection.round, name, data)
-    return {"file": name, "rows": len(given), "not_used": _not_used(given, answers)} | answers[-1].counts()
+    given = parse(data, name)
+    rounds = read_rounds(run, given, conflict=conflict, source=name)  # raises before anything is kept
+    run.write_labels(rounds[-1].number, name, data)
+    counts = rounds[-1].counts().model_dump()
+    return ImportedLabels(file=name, rows=len(given), not_used=_not_used(given, rounds), **counts)
 
 
-def _not_used(given: Sequence[labelling.Label], answers: Sequence[Answers]) -> list[dict[str, int]]:
-    """How many rows answer an example that was given up and not drawn again, by the round that was closed."""
+def _not_used(given: Sequence[Label], rounds: Sequence[LabelledRound]) -> list[UnusedRows]:
+    """Rows for examples that were given up and not drawn again, by the round that was closed."""
     closed: dict[str, int | None] = {}
-    for item in answers:
-        closed |= dict.fromkeys(item.selection.ids) | dict.fromkeys(item.given_up, item.selection.round)
+    for item in rounds:
+        closed |= dict.fromkeys(item.selection.ids) | dict.fromkeys(item.given_up, item.number)
     rows = Counter(closed[row.id] for row in given if row.status != "blank")
-    return [{"round": number, "rows": rows[number]} for number in sorted(number for number in rows if number)]
+    return [UnusedRows(round=number, rows=rows[number]) for number in sorted(number for number in rows if number)]
 
 
-def read_answers(
-    run: Run, extra: Sequence[labelling.Label] = (), *, conflict: str = "error", source: str = "the labels so far"
-) -> list[Answers]:
+def read_rounds(
+    run: Run, extra: Sequence[Label] = (), *, conflict: str = "error", source: str = "the labels so far"
+) -> list[LabelledRound]:
     """Every round with its labels, from all files that came back (and ``extra`` ones).
 
     A label belongs to an example, whichever round's file it came in, so files may come in any order, in pieces and
@@ -89,10 +115,11 @@ def read_answers(
     if not numbers:
         raise LabelError(f"{run.uri} has no selection yet; run its spec, or `opacc select`")
     selections = [run.read_selection(number) for number in numbers]
+    _check_pool(run, selections)
     files = [file for number in numbers for file in run.read_labels(number)]
-    labels = [label for name, data in files for label in labelling.parse(data, name)]
+    labels = [label for name, data in files for label in parse(data, name)]
     chosen = dict.fromkeys(name for selection in selections for name in selection.ids)
-    joined = labelling.join(
+    joined = join(
         [*labels, *extra],
         list(chosen),
         run=run.name,
@@ -100,28 +127,65 @@ def read_answers(
         source=source,
         check=lambda name, text: _truth(run.spec.model, name, text),
     )
-    return [_answers(run, selection, joined) for selection in selections]
+    return [_labelled_round(run, selection, joined) for selection in selections]
 
 
-def _answers(run: Run, selection: Selection, joined: labelling.Joined) -> Answers:
+def _check_pool(run: Run, selections: Sequence[Selection]) -> None:
+    """Refuse selections from a pool of another size: the index was replaced, or a selection was edited."""
+    index = run.read_index()
+    for selection in selections:
+        if index is not None and selection.pool_size != index.num_examples:
+            raise DataError(
+                f"round {selection.round} of {run.uri} was drawn from {selection.pool_size} examples, and its features "
+                f"hold {index.num_examples}; restore selection.json or index.json"
+            )
+
+
+def digest_of(rounds: Sequence[LabelledRound]) -> str:
+    """Digest of all labels: an estimate that was made of others is not current."""
+    content = [
+        [item.number, item.selection.ids, item.labelled.tolist(), item.truth, item.unsure, item.given_up]
+        for item in rounds
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _labelled_round(run: Run, selection: Selection, joined: Joined) -> LabelledRound:
     given_up = run.read_closed(selection.round)
     label = {name: text for name, text in joined.label.items() if name not in (given_up or ())}
-    labelled = np.array([name in label for name in selection.ids])
-    predictions = run.read_chosen(selection.round).predictions
     model = run.spec.model
-    pairs = [(name, predictions[i]) for i, name in enumerate(selection.ids) if name in label]
-    outcome = [_outcome(model, name, label[name], prediction) for name, prediction in pairs]
+    predictions = _predictions(run, selection)
+    pairs = [(name, prediction) for name, prediction in zip(selection.ids, predictions, strict=True) if name in label]
     own = set(selection.ids)
-    return Answers(
+    return LabelledRound(
         selection,
-        labelled,
-        np.array(outcome, dtype=np.float64),
+        np.array([name in label for name in selection.ids]),
+        np.array([_outcome(model, name, label[name], prediction) for name, prediction in pairs], dtype=np.float64),
         missing=() if given_up is not None else tuple(name for name in joined.missing if name in own),
         unsure=tuple(name for name in joined.unsure if name in own),
         given_up=tuple(given_up or ()),
         predicted=tuple(model.name_of(prediction) for _, prediction in pairs),
         truth=tuple(_truth(model, name, label[name]) for name, _ in pairs),
     )
+
+
+def _predictions(run: Run, selection: Selection) -> list[Any]:
+    """What the model says of the examples of a selection, in their order."""
+    chosen = run.read_chosen(selection.round)
+    if tuple(chosen.ids) != selection.ids:
+        raise DataError(
+            f"predictions.parquet and selection.json of round {selection.round} of {run.uri} hold different examples; "
+            "restore both from one backup"
+        )
+    return chosen.predictions
+
+
+def _is_sequential(selection: Selection) -> bool:
+    """Whether its first examples are a sample of the same design; no, if another version drew it in another way."""
+    try:
+        return bool(parse_parameters(selection.method, selection.parameters).sequential)
+    except SpecError:
+        return False
 
 
 def _outcome(model: ModelSpec, name: str, label: str, prediction: Any) -> float:
@@ -137,7 +201,9 @@ def _truth(model: ModelSpec, name: str, label: str) -> str:
     return model.name_of(class_of(label, model.classes, id=name))
 
 
-def outcomes_of_another(known: Sequence[Answers], model: ModelSpec, other: ModelSpec, said: Sequence[Any]) -> Outcomes:
+def outcomes_of_another(
+    known: Sequence[LabelledRound], model: ModelSpec, other: ModelSpec, predictions: Sequence[Any]
+) -> Outcomes:
     """What the same labels say of another model: its outcomes, round by round.
 
     Classes are compared by name. Values are scored on the error scale of ``model``, so that the scores of both models
@@ -147,14 +213,14 @@ def outcomes_of_another(known: Sequence[Answers], model: ModelSpec, other: Model
     ----------
     known : rounds with their labels
     model, other : the one that the labels were drawn for, and the other
-    said : predictions of the other model of the labelled examples, over all rounds
+    predictions : what the other model says of the labelled examples, over all rounds
     """
     ids = [name for item in known for name in item.known.ids]
     truth = [text for item in known for text in item.truth]
     if model.task == "regression":
-        own = zip(truth, said, ids, strict=True)
-        scores = [outcome_of_values(text, value, model.error_scale, id=name) for text, value, name in own]
+        rows = zip(truth, predictions, ids, strict=True)
+        scores = [outcome_of_values(text, value, model.error_scale, id=name) for text, value, name in rows]
     else:
-        scores = [float(text == other.name_of(c)) for text, c in zip(truth, said, strict=True)]
+        scores = [float(text == other.name_of(c)) for text, c in zip(truth, predictions, strict=True)]
     ends = np.cumsum([len(item.outcome) for item in known])[:-1]
     return np.split(np.array(scores, dtype=np.float64), ends)

@@ -1,29 +1,101 @@
-"""A line now and then: how much is done and how long the rest will take."""
+"""How much is done and how long the rest will take: a bar on a terminal, elsewhere a log line now and then."""
 
 import logging
+import shutil
+import sys
 import time
+from collections.abc import Callable
+from typing import Any, Self
 
 log = logging.getLogger(__name__)
 
+Report = Callable[[int, int | None], None]
+"""Called with the units done so far and in all, None if nobody knows."""
+
+ENOUGH_UNITS, ENOUGH_SECONDS = 3, 1.0
+"""Work after which the time that is left can be estimated: units beyond the first one, and seconds."""
+
+
+def unreported(done: int, total: int | None) -> None:
+    """Report nothing."""
+
 
 class Progress:
-    """Logs "extract: 3 of 12 shards, about 8 s left", at most every ``every`` seconds.
+    """Shows "extract: 3 of 12 shards, about 8 s left"; a context, which ends the bar.
 
-    Called with (done, total). The first call tells what was done before, which does not count towards the speed.
+    The first call says what was done before, and does not count towards the speed. Nor does the first unit, which waits
+    for actors to start and for code to be compiled.
+
+    Parameters
+    ----------
+    what, unit : the work, and what is counted
+    every : least seconds between two log lines
+    delay : seconds of work before anything is shown
     """
 
-    def __init__(self, what: str, unit: str, every: float = 2.0) -> None:
+    def __init__(self, what: str, unit: str, every: float = 2.0, delay: float = 0.0) -> None:
         self._what, self._unit, self._every = what, unit, every
-        self._begun = self._told = time.monotonic()
+        self._shown_at = time.monotonic() + delay - every
+        self._delayed_to = time.monotonic() + delay
         self._kept: int | None = None
+        self._first: tuple[float, int] | None = None  # when the first unit was done, and how many were then
+        self._bar: Any = None
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int | None) -> None:
         now = time.monotonic()
         if self._kept is None:
             self._kept = done
-        if done < total and now - self._told < self._every and done > self._kept:
+        if self._first is None and done > self._kept:
+            self._first = now, done
+        if now < self._delayed_to:
             return
-        self._told = now
-        worked = done - self._kept
-        left = (now - self._begun) / worked * (total - done) if worked else 0
-        log.info("%s: %d of %d %s%s", self._what, done, total, self._unit, f", about {left:.0f} s left" * (left > 0))
+        if sys.stderr.isatty():
+            self._draw(done, total, now)
+        elif done == total or done == self._kept or now - self._shown_at >= self._every:
+            self._shown_at = now
+            of = f"{done}" if total is None else f"{done} of {total}"
+            left = self._left(done, total, now)
+            log.info("%s: %s %s%s", self._what, of, self._unit, f", {left}" if left else "")
+
+    def _left(self, done: int, total: int | None, now: float) -> str:
+        """The time that is left in words, once it can be estimated."""
+        if self._first is None or total is None or done >= total:
+            return ""
+        begun, units = self._first
+        if done - units < ENOUGH_UNITS or now - begun < ENOUGH_SECONDS:
+            return ""
+        return f"about {max(1, (now - begun) / (done - units) * (total - done)):.0f} s left"
+
+    def _draw(self, done: int, total: int | None, now: float) -> None:
+        if self._bar is None:
+            from tqdm import tqdm
+
+            screen = shutil.get_terminal_size()  # also where a terminal has 0 columns and lines, as it says
+            form = "{desc}: {n_fmt} of {total_fmt} {unit}{postfix}" if total is None else None
+            self._bar = tqdm(
+                desc=self._what,
+                unit=self._unit,
+                initial=done,
+                total=total,
+                file=sys.stderr,
+                ncols=screen.columns,
+                nrows=screen.lines,
+                bar_format=form or "{desc}: {bar:30} {n_fmt} of {total_fmt} {unit}{postfix}",
+            )
+        self._bar.postfix = self._left(done, total, now)
+        self._bar.update(done - self._bar.n)
+        if done == total:
+            self.close()
+
+    def close(self) -> None:
+        """Leave the bar as it is and go on below it."""
+        if self._bar is not None:
+            self._bar.refresh()
+            self._bar.close()
+            self._bar = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

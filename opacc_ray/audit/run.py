@@ -16,21 +16,24 @@ All of it reads with pyarrow or a JSON parser alone. Objects are written whole o
 
 import hashlib
 import io
-import json
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, RunHeader
 from opacc_ray.errors import DataError
 from opacc_ray.extract.index import Index, read_index
 from opacc_ray.extract.shards import finished_shards
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
-from opacc_ray.spec import Spec, parse_spec
+from opacc_ray.spec import Spec
 
-FORMAT = "opacc-run/1"
+HEADER, ESTIMATE = "spec.json", "estimate.json"
+KINDS = {"method": str, "parameters": dict, "seed": int, "pool_size": int, "round": int, "facts": dict}
+"""Kinds of the fields of a selection, beside its arrays."""
 
 
 class Chosen(NamedTuple):
@@ -44,27 +47,30 @@ class Chosen(NamedTuple):
 class Run:
     """One audit under its prefix."""
 
-    def __init__(self, store: Store, header: dict[str, Any]) -> None:
+    def __init__(self, store: Store, header: RunHeader) -> None:
         self.store = store
         self.header = header
-        self.spec: Spec = parse_spec(header["spec"], f"{store.uri}/spec.json")
         self.features = store.store("features")
 
     @classmethod
     def open(cls, uri: str) -> "Run":
         """The run at ``uri``; raises DataError if there is none."""
         store = open_store(uri)
-        if not store.exists("spec.json"):
-            raise DataError(f"there is no run at {store.uri} (no spec.json); give the URI that `opacc run` printed")
-        return cls(store, _checked(_load(store, "spec.json"), store.uri))
+        if not store.exists(HEADER):
+            raise DataError(f"there is no run at {store.uri} (no {HEADER}); give the URI that `opacc run` printed")
+        return cls(store, RunHeader.from_bytes(store.read(HEADER), store.uri_of(HEADER)))
 
     @classmethod
-    def create(cls, uri: str, header: dict[str, Any]) -> "Run":
+    def create(cls, uri: str, header: RunHeader) -> "Run":
         """The run at ``uri``, written with ``header`` unless it exists."""
         store = open_store(uri)
-        if not store.exists("spec.json"):
-            store.write("spec.json", _dump(header | {"format": FORMAT}))
+        if not store.exists(HEADER):
+            store.write(HEADER, header.to_bytes())
         return cls.open(uri)
+
+    @property
+    def spec(self) -> Spec:
+        return self.header.spec
 
     @property
     def uri(self) -> str:
@@ -72,7 +78,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The last part of the prefix: it stands in manifests, and labels that name another run are refused."""
+        """The last part of the prefix: manifests name it, and labels that name another run are refused."""
         return self.uri.rpartition("/")[2]
 
     # -- features ----------------------------------------------------------------------------------------
@@ -103,8 +109,9 @@ class Run:
         return sorted(int(match[1]) for match in found if match)
 
     def read_selection(self, number: int) -> Selection:
+        """The selection of a round; raises DataError if its file is damaged."""
         key = f"rounds/{number}/selection.json"
-        return Selection.from_json(self.store.read(key), self.store.uri_of(key))
+        return _decode_selection(self.store.read(key), self.store.uri_of(key))
 
     def write_round(self, selection: Selection, chosen: Chosen, manifests: dict[str, bytes]) -> None:
         """Manifests and predictions first, the selection last: a round exists when its selection does."""
@@ -130,8 +137,9 @@ class Run:
             folder.delete(key)
 
     def read_chosen(self, number: int) -> Chosen:
-        table = read_bytes(self.store.read(f"rounds/{number}/predictions.parquet"))
-        return Chosen(*(table[name].to_pylist() for name in ("id", "uri", "prediction")))
+        """What the model says of the examples of a round; raises DataError if its file is damaged."""
+        key = f"rounds/{number}/predictions.parquet"
+        return _decode_chosen(self.store.read(key), self.store.uri_of(key))
 
     # -- labels ------------------------------------------------------------------------------------------
 
@@ -151,18 +159,50 @@ class Run:
     def read_closed(self, number: int) -> list[str] | None:
         """Ids that had no label when the round was closed; None while it is open."""
         key = f"rounds/{number}/closed.json"
-        return _load(self.store, key)["given_up"] if self.store.exists(key) else None
+        if not self.store.exists(key):
+            return None
+        return ClosedRound.from_bytes(self.store.read(key), self.store.uri_of(key)).given_up
 
     def close(self, number: int, given_up: Sequence[str]) -> None:
-        self.store.write(f"rounds/{number}/closed.json", _dump({"given_up": list(given_up)}))
+        """Give up the labels of a round that are missing."""
+        self.store.write(f"rounds/{number}/closed.json", ClosedRound(given_up=list(given_up)).to_bytes())
 
     # -- result ------------------------------------------------------------------------------------------
 
-    def write_estimate(self, content: dict[str, Any]) -> None:
-        self.store.write("estimate.json", _dump(content))
+    def write_estimate(self, estimate: AccuracyEstimate) -> None:
+        self.store.write(ESTIMATE, estimate.to_bytes())
 
-    def read_estimate(self) -> dict[str, Any] | None:
-        return _load(self.store, "estimate.json") if self.store.exists("estimate.json") else None
+    def read_estimate(self) -> AccuracyEstimate | None:
+        """The last estimate, or None if none was made."""
+        if not self.store.exists(ESTIMATE):
+            return None
+        return AccuracyEstimate.from_bytes(self.store.read(ESTIMATE), self.store.uri_of(ESTIMATE))
+
+
+def _decode_selection(data: bytes, source: str) -> Selection:
+    try:
+        selection = Selection.from_json(data, source)
+        _check_selection(selection, source)
+        return selection
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{source} is no selection ({type(error).__name__}: {error}); restore it") from None
+
+
+def _check_selection(selection: Selection, source: str) -> None:
+    """Check what every selection has, whatever its design."""
+    for name, kind in KINDS.items():
+        value = getattr(selection, name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise DataError(f"{source}: {name} is {value!r}, not a {kind.__name__}; restore it")
+    if selection.method not in METHODS:
+        raise DataError(f"{source}: there is no method {selection.method!r}; restore it")
+    index, num = selection.index, len(selection.ids)
+    if index.shape != (num,) or not ((index >= 0) & (index < selection.pool_size)).all():
+        raise DataError(f"{source} does not have one place of its pool for each id; restore it")
+    if not all(isinstance(name, str) for name in selection.ids):
+        raise DataError(f"{source} has ids that are no texts; restore it")
 
 
 def _encode_chosen(chosen: Chosen) -> bytes:
@@ -175,18 +215,11 @@ def _encode_chosen(chosen: Chosen) -> bytes:
     return sink.getvalue()
 
 
-def _checked(header: dict[str, Any], uri: str) -> dict[str, Any]:
-    if header.get("format") != FORMAT:
-        raise DataError(f"{uri}/spec.json has format {header.get('format')!r}; this version reads {FORMAT!r}")
-    return header
+def _decode_chosen(data: bytes, source: str) -> Chosen:
+    import pyarrow as pa
 
-
-def _dump(content: Any) -> bytes:
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-
-
-def _load(store: Store, key: str) -> Any:
     try:
-        return json.loads(store.read(key))
-    except ValueError as error:
-        raise DataError(f"{store.uri_of(key)} is not JSON ({error}); restore it or start a new run") from None
+        table = read_bytes(data)
+        return Chosen(*(table[name].to_pylist() for name in ("id", "uri", "prediction")))
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise DataError(f"{source} is no table of predictions ({error}); restore it") from None

@@ -1,34 +1,31 @@
 """The audit, verb by verb: extract → select → write manifests, round after round.
 
-``answers.py`` takes the labels back and ``verdict.py`` states the accuracy. Each verb reads and writes the run's
-prefix only (extraction also the reference beside it), so that days may pass between two of them and each may run in
+``labelled_rounds.py`` takes the labels back and ``results.py`` states the accuracy. Each verb reads and writes only the
+prefix of the run (extraction the reference beside it, too), so days may pass between two of them and each may run in
 another process. Every verb may be repeated: what is done is kept.
 """
 
-import hashlib
-import json
 import logging
-import platform
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from opacc_ray.audit import feature_store
-from opacc_ray.audit.labelled_rounds import Answers, read_answers
+from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.audit.progress import Report, unreported
+from opacc_ray.audit.provenance import checked_weights, header_of
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction, refusal
 from opacc_ray.extract.index import read_index
-from opacc_ray.extract.shards import FEATURES_FORMAT, ShardReport, finished_shards
+from opacc_ray.extract.shards import ShardReport, finished_shards
 from opacc_ray.labelling import manifest
+from opacc_ray.labelling.rows import Context, ManifestRow
 from opacc_ray.lake.examples import BadItem, Plan, Shard
 from opacc_ray.lake.pools import plan_shards
-from opacc_ray.lake.storage import join, open_store, read_uri
+from opacc_ray.lake.storage import join, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
 from opacc_ray.selection import Selection
@@ -64,10 +61,10 @@ def start(spec: Spec) -> tuple[Run, list[Stage]]:
             f"sample.budget={spec.sample.budget} is more than the pool {spec.pool.uri} can give: "
             f"it holds {num_files} examples; give at most {num_files}"
         )
-    spec = _with_digest(spec)
+    spec = checked_weights(spec)
     compared = reference.plan(spec)
-    header = _header(spec, plan, compared)
-    run = Run.create(join(spec.output, f"{spec.name}-{header['digest'][:8]}"), header)
+    header = header_of(spec, plan, compared)
+    run = Run.create(join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}"), header)
     return run, _stages(run, spec, plan, compared)
 
 
@@ -82,18 +79,28 @@ def _stages(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[Sta
     ]
 
 
-def run(spec: Spec, progress: Callable[[int, int], None] = lambda done, total: None) -> Run:
-    """Extract, select and write manifests; what an earlier call did is kept."""
+def run(spec: Spec, extracting: Report = unreported, selecting: Report = unreported) -> Run:
+    """Extract, select and write manifests; what an earlier call did is kept.
+
+    ``extracting(done, total)`` counts shards, ``selecting(done, total)`` chosen examples.
+    """
     audit, stages = start(spec)
     log.info("run %s: %d shards", audit.uri, sum(len(stage.plan.shards) for stage in stages))
-    extract(stages, progress)
+    extract(stages, extracting)
     if not audit.rounds():
         sample = spec.sample
-        select(audit, sample.method, sample.budget, sample.parameters, replicates=sample.replicates)
+        select(
+            audit,
+            sample.method,
+            sample.budget,
+            sample.parameters,
+            replicates=sample.replicates,
+            progress=selecting,
+        )
     return audit
 
 
-def extract(stages: Sequence[Stage], progress: Callable[[int, int], None]) -> None:
+def extract(stages: Sequence[Stage], progress: Report) -> None:
     """Extract every shard that is not there yet, stage after stage, and write each one's index when all are.
 
     ``progress(done, total)`` counts shards.
@@ -130,7 +137,7 @@ def _missing(stage: Stage) -> list[Shard]:
 
 
 def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
-    """Write the index of a folder whose shards are all there, and tell what is left out."""
+    """Write the index of a folder whose shards are all there, and report what is left out."""
     job = stage.job
     index = read_index(job.target)
     if index is None:
@@ -151,10 +158,12 @@ def select(
     parameters: Mapping[str, Any],
     seed: int | None = None,
     replicates: int | None = None,
+    progress: Report = unreported,
 ) -> Selection:
     """Choose what to label in the newest round and write its manifests.
 
     A selection that has no labels yet is replaced, and kept under ``superseded/``; one that has labels is not touched.
+    ``progress(done, total)`` counts chosen examples.
 
     Raises
     ------
@@ -162,8 +171,9 @@ def select(
         Unknown method or parameter, unfit budget, or labels that are there already.
     """
     number = max(run.rounds(), default=1)
-    earlier = read_answers(run)[:-1] if number > 1 else []
-    selection = _choose(run, method, budget, parameters, seed, earlier, replicates)
+    earlier = read_rounds(run)[:-1] if number > 1 else []
+    seed = run.spec.seed if seed is None else seed
+    selection = _choose(run, Choice(method, budget, parameters, seed, replicates), earlier, progress)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
             return selection
@@ -185,12 +195,14 @@ def next_round(
     parameters: Mapping[str, Any] | None = None,
     replicates: int | None = None,
     close: bool = False,
+    progress: Report = unreported,
 ) -> Selection:
     """Choose what to label next, knowing all labels so far.
 
     Method, parameters and number of replicates are those of the round before unless given; another method starts from
     its own defaults. ``replicates=0`` goes on without them. ``close`` gives up the labels that the round before still
-    waits for: they count as not drawn, and their examples may be drawn again.
+    waits for: they count as not drawn, and their examples may be drawn again. ``progress(done, total)`` counts chosen
+    examples.
 
     Raises
     ------
@@ -199,86 +211,63 @@ def next_round(
     SpecError
         Unknown method or parameter, or unfit budget. Nothing is closed then.
     """
-    answers = read_answers(run)
-    last = answers[-1]
+    rounds = read_rounds(run)
+    last = rounds[-1]
     if last.missing and not close:
         raise LabelError(
-            f"round {last.selection.round} of {run.uri} waits for {len(last.missing)} labels, the first for "
+            f"round {last.number} of {run.uri} waits for {len(last.missing)} labels, the first for "
             f"{last.missing[0]!r}; import them, or give --close to go on without them"
         )
-    before, parameters = last.selection, parameters or {}
-    if method in (None, before.method):
-        parameters = before.parameters | dict(parameters)
-        replicates = before.design.num_replicates if replicates is None else replicates
-    selection = _choose(run, method or before.method, budget, parameters, before.seed, answers, replicates or None)
+    selection = _choose(run, _like(last.selection, method, budget, parameters or {}, replicates), rounds, progress)
     if last.missing:  # only now: a wrong parameter or budget must not cost labels
-        run.close(before.round, last.missing)
+        run.close(last.number, last.missing)
     _write_round(run, selection)
     return selection
 
 
 def close(run: Run) -> None:
     """Give up the labels that the newest round still waits for: they count as not drawn."""
-    last = read_answers(run)[-1]
+    last = read_rounds(run)[-1]
     if last.missing:
-        run.close(last.selection.round, last.missing)
+        run.close(last.number, last.missing)
 
 
-def _choose(
-    run: Run,
-    method: str,
-    budget: int | None,
-    parameters: Mapping[str, Any],
-    seed: int | None,
-    earlier: Sequence[Answers],
-    replicates: int | None = None,
-) -> Selection:
-    parsed = parse_parameters(method, parameters)
-    previous = [(answers.known, answers.outcome) for answers in earlier if answers.labelled.any()]
-    with feature_store.open_view(
-        run, find_method(method).needs(parsed), parsed.optional_features, parsed.instead
-    ) as view:
+class Choice(NamedTuple):
+    """What is asked of `opacc.select`."""
+
+    method: str
+    budget: int | None
+    parameters: Mapping[str, Any]
+    seed: int
+    replicates: int | None
+
+
+def _like(
+    before: Selection, method: str | None, budget: int | None, parameters: Mapping[str, Any], replicates: int | None
+) -> Choice:
+    """What is asked of a round that follows another one."""
+    if method in (None, before.method):
+        parameters = before.parameters | dict(parameters)
+        replicates = before.design.num_replicates if replicates is None else replicates
+    return Choice(method or before.method, budget, parameters, before.seed, replicates or None)
+
+
+def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress: Report) -> Selection:
+    parameters = parse_parameters(choice.method, choice.parameters)
+    previous = [(item.known, item.outcome) for item in earlier if item.labelled.any()]
+    needs = find_method(choice.method).needs(parameters)
+    with feature_store.open_view(run, needs, parameters.optional_features, parameters.instead) as view:
         chosen = select_from(
             view,
-            method,
-            budget,
-            run.spec.seed if seed is None else seed,
+            choice.method,
+            choice.budget,
+            choice.seed,
             previous=previous,
-            replicates=replicates,
-            **parameters,
+            replicates=choice.replicates,
+            progress=lambda *steps: progress(*steps) if len(steps) == 2 else None,
+            **choice.parameters,
         )
     return replace(chosen, round=len(earlier) + 1)
-
-
-def _header(spec: Spec, plan: Plan, compared: Plan | None) -> dict[str, Any]:
-    """What a run says of itself. Its ``digest`` names all that decides the result."""
-    identity = {"spec": spec.identity(), "pool": plan.digest, "features": FEATURES_FORMAT}
-    if compared is not None:
-        identity["reference"] = compared.digest
-    num_files = sum(len(shard.keys) for shard in plan.shards)
-    return {
-        "spec": spec.model_dump(mode="json"),
-        "digest": hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
-        "pool": {"digest": plan.digest, "num_files": num_files, "num_shards": len(plan.shards)},
-        "reference": None if compared is None else {"digest": reference.digest(spec, compared)},
-        "model": {"sha256": spec.model.sha256},
-        "versions": _versions(),
-        "git_commit": _git_commit(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
-def _with_digest(spec: Spec) -> Spec:
-    """The spec with the digest of its weights, checked here once, before any actor starts."""
-    if spec.model.weights is None:
-        return spec
-    digest = hashlib.sha256(read_uri(spec.model.weights)).hexdigest()
-    if spec.model.sha256 not in (None, digest):
-        raise SpecError(
-            f"model.sha256: {spec.model.weights} has digest {digest}, and the spec expects {spec.model.sha256}; "
-            "audit the weights you meant, or mend the spec"
-        )
-    return spec.model_copy(update={"model": spec.model.model_copy(update={"sha256": digest})})
 
 
 def _write_round(run: Run, selection: Selection) -> None:
@@ -286,7 +275,7 @@ def _write_round(run: Run, selection: Selection) -> None:
     chosen = feature_store.find_chosen(run, selection)
     columns, predicted = selection.design.columns(), selection.design.predicted
     rows = [
-        manifest.ManifestRow(
+        ManifestRow(
             id=chosen.ids[i],
             uri=chosen.uris[i],
             run=run.name,
@@ -298,7 +287,7 @@ def _write_round(run: Run, selection: Selection) -> None:
         )
         for i in _first_draws(selection)
     ]
-    context = manifest.Context(tuple(spec.model.classes) if spec.model.classes else None)
+    context = Context(tuple(spec.model.classes) if spec.model.classes else None)
     files = {
         f"manifest{manifest.FORMATS[kind].suffix}": manifest.encode(
             kind, rows, show_prediction=spec.manifest.show_prediction, context=context
@@ -311,22 +300,3 @@ def _write_round(run: Run, selection: Selection) -> None:
 def _first_draws(selection: Selection) -> list[int]:
     """Places in the selection, without the repeats of an example that was drawn more than once: it is labelled once."""
     return sorted({name: i for i, name in reversed(list(enumerate(selection.ids)))}.values())
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("opacc_ray", "numpy", "torch", "ray", "pyarrow", "boto3"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # run from a working directory that was shipped, not installed
-            found[name] = "not installed"
-    return found
-
-
-def _git_commit() -> str | None:
-    """The commit of the user's working directory, if it is one."""
-    try:
-        told = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return told.stdout.strip() or None if told.returncode == 0 else None

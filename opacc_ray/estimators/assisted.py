@@ -2,7 +2,7 @@
 
 The model's confidence, or whether another model agrees, predicts the outcome of each example at no cost. Its mean over
 the pool is known, so labels need only say by how much it is wrong. With q = 1 - prediction the predicted failure and
-D(·) the design's estimate of the mean of a variable (:mod:`opacc_ray.estimators.expansion`), the share of failures is
+D(·) the design's estimate of the mean of a variable (:mod:`opacc_ray.estimators.linear`), the share of failures is
 
     θ̂ = λ·Q + D(f - λq) = D(f) + λ·(Q - D(q))        Q the mean of q over the pool, 0 <= λ <= 1
 

@@ -65,7 +65,7 @@ class _File:
         for key, value in content.items():
             name = self._name(key)
             if name in named:
-                raise SpecError(f"{self.path}: the class {name!r} stands twice; keep one of its lines")
+                raise SpecError(f"{self.path}: the class {name!r} appears twice; keep one of its lines")
             named[name] = value
         return named
 

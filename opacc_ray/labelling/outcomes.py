@@ -5,7 +5,8 @@ import re
 from collections.abc import Sequence
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labelling.labels import few, whole_number
+from opacc_ray.labelling.joining import few
+from opacc_ray.labelling.rows import whole_number
 
 
 def class_of(label_text: str, classes: Sequence[str] | None, *, id: str) -> int:

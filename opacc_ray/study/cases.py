@@ -69,7 +69,7 @@ class Case(NamedTuple):
     source: Source
     view: View
     outcome: NDArray[np.float64]  # (N,)
-    told: str  # how the outcome was made
+    outcome_rule: str  # how outcomes were made
 
 
 def find_cases(
@@ -115,13 +115,13 @@ def read_case(source: Source) -> Case:
         raise DataError(f"case {source.name}: {source.uri} has changed since the study began; start it again")
     try:
         table = _Table(READERS[_suffix(source.uri)](data), dict(source.columns))
-        outcome, told = _outcome(table, source.error_scale)
+        outcome, rule = _outcome(table, source.error_scale)
         pool = _pool(table, source.shuffle)
         if len(outcome) != pool.size:
             raise DataError(f"there are {len(outcome)} outcomes and {pool.size} examples")
     except DataError as error:
         raise DataError(f"case {source.name} ({source.uri}): {error}") from None
-    return Case(replace(source, digest=digest), view_of(pool), outcome, told)
+    return Case(replace(source, digest=digest), view_of(pool), outcome, rule)
 
 
 class _Table:

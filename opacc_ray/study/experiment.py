@@ -10,14 +10,13 @@ methods, budgets or repetitions does only what is new. (A block does not know th
 take a new folder after changing a method.)
 """
 
-import json
 import logging
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opacc_ray import __version__
 from opacc_ray.errors import DataError, SpecError
@@ -25,6 +24,7 @@ from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Case, Source, find_cases, read_case
+from opacc_ray.study.documents import CaseFacts, CellMeasures, NotPossible, StudyResults
 from opacc_ray.study.measures import Truth, measure, truth_of
 from opacc_ray.study.spec import MethodSpec, StudySpec
 from opacc_ray.study.table import write_table
@@ -32,7 +32,9 @@ from opacc_ray.study.trials import Block, Cell, Trial, decode, encode, run_block
 
 log = logging.getLogger(__name__)
 
-FORMAT = "opacc-study/1"
+Report = Callable[[int, int], None]
+"""Called with the blocks done so far and in all."""
+
 PACKAGES = ("numpy", "scipy", "ray")
 
 
@@ -42,15 +44,15 @@ class Subject(NamedTuple):
     source: Source
     truth: Truth
     features: frozenset[str]
-    told: str  # how the outcome was made
+    outcome: str  # how it was made
     bound: dict[int, float]  # per budget, the least variance that an unbiased method could have
 
 
 def run_study(
     spec: StudySpec,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Report = lambda done, total: None,
     command: str | None = None,
-) -> dict[str, Any]:
+) -> StudyResults:
     """Run what is missing of a study, and write its results.
 
     Parameters
@@ -61,8 +63,8 @@ def run_study(
 
     Returns
     -------
-    dict
-        The content of results.json. All of it but the times depends on the spec and the cases alone.
+    StudyResults
+        The document results.json. All of it but the times depends on the spec and the cases alone.
 
     Raises
     ------
@@ -77,18 +79,17 @@ def run_study(
     store = open_store(spec.output)
     trials = _all_trials(store, cells, spec.workers, progress)
     truths = {subject.source.name: subject.truth for subject in subjects}
-    results = {
-        "format": FORMAT,
-        "command": command,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"opacc_ray": __version__, "python": platform.python_version()}
+    results = StudyResults(
+        command=command,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={"opacc_ray": __version__, "python": platform.python_version()}
         | {name: version(name) for name in PACKAGES},
-        "spec": spec.model_dump(mode="json"),
-        "cases": [_describe(subject) for subject in subjects],
-        "methods": [method.name for method in spec.methods],
-        "cells": [_describe_cell(cell) | measure(trials[cell.key], truths[cell.source.name]) for cell in cells],
-        "not_possible": impossible,
-    }
+        spec=spec,
+        cases=[_describe(subject) for subject in subjects],
+        methods=[method.name for method in spec.methods],
+        cells=[_measured(cell, trials[cell.key], truths[cell.source.name]) for cell in cells],
+        not_possible=impossible,
+    )
     _write(store, results)
     return results
 
@@ -105,10 +106,10 @@ def _subject(case: Case, spec: StudySpec) -> Subject:
         bound = least_variance(case.view, case.outcome, spec.budgets)
     except DataError as error:
         raise DataError(f"case {case.source.name} ({case.source.uri}): {error}") from None
-    return Subject(case.source, truth, case.view.fields, case.told, bound)
+    return Subject(case.source, truth, case.view.fields, case.outcome_rule, bound)
 
 
-def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], list[dict[str, str]]]:
+def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], list[NotPossible]]:
     """The cells that can be run, and the pairs of case and method that cannot, with the reason."""
     cells, impossible = [], []
     for subject in subjects:
@@ -116,15 +117,15 @@ def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], lis
             missing = _missing(method, subject)
             if missing:
                 reason = f"needs {' and '.join(missing)}"
-                impossible.append({"case": subject.source.name, "method": method.name, "reason": reason})
+                impossible.append(NotPossible(case=subject.source.name, method=method.name, reason=reason))
                 continue
             for budget in spec.budgets:
                 method.batches(budget)
                 repetitions = method.repetitions or spec.repetitions
                 cells.append(Cell(subject.source, method, budget, spec.seed, spec.level, repetitions))
     if not cells:
-        told = "; ".join(f"{item['method']} {item['reason']} of {item['case']}" for item in impossible)
-        raise DataError(f"no method is possible on any case: {told}")
+        reasons = "; ".join(f"{item.method} {item.reason} of {item.case}" for item in impossible)
+        raise DataError(f"no method is possible on any case: {reasons}")
     return cells, impossible
 
 
@@ -143,9 +144,7 @@ def _missing(method: MethodSpec, subject: Subject) -> list[str]:
     return [name for name in dict.fromkeys(wanted) if name not in subject.features]
 
 
-def _all_trials(
-    store: Store, cells: Sequence[Cell], workers: int | None, progress: Callable[[int, int], None]
-) -> dict[str, list[Trial]]:
+def _all_trials(store: Store, cells: Sequence[Cell], workers: int | None, progress: Report) -> dict[str, list[Trial]]:
     """The trials of each cell, in the order of the repetitions; those that are not kept yet are run."""
     blocks = list(chain.from_iterable(cell.blocks() for cell in cells))
     kept = {entry.key for entry in store.list("blocks/")}
@@ -170,35 +169,42 @@ def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block,
         yield from tasks.map_tasks(run_block, sorted(missing, key=lambda block: block.start > 0), workers)
 
 
-def _describe(subject: Subject) -> dict[str, Any]:
+def _describe(subject: Subject) -> CaseFacts:
     source, truth = subject.source, subject.truth
-    return {
-        "case": source.name,
-        "uri": source.uri,
-        "sha256": source.digest,
-        "size": truth.size,
-        "accuracy": truth.accuracy,
-        "variance": truth.variance,
-        "outcome": subject.told,
-        "binary": truth.binary,
-        "features": sorted(subject.features),
-        "shuffled": list(source.shuffle),
-        "bound": {str(n): least / truth.srs_deviation(n) ** 2 for n, least in subject.bound.items()},
-    }
+    return CaseFacts(
+        case=source.name,
+        uri=source.uri,
+        sha256=source.digest,
+        size=truth.size,
+        accuracy=truth.accuracy,
+        variance=truth.variance,
+        outcome=subject.outcome,
+        binary=truth.binary,
+        features=sorted(subject.features),
+        shuffled=list(source.shuffle),
+        bound={str(n): least / truth.srs_deviation(n) ** 2 for n, least in subject.bound.items()},
+    )
 
 
-def _describe_cell(cell: Cell) -> dict[str, Any]:
-    return {"case": cell.source.name, "method": cell.method.name, "design": cell.method.design, "budget": cell.budget}
+def _measured(cell: Cell, trials: list[Trial], truth: Truth) -> CellMeasures:
+    return CellMeasures(
+        case=cell.source.name,
+        method=cell.method.name,
+        design=cell.method.design,
+        budget=cell.budget,
+        **measure(trials, truth),
+    )
 
 
-def _write(store: Store, results: dict[str, Any]) -> None:
-    store.write("table.md", write_table(results).encode())
+def _write(store: Store, results: StudyResults) -> None:
+    content = results.to_dict()
+    store.write("table.md", write_table(content).encode())
     try:
         from opacc_ray.study.plots import draw_case
     except ImportError:
         log.warning("no figures: they need matplotlib; pip install 'opacc_ray[report]' and run the same command again")
     else:
-        for case in results["cases"]:
-            for suffix, data in draw_case(results, case["case"]).items():
-                store.write(f"figures/{case['case']}.{suffix}", data)
-    store.write("results.json", json.dumps(results, indent=1, ensure_ascii=False).encode() + b"\n")
+        for case in results.cases:
+            for suffix, data in draw_case(content, case.case).items():
+                store.write(f"figures/{case.case}.{suffix}", data)
+    store.write("results.json", results.to_bytes())

@@ -57,8 +57,8 @@ class MethodSpec(BaseModel):
     def design(self) -> str:
         """Method, parameters, rounds and assistance: what decides the examples and the estimate."""
         own = ({"rounds": self.rounds} if len(self.shares) > 1 else {}) | ({"assist": True} if self.assist else {})
-        told = ",".join(f"{name}={_plain(value)}" for name, value in sorted((self.parameters | own).items()))
-        return f"{self.method}:{told}" if told else self.method
+        settings = ",".join(f"{name}={_plain(value)}" for name, value in sorted((self.parameters | own).items()))
+        return f"{self.method}:{settings}" if settings else self.method
 
     @property
     def name(self) -> str:

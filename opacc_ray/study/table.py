@@ -50,8 +50,8 @@ def _comparison(results: dict[str, Any], budget: int) -> str:
 
 
 def _facts(case: dict[str, Any]) -> str:
-    told = "" if case["outcome"] == "as given" else f"; outcome = {case['outcome']}"
-    return f"{describe_case(case)}{told}."
+    rule = "" if case["outcome"] == "as given" else f"; outcome = {case['outcome']}"
+    return f"{describe_case(case)}{rule}."
 
 
 def _details(results: dict[str, Any], case: str) -> str:
@@ -100,7 +100,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "failures": _failures,
     "ms": lambda cell: f"{cell['milliseconds']:.1f}",
 }
-"""Heading of a column -> what stands in it."""
+"""Heading of a column -> what it shows."""
 
 
 def _number(value: float) -> str:

@@ -18,6 +18,7 @@ from small_spec import small_spec
 
 from opacc_ray.audit import feature_store, labelled_rounds, results, steps
 from opacc_ray.audit.run import Run
+from opacc_ray.audit.status import status
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import ClusterError, DataError, LabelError, OpaccError, SpecError, StorageError
 from opacc_ray.lake.storage import Store, open_store
@@ -58,8 +59,9 @@ def labels_for(run: Run, wrong: int = 4) -> bytes:
 
 
 def test_from_images_to_an_interval(run: Run) -> None:
-    assert results.status(run)["waits_for"] == "40 labels"
-    assert labelled_rounds.import_labels(run, "labels.csv", labels_for(run)) == {
+    assert status(run).to_dict()["waits_for"] == "40 labels"
+    assert labelled_rounds.import_labels(run, "labels.csv", labels_for(run)).to_dict() == {
+        "format": "opacc-import/1",
         "file": "labels.csv",
         "rows": 40,
         "not_used": [],
@@ -71,12 +73,12 @@ def test_from_images_to_an_interval(run: Run) -> None:
         "unsure": 0,
         "given_up": 0,
     }
-    result = results.estimate(run)
+    result = results.estimate(run).to_dict()
     assert result["value"] == pytest.approx(0.9)
     assert result["low"] < 0.9 < result["high"]
     assert (result["n"], result["pool_size"], result["excluded"], result["design_based"]) == (40, 120, 0, False)
-    assert results.status(run)["estimate"] == result
-    assert results.status(run)["waits_for"] == "nothing"
+    assert status(run).to_dict()["estimate"] == result
+    assert status(run).to_dict()["waits_for"] == "nothing"
 
 
 def test_run_prefix_reads_with_pyarrow_and_json_alone(run: Run) -> None:
@@ -278,7 +280,7 @@ def test_image_that_does_not_decode_is_excluded_and_counted(spec, damaged: str) 
     assert index.num_examples == 59
     assert [item.id for item in index.bad] == ["031.png"]
     labelled_rounds.import_labels(run, "labels.csv", labels_for(run))
-    result = results.estimate(run)
+    result = results.estimate(run).to_dict()
     assert (result["pool_size"], result["excluded"]) == (59, 1)
 
 
@@ -308,18 +310,18 @@ def test_labels_of_another_run_or_with_an_unknown_id_change_nothing(run: Run) ->
 def test_labels_in_pieces_twice_and_out_of_order_end_in_the_same_estimate(run: Run) -> None:
     header, *rows = labels_for(run).splitlines()
     pieces = [b"\n".join([header, *rows[25:]]), b"\n".join([header, *rows[:30][::-1]])]
-    assert labelled_rounds.import_labels(run, "b.csv", pieces[0])["missing"] == 25
+    assert labelled_rounds.import_labels(run, "b.csv", pieces[0]).to_dict()["missing"] == 25
     with pytest.raises(LabelError, match="25 of 40 labels are missing"):
         results.estimate(run)
-    partial = results.estimate(run, partial=True)
+    partial = results.estimate(run, partial=True).to_dict()
     assert (partial["n"], partial["missing"], partial["design_based"]) == (15, 25, False)
     for name, piece in (("a.csv", pieces[1]), ("again.csv", pieces[0])):
         labelled_rounds.import_labels(run, name, piece)
-    in_pieces = results.estimate(run)
+    in_pieces = results.estimate(run).to_dict()
     for entry in run.store.list("rounds/1/labels/"):
         run.store.delete(entry.key)
     labelled_rounds.import_labels(run, "all.csv", labels_for(run))
-    assert results.estimate(run) == in_pieces
+    assert results.estimate(run).to_dict() == in_pieces
 
 
 # -- rounds ----------------------------------------------------------------------------------------------
@@ -344,7 +346,7 @@ def test_three_rounds_with_files_out_of_order_and_twice(run: Run) -> None:
         labelled_rounds.import_labels(run, "late.csv", b"\n".join([header, *rows[6:]]))
         labelled_rounds.import_labels(run, "early.csv", b"\n".join([header, *rows[:9]]))
         labelled_rounds.import_labels(run, "again.csv", b"\n".join([header, *rows[6:]]))
-    in_pieces = results.estimate(run)
+    in_pieces = results.estimate(run).to_dict()
     assert in_pieces["n"] == 70
     assert [item["method"] for item in in_pieces["rounds"]] == ["ces", "neyman", "neyman"]
     labelled = [set(run.read_selection(number).ids) for number in (1, 2, 3)]
@@ -354,7 +356,7 @@ def test_three_rounds_with_files_out_of_order_and_twice(run: Run) -> None:
         run.store.delete(entry.key)
     whole = b"\n".join([answer(run, 1), *(answer(run, number).partition(b"\n")[2] for number in (2, 3))])
     labelled_rounds.import_labels(run, "all.csv", whole)
-    assert results.estimate(run) == in_pieces
+    assert results.estimate(run).to_dict() == in_pieces
 
 
 def test_next_round_waits_for_labels_or_closes(run: Run) -> None:
@@ -363,11 +365,11 @@ def test_next_round_waits_for_labels_or_closes(run: Run) -> None:
     with pytest.raises(LabelError, match=r"round 1 of .* waits for 10 labels.*--close"):
         steps.next_round(run, 10)
     steps.next_round(run, 10, close=True)
-    assert results.status(run)["rounds"][0]["given_up"] == 10
+    assert status(run).to_dict()["rounds"][0]["given_up"] == 10
     with pytest.raises(LabelError, match="10 of 50 labels are missing"):
         results.estimate(run)
     labelled_rounds.import_labels(run, "two.csv", answer(run, 2))
-    result = results.estimate(run)
+    result = results.estimate(run).to_dict()
     assert (result["n"], result["given_up"]) == (40, 10)
     assert "missing at random" in result["reason"]
 
@@ -376,7 +378,7 @@ def test_closed_round_of_a_sequential_method_keeps_its_design(run: Run) -> None:
     steps.select(run, "srs", 20, {})
     header, *rows = answer(run, 1).splitlines()
     labelled_rounds.import_labels(run, "first.csv", b"\n".join([header, *rows[:12]]))
-    result = results.estimate(run, partial=True)
+    result = results.estimate(run, partial=True).to_dict()
     assert (result["n"], result["design_based"], result["reason"]) == (12, True, None)
 
 
@@ -386,7 +388,7 @@ def test_example_drawn_twice_is_labelled_once(run: Run) -> None:
     manifest = run.store.read("rounds/1/manifest.jsonl").splitlines()
     assert len(manifest) == len(set(chosen.ids))
     labelled_rounds.import_labels(run, "all.csv", answer(run, 1))
-    assert results.estimate(run)["n"] == 80
+    assert results.estimate(run).to_dict()["n"] == 80
 
 
 def test_local_folders_serve_as_well_as_buckets(spec, finished: Run, scans: str, tmp_path: Path) -> None:
@@ -422,7 +424,7 @@ def test_array_files_give_the_same_features_as_images(spec, finished: Run, tmp_p
 
 def test_estimate_says_more_than_one_number(run: Run) -> None:
     labelled_rounds.import_labels(run, "one.csv", answer(run, 1))
-    result = results.estimate(run)
+    result = results.estimate(run).to_dict()
     assert result["srs"]["n"] == 40
     assert result["sequence"]["low"] <= result["low"]
     assert result["high"] <= result["sequence"]["high"]
@@ -454,7 +456,7 @@ def test_another_model_on_the_same_pictures_in_another_order(run: Run, spec, buc
     with pytest.raises(LabelError, match="40 of 40 labels are missing"):
         results.compare(run, other)
     labelled_rounds.import_labels(run, "labels.csv", labels_for(run))
-    result = results.compare(run, other)
+    result = results.compare(run, other).to_dict()
     said = net(torch.tensor(rows[:, None] / np.float32(255))).argmax(dim=1).numpy()[::-1]
     label = dict(line.decode().split(",") for line in labels_for(run).splitlines()[1:])
     right = [said[int(name[:3])] == int(text) for name, text in label.items()]
@@ -477,6 +479,6 @@ def test_labels_to_go_until_precise_enough(run: Run) -> None:
 def test_replicates_give_an_interval_of_their_own(run: Run) -> None:
     steps.select(run, "ces", 40, {"initial": 2, "candidates": 20}, replicates=4)
     labelled_rounds.import_labels(run, "one.csv", answer(run, 1))
-    result = results.estimate(run)
+    result = results.estimate(run).to_dict()
     assert result["interval"] == "4 replicates"
     assert result["design_based"]

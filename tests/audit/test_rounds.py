@@ -13,6 +13,7 @@ from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
 from opacc_ray.audit import labelled_rounds, results, steps
 from opacc_ray.audit.run import Run
+from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.sequence import BETTING, SPENDING, confidence_sequence
@@ -25,7 +26,7 @@ def run(tmp_path: Path) -> Run:
 
 def import_for(run: Run, ids: Sequence[str]) -> dict[str, Any]:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
-    return labelled_rounds.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    return labelled_rounds.import_labels(run, "labels.csv", ("id,label\n" + rows).encode()).to_dict()
 
 
 def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -82,7 +83,7 @@ def test_closed_round_without_any_label_changes_no_design(run: Run) -> None:
     steps.next_round(run, 20)
     steps.next_round(run, 20, close=True)
     import_for(run, run.read_selection(3).ids)
-    result = results.estimate(run)
+    result = results.estimate(run).to_dict()
     assert (result["n"], result["given_up"], result["design_based"], result["reason"]) == (80, 20, True, None)
 
 
@@ -122,15 +123,15 @@ def test_half_a_round_is_no_look_where_a_sequence_goes_round_by_round(
     import_for(run, first.ids[::2])
     with pytest.raises(LabelError, match=r"round 1 of .* waits for 30 labels, and the .* counts whole rounds only"):
         results.labels_to_go(run, 0.1)
-    sequence = results.estimate(run, partial=True)["sequence"]
+    sequence = results.estimate(run, partial=True).to_dict()["sequence"]
     assert (sequence["low"], sequence["high"]) == (0, 1)
     import_for(run, first.ids[1::2])
-    whole = results.estimate(run)["sequence"]
+    whole = results.estimate(run).to_dict()["sequence"]
     assert (whole["interval"], whole["reason"]) == (SPENDING, None)
     before = results.labels_to_go(run, 0.02)
     second = steps.next_round(run, 50)
     import_for(run, second.ids[::5])
-    halfway = results.estimate(run, partial=True)["sequence"]
+    halfway = results.estimate(run, partial=True).to_dict()["sequence"]
     assert halfway == whole | {"reason": "it counts whole rounds only, and round 2 still waits for labels"}
     told = text_of(capsys, "estimate", run.uri, "--partial")
     assert "however often you look; it counts whole rounds only, and round 2" in told
@@ -140,8 +141,8 @@ def test_half_a_round_is_no_look_where_a_sequence_goes_round_by_round(
 def test_half_a_round_is_a_look_where_a_sequence_goes_label_by_label(run: Run) -> None:
     first = steps.select(run, "srs", 60, {})
     import_for(run, first.ids[:30])
-    result = results.estimate(run, partial=True)
-    (known,) = labelled_rounds.read_answers(run)
+    result = results.estimate(run, partial=True).to_dict()
+    (known,) = labelled_rounds.read_rounds(run)
     assert result["sequence"]["low"] == confidence_sequence(known.known, known.outcome).low > 0
     assert (result["sequence"]["interval"], result["sequence"]["reason"]) == (BETTING, None)
 
@@ -153,7 +154,7 @@ def test_round_that_is_closed_with_the_look_counts_and_is_closed(run: Run, capsy
     assert reached["reached"]
     assert run.read_closed(1) == sorted(first.ids[50:], key=first.ids.index)
     assert run.rounds() == [1]
-    assert results.estimate(run)["sequence"]["reason"] is None
+    assert results.estimate(run).to_dict()["sequence"]["reason"] is None
 
 
 # -- what is current -------------------------------------------------------------------------------------
@@ -165,12 +166,12 @@ def test_corrected_label_asks_for_another_estimate(run: Run) -> None:
     header = "id,label,annotator,labelled_at\n"
     labelled_rounds.import_labels(run, "labels.csv", (header + "".join(rows)).encode())
     results.estimate(run)
-    assert results.status(run)["waits_for"] == "nothing"
+    assert status(run).to_dict()["waits_for"] == "nothing"
     correction = f"{header}{chosen.ids[0]},dog,ann,2024-01-02T00:00\n"
     labelled_rounds.import_labels(run, "correction.csv", correction.encode())
-    assert results.status(run)["waits_for"] == "nothing but `opacc estimate`"
-    assert results.estimate(run)["n"] == 20
-    assert results.status(run)["waits_for"] == "nothing"
+    assert status(run).to_dict()["waits_for"] == "nothing but `opacc estimate`"
+    assert results.estimate(run).to_dict()["n"] == 20
+    assert status(run).to_dict()["waits_for"] == "nothing"
 
 
 @pytest.mark.parametrize("text", ["99", "x"])

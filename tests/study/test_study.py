@@ -59,6 +59,11 @@ def spec_of(folder: Path | str, output: Path | str, **content: Any) -> StudySpec
     return validated(StudySpec, given | content, "test")
 
 
+def results_of(*arguments: Any, **options: Any) -> dict[str, Any]:
+    """What results.json holds of a study."""
+    return run_study(*arguments, **options).to_dict()
+
+
 def cell_of(results: dict[str, Any], case: str, method: str, budget: int) -> dict[str, Any]:
     wanted = (case, method, budget)
     return next(cell for cell in results["cells"] if (cell["case"], cell["method"], cell["budget"]) == wanted)
@@ -78,7 +83,7 @@ class TestOnRay:
     def test_srs_comes_out_as_theory_has_it(self, cases: Path, tmp_path: Path) -> None:
         repetitions = 250
         spec = spec_of(cases / "full.npz", tmp_path, methods=["srs", "css"], budgets=[20, 60], repetitions=repetitions)
-        results = run_study(spec)
+        results = results_of(spec)
         accuracy = results["cases"][0]["accuracy"]
         assert accuracy == arrays()["correct"].mean()
         least = binom.ppf(1e-4, repetitions, 0.95) / repetitions
@@ -101,8 +106,8 @@ class TestOnRay:
     ) -> None:
         monkeypatch.setattr(trials, "BLOCK_SIZE", 8)
         study = {"methods": ["srs", "ces:candidates=10", "neyman:rounds=2"], "seed": 3}
-        alone = run_study(spec_of(cases, tmp_path / "1", workers=1, **study))
-        together = run_study(spec_of(cases, tmp_path / "2", workers=2, **study))
+        alone = results_of(spec_of(cases, tmp_path / "1", workers=1, **study))
+        together = results_of(spec_of(cases, tmp_path / "2", workers=2, **study))
         assert lasting(alone) == lasting(together)
 
         def interrupt(done: int, total: int) -> None:
@@ -110,32 +115,32 @@ class TestOnRay:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            run_study(spec_of(cases, tmp_path / "3", workers=2, **study), interrupt)
+            results_of(spec_of(cases, tmp_path / "3", workers=2, **study), interrupt)
         assert not (tmp_path / "3" / "results.json").exists()
         told: list[tuple[int, int]] = []
-        resumed = run_study(spec_of(cases, tmp_path / "3", **study), lambda done, total: told.append((done, total)))
+        resumed = results_of(spec_of(cases, tmp_path / "3", **study), lambda done, total: told.append((done, total)))
         assert told[0] == (5, 15)  # what was done is kept: 3 blocks for each of 5 cells
         assert told[-1] == (15, 15)
         assert lasting(resumed) == lasting(alone)
 
     def test_only_what_is_new_is_run(self, cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(trials, "BLOCK_SIZE", 10)
-        first = run_study(spec_of(cases / "full.npz", tmp_path))
+        first = results_of(spec_of(cases / "full.npz", tmp_path))
         told: list[int] = []
         grown = {"repetitions": 30, "methods": ["srs", "css"]}
-        more = run_study(spec_of(cases / "full.npz", tmp_path, **grown), lambda done, total: told.append(done))
+        more = results_of(spec_of(cases / "full.npz", tmp_path, **grown), lambda done, total: told.append(done))
         assert told == [2, 3, 4, 5, 6]
         assert cell_of(more, "full", "srs", 30)["repetitions"] == 30
         told.clear()
-        again = run_study(spec_of(cases / "full.npz", tmp_path), lambda done, total: told.append(done))
+        again = results_of(spec_of(cases / "full.npz", tmp_path), lambda done, total: told.append(done))
         assert told == [2]
         assert lasting(again) == lasting(first)
-        run_study(spec_of(cases / "full.npz", tmp_path, seed=1), lambda done, total: told.append(done))
+        results_of(spec_of(cases / "full.npz", tmp_path, seed=1), lambda done, total: told.append(done))
         assert told == [2, 0, 1, 2]
 
     def test_results_lie_in_the_folder(self, cases: Path, tmp_path: Path) -> None:
         methods = ["srs", "css", "ces:candidates=10", {"method": "gbs", "rounds": [1, 1], "label": "a|b <i>"}]
-        results = run_study(spec_of(cases, tmp_path, methods=methods, budgets=[30, 40, 200]), command="opacc study x")
+        results = results_of(spec_of(cases, tmp_path, methods=methods, budgets=[30, 40, 200]), command="opacc study x")
         assert json.loads((tmp_path / "results.json").read_text()) == results
         assert results["not_possible"] == [{"case": "table", "method": "ces:candidates=10", "reason": "needs hidden"}]
         assert len(results["cells"]) == 3 * 7
@@ -166,7 +171,7 @@ class TestOnRay:
         store = open_store(bucket)
         store.write("lake/full.npz", (cases / "full.npz").read_bytes())
         store.write("lake/notes.txt", b"not a case")
-        results = run_study(spec_of(f"{bucket}/lake", f"{bucket}/out"))
+        results = results_of(spec_of(f"{bucket}/lake", f"{bucket}/out"))
         assert json.loads(store.read("out/results.json")) == results
         assert len(store.list("out/blocks/")) == 1
 
@@ -176,23 +181,23 @@ class TestOnRay:
         np.savez(tmp_path / "broken.npz", **broken)
         place = r"case broken, method ces:layer=output, budget 30, repetition 0 \(seed \d+\): .*NaN"
         with pytest.raises(DataError, match=place):
-            run_study(spec_of(tmp_path / "broken.npz", tmp_path / "out", methods=["ces:layer=output"]))
+            results_of(spec_of(tmp_path / "broken.npz", tmp_path / "out", methods=["ces:layer=output"]))
 
     def test_confidence_assists(self, cases: Path, tmp_path: Path) -> None:
         np.savez(tmp_path / "blind.npz", correct=arrays()["correct"], hidden=arrays()["hidden"])
         methods = ["srs", {"method": "srs", "assist": True}]
         spec = spec_of(cases / "full.npz", tmp_path / "out", methods=methods, repetitions=200)
-        plain, assisted = run_study(spec)["cells"]
+        plain, assisted = results_of(spec)["cells"]
         assert assisted["method"] == "srs:assist=true"
         assert assisted["efficiency"] < 0.95 * plain["efficiency"]
-        blind = run_study(spec_of(tmp_path / "blind.npz", tmp_path / "out", methods=methods))
+        blind = results_of(spec_of(tmp_path / "blind.npz", tmp_path / "out", methods=methods))
         assert blind["not_possible"] == [{"case": "blind", "method": "srs:assist=true", "reason": "needs confidence"}]
 
     def test_nothing_gains_from_a_shuffled_feature(self, cases: Path, tmp_path: Path) -> None:
         """And results say that it is shuffled; the block of another order is another block."""
         common = {"methods": ["css"], "repetitions": 100}
-        plain = run_study(spec_of(cases / "full.npz", tmp_path, **common))
-        control = run_study(spec_of(cases / "full.npz", tmp_path, **common, shuffle=["confidence"]))
+        plain = results_of(spec_of(cases / "full.npz", tmp_path, **common))
+        control = results_of(spec_of(cases / "full.npz", tmp_path, **common, shuffle=["confidence"]))
         found, in_vain = (cell_of(results, "full", "css", 30)["failures"] for results in (plain, control))
         assert found > 1.3 * in_vain
         assert in_vain == pytest.approx(30 * (1 - plain["cases"][0]["accuracy"]), abs=1)
@@ -331,7 +336,7 @@ class TestCases:
     def test_scale_of_a_score_is_told(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "case.npz", pred=[0.5, 0.25, 1.0], squared_error=[0.0, 1.0, 4.0])
         case = self.read(tmp_path)
-        assert case.told == "1 - (error / 2)², not below 0, the largest error"
+        assert case.outcome_rule == "1 - (error / 2)², not below 0, the largest error"
         assert case.view.fields == {"prediction", "output"}  # a regression's output is its prediction
 
     @pytest.mark.parametrize(
@@ -412,7 +417,7 @@ class TestSpec:
             validated(StudySpec, given, "test")
 
     def test_committed_spec_is_valid(self) -> None:
-        path = Path(__file__).parents[1] / "jobs" / "study-comparison.yaml"
+        path = Path(__file__).parents[2] / "jobs" / "study-comparison.yaml"
         spec = validated(StudySpec, read_yaml(path) | {"cases": ["cases/"]}, path.name)
         assert {method.method for method in spec.methods} == set(opacc.samplers.METHODS)  # none is forgotten
 
@@ -450,7 +455,7 @@ def test_bad_input_is_one_sentence(
 def test_case_without_failures_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "perfect.npz", **(arrays() | {"correct": np.ones(N)}))
     with pytest.raises(DataError, match="case perfect: every outcome is 1"):
-        run_study(spec_of(tmp_path / "perfect.npz", tmp_path / "out"))
+        results_of(spec_of(tmp_path / "perfect.npz", tmp_path / "out"))
 
 
 def run_here(missing: Any, workers: int | None) -> Any:
@@ -467,7 +472,7 @@ class TestFigures:
         monkeypatch.setattr(plots, "_encode", lambda figure, suffix: (figures.append(figure), b"")[1])
 
         def draw(**content: Any) -> Figure:
-            self.results = run_study(spec_of(cases / "full.npz", tmp_path, **({"methods": ["srs", "css"]} | content)))
+            self.results = results_of(spec_of(cases / "full.npz", tmp_path, **({"methods": ["srs", "css"]} | content)))
             figures[-1].draw_without_rendering()
             return figures[-1]
 
@@ -522,7 +527,7 @@ class TestFigures:
         self, cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(experiment, "_run", run_here)
-        run_study(spec_of(cases, tmp_path, methods=["ces:candidates=10"], repetitions=2))
+        results_of(spec_of(cases, tmp_path, methods=["ces:candidates=10"], repetitions=2))
         assert (tmp_path / "figures" / "table.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -531,7 +536,7 @@ def test_figures_are_left_out_without_matplotlib(
 ) -> None:
     monkeypatch.setitem(sys.modules, "opacc_ray.study.plots", None)
     monkeypatch.setattr(experiment, "_run", run_here)
-    run_study(spec_of(cases / "full.npz", tmp_path, repetitions=2))
+    results_of(spec_of(cases / "full.npz", tmp_path, repetitions=2))
     assert (tmp_path / "table.md").exists()
     assert not (tmp_path / "figures").exists()
     assert "pip install 'opacc_ray[report]'" in caplog.text

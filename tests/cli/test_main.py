@@ -1,6 +1,9 @@
 """The command line as a user meets it: text or one JSON object on stdout; on errors one sentence and a code."""
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from opacc_ray.audit import steps
-from opacc_ray.cli.main import _accuracy, _parameters, main
-from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.cli.main import main
+from opacc_ray.errors import LabelError
 from opacc_ray.spec import parse_spec
 
 
@@ -87,14 +90,31 @@ def test_error_is_one_sentence_and_a_code(arguments: list[str], code: int, messa
 
 def test_error_with_json_is_an_object(told) -> None:
     code, out, _ = told("status", "/nowhere/run", "--json")
-    assert json.loads(out) == {"error": json.loads(out)["error"], "exit_code": 5}
+    message = "there is no run at /nowhere/run (no spec.json); give the URI that `opacc run` printed"
+    assert json.loads(out) == {"error": message, "exit_code": 5}
     assert code == 5
 
 
-def test_wrong_usage_exits_with_2() -> None:
-    done = subprocess.run([sys.executable, "-m", "opacc_ray", "rum"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "invalid choice: 'rum'" in done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rum"], "No such command 'rum'. Did you mean 'run'?"),
+        (["status"], "Missing argument 'RUN'"),
+        (["select", "anywhere"], "Missing option '--method'"),
+        (["estimate", "anywhere", "--lvel", "0.9"], "No such option '--lvel'"),
+        (["next", "anywhere", "--budget", "few"], "'few' is not a valid integer"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_2(arguments: list[str], message: str, told) -> None:
+    code, out, err = told(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("opacc: ")
+    assert message in err
+    assert "; see opacc" in err
+    assert len(err.splitlines()) == 1
+    code, out, _ = told(*arguments, "--json")
+    assert code == 2
+    assert json.loads(out) == {"error": err.strip().removeprefix("opacc: "), "exit_code": 2}
 
 
 @pytest.mark.parametrize(
@@ -109,47 +129,20 @@ def test_wrong_usage_exits_with_2() -> None:
         for text in ("0", "95", "-1", "95%")
     ],
 )
-def test_number_outside_of_0_and_1_is_wrong_usage(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert caught.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-def test_parameter_that_is_no_yaml_is_named() -> None:
-    with pytest.raises(SpecError, match=r"--set floor=\[: the value is not YAML") as caught:
-        _parameters(["floor=["])
-    assert "\n" not in str(caught.value)
-
-
-def test_accuracy_stays_in_its_interval() -> None:
-    interval = {"low": 0.9, "high": 1.0, "level": 0.95, "interval": "Wilson", "n": 50}
-    assert _accuracy(interval | {"value": 1.0123}) == "1.0000, 95% interval 0.9000 to 1.0000 (Wilson, 50 labels)"
-    assert _accuracy(interval | {"value": 0.8998}).startswith("0.9000, ")
-    assert _accuracy(interval | {"value": 0.95}).startswith("0.9500, ")
+def test_number_outside_of_0_and_1_is_wrong_usage(arguments: list[str], message: str, told) -> None:
+    code, out, err = told(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
 
 
 def test_spec_of_an_example_job_is_valid() -> None:
     import yaml
 
-    for path in (Path(__file__).parents[1] / "jobs").glob("*.yaml"):
-        if not path.name.startswith("study-"):  # specs of another kind: test_study.py
-            parse_spec(yaml.safe_load(path.read_text()), path.name)
-
-
-@pytest.mark.slow
-def test_demo_tells_the_truth(tmp_path: Path) -> None:
-    """The whole product as a user first meets it, in a process of its own with its own S3 server and Ray."""
-    command = [sys.executable, "-m", "opacc_ray", "demo", "--json", "--folder", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["estimate"]["low"] < result["true_accuracy"] < result["estimate"]["high"]
-    assert result["estimate"]["n"] == 100
-    assert (tmp_path / "s3" / "audits").is_dir()
-    assert "extract: 12 of 12 shards" in done.stderr
+    paths = list((Path(__file__).parents[2] / "jobs").glob("*.yaml"))
+    specs = [path for path in paths if not path.name.startswith("study-")]  # those are of another kind: test_study.py
+    assert specs
+    for path in specs:
+        assert parse_spec(yaml.safe_load(path.read_text()), path.name).sample.method == "neyman"
 
 
 def test_what_others_print_stays_out_of_the_result(told, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,3 +166,74 @@ def test_fault_of_the_program_is_an_object_too(told, monkeypatch: pytest.MonkeyP
     assert json.loads(out) == {"error": "unexpected ZeroDivisionError: division by zero", "exit_code": 1}
     assert "Traceback" in err
     assert told("status", "anywhere")[:2] == (code, "") == (1, "")
+
+
+def test_interrupted_command_says_that_work_is_kept(told, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(uri: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("opacc_ray.audit.run.Run.open", interrupted)
+    code, out, err = told("status", "anywhere", "--json")
+    assert code == json.loads(out)["exit_code"] == 130
+    assert err == "opacc: interrupted; what is done is kept, so run the same command again\n"
+
+
+# -- help and completion ---------------------------------------------------------------------------------
+
+
+def test_help_lists_every_command_in_its_group(told) -> None:
+    code, out, err = told("--help")
+    assert (code, err) == (0, "")
+    groups = re.split(r"^(Runs|Labels|Results|Experiments|For other tools):$", out, flags=re.MULTILINE)[1:]
+    listed = {title: re.findall(r"^  (\w+(?: import)?) +\S", text, re.MULTILINE) for title, text in _pairs(groups)}
+    assert listed["Runs"] == ["run", "status", "select", "next"]
+    assert listed["Labels"] == ["labels import"]
+    assert listed["Results"] == ["estimate", "compare"]
+    assert listed["Experiments"] == ["study", "demo"]
+    assert listed["For other tools"][0] == "schemas"
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def _pairs(items: list[str]) -> list[tuple[str, str]]:
+    return list(zip(items[::2], items[1::2], strict=True))
+
+
+@pytest.mark.parametrize("name", ["run", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"])
+def test_every_command_explains_itself(name: str, told) -> None:
+    code, out, err = told(name, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Usage: opacc {name} [OPTIONS]")
+    assert "--json" in out
+    assert "Exit codes: 0 done" in out
+
+
+def test_opacc_alone_shows_the_help_and_is_wrong_usage(told) -> None:
+    code, out, err = told()
+    assert (code, out) == (2, "")
+    assert err.startswith("Usage: opacc ")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("opacc est", ["estimate"]), ("opacc labels i", ["import"]), ("opacc select x --method ney", ["neyman"])],
+)
+def test_shell_completes_commands_and_methods(words: str, expected: list[str]) -> None:
+    asked = {"_OPACC_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = subprocess.run([sys.executable, "-m", "opacc_ray"], capture_output=True, text=True, env=os.environ | asked)
+    assert done.returncode == 0
+    assert done.stdout.split() == [f"plain,{word}" for word in expected]
+
+
+# -- a reader that goes away -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["status", "RUN", "--json"], ["status", "RUN"], ["--help"], ["rum", "--json"]])
+def test_closed_pipe_ends_quietly(arguments: list[str], tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parents[1] / "v0_1_0" / "runs" / "css-00000001", tmp_path / "css-00000001")
+    given = [item.replace("RUN", str(tmp_path / "css-00000001")) for item in arguments]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-m", "opacc_ray", *given], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert done.returncode == 141
+    assert not [line for line in done.stderr.splitlines() if not line.startswith("opacc: No such command")]

@@ -1,0 +1,270 @@
+"""The documents of a run: what its prefix keeps as JSON, and what its commands answer.
+
+| document | where |
+|---|---|
+| :class:`RunHeader` | ``spec.json`` |
+| :class:`DrawnRound` | answer of `opacc run`, `select` and `next` |
+| :class:`ImportedLabels` | answer of `opacc labels import` |
+| :class:`ClosedRound` | ``rounds/N/closed.json`` |
+| :class:`AccuracyEstimate` | ``estimate.json``, answer of `opacc estimate` |
+| :class:`ModelComparison` | answer of `opacc compare` |
+| :class:`RunStatus` | answer of `opacc status` |
+"""
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from opacc_ray.documents import Document, Part, Upgrade
+from opacc_ray.spec import Spec
+
+# -- the run -------------------------------------------------------------------------------------------------
+
+
+class PoolListing(Part):
+    """The pool as it was listed when the run was made."""
+
+    digest: str = Field(description="digest of the listing: which files, how large, which version of each")
+    num_files: int | None = Field(default=None, ge=0, description="files in the pool")
+    num_shards: int = Field(ge=0, description="shards that they are extracted in")
+
+
+class ReferenceListing(Part):
+    """The reference that features compare with."""
+
+    digest: str = Field(description="digest of its data, the model, and how it is extracted; its folder's name")
+
+
+class ModelDigest(Part):
+    """The model under audit."""
+
+    sha256: str | None = Field(description="digest of the weights; null if the factory brings its own")
+
+
+def _header_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 could leave out what says where a run comes from."""
+    unknown = {"digest": None, "reference": None, "model": {"sha256": None}, "versions": {}, "git_commit": None}
+    return unknown | {"created": None} | content | {"format": "opacc-run/2"}
+
+
+class RunHeader(Document):
+    """What a run is: its spec, and where all that decides its result comes from."""
+
+    upgrades: ClassVar[dict[str | None, Upgrade]] = {"opacc-run/1": _header_of_version_1}
+    remedy: ClassVar[str] = "restore it or start a new run"
+
+    format: Literal["opacc-run/2"] = Field(default="opacc-run/2", description="name and version of this form")
+    spec: Spec = Field(description="the spec, with every default")
+    digest: str | None = Field(description="digest of all that decides the result; null in old runs")
+    pool: PoolListing = Field(description="the pool as it was listed")
+    reference: ReferenceListing | None = Field(description="the reference; null if no feature compares with one")
+    model: ModelDigest = Field(description="the model's weights")
+    versions: dict[str, str] = Field(description="version of Python and of each package that matters")
+    git_commit: str | None = Field(description="commit of the directory that the run was started in, if it has one")
+    created: str | None = Field(description="when the run was made: ISO 8601, UTC")
+
+
+class DrawnRound(Document):
+    """A round whose examples wait for labels; or the answer that no further round is needed."""
+
+    format: Literal["opacc-round/1"] = Field(default="opacc-round/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    method: str | None = Field(default=None, description="the sampling method; null if nothing was drawn")
+    round: int | None = Field(default=None, ge=1, description="number of the round; null if nothing was drawn")
+    n: int = Field(default=0, ge=0, description="draws; an example that is drawn twice counts twice")
+    pool_size: int | None = Field(default=None, ge=0, description="examples in the pool; null if nothing was drawn")
+    manifests: list[str] = Field(default=[], description="URIs of the manifests for annotators")
+    reached: bool | None = Field(
+        default=None, description="whether the interval is as narrow as `--until` asks; null without it"
+    )
+    labels_to_go: int | None = Field(
+        default=None, ge=0, description="about how many more labels `--until` takes; null without it"
+    )
+
+
+# -- labels --------------------------------------------------------------------------------------------------
+
+
+class RoundCounts(Part):
+    """A round in numbers."""
+
+    round: int = Field(ge=1, description="number of the round")
+    method: str = Field(description="the sampling method")
+    budget: int = Field(ge=0, description="draws")
+    labelled: int = Field(ge=0, description="draws that have a label")
+    missing: int = Field(ge=0, description="examples that wait for a label")
+    unsure: int = Field(ge=0, description="examples on which nobody could tell")
+    given_up: int = Field(ge=0, description="examples without a label when the round was closed")
+
+
+class UnusedRows(Part):
+    """Rows of a file of labels that are not used: their examples were given up, and not drawn again."""
+
+    round: int = Field(ge=1, description="the round that was closed without them")
+    rows: int = Field(ge=1, description="how many")
+
+
+class ImportedLabels(Document, RoundCounts):
+    """A file of labels that was taken back, and the newest round after it."""
+
+    format: Literal["opacc-import/1"] = Field(default="opacc-import/1", description="name and version of this form")
+    file: str = Field(description="the file")
+    rows: int = Field(ge=0, description="rows in the file, unanswered ones included")
+    not_used: list[UnusedRows] = Field(description="rows for examples that were given up")
+
+
+def _closed_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
+    return content | {"format": "opacc-closed/2"}
+
+
+class ClosedRound(Document):
+    """A round that will not be completed."""
+
+    upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _closed_of_version_1}
+    remedy: ClassVar[str] = "restore it, or delete it to open the round again"
+
+    format: Literal["opacc-closed/2"] = Field(default="opacc-closed/2", description="name and version of this form")
+    given_up: list[str] = Field(description="ids without a label: they count as not drawn")
+
+
+# -- results -------------------------------------------------------------------------------------------------
+
+
+class Interval(Part):
+    """A confidence interval."""
+
+    low: float = Field(description="its lower end")
+    high: float = Field(description="its upper end")
+    level: float = Field(gt=0, lt=1, description="confidence level")
+    interval: str = Field(description="name of the interval")
+
+
+class Value(Part):
+    """An estimated number."""
+
+    value: float = Field(description="the estimate; an unbiased one may lie outside of its interval")
+    standard_error: float = Field(ge=0, description="estimated standard error")
+
+
+class StatedEstimate(Interval, Value):
+    """A value with its interval."""
+
+    n: int = Field(ge=0, description="draws it rests on")
+    design_based: bool = Field(description="whether the interval holds by the sampling design alone")
+    reason: str | None = Field(description="if it does not: what it rests on")
+
+
+class AssistedEstimate(StatedEstimate):
+    """The accuracy, estimated with the help of the confidence of the whole pool."""
+
+    strength: float = Field(ge=0, le=1, description="how far the confidence is trusted: 0 not at all, 1 fully")
+
+
+class MeanCost(StatedEstimate):
+    """The mean cost per example."""
+
+    costs: dict[str, float | dict[str, float]] = Field(
+        description="true class -> cost of missing it, or -> predicted class -> cost of that confusion"
+    )
+
+
+class SimpleRandomBaseline(Interval):
+    """A simple random sample of as many labels, with the estimated accuracy."""
+
+    n: int = Field(ge=0, description="distinct examples labelled")
+    effective_size: float | None = Field(
+        description="labels of a simple random sample that would be as precise; null if that cannot be told"
+    )
+
+
+class AnytimeInterval(Interval):
+    """The confidence sequence so far: it holds however often one looks."""
+
+    reason: str | None = Field(description="which labels it does not count yet")
+
+
+class ConfusionShares(Part):
+    """How often each class of the pool is taken for each: rows are true classes, columns predicted ones."""
+
+    classes: list[str] = Field(description="C classes that a label or a prediction of one names, in order")
+    share: list[list[float]] = Field(description="(C, C) share of the pool; all sum to 1")
+    standard_error: list[list[float]] = Field(description="(C, C) estimated standard errors of the shares")
+    num: list[list[int]] = Field(description="(C, C) labels")
+    reason: str | None = Field(description="if the shares are not design-based: what they rest on")
+
+
+class Basis(Part):
+    """What a result is of, and what it leaves out."""
+
+    run: str = Field(description="URI of the run")
+    pool_size: int = Field(ge=0, description="examples in the pool that the accuracy is stated for")
+    excluded: int = Field(ge=0, description="further examples that could not be read, and are not counted")
+    missing: int = Field(ge=0, description="examples that wait for a label")
+    unsure: int = Field(ge=0, description="examples on which nobody could tell")
+    given_up: int = Field(ge=0, description="examples without a label when their round was closed")
+    rounds: list[RoundCounts] = Field(description="every round in numbers")
+
+
+def _estimate_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 left out what was not asked for, or not possible."""
+    optional = ("assisted", "mean_cost", "pool_by_predicted_class", "by_predicted_class", "by_true_class", "confusion")
+    return dict.fromkeys(optional) | content | {"format": "opacc-estimate/2"}
+
+
+class AccuracyEstimate(Basis, StatedEstimate, Document):
+    """The accuracy of the model on the pool, from the labels of all rounds."""
+
+    upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _estimate_of_version_1}
+    remedy: ClassVar[str] = "delete it and run `opacc estimate` again"
+
+    format: Literal["opacc-estimate/2"] = Field(default="opacc-estimate/2", description="name and version of this form")
+    labels_digest: str = Field(description="digest of the labels it was made of: with others it is not current")
+    srs: SimpleRandomBaseline = Field(description="what a simple random sample would have given")
+    sequence: AnytimeInterval = Field(description="an interval that holds at any time")
+    assisted: AssistedEstimate | None = Field(description="with the help of the confidence; null unless asked for")
+    mean_cost: MeanCost | None = Field(description="the mean cost per example; null unless costs were given")
+    pool_by_predicted_class: dict[str, int] | None = Field(
+        description="predicted class -> examples of the pool; null for regressions, and where it is not known"
+    )
+    by_predicted_class: dict[str, StatedEstimate] | None = Field(
+        description="accuracy where the model predicts a class; null for regressions"
+    )
+    by_true_class: dict[str, StatedEstimate] | None = Field(
+        description="accuracy on the examples of a class; null for regressions"
+    )
+    confusion: ConfusionShares | None = Field(description="the confusion matrix; null for regressions")
+
+
+class ModelComparison(Basis, Document):
+    """The model of a run beside that of another one on the same pool, by the labels of the run."""
+
+    format: Literal["opacc-comparison/1"] = Field(
+        default="opacc-comparison/1", description="name and version of this form"
+    )
+    other: str = Field(description="URI of the other run")
+    same_listing: bool = Field(description="whether both pools were listed alike; else examples match by their ids")
+    first: StatedEstimate = Field(description="accuracy of the model of the run")
+    second: StatedEstimate = Field(description="accuracy of the other model")
+    difference: StatedEstimate = Field(description="first - second, in [-1, 1]")
+    num_first_better: int = Field(ge=0, description="labels on which the first has the higher outcome")
+    num_second_better: int = Field(ge=0, description="labels on which the second has the higher outcome")
+
+
+class ShardCounts(Part):
+    """Shards of the pool."""
+
+    done: int = Field(ge=0, description="shards whose features are there")
+    total: int = Field(ge=0, description="shards in all")
+
+
+class RunStatus(Document):
+    """What of a run is done, and what it waits for."""
+
+    format: Literal["opacc-status/1"] = Field(default="opacc-status/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    shards: ShardCounts = Field(description="progress of extraction")
+    examples: int | None = Field(ge=0, description="examples in the pool; null while extraction is not complete")
+    excluded: int | None = Field(ge=0, description="examples that could not be read; null as above")
+    rounds: list[RoundCounts] = Field(description="every round in numbers")
+    estimate: AccuracyEstimate | None = Field(description="the last estimate, if there is one")
+    waits_for: str = Field(description="what is to be done next, in words")

@@ -1,0 +1,81 @@
+"""Where a run comes from: the digest of all that decides its result, and the versions that made it."""
+
+import hashlib
+import json
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+
+from opacc_ray.audit.documents import ModelDigest, PoolListing, ReferenceListing, RunHeader
+from opacc_ray.errors import SpecError
+from opacc_ray.extract import reference
+from opacc_ray.extract.shards import FEATURES_FORMAT
+from opacc_ray.lake.examples import Plan
+from opacc_ray.lake.storage import read_uri
+from opacc_ray.spec import Spec
+
+PACKAGES = ("opacc_ray", "numpy", "torch", "ray", "pyarrow", "boto3")
+
+
+def header_of(spec: Spec, plan: Plan, compared: Plan | None) -> RunHeader:
+    """The header of a spec's run, whose digest names all that decides the result.
+
+    Parameters
+    ----------
+    spec : with the digest of its weights
+    plan : the shards of the pool
+    compared : the shards of the reference, if a feature compares with one
+    """
+    identity = {"spec": spec.identity(), "pool": plan.digest, "features": FEATURES_FORMAT}
+    if compared is not None:
+        identity["reference"] = compared.digest
+    num_files = sum(len(shard.keys) for shard in plan.shards)
+    return RunHeader(
+        spec=spec,
+        digest=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
+        pool=PoolListing(digest=plan.digest, num_files=num_files, num_shards=len(plan.shards)),
+        reference=None if compared is None else ReferenceListing(digest=reference.digest(spec, compared)),
+        model=ModelDigest(sha256=spec.model.sha256),
+        versions=_versions(),
+        git_commit=_git_commit(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def checked_weights(spec: Spec) -> Spec:
+    """The spec with the digest of its weights, checked here once, before any actor starts.
+
+    Raises
+    ------
+    SpecError
+        The spec expects another digest.
+    """
+    if spec.model.weights is None:
+        return spec
+    digest = hashlib.sha256(read_uri(spec.model.weights)).hexdigest()
+    if spec.model.sha256 not in (None, digest):
+        raise SpecError(
+            f"model.sha256: {spec.model.weights} has digest {digest}, and the spec expects {spec.model.sha256}; "
+            "audit the weights you meant, or correct the spec"
+        )
+    return spec.model_copy(update={"model": spec.model.model_copy(update={"sha256": digest})})
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # run from a working directory that was shipped, not installed
+            found[name] = "not installed"
+    return found
+
+
+def _git_commit() -> str | None:
+    """The commit of the user's working directory, if it is one."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,0 +1,96 @@
+"""What every command has in common: ``--json``, its exit codes, its place in the help."""
+
+import contextlib
+import json
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from opacc_ray.cli.terminal import fail
+from opacc_ray.errors import OpaccError
+
+if TYPE_CHECKING:
+    from opacc_ray.documents import Document
+
+EXIT_CODES = (
+    "Exit codes: 0 done · 1 unexpected failure · 2 wrong usage, spec or parameter · 3 storage · 4 cluster · "
+    "5 pool, model or features · 6 labels · 130 interrupted (what is done is kept; run again) · "
+    "141 nobody reads the output"
+)
+
+
+class Answer(NamedTuple):
+    """What a command gives back: for machines and for people."""
+
+    document: "Document"
+    text: str
+
+
+class Command(click.Command):
+    """A command whose callback returns an :class:`Answer`, which is printed as text, or with ``--json`` as JSON."""
+
+    def __init__(self, name: str, **settings: Any) -> None:
+        super().__init__(name, epilog=EXIT_CODES, **settings)
+        self.params.append(
+            click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of text.")
+        )
+
+    def invoke(self, context: click.Context) -> int:
+        """Run the callback; returns the exit code."""
+        as_json = context.params.pop("as_json")
+        try:
+            with contextlib.redirect_stdout(sys.stderr):  # Ray prints what workers print; stdout is for the result
+                answer: Answer = super().invoke(context)
+        except OpaccError as error:
+            return fail(str(error), error.exit_code, as_json=as_json)
+        except KeyboardInterrupt:
+            return fail("interrupted; what is done is kept, so run the same command again", 130, as_json=as_json)
+        except click.ClickException:
+            raise
+        except Exception as error:  # a fault of the program: whoever fixes it needs the trace
+            traceback.print_exc()
+            return fail(f"unexpected {type(error).__name__}: {error}", 1, as_json=as_json)
+        text = json.dumps(answer.document.to_dict(), ensure_ascii=False) if as_json else answer.text
+        print(text, flush=True)
+        return 0
+
+
+class Section(NamedTuple):
+    """Commands that the help lists together."""
+
+    title: str
+    commands: Sequence[click.Command]
+
+
+class Application(click.Group):
+    """The command line, whose help lists commands by sections."""
+
+    def __init__(self, name: str, sections: Sequence[Section], **settings: Any) -> None:
+        super().__init__(name, commands=[item for section in sections for item in section.commands], **settings)
+        self.sections = sections
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [_rows_of(section.commands) for section in self.sections]
+        width = max(len(name) for part in rows for name, _ in part)
+        for section, part in zip(self.sections, rows, strict=True):
+            with formatter.section(section.title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in part])
+
+
+def _rows_of(commands: Sequence[click.Command]) -> list[tuple[str, str]]:
+    """Name and help of each command; of a group, those of the commands in it."""
+    rows = []
+    for item in commands:
+        if isinstance(item, click.Group):
+            rows += [(f"{item.name} {part.name}", part.get_short_help_str(90)) for part in item.commands.values()]
+        else:
+            rows.append((item.name or "", item.get_short_help_str(90)))
+    return rows
+
+
+def command(name: str) -> Callable[[Callable[..., Answer]], Command]:
+    """Make a function a command; the first line of its docstring is its help."""
+    return click.command(name, cls=Command)

@@ -1,0 +1,69 @@
+"""Every kind of document, and the JSON schemas of all of them."""
+
+import json
+from typing import Any, Literal
+
+from pydantic import Field
+
+from opacc_ray.audit.documents import (
+    AccuracyEstimate,
+    ClosedRound,
+    DrawnRound,
+    ImportedLabels,
+    ModelComparison,
+    RunHeader,
+    RunStatus,
+)
+from opacc_ray.demo.documents import DemoResult
+from opacc_ray.documents import Document
+from opacc_ray.lake.storage import open_store
+from opacc_ray.spec import Spec
+from opacc_ray.study.documents import StudyResults
+from opacc_ray.study.spec import StudySpec
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class WrittenSchemas(Document):
+    """The files that `opacc schemas` wrote."""
+
+    format: Literal["opacc-schemas/1"] = Field(default="opacc-schemas/1", description="name and version of this form")
+    files: list[str] = Field(description="URIs of the schemas")
+
+
+KINDS: tuple[type[Document], ...] = (
+    RunHeader,
+    DrawnRound,
+    ImportedLabels,
+    ClosedRound,
+    AccuracyEstimate,
+    ModelComparison,
+    RunStatus,
+    StudyResults,
+    DemoResult,
+    WrittenSchemas,
+)
+
+
+def schemas() -> dict[str, bytes]:
+    """By file name: the schema of each document, named for its format, and those of the two kinds of spec."""
+    found = {_file_name(kind): kind.model_json_schema(mode="serialization") for kind in KINDS}
+    found |= {"opacc-spec.json": Spec.model_json_schema(), "opacc-study-spec.json": StudySpec.model_json_schema()}
+    return {name: _encode(schema) for name, schema in sorted(found.items())}
+
+
+def write_schemas(folder: str) -> WrittenSchemas:
+    """Write :func:`schemas` to a folder or prefix."""
+    store = open_store(folder)
+    written = schemas()
+    for name, data in written.items():
+        store.write(name, data)
+    return WrittenSchemas(files=[store.uri_of(name) for name in written])
+
+
+def _file_name(kind: type[Document]) -> str:
+    return f"{kind.model_fields['format'].default.replace('/', '-')}.json"
+
+
+def _encode(schema: dict[str, Any]) -> bytes:
+    return json.dumps({"$schema": DIALECT} | schema, indent=2, ensure_ascii=False).encode() + b"\n"

@@ -1,0 +1,91 @@
+"""Options that several commands have, and the kinds of value that they take."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from opacc_ray.errors import SpecError
+
+
+class _BetweenZeroAndOne(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """A number between 0 and 1, both excluded."""
+
+    def __init__(self, name: str, example: str) -> None:
+        self.name, self.example = name, example
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        text = str(value)
+        try:
+            number = float(text.removeprefix("±"))
+        except ValueError:
+            number = float("nan")
+        if not 0 < number < 1:
+            self.fail(f"{text}: give a {self.name} between 0 and 1, such as {self.example}", param, context)
+        return number
+
+
+LEVEL = _BetweenZeroAndOne("confidence level", "0.95")
+HALF_WIDTH = _BetweenZeroAndOne("half-width", "0.02")
+
+
+class _Method(click.ParamType):  # type: ignore[type-arg]
+    """The name of a sampling method, which the method's registry checks; a shell completes it."""
+
+    name = "method"
+
+    def shell_complete(
+        self, context: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        from opacc_ray.samplers import METHODS
+
+        return [click.shell_completion.CompletionItem(name) for name in METHODS if name.startswith(incomplete)]
+
+
+METHOD = _Method()
+
+run_argument = click.argument("uri", metavar="RUN")
+budget_option = click.option("--budget", type=int, metavar="N", help="Number of labels.")
+
+
+def set_option(text: str) -> Callable[[Any], Any]:
+    """The option that changes parameters of the method."""
+    return click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help=text)
+
+
+def statement_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What results state, and of which labels."""
+    for option in (
+        conflict_option,
+        click.option("--partial", is_flag=True, help="Treat missing labels as missing at random."),
+        click.option("--level", type=LEVEL, default=0.95, show_default=True, help="Confidence level of the intervals."),
+    ):
+        function = option(function)
+    return function
+
+
+conflict_option = click.option(
+    "--conflict",
+    type=click.Choice(["error", "majority"]),
+    default="error",
+    show_default=True,
+    help="What to do where labels differ.",
+)
+
+
+def parse_assignments(given: Sequence[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` of ``--set``, with values in YAML, as a mapping."""
+    import yaml
+
+    parameters = {}
+    for item in given:
+        name, separator, value = item.partition("=")
+        if not separator:
+            raise SpecError(f"--set {item}: write NAME=VALUE, such as --set sections=20")
+        try:
+            parameters[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise SpecError(f"--set {item}: the value is not YAML: {' '.join(str(error).split())}") from None
+        except RecursionError:
+            raise SpecError(f"--set {name}=…: the value is nested too deeply") from None
+    return parameters

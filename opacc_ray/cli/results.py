@@ -1,0 +1,44 @@
+"""Commands that state results: estimate, compare."""
+
+import click
+
+from opacc_ray.cli.command import Answer, command
+from opacc_ray.cli.options import run_argument, statement_options
+
+
+@command("estimate")
+@run_argument
+@click.option("--costs", metavar="COSTS.yaml", help="What errors cost, by class: state the mean cost, too.")
+@click.option("--assist", is_flag=True, help="State it with the help of the pool's confidence, too.")
+@statement_options
+def estimate(uri: str, costs: str | None, assist: bool, level: float, partial: bool, conflict: str) -> Answer:
+    """State the accuracy with its interval, and what it rests on."""
+    from opacc_ray.audit import results
+    from opacc_ray.audit.run import Run
+    from opacc_ray.cli import texts
+    from opacc_ray.labelling.costs import load_costs
+
+    run = Run.open(uri)
+    prices = load_costs(costs, run.spec.model, run.num_classes) if costs else None
+    stated = results.estimate(run, level=level, partial=partial, conflict=conflict, costs=prices, assist=assist)
+    return Answer(stated, texts.estimate(stated))
+
+
+@command("compare")
+@run_argument
+@click.argument("other", metavar="OTHER")
+@statement_options
+def compare(uri: str, other: str, level: float, partial: bool, conflict: str) -> Answer:
+    """Compare the model of RUN with that of OTHER, by the labels of RUN.
+
+    OTHER is a run of another model on the same pool; it needs no labels.
+    """
+    from opacc_ray.audit import results
+    from opacc_ray.audit.run import Run
+    from opacc_ray.cli import texts
+
+    stated = results.compare(Run.open(uri), Run.open(other), level=level, partial=partial, conflict=conflict)
+    return Answer(stated, texts.comparison(stated))
+
+
+COMMANDS = [estimate, compare]

@@ -1,0 +1,113 @@
+"""Commands that make runs and choose what to label: run, status, select, next."""
+
+import logging
+
+import click
+
+from opacc_ray.audit.progress import Progress
+from opacc_ray.cli.command import Answer, command
+from opacc_ray.cli.options import HALF_WIDTH, METHOD, budget_option, parse_assignments, run_argument, set_option
+
+log = logging.getLogger(__name__)
+
+
+def _selecting() -> Progress:
+    return Progress("select", "examples", delay=2.0)
+
+
+@command("run")
+@click.argument("spec", metavar="SPEC.yaml")
+def run_spec(spec: str) -> Answer:
+    """Extract features, select, write manifests; run it again and it does what is missing."""
+    from opacc_ray.audit import steps
+    from opacc_ray.cli.answers import drawn
+    from opacc_ray.spec import load_spec
+
+    with Progress("extract", "shards") as extracting, _selecting() as selecting:
+        return drawn(steps.run(load_spec(spec), extracting, selecting))
+
+
+@command("status")
+@run_argument
+def status(uri: str) -> Answer:
+    """Show what is done and what a run waits for."""
+    from opacc_ray.audit.run import Run
+    from opacc_ray.audit.status import status as state_of
+    from opacc_ray.cli import texts
+
+    state = state_of(Run.open(uri))
+    return Answer(state, texts.status(state))
+
+
+@command("select")
+@run_argument
+@click.option("--method", type=METHOD, required=True, help="Sampling method.")
+@budget_option
+@click.option("--seed", type=int, help="Seed of the draw; default: the spec's.")
+@click.option("--replicates", type=int, metavar="R", help="Choose from R parts of the pool apart.")
+@set_option("A parameter of the method, in YAML; repeat for more.")
+def select(
+    uri: str,
+    method: str,
+    budget: int | None,
+    seed: int | None,
+    replicates: int | None,
+    assignments: tuple[str, ...],
+) -> Answer:
+    """Draw another selection from the same features."""
+    from opacc_ray.audit import steps
+    from opacc_ray.audit.run import Run
+    from opacc_ray.cli.answers import drawn
+
+    run, parameters = Run.open(uri), parse_assignments(assignments)
+    with _selecting() as progress:
+        steps.select(run, method, budget, parameters, seed, replicates, progress)
+    return drawn(run)
+
+
+@command("next")
+@run_argument
+@budget_option
+@click.option("--method", type=METHOD, help="Sampling method; default: that of the round before.")
+@set_option("A parameter, in YAML; the others stay as they were, unless the method changes.")
+@click.option("--replicates", type=int, metavar="R", help="Default: as many as in the round before; 0: without.")
+@click.option("--close", is_flag=True, help="Give up the labels that are missing.")
+@click.option(
+    "--until", type=HALF_WIDTH, metavar="±W", help="Stop once the interval is ±W; else draw what is expected to lack."
+)
+def next_round(
+    uri: str,
+    budget: int | None,
+    method: str | None,
+    assignments: tuple[str, ...],
+    replicates: int | None,
+    close: bool,
+    until: float | None,
+) -> Answer:
+    """Choose what to label next, knowing all labels so far."""
+    from opacc_ray.audit import results, steps
+    from opacc_ray.audit.run import Run
+    from opacc_ray.cli.answers import drawn, reached
+
+    run, parameters, to_go = Run.open(uri), parse_assignments(assignments), None
+    if until is not None:
+        to_go = results.labels_to_go(run, until, close=close)
+        if to_go == 0:
+            if close:
+                steps.close(run)
+            return reached(run, until)
+        log.info("about %d more labels are expected to reach ±%g", to_go, until)
+    with _selecting() as progress:
+        steps.next_round(
+            run,
+            budget or to_go,
+            method=method,
+            parameters=parameters,
+            replicates=replicates,
+            close=close,
+            progress=progress,
+        )
+    return drawn(run, to_go)
+
+
+COMMANDS = [run_spec, status, select, next_round]

@@ -1,0 +1,119 @@
+"""Documents as people read them on a terminal."""
+
+from collections.abc import Sequence
+
+from opacc_ray.audit.documents import (
+    AccuracyEstimate,
+    Basis,
+    DrawnRound,
+    ImportedLabels,
+    ModelComparison,
+    RoundCounts,
+    RunStatus,
+    StatedEstimate,
+)
+
+
+def drawn(document: DrawnRound) -> str:
+    """A round that waits for labels."""
+    lines = [
+        f"run        {document.run}",
+        f"selected   {document.n} of {document.pool_size} examples by {document.method}",
+        *(f"manifest   {uri}" for uri in document.manifests),
+        f"next       label them, then: opacc labels import {document.run} FILE",
+    ]
+    return "\n".join(lines)
+
+
+def status(document: RunStatus) -> str:
+    """What is done and what the run waits for."""
+    lines = [
+        f"run        {document.run}",
+        f"features   {document.shards.done} of {document.shards.total} shards",
+    ]
+    if document.examples is not None:
+        lines.append(f"examples   {document.examples}, {document.excluded} excluded")
+    lines += [
+        f"round {item.round}    {item.method}: {item.labelled} of {item.budget} labelled, {item.missing} missing, "
+        f"{item.unsure} can't tell, {item.given_up} given up"
+        for item in document.rounds
+    ]
+    if document.estimate:
+        lines.append(f"accuracy   {accuracy(document.estimate)}")
+    return "\n".join([*lines, f"waits for  {document.waits_for}"])
+
+
+def imported(document: ImportedLabels) -> str:
+    """A file of labels that was taken back."""
+    lines = [
+        f"{document.labelled} labelled, {document.missing} missing, {document.unsure} can't tell "
+        f"({document.rows} rows read from {document.file})"
+    ]
+    lines += [
+        f"{item.rows} rows answer examples that were given up when round {item.round} was closed and are not used"
+        for item in document.not_used
+    ]
+    return "\n".join(lines)
+
+
+def estimate(document: AccuracyEstimate) -> str:
+    """The accuracy, what else the labels say, and what it rests on."""
+    plain, sequence = document.srs, document.sequence
+    worth = f"; these are worth {plain.effective_size:.0f} of its labels" if plain.effective_size else ""
+    pending = f"; {sequence.reason}" if sequence.reason else ""
+    lines = [
+        f"accuracy   {accuracy(document)}",
+        f"by SRS     {plain.low:.4f} to {plain.high:.4f} with as many labels{worth}",
+        f"any time   {sequence.low:.4f} to {sequence.high:.4f}, which holds however often you look{pending}",
+    ]
+    if document.assisted:
+        lines.append(f"assisted   {accuracy(document.assisted)}")
+    if document.mean_cost:
+        lines.append(f"mean cost  {interval(document.mean_cost)}")
+    return "\n".join([*lines, *_basis(document, document.reason)])
+
+
+def comparison(document: ModelComparison) -> str:
+    """Two models, their difference, and what it rests on."""
+    first, second = document.num_first_better, document.num_second_better
+    neither = document.difference.n - first - second
+    lines = [
+        f"accuracy   {accuracy(document.first)} of {document.run}",
+        f"other      {accuracy(document.second)} of {document.other}",
+        f"difference {interval(document.difference, '+.4f')}",
+        f"better     the first on {first} labels, the other on {second}, neither on {neither}",
+    ]
+    if not document.same_listing:
+        lines.append("note       the two pools were listed differently; examples are matched by their ids alone")
+    return "\n".join([*lines, *_basis(document, document.difference.reason)])
+
+
+def _basis(document: Basis, reason: str | None) -> list[str]:
+    """What a result is of, what it leaves out, and why it is not design-based."""
+    lines = [f"pool       {document.pool_size} examples"]
+    if document.excluded:
+        lines[-1] += f"; {document.excluded} more could not be read and are not counted"
+    if document.unsure:
+        lines.append(f"left out   {document.unsure} examples that annotators could not tell")
+    given_up = _given_up(document.rounds)
+    if given_up:
+        lines.append(f"given up   {given_up}")
+    if reason:
+        lines.append(f"note       {reason}")
+    return lines
+
+
+def _given_up(rounds: Sequence[RoundCounts]) -> str:
+    return ", ".join(f"{item.given_up} labels of round {item.round}" for item in rounds if item.given_up)
+
+
+def accuracy(stated: StatedEstimate) -> str:
+    """An accuracy cut to its interval, which an unbiased estimate may leave where few labels fail or few succeed."""
+    inside = min(max(stated.value, stated.low), stated.high)
+    return interval(stated.model_copy(update={"value": inside}))
+
+
+def interval(stated: StatedEstimate, form: str = ".4f") -> str:
+    """A value with its interval."""
+    value, low, high = (f"{number:{form}}" for number in (stated.value, stated.low, stated.high))
+    return f"{value}, {100 * stated.level:g}% interval {low} to {high} ({stated.interval}, {stated.n} labels)"

@@ -1,0 +1,134 @@
+"""Documents: what is written as JSON, for people, other tools and later versions; each with the version of its form.
+
+A document is a pydantic model whose first key, ``format``, names it and its version, such as ``opacc-estimate/2``. It
+is checked when it is made and when it is read: exact types, no unknown key, no NaN or infinity. The same content gives
+the same bytes. A document that an earlier version wrote is brought up to date, version by version, when it is read; a
+file that existed before its versions had names counts as version 1.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from types import UnionType
+from typing import Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from opacc_ray.errors import DataError
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+"""The content of a document of one version -> that of the next one."""
+
+
+class Part(BaseModel):
+    """A part of a document: these keys and no others, with exactly these types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Document(Part):
+    """A whole document; each kind declares ``format`` as the `Literal` of its name and version, with that default."""
+
+    upgrades: ClassVar[Mapping[str | None, Upgrade]] = {}
+    """By the format of an older version: how its content becomes that of the next. None: it names no format."""
+
+    remedy: ClassVar[str] = "restore it"
+    """What to do about a file that cannot be read."""
+
+    format: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types, in the order in which the fields are declared."""
+        return self.model_dump(mode="json")
+
+    def to_bytes(self) -> bytes:
+        """The bytes of a file: the same for the same content."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, data: bytes, source: str) -> Self:
+        """Read what :meth:`to_bytes` of this or an earlier version wrote; ``source`` names the file in errors.
+
+        Raises
+        ------
+        DataError
+            One sentence with the file, the key and the value that cannot be read, and what to do.
+        """
+        try:
+            content = json.loads(data, parse_constant=_refuse_constant)
+        except RecursionError:
+            raise DataError(f"{source} is nested too deeply to be read; {cls.remedy}") from None
+        except ValueError as error:
+            raise DataError(f"{source} is not JSON ({error}); {cls.remedy}") from None
+        return cls.from_dict(content, source)
+
+    @classmethod
+    def from_dict(cls, content: Any, source: str) -> Self:
+        """As :meth:`from_bytes`, of JSON that has been parsed."""
+        if not isinstance(content, dict):
+            raise DataError(f"{source} holds a {type(content).__name__}, not a JSON object; {cls.remedy}")
+        try:
+            return cls.model_validate(cls._up_to_date(content, source))
+        except ValidationError as error:
+            raise DataError(f"{source}: {first_problem(cls, error)}; {cls.remedy}") from None
+
+    @classmethod
+    def _up_to_date(cls, content: dict[str, Any], source: str) -> dict[str, Any]:
+        current = cls.model_fields["format"].default
+        while (found := content.get("format")) != current:
+            if not (found is None or isinstance(found, str)) or found not in cls.upgrades:
+                raise DataError(f"{source} has format {_short(found)}; this version reads {current!r}")
+            content = cls.upgrades[found](content)
+        return content
+
+
+def first_problem(kind: type[BaseModel], error: ValidationError) -> str:
+    """The most telling problem of an error, in one sentence: the key, the value and what to give instead."""
+    problem = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")  # a typo explains more
+    location = problem["loc"]
+    place = ".".join(str(part) for part in location if not _names_a_type(part))
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {place!r} (value {_short(problem['input'])}){_nearest(kind, location)}"
+    if problem["type"] == "missing":
+        return f"key {place!r} is missing; add it"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{place}: {message} (value {_short(problem['input'])})" if place else message
+
+
+def _names_a_type(part: Any) -> bool:
+    """Whether a part of a location is no key, but the member of a union that was tried."""
+    return isinstance(part, str) and bool(re.fullmatch(r"int|float|str|bool|(literal|dict|list)\[.*\]", part))
+
+
+def _nearest(kind: type[BaseModel], location: Sequence[int | str]) -> str:
+    """Which key was meant, or which there are, if that can be told."""
+    known = _keys_at(kind, location[:-1])
+    near = get_close_matches(str(location[-1]), known, 1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; known are {', '.join(known)}" if known else ""
+
+
+def _keys_at(kind: Any, location: Sequence[int | str]) -> list[str]:
+    for part in location:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            field = kind.model_fields.get(str(part))
+            kind = None if field is None else field.annotation
+        else:  # a place in a list, or a key of a mapping
+            kind = next(iter(get_args(kind)[-1:]), None)
+        if get_origin(kind) in (Union, UnionType):
+            kind = next(option for option in get_args(kind) if option is not type(None))
+    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+
+
+def _short(value: Any) -> str:
+    try:
+        text = json.dumps(value, default=str)
+    except (RecursionError, ValueError):
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")

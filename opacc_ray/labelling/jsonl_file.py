@@ -1,0 +1,56 @@
+"""JSON Lines: one object per line, in manifests and in files of labels."""
+
+import json
+from collections.abc import Sequence
+
+from opacc_ray.errors import LabelError
+from opacc_ray.labelling.rows import COLUMNS, Context, Label, ManifestRow, label_of
+
+
+def encode(rows: Sequence[ManifestRow], context: Context) -> bytes:
+    """Write a manifest."""
+    lines = [json.dumps(_json_fields(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows]
+    return "".join(lines).encode()
+
+
+def _json_fields(row: ManifestRow) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "id": row.id,
+        "uri": row.uri,
+        "run": row.run,
+        "round": row.round,
+        "order": row.order,
+        "label": None,
+    }
+    if row.prediction is not None:
+        fields["prediction"] = row.prediction
+    return fields | {"design": row.fields_of_design}
+
+
+def looks_like(text: str) -> bool:
+    """Whether a text is JSON, by its first character."""
+    return text.lstrip().startswith(("{", "["))
+
+
+def parse(text: str, name: str) -> list[Label]:
+    """Read labels: objects with the keys id and label; ``name`` is the file's, for messages."""
+    lines = enumerate(text.split("\n"), start=1)  # splitlines() would also split inside a string
+    return [_label_of_json(line, f"{name} line {number}") for number, line in lines if line.strip()]
+
+
+def _label_of_json(line: str, place: str) -> Label:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        raise LabelError(f"{place} is not valid JSON: write one JSON object per line") from None
+    if not isinstance(found, dict) or "id" not in found or not {"label", "status"} & set(found):
+        raise LabelError(f"{place} is not a JSON object with the keys id and label: write one per line")
+    return label_of({column: _text(found.get(column), column, place) for column in COLUMNS}, place)
+
+
+def _text(value: object, column: str, place: str) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, int | float):
+        return json.dumps(value)  # 7 → "7", true → "true", a float as its shortest exact repr
+    raise LabelError(f"{place} has a {type(value).__name__} as its {column}: use a text or a number")

@@ -1,0 +1,41 @@
+"""A file is recognised by its content, and a row is labelled, unsure or blank: never a guess."""
+
+import json
+
+import pytest
+from reading_labels import pairs, read
+
+
+def test_the_content_decides_on_the_format_not_the_name() -> None:
+    assert pairs('{"id": "a", "label": "cat"}', "back.csv") == [("a", "cat")]
+    assert pairs("id,label\na,cat\n", "back.jsonl") == [("a", "cat")]
+
+
+@pytest.mark.parametrize(
+    ("label", "status", "expected"),
+    [
+        ("cat", "", "labelled"),
+        ("cat", "Labelled", "labelled"),
+        ("cat", "completed", "labelled"),
+        ("", "", "blank"),
+        ("  ", "", "blank"),
+        ("?", "", "unsure"),
+        (" Can’t  tell ", "", "unsure"),
+        ("", "unsure", "unsure"),
+        ("", "skipped", "unsure"),
+        ("cat", "can't tell", "unsure"),
+    ],
+)
+def test_status(label: str, status: str, expected: str) -> None:
+    for text in (
+        f"id,label,status\na,{label},{status}\n",
+        json.dumps({"id": "a", "label": label, "status": status}),
+    ):
+        (read_back,) = read(text)
+        assert read_back.status == expected
+        assert (read_back.label is not None) == (expected == "labelled")
+
+
+def test_json_null_is_blank_and_a_status_needs_no_label() -> None:
+    text = '{"id": "a", "label": null}\n{"id": "b", "status": "unsure"}\n'
+    assert [label.status for label in read(text)] == ["blank", "unsure"]

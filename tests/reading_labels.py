@@ -1,0 +1,21 @@
+"""Files of labels, read from text."""
+
+import pytest
+
+from opacc_ray.errors import LabelError
+from opacc_ray.labelling.parsing import parse
+from opacc_ray.labelling.rows import Label
+
+
+def read(text: str, name: str = "back.csv") -> list[Label]:
+    return parse(text.encode(), name)
+
+
+def pairs(text: str, name: str = "back.csv") -> list[tuple[str, str | None]]:
+    return [(label.id, label.label) for label in read(text, name)]
+
+
+def refusal(text: str | bytes, name: str = "back.csv") -> str:
+    with pytest.raises(LabelError) as caught:
+        parse(text if isinstance(text, bytes) else text.encode(), name)
+    return str(caught.value)
