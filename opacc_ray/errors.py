@@ -9,6 +9,7 @@ class OpaccError(Exception):
     """Base of all errors that are raised on purpose. Its text is shown to the user as it is."""
 
     exit_code = 1
+    details = ""  # a traceback of the user's own code, for a log file; the text names what is needed to fix it
 
 
 class SpecError(OpaccError, ValueError):

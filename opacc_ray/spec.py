@@ -54,7 +54,12 @@ class ModelSpec(_Section):
         description="dotted name of the layer whose output is recorded; default: input of the last Linear",
     )
     task: Literal["classification", "regression"] = "classification"
-    output: Literal["logits", "probabilities"] = "logits"
+    output: Literal["logits", "probabilities", "logit", "probability"] = Field(
+        default="logits", description="what the last layer gives; logit and probability: one value, of a binary model"
+    )
+    threshold: float = Field(
+        default=0.5, gt=0, lt=1, description="a binary model: predicts class 1 from this probability on"
+    )
     classes: list[str] | None = Field(default=None, description="names that annotators use, in the model's order")
     error_scale: float = Field(default=1.0, gt=0, description="regression: score = 1 - (error / scale)²")
 

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract import reference
-from opacc_ray.extract.columns import Columns, compute_columns, not_finite
+from opacc_ray.extract.columns import Columns, not_finite
+from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
+from opacc_ray.extract.user_code import user_code
 from opacc_ray.lake.examples import BadItem, Examples, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.storage import Store, open_store
@@ -98,20 +100,21 @@ class Extractor:
         return columns | self._compare(columns), ranges
 
     def _run(self, batch: NDArray[np.float32]) -> "Activations":
-        try:
-            return self.prepare()(batch)
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())[:300]
-            raise DataError(
-                f"the model does not take a batch of shape {batch.shape} ({reason}); "
-                "set transform to a function that makes the input it was trained on"
-            ) from None
+        model = self.prepare()
+        remedy = "set transform to a function that makes the input it was trained on"
+        with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
+            return model(batch)
 
     def _measure(self, activations: "Activations") -> Columns:
         """Columns of a batch: the named ones, and those that tell of surprise and of NaN in covered layers."""
         job, spec = self._job, self._job.spec
-        columns = compute_columns(
-            activations.hidden, activations.output, task=spec.model.task, output_kind=spec.model.output
+        columns: Columns = {"hidden": activations.hidden}
+        columns |= read_output(
+            activations.output,
+            task=spec.model.task,
+            kind=spec.model.output,
+            threshold=spec.model.threshold,
+            precision=spec.extract.precision,
         )
         if activations.layers:
             sound = np.all([np.isfinite(values).all(axis=1) for values in activations.layers], axis=0)  # (B,)
@@ -163,17 +166,20 @@ def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:
 
 
 def default_transform(example: NDArray[Any]) -> NDArray[np.float32]:
-    """uint8 images to [0, 1] with the channel first, (H, W[, channels]) -> (channels, H, W); others as they are."""
-    if example.dtype != np.uint8:
+    """uint8 and uint16 images to [0, 1] with the channel first, (H, W[, channels]) -> (channels, H, W).
+
+    Other types are taken as they are.
+    """
+    if example.dtype not in (np.uint8, np.uint16):
         return example.astype(np.float32)
-    scaled = np.divide(example, 255, dtype=np.float32)
+    scaled = np.divide(example, np.iinfo(example.dtype).max, dtype=np.float32)
     return np.moveaxis(scaled, -1, 0) if scaled.ndim == 3 else scaled[None]
 
 
 def _batches(examples: Examples, transform: Callable[[NDArray[Any]], Any], size: int) -> Iterator[NDArray[np.float32]]:
     """Batches of inputs (B, ...); cut by position in the shard, so always the same."""
     for start in range(0, len(examples.arrays), size):
-        inputs = [np.asarray(transform(array), dtype=np.float32) for array in examples.arrays[start : start + size]]
+        inputs = [_input(transform, examples, row) for row in range(start, min(start + size, len(examples.arrays)))]
         odd = next((i for i, item in enumerate(inputs) if item.shape != inputs[0].shape), None)
         if odd is not None:
             raise DataError(
@@ -181,6 +187,12 @@ def _batches(examples: Examples, transform: Callable[[NDArray[Any]], Any], size:
                 f"{examples.ids[start]!r} {inputs[0].shape}; set transform to a function that makes them alike"
             )
         yield np.stack(inputs)
+
+
+def _input(transform: Callable[[NDArray[Any]], Any], examples: Examples, row: int) -> NDArray[np.float32]:
+    name, array = examples.ids[row], examples.arrays[row]
+    with user_code(f"transform, given example {name!r} of shape {array.shape} and type {array.dtype},"):
+        return np.asarray(transform(array), dtype=np.float32)
 
 
 def refusal(job: Extraction, item: BadItem) -> DataError:

@@ -5,7 +5,7 @@ The only module of the package that imports torch (the demo, which plays a user,
 
 import hashlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError
 from opacc_ray.extract.machine import Machine, cpu_name
 from opacc_ray.extract.neighbours import Arrays
+from opacc_ray.extract.user_code import user_code
 from opacc_ray.lake.storage import read_uri
 from opacc_ray.spec import CoverageSpec, ModelSpec, load_function
 
@@ -64,7 +65,7 @@ class Model:
         self.device = torch.device(device)
         self.dtype = _DTYPES[precision]
         self.digest: str | None = None
-        module = load_function(spec.factory, "model.factory")(**spec.arguments)
+        module = _made(spec)
         if spec.weights is not None:
             self.digest = _load_weights(module, spec)
         self.module = module.eval().to(self.device, self.dtype)
@@ -79,7 +80,12 @@ class Model:
         """Run one batch (B, ...)."""
         self._seen.clear()
         with torch.inference_mode():
-            output = self.module(torch.from_numpy(batch).to(self.device, self.dtype))
+            output = _tensor_of(self.module(torch.from_numpy(batch).to(self.device, self.dtype)))
+        if output.ndim == 0 or len(output) != len(batch):
+            raise DataError(
+                f"the model's output has shape {tuple(output.shape)} for a batch of {len(batch)}: "
+                "return one row per example, in the order of the batch"
+            )
         idle = [name for name in self._covered if name not in self._seen]
         if _HIDDEN not in self._seen:
             raise self._not_called("model.hidden_layer: the layer to record")
@@ -155,6 +161,35 @@ class Model:
         return DataError(f"{layer} was not called; name layers the model runs: {', '.join(_names(self.module))}")
 
 
+def _made(spec: ModelSpec) -> torch.nn.Module:
+    """What the factory returns, if it is a module."""
+    name = f"model.factory {spec.factory!r}"
+    factory = load_function(spec.factory, "model.factory")
+    with user_code(name, "its arguments are those of model.arguments"):
+        module = factory(**spec.arguments)
+    if not isinstance(module, torch.nn.Module):
+        raise DataError(f"{name} returned a {type(module).__name__}, not a torch.nn.Module; return the model itself")
+    return module
+
+
+def _tensor_of(returned: Any) -> torch.Tensor:
+    """The tensor of outputs in what a model returns: itself, its ``logits``, or the first tensor of several."""
+    if isinstance(returned, torch.Tensor):
+        return returned
+    named = dict(returned) if isinstance(returned, Mapping) else {}
+    for found in (getattr(returned, "logits", None), *(named.get(key) for key in ("logits", "output", "out"))):
+        if isinstance(found, torch.Tensor):
+            return found
+    several = list(named.values()) if named else list(returned) if isinstance(returned, tuple | list) else []
+    first = next((item for item in several if isinstance(item, torch.Tensor)), None)
+    if first is None:
+        raise DataError(
+            f"the model returned a {type(returned).__name__} without a tensor of outputs; "
+            "return a tensor, or a mapping or object with logits"
+        )
+    return first
+
+
 def _names(module: torch.nn.Module) -> list[str]:
     return [name for name, _ in module.named_modules() if name]
 
@@ -197,7 +232,7 @@ def _load_weights(module: torch.nn.Module, spec: ModelSpec) -> str:
     if spec.sha256 is not None and digest != spec.sha256:
         raise DataError(
             f"model.sha256: {spec.weights} has digest {digest}, and the spec expects {spec.sha256}; "
-            "audit the weights you meant, or mend the spec"
+            "audit the weights you meant, or correct the spec"
         )
     try:
         module.load_state_dict(_state_dict(spec.weights, data))
@@ -216,8 +251,15 @@ def _state_dict(uri: str, data: bytes) -> dict[str, Any]:
 
             return dict(load(data))
         content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # each format raises kinds of its own
+    except Exception as error:  # each format raises kinds of its own; torch's advice to trust the file is left out
         raise DataError(
-            f"model.weights: {uri} is neither safetensors nor a plain state dict ({' '.join(str(error).split())[:200]})"
+            f"model.weights: {uri} is neither safetensors nor a plain state dict of tensors ({type(error).__name__}); "
+            "save the model's state_dict(), best as safetensors"
         ) from None
-    return dict(content.get("state_dict", content))
+    state = content.get("state_dict", content) if isinstance(content, dict) else content
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise DataError(
+            f"model.weights: {uri} holds a {type(state).__name__} that is no state dict of tensors; "
+            "save the model's state_dict(), best as safetensors"
+        )
+    return state

@@ -2,6 +2,8 @@
 
 import io
 import pickle
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,6 +71,63 @@ def test_no_linear_asks_for_a_name() -> None:
     with pytest.raises(DataError, match=r"no Linear layer .* name one of its layers: 0, 1"):
         model(f"{__name__}:no_linear")
     assert model(f"{__name__}:no_linear", hidden_layer="0")(BATCH).hidden.shape == (5, 3)
+
+
+class Wrapped(torch.nn.Module):
+    """Returns what ``shape`` makes of the outputs (B, 4)."""
+
+    def __init__(self, shape: str) -> None:
+        super().__init__()
+        self.net, self.shape = network(), shape
+
+    def forward(self, x: torch.Tensor) -> Any:
+        output = self.net(x)
+        return {
+            "tuple": (output, output + 1),
+            "dict": {"features": output + 1, "logits": output},
+            "only": {"prediction": output},
+            "object": SimpleNamespace(logits=output),
+            "flat": output.flatten(),
+            "number": output.sum(),
+            "none": {"text": "no tensor"},
+        }[self.shape]
+
+
+@pytest.mark.parametrize("shape", ["tuple", "dict", "only", "object"])
+def test_output_is_found_in_what_models_return(shape: str) -> None:
+    expected = model("small_model:network")(BATCH)
+    found = model(f"{__name__}:Wrapped", arguments={"shape": shape})(BATCH)
+    assert np.array_equal(found.output, expected.output)
+    assert np.array_equal(found.hidden, expected.hidden)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ("flat", r"output has shape \(20,\) for a batch of 5: return one row per example"),
+        ("number", r"output has shape \(\) for a batch of 5"),
+        ("none", "returned a dict without a tensor of outputs"),
+    ],
+)
+def test_output_that_is_not_one_row_per_example_is_refused(shape: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        model(f"{__name__}:Wrapped", arguments={"shape": shape})(BATCH)
+
+
+def raises() -> torch.nn.Module:
+    raise KeyError("no such checkpoint")
+
+
+def test_factory_that_raises_is_named_with_its_line() -> None:
+    with pytest.raises(
+        DataError, match=r"raises' raised KeyError: 'no such checkpoint' at .*test_model\.py:\d+;"
+    ) as found:
+        model(f"{__name__}:raises")
+    assert "Traceback" in found.value.details
+    with pytest.raises(DataError, match=r"raised TypeError: .* missing 1 required .*'shape'; its arguments are those"):
+        model(f"{__name__}:Wrapped")
+    with pytest.raises(DataError, match=r"returned a str, not a torch\.nn\.Module"):
+        model("os:getcwd")
 
 
 def test_layer_that_is_never_called() -> None:
@@ -178,6 +237,11 @@ class TestWeights:
             with pytest.raises(DataError, match="neither safetensors nor a plain state dict"):
                 model("small_model:network", weights=str(tmp_path / name))
         assert not (tmp_path / "owned").exists()
+
+    def test_weights_that_are_no_state_dict(self, tmp_path) -> None:
+        torch.save([torch.ones(3)], tmp_path / "list.pt")
+        with pytest.raises(DataError, match="holds a list that is no state dict of tensors"):
+            model("small_model:network", weights=str(tmp_path / "list.pt"))
 
     def test_weights_of_another_module(self, tmp_path) -> None:
         torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "net.pt")

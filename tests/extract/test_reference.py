@@ -108,7 +108,7 @@ def files_of(run: Run) -> dict[str, bytes]:
 
 def reference_of(run: Run) -> Store:
     """The folder of what a run compares with."""
-    return open_store(f"{run.spec.output}/references/{run.header['reference']['digest'][:16]}")
+    return open_store(f"{run.spec.output}/references/{run.header.reference.digest[:16]}")
 
 
 def layers_of(pictures: Iterable[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,0 +1,113 @@
+"""What a model's output says: predictions and confidence, or why it cannot be read as the spec says.
+
+    model.output     the last layer gives, per example          prediction                confidence
+    logits           C >= 2 scores                              the largest               its softmax
+    probabilities    C >= 2 shares that sum to 1                the largest               it
+    logit            one score z of class 1 (a binary model)    1 where σ(z) >= threshold    σ(z) or 1 - σ(z)
+    probability      one share p of class 1                     1 where p >= threshold       p or 1 - p
+    (a regression)   one value                                  it                        none
+
+A binary model's output is kept with one column per class, so that all that follows sees two classes: (0, z), or
+(1 - p, p). A wrong word for the output would pass unnoticed and give confidences that mean nothing, so row sums are
+checked: shares must sum to 1, and scores must not.
+
+Legend: B examples of a batch, C classes, σ the logistic function.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError
+
+OutputKind = Literal["logits", "probabilities", "logit", "probability"]
+
+Output = NDArray[np.float32]
+
+_TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2, "float16": 5e-3}
+"""By how much a sum of shares may miss 1, by the precision they were computed in."""
+
+
+def read_output(
+    output: Output,
+    *,
+    task: str,
+    kind: OutputKind = "logits",
+    threshold: float = 0.5,
+    precision: str = "float32",
+) -> dict[str, NDArray[Any]]:
+    """Columns of a batch: output (B, C) float32, prediction (B,) and, for a classification, confidence (B,) float64.
+
+    Raises
+    ------
+    DataError
+        The output does not have the form that the spec says; the message names what was found and the key to change.
+    """
+    if task == "regression":
+        _check_width(output, output.shape[1] == 1, "a regression needs one value per example; return only that")
+        return {"output": output, "prediction": output[:, 0].astype(np.float64)}
+    if kind in ("logit", "probability"):
+        plural = "logits" if kind == "logit" else "probabilities"
+        remedy = f"model.output: {kind} is one value per example; for one per class, say {plural}"
+        _check_width(output, output.shape[1] == 1, remedy)
+        return _binary(output, kind, threshold, _TOLERANCE[precision])
+    several = "the classes of a binary model are told by one value: say model.output: logit, or probability"
+    _check_width(output, output.shape[1] >= 2, several)
+    _check_sums(output, kind, _TOLERANCE[precision])
+    confidence = output.max(axis=1).astype(np.float64) if kind == "probabilities" else _softmax_of_largest(output)
+    return {"output": output, "prediction": output.argmax(axis=1).astype(np.int64), "confidence": confidence}
+
+
+def _check_width(output: Output, fits: bool, remedy: str) -> None:
+    if not fits:
+        raise DataError(f"the model's output has shape {output.shape}; {remedy}")
+
+
+def _binary(output: Output, kind: str, threshold: float, tolerance: float) -> dict[str, NDArray[Any]]:
+    value = output[:, 0].astype(np.float64)
+    if kind == "logit":
+        share = 1 / (1 + np.exp(-np.clip(value, -700, 700)))
+        columns = np.stack([np.zeros_like(value), value], axis=1)
+    else:
+        _check_shares(output, tolerance)
+        share = value
+        columns = np.stack([1 - value, value], axis=1)
+    prediction = (share >= threshold).astype(np.int64)
+    confidence = np.where(prediction == 1, share, 1 - share)
+    return {"output": columns.astype(np.float32), "prediction": prediction, "confidence": confidence}
+
+
+def _check_shares(output: Output, tolerance: float) -> None:
+    known = output[np.isfinite(output)]
+    bad = known[(known < -tolerance) | (known > 1 + tolerance)]
+    if len(bad):
+        raise DataError(
+            f"the model's output holds {bad[0]:g}, which is no probability; say model.output: logit, "
+            "or return the sigmoid of it"
+        )
+
+
+def _check_sums(output: Output, kind: str, tolerance: float) -> None:
+    """Refuse scores that the spec calls probabilities, and the other way round; NaN is judged elsewhere."""
+    rows = output[np.isfinite(output).all(axis=1)].astype(np.float64)
+    sums = rows.sum(axis=1)
+    is_share = (np.abs(sums - 1) <= tolerance) & ((rows >= -tolerance) & (rows <= 1 + tolerance)).all(axis=1)
+    if kind == "probabilities" and not is_share.all():
+        first = int(np.flatnonzero(~is_share)[0])
+        raise DataError(
+            f"model.output says probabilities, and a row of the model's output sums to {sums[first]:.4g}, "
+            f"with values from {rows[first].min():.4g} to {rows[first].max():.4g}; say model.output: logits, "
+            "or return the softmax of it"
+        )
+    if kind == "logits" and len(rows) and is_share.all():
+        raise DataError(
+            "model.output says logits, and every row of the model's output holds shares that sum to 1; "
+            "say model.output: probabilities, or return the model's scores without softmax"
+        )
+
+
+def _softmax_of_largest(output: Output) -> NDArray[np.float64]:
+    """Largest softmax probability: (B, C) -> (B,)."""
+    shifted = output.astype(np.float64) - output.max(axis=1, keepdims=True)
+    return np.asarray(1.0 / np.exp(shifted).sum(axis=1))

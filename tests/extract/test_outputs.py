@@ -1,0 +1,81 @@
+"""A model's output read as the spec says it, and refused where it is something else."""
+
+import numpy as np
+import pytest
+from scipy.special import expit, softmax
+
+from opacc_ray.errors import DataError
+from opacc_ray.extract.outputs import read_output
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.normal(0, 3, (40, 5)).astype(np.float32)
+SHARES = softmax(LOGITS, axis=1).astype(np.float32)
+
+
+def test_logits_and_their_softmax_say_the_same() -> None:
+    scores = read_output(LOGITS, task="classification")
+    shares = read_output(SHARES, task="classification", kind="probabilities")
+    assert np.array_equal(scores["prediction"], shares["prediction"])
+    assert np.allclose(scores["confidence"], shares["confidence"], atol=1e-6)
+    assert np.array_equal(scores["output"], LOGITS)
+
+
+def test_confidence_is_the_largest_softmax_probability() -> None:
+    exponential = np.exp(LOGITS.astype(np.float64))
+    expected = (exponential / exponential.sum(axis=1, keepdims=True)).max(axis=1)
+    assert np.allclose(read_output(LOGITS, task="classification")["confidence"], expected, rtol=1e-12)
+
+
+def test_confidence_of_huge_logits_does_not_overflow() -> None:
+    logits = np.array([[3e38, -3e38, 0], [1e4, 1e4, -1e4]], dtype=np.float32)
+    assert read_output(logits, task="classification")["confidence"].tolist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.2])
+def test_binary_model_has_two_classes(threshold: float) -> None:
+    z = LOGITS[:, :1]
+    p = expit(z[:, 0].astype(float))
+    by_score = read_output(z, task="classification", kind="logit", threshold=threshold)
+    by_share = read_output(
+        p[:, None].astype(np.float32), task="classification", kind="probability", threshold=threshold
+    )
+    for found in (by_score, by_share):
+        assert found["prediction"].tolist() == (p >= threshold).astype(int).tolist()
+        assert np.allclose(found["confidence"], np.where(p >= threshold, p, 1 - p), atol=1e-6)
+        assert found["output"].shape == (40, 2)
+    assert np.allclose(softmax(by_score["output"], axis=1), by_share["output"], atol=1e-6)
+
+
+def test_regression_is_its_one_value() -> None:
+    found = read_output(LOGITS[:, :1], task="regression")
+    assert found["prediction"].tolist() == LOGITS[:, 0].tolist()
+    assert "confidence" not in found
+
+
+@pytest.mark.parametrize(
+    ("output", "settings", "message"),
+    [
+        (LOGITS, {"task": "regression"}, r"shape \(40, 5\); a regression needs one value"),
+        (LOGITS[:, :1], {}, r"shape \(40, 1\); .* say model\.output: logit, or probability"),
+        (LOGITS, {"kind": "logit"}, r"shape \(40, 5\); model\.output: logit is one value .* say logits"),
+        (LOGITS, {"kind": "probabilities"}, r"says probabilities, and a row .* sums to .* say model\.output: logits"),
+        (SHARES, {"kind": "logits"}, r"shares that sum to 1; say model\.output: probabilities"),
+        (LOGITS[:, :1], {"kind": "probability"}, r"is no probability; say model\.output: logit"),
+    ],
+)
+def test_output_of_another_form_is_refused(output: np.ndarray, settings: dict, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_output(output, **({"task": "classification"} | settings))
+
+
+def test_rows_that_are_not_finite_are_left_to_the_check_of_features() -> None:
+    spoilt = SHARES.copy()
+    spoilt[3] = np.nan
+    assert np.isnan(read_output(spoilt, task="classification", kind="probabilities")["confidence"][3])
+
+
+def test_half_precision_may_miss_the_sum_by_more() -> None:
+    rough = (SHARES * 1.01).astype(np.float32)
+    with pytest.raises(DataError, match=r"sums to 1\.01"):
+        read_output(rough, task="classification", kind="probabilities")
+    read_output(rough, task="classification", kind="probabilities", precision="bfloat16")
