@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from opacc_ray.cli.printable import printable, printable_json
 from opacc_ray.cli.terminal import fail
 from opacc_ray.errors import OpaccError
 
@@ -53,7 +54,8 @@ class Command(click.Command):
         except Exception as error:  # a fault of the program: whoever fixes it needs the trace
             traceback.print_exc()
             return fail(f"unexpected {type(error).__name__}: {error}", 1, as_json=as_json)
-        text = json.dumps(answer.document.to_dict(), ensure_ascii=False) if as_json else answer.text
+        document = json.dumps(answer.document.to_dict(), ensure_ascii=False)
+        text = printable_json(document) if as_json else printable(answer.text)
         print(text, flush=True)
         return 0
 

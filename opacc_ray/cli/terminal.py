@@ -5,6 +5,8 @@ import logging
 import os
 import sys
 
+from opacc_ray.cli.printable import printable, printable_json
+
 CLOSED_PIPE = 141
 """Exit code if nobody reads the output any more, as in `opacc … | head -1`: what a shell says of SIGPIPE."""
 
@@ -25,6 +27,7 @@ def log_to_stderr() -> None:
 
 def say(text: str) -> None:
     """Print a line on stderr, and not into a progress bar."""
+    text = printable(text)
     bar = getattr(sys.modules.get("tqdm"), "tqdm", None)
     if bar is not None and sys.stderr.isatty():
         bar.write(text, file=sys.stderr)
@@ -36,7 +39,7 @@ def fail(message: str, code: int, *, as_json: bool) -> int:
     """Print an error, one sentence, for people and, if they asked for JSON, for machines; returns ``code``."""
     say(f"opacc: {message}")
     if as_json:
-        print(json.dumps({"error": message, "exit_code": code}, ensure_ascii=False), flush=True)
+        print(printable_json(json.dumps({"error": message, "exit_code": code}, ensure_ascii=False)), flush=True)
     return code
 
 
