@@ -21,6 +21,12 @@ from opacc_ray.samplers.select import find_method, parse_parameters
 Feature = Literal["hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage"]
 Model = TypeVar("Model", bound=BaseModel)
 
+ConflictRule = Literal["error", "majority", "latest"]
+"""What happens where labels of one example differ."""
+
+LINK_FIELDS = ("id", "uri", "run", "round")
+"""What a manifest's link may name in braces."""
+
 SURPRISE = ("dsa", "lsa")
 """Features that compare an example with reference traces."""
 
@@ -61,7 +67,9 @@ class ModelSpec(_Section):
         default=0.5, gt=0, lt=1, description="a binary model: predicts class 1 from this probability on"
     )
     classes: list[str] | None = Field(default=None, description="names that annotators use, in the model's order")
-    error_scale: float = Field(default=1.0, gt=0, description="regression: score = 1 - (error / scale)²")
+    error_scale: float = Field(
+        default=1.0, gt=0, description="regression: score = max(0, 1 - (error / scale)²), unless score says otherwise"
+    )
 
     def name_of(self, prediction: Any) -> str:
         """What annotators call a prediction."""
@@ -160,6 +168,43 @@ class ManifestSpec(_Section):
     formats: list[Literal["jsonl", "csv"]] = ["jsonl", "csv"]
     show_prediction: bool = Field(default=False, description="an annotator who sees the answer tends to agree with it")
 
+    link: str | None = Field(
+        default=None,
+        description="what annotators open, with {id}, {uri}, {run} and {round}; default: the URI, but no local path",
+    )
+
+    @field_validator("link")
+    @classmethod
+    def _names_known_fields(cls, value: str | None) -> str | None:
+        unknown = [name for name in re.findall(r"\{([^{}]*)\}", value or "") if name not in LINK_FIELDS]
+        if unknown:
+            raise ValueError(f"{{{unknown[0]}}} is unknown; use {', '.join(f'{{{name}}}' for name in LINK_FIELDS)}")
+        return value
+
+
+class LabelsSpec(_Section):
+    """How labels that came back are read; `opacc labels rule` changes it for a run that is there."""
+
+    conflict: ConflictRule = Field(
+        default="error",
+        description="where labels of one example differ: refuse them, take the most frequent, or take the latest",
+    )
+
+
+class ScoreSpec(_Section):
+    """What a regression's prediction is worth, in [0, 1]; of the outcome only, so that no feature depends on it."""
+
+    error_scale: float | None = Field(
+        default=None, gt=0, description="score = max(0, 1 - (error / error_scale)²); default: model.error_scale"
+    )
+    within: float | None = Field(default=None, gt=0, description="score = 1 where the error is at most this, else 0")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "ScoreSpec":
+        if self.error_scale is not None and self.within is not None:
+            raise ValueError("give error_scale or within, not both")
+        return self
+
 
 class Spec(_Section):
     """One audit."""
@@ -175,6 +220,8 @@ class Spec(_Section):
     extract: ExtractSpec = ExtractSpec()
     sample: SampleSpec = SampleSpec()
     manifest: ManifestSpec = ManifestSpec()
+    labels: LabelsSpec = LabelsSpec()
+    score: ScoreSpec = ScoreSpec()
     output: str
 
     @field_validator("name")
@@ -188,6 +235,12 @@ class Spec(_Section):
     @classmethod
     def _names_a_function(cls, value: str | None) -> str | None:
         return None if value is None else _function_name(value)
+
+    @model_validator(mode="after")
+    def _scores_values_only(self) -> "Spec":
+        if self.model.task != "regression" and self.score != ScoreSpec():
+            raise SpecError("score is of regressions, and model.task is classification; leave score out")
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -249,8 +302,12 @@ class Spec(_Section):
         return find_method(self.sample.method).needs(parse_parameters(self.sample.method, self.sample.parameters))
 
     def identity(self) -> dict[str, Any]:
-        """All that decides the result. Where and how fast it is computed is left out, and what no feature uses."""
-        content = self.model_dump(exclude={"output"})
+        """All that decides features and selections.
+
+        Where and how fast they are computed is left out, what no feature uses, and how labels are read and scored.
+        """
+        content = self.model_dump(exclude={"output", "labels", "score"})
+        del content["model"]["error_scale"]
         if not self.compares_with():
             del content["reference"]
         if "coverage" not in self.features():

@@ -4,7 +4,6 @@
 |---|---|
 | :class:`RunHeader` | ``spec.json`` |
 | :class:`DrawnRound` | answer of `opacc run`, `select` and `next` |
-| :class:`ImportedLabels` | answer of `opacc labels import` |
 | :class:`ClosedRound` | ``rounds/N/closed.json`` |
 | :class:`AccuracyEstimate` | ``estimate.json``, answer of `opacc estimate` |
 | :class:`ModelComparison` | answer of `opacc compare` |
@@ -104,15 +103,6 @@ class UnusedRows(Part):
     rows: int = Field(ge=1, description="how many")
 
 
-class ImportedLabels(Document, RoundCounts):
-    """A file of labels that was taken back, and the newest round after it."""
-
-    format: Literal["opacc-import/1"] = Field(default="opacc-import/1", description="name and version of this form")
-    file: str = Field(description="the file")
-    rows: int = Field(ge=0, description="rows in the file, unanswered ones included")
-    not_used: list[UnusedRows] = Field(description="rows for examples that were given up")
-
-
 def _closed_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"format": "opacc-closed/2"}
 
@@ -197,6 +187,10 @@ class Basis(Part):
     """What a result is of, and what it leaves out."""
 
     run: str = Field(description="URI of the run")
+    measure: str = Field(default="accuracy", description="what is stated: the accuracy, or the score of a regression")
+    clipped: int = Field(
+        default=0, ge=0, description="labels of a regression so far from the prediction that they score 0, however far"
+    )
     pool_size: int = Field(ge=0, description="examples in the pool that the accuracy is stated for")
     excluded: int = Field(ge=0, description="further examples that could not be read, and are not counted")
     missing: int = Field(ge=0, description="examples that wait for a label")

@@ -8,6 +8,7 @@
     rounds/1/predictions.parquet  id, uri and prediction of each chosen example
     rounds/1/manifest.*           what annotators get
     rounds/1/labels/              the files that came back, as they came
+    labels/                       what was done with those files: imports, corrections, withdrawals, rules
     rounds/1/closed.json          if the round was closed: the ids that were given up
     estimate.json
 
@@ -145,9 +146,7 @@ class Run:
 
     def write_labels(self, number: int, name: str, data: bytes) -> str:
         """Keep a file as it came. Its name is made of its content, so that sending it twice changes nothing."""
-        suffix = PurePath(name).suffix.lower()
-        safe = suffix if re.fullmatch(r"\.[a-z0-9]{1,8}", suffix) else ""
-        key = f"rounds/{number}/labels/{hashlib.sha256(data).hexdigest()[:16]}{safe}"
+        key = f"rounds/{number}/labels/{name_of_labels(name, data)}"
         self.store.write(key, data)
         return key
 
@@ -177,6 +176,13 @@ class Run:
         if not self.store.exists(ESTIMATE):
             return None
         return AccuracyEstimate.from_bytes(self.store.read(ESTIMATE), self.store.uri_of(ESTIMATE))
+
+
+def name_of_labels(name: str, data: bytes) -> str:
+    """The name that a file of labels is kept under: the digest of its content, and the end of its own name."""
+    suffix = PurePath(name).suffix.lower()
+    safe = suffix if re.fullmatch(r"\.[a-z0-9]{1,8}", suffix) else ""
+    return f"{hashlib.sha256(data).hexdigest()[:16]}{safe}"
 
 
 def _decode_selection(data: bytes, source: str) -> Selection:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from opacc_ray.audit import feature_store
+from opacc_ray.audit.label_log import adopt_rules
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.audit.progress import Report, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of
@@ -65,6 +66,7 @@ def start(spec: Spec) -> tuple[Run, list[Stage]]:
     compared = reference.plan(spec)
     header = header_of(spec, plan, compared)
     run = Run.create(join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}"), header)
+    adopt_rules(run, spec)
     return run, _stages(run, spec, plan, compared)
 
 
@@ -273,16 +275,15 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
 def _write_round(run: Run, selection: Selection) -> None:
     spec = run.spec
     chosen = feature_store.find_chosen(run, selection)
-    columns, predicted = selection.design.columns(), selection.design.predicted
     rows = [
         ManifestRow(
             id=chosen.ids[i],
-            uri=chosen.uris[i],
+            uri=manifest.link_to(
+                chosen.uris[i], spec.manifest.link, id=chosen.ids[i], run=run.name, round=selection.round
+            ),
             run=run.name,
             round=selection.round,
             order=i + 1,
-            design={name: values[i].item() for name, values in columns.items() if name not in predicted},
-            predicted={name: values[i].item() for name, values in columns.items() if name in predicted},
             prediction=spec.model.name_of(chosen.predictions[i]),
         )
         for i in _first_draws(selection)

@@ -9,11 +9,11 @@ from opacc_ray.audit.documents import (
     AccuracyEstimate,
     ClosedRound,
     DrawnRound,
-    ImportedLabels,
     ModelComparison,
     RunHeader,
     RunStatus,
 )
+from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
 from opacc_ray.lake.storage import open_store
@@ -35,6 +35,8 @@ KINDS: tuple[type[Document], ...] = (
     RunHeader,
     DrawnRound,
     ImportedLabels,
+    LabelAction,
+    AnswerList,
     ClosedRound,
     AccuracyEstimate,
     ModelComparison,

@@ -6,7 +6,6 @@ from opacc_ray.audit.documents import (
     AccuracyEstimate,
     Basis,
     DrawnRound,
-    ImportedLabels,
     ModelComparison,
     RoundCounts,
     RunStatus,
@@ -39,21 +38,9 @@ def status(document: RunStatus) -> str:
         for item in document.rounds
     ]
     if document.estimate:
-        lines.append(f"accuracy   {accuracy(document.estimate)}")
+        lines.append(f"{_name(document.estimate)} {accuracy(document.estimate)}")
+        lines += _measure(document.estimate)
     return "\n".join([*lines, f"waits for  {document.waits_for}"])
-
-
-def imported(document: ImportedLabels) -> str:
-    """A file of labels that was taken back."""
-    lines = [
-        f"{document.labelled} labelled, {document.missing} missing, {document.unsure} can't tell "
-        f"({document.rows} rows read from {document.file})"
-    ]
-    lines += [
-        f"{item.rows} rows answer examples that were given up when round {item.round} was closed and are not used"
-        for item in document.not_used
-    ]
-    return "\n".join(lines)
 
 
 def estimate(document: AccuracyEstimate) -> str:
@@ -62,7 +49,7 @@ def estimate(document: AccuracyEstimate) -> str:
     worth = f"; these are worth {plain.effective_size:.0f} of its labels" if plain.effective_size else ""
     pending = f"; {sequence.reason}" if sequence.reason else ""
     lines = [
-        f"accuracy   {accuracy(document)}",
+        f"{_name(document)} {accuracy(document)}",
         f"by SRS     {plain.low:.4f} to {plain.high:.4f} with as many labels{worth}",
         f"any time   {sequence.low:.4f} to {sequence.high:.4f}, which holds however often you look{pending}",
     ]
@@ -78,7 +65,7 @@ def comparison(document: ModelComparison) -> str:
     first, second = document.num_first_better, document.num_second_better
     neither = document.difference.n - first - second
     lines = [
-        f"accuracy   {accuracy(document.first)} of {document.run}",
+        f"{_name(document)} {accuracy(document.first)} of {document.run}",
         f"other      {accuracy(document.second)} of {document.other}",
         f"difference {interval(document.difference, '+.4f')}",
         f"better     the first on {first} labels, the other on {second}, neither on {neither}",
@@ -90,7 +77,7 @@ def comparison(document: ModelComparison) -> str:
 
 def _basis(document: Basis, reason: str | None) -> list[str]:
     """What a result is of, what it leaves out, and why it is not design-based."""
-    lines = [f"pool       {document.pool_size} examples"]
+    lines = [*_measure(document), f"pool       {document.pool_size} examples"]
     if document.excluded:
         lines[-1] += f"; {document.excluded} more could not be read and are not counted"
     if document.unsure:
@@ -101,6 +88,19 @@ def _basis(document: Basis, reason: str | None) -> list[str]:
     if reason:
         lines.append(f"note       {reason}")
     return lines
+
+
+def _name(document: Basis) -> str:
+    """What a result is called: the score of a regression is no accuracy."""
+    return "accuracy  " if document.measure == "accuracy" else "score     "
+
+
+def _measure(document: Basis) -> list[str]:
+    """What the score of a regression is."""
+    if document.measure == "accuracy":
+        return []
+    clipped = f"; {document.clipped} labels lie further off and score 0" if document.clipped else ""
+    return [f"measure    {document.measure}{clipped}"]
 
 
 def _given_up(rounds: Sequence[RoundCounts]) -> str:
