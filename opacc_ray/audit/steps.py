@@ -27,6 +27,7 @@ from opacc_ray.extract.shards import FEATURES_FORMAT, finished_shards, read_inde
 from opacc_ray.labelling import manifest
 from opacc_ray.lake.sources import BadItem, Plan, Shard, plan_shards
 from opacc_ray.lake.storage import join, open_store, read_uri
+from opacc_ray.samplers.base import Progress, no_progress
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
 from opacc_ray.selection import Selection
@@ -143,10 +144,12 @@ def select(
     parameters: Mapping[str, Any],
     seed: int | None = None,
     replicates: int | None = None,
+    progress: Progress = no_progress,
 ) -> Selection:
     """Choose what to label in the newest round and write its manifests.
 
     A selection that has no labels yet is replaced, and kept under ``superseded/``; one that has labels is not touched.
+    ``progress`` is that of :func:`opacc_ray.select`.
 
     Raises
     ------
@@ -155,7 +158,7 @@ def select(
     """
     number = max(run.rounds(), default=1)
     earlier = read_answers(run)[:-1] if number > 1 else []
-    selection = _choose(run, method, budget, parameters, seed, earlier, replicates)
+    selection = _choose(run, method, budget, parameters, seed, earlier, replicates, progress)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
             return selection
@@ -177,6 +180,7 @@ def next_round(
     parameters: Mapping[str, Any] | None = None,
     replicates: int | None = None,
     close: bool = False,
+    progress: Progress = no_progress,
 ) -> Selection:
     """Choose what to label next, knowing all labels so far.
 
@@ -202,7 +206,8 @@ def next_round(
     if method in (None, before.method):
         parameters = before.parameters | dict(parameters)
         replicates = before.design.num_replicates if replicates is None else replicates
-    selection = _choose(run, method or before.method, budget, parameters, before.seed, answers, replicates or None)
+    chosen_method, asked = method or before.method, replicates or None
+    selection = _choose(run, chosen_method, budget, parameters, before.seed, answers, asked, progress)
     if last.missing:  # only now: a wrong parameter or budget must not cost labels
         run.close(before.round, last.missing)
     _write_round(run, selection)
@@ -223,7 +228,8 @@ def _choose(
     parameters: Mapping[str, Any],
     seed: int | None,
     earlier: Sequence[Answers],
-    replicates: int | None = None,
+    replicates: int | None,
+    progress: Progress,
 ) -> Selection:
     parsed = parse_parameters(method, parameters)
     previous = [(answers.known, answers.outcome) for answers in earlier if answers.labelled.any()]
@@ -237,6 +243,7 @@ def _choose(
             run.spec.seed if seed is None else seed,
             previous=previous,
             replicates=replicates,
+            progress=progress,
             **parameters,
         )
     return replace(chosen, round=len(earlier) + 1)
