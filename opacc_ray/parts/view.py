@@ -92,7 +92,7 @@ class View:
 
     def column(self, name: str) -> NDArray[np.float64]:
         """One number per example, (N,); raises if one of them is not finite."""
-        values = np.concatenate(self.map(_column, name)).astype(np.float64)
+        values = np.concatenate(self.map(part_column, name)).astype(np.float64)
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
             raise DataError(f"{name} of example {self.identify(bad[:1])[0]!r} is {values[bad[0]]}")
@@ -100,7 +100,7 @@ class View:
 
     def identify(self, index: NDArray[np.int64]) -> list[str]:
         """The ids of ``index`` (k,)."""
-        return [str(name) for name in self.take(_identify, np.asarray(index, dtype=np.int64))]
+        return [str(name) for name in self.take(part_identify, np.asarray(index, dtype=np.int64))]
 
 
 def view_of(pool: "Pool | View") -> View:
@@ -108,10 +108,10 @@ def view_of(pool: "Pool | View") -> View:
     return pool if isinstance(pool, View) else View(LocalParts([pool]))
 
 
-def _column(part: Pool, name: str) -> NDArray[Any]:
+def part_column(part: Pool, name: str) -> NDArray[Any]:
     return np.asarray(getattr(part, name))
 
 
-def _identify(part: Pool, rows: NDArray[np.int64]) -> NDArray[Any]:
+def part_identify(part: Pool, rows: NDArray[np.int64]) -> NDArray[Any]:
     ids = part.ids
     return np.array([ids[row] for row in rows], dtype=object)
