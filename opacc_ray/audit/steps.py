@@ -163,7 +163,7 @@ def select(
     """Choose what to label in the newest round and write its manifests.
 
     A selection that has no labels yet is replaced, and kept under ``superseded/``; one that has labels is not touched.
-    ``progress(done, total)`` counts chosen examples.
+    ``progress`` is that of :func:`opacc_ray.select`.
 
     Raises
     ------
@@ -264,7 +264,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
             choice.seed,
             previous=previous,
             replicates=choice.replicates,
-            progress=lambda *steps: progress(*steps) if len(steps) == 2 else None,
+            progress=progress,
             **choice.parameters,
         )
     return replace(chosen, round=len(earlier) + 1)
