@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.audit import feature_store
-from opacc_ray.audit.run import FORMAT, Run
+from opacc_ray.audit.provenance import header_of
+from opacc_ray.audit.run import Run
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
 from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.spec import parse_spec
 
 CLASSES = 10
 
@@ -34,18 +36,17 @@ def open_synthetic(
         "output": home,
     }
     starts = range(0, size, shard_size)
-    header = {"spec": content, "pool": {"digest": "", "num_shards": len(starts)}, "format": FORMAT}
-    run = Run.create(uri, header)
-    shards = tuple(Shard(number, (f"{number}.npy",)) for number in range(len(starts)))
+    plan = Plan(tuple(Shard(number, (f"{number}.npy",)) for number in range(len(starts))), "")
+    run = Run.create(uri, header_of(parse_spec(content, name), plan, None))
 
     def written() -> Iterator[ShardReport]:
-        for shard, start in zip(shards, starts, strict=True):
+        for shard, start in zip(plan.shards, starts, strict=True):
             made = _shard(home, range(start, min(start + shard_size, size)), width, own_ids)
             data = encode_shard(made)
             run.features.write(shard.file, data)
             yield report_on(made, data, shard.file)
 
-    return run, Plan(shards, ""), written()
+    return run, plan, written()
 
 
 def extraction_of(run: Run) -> Extraction:
