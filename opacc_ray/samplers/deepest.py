@@ -97,7 +97,7 @@ def plan(view: View, task: Task) -> Plan:
     active = auxiliary.active(values, parameters.auxiliary, parameters.threshold)
     weight = auxiliary.belief(values, parameters.auxiliary)
     if parameters.rule == "released":
-        weight = np.where(active, weight, 0.0)
+        weight[~active] = 0
         trigger = np.ones(len(weight), dtype=bool)
     else:
         trigger = active
