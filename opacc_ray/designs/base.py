@@ -215,9 +215,9 @@ class Design(ABC):
     def check(self, source: str) -> None:
         """Raise DataError, naming ``source``, if fields do not fit each other."""
         lengths = {name: len(values) for name, values in self.columns().items()}
-        if len(set(lengths.values())) > 1:
+        if set(lengths.values()) - {len(self)}:
             stated = ", ".join(f"{name} {num}" for name, num in lengths.items())
-            raise DataError(f"{source}: the columns of its design differ in length: {stated}")
+            raise DataError(f"{source}: the columns of its design for {len(self)} examples differ in length: {stated}")
 
 
 def scatter(z: Array, factor: Array, group: NDArray[np.int64] | None = None) -> Any:
