@@ -64,7 +64,7 @@ def _range(view: View) -> _Scale:
     high = np.max([high for _, high in bounds], axis=0).astype(np.float64)
     if not np.isfinite(high - low).all():
         neuron = int(np.flatnonzero(~np.isfinite(high - low))[0])
-        raise DataError(f"neuron {neuron} of hidden is NaN or infinite for some example; exclude it or mend the model")
+        raise DataError(f"neuron {neuron} of hidden is NaN or infinite for some example; exclude it or fix the model")
     return _Scale(low, np.where(high > low, high - low, np.inf))
 
 

@@ -164,7 +164,7 @@ def refuse_not_finite(view: View, layer: str) -> None:
     rows = view.map(_first_not_finite, layer)
     part = next(i for i, row in enumerate(rows) if row is not None)
     name = view.identify(np.array([view.starts[part] + rows[part]]))[0]
-    raise DataError(f"{layer} of example {name!r} holds NaN or infinity; exclude it or mend the model")
+    raise DataError(f"{layer} of example {name!r} holds NaN or infinity; exclude it or fix the model")
 
 
 def _first_not_finite(part: Pool, layer: str) -> int | None:

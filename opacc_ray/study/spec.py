@@ -91,10 +91,10 @@ class MethodSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits_the_method(self) -> "MethodSpec":
-        parse_parameters(self.method, self.parameters)
-        if self.assist and self.method == "neyman":
+        parameters = parse_parameters(self.method, self.parameters)
+        if self.assist and parameters.predicts_failures:
             raise ValueError(
-                f"assist=true of method {self.name!r}: neyman predicts every outcome itself, and its estimate has that "
+                f"assist=true of method {self.name!r}: {self.method} predicts every outcome itself, and its estimate has that "
                 "prediction in it; leave assist out"
             )
         return self
