@@ -94,8 +94,8 @@ class MethodSpec(BaseModel):
         parameters = parse_parameters(self.method, self.parameters)
         if self.assist and parameters.predicts_failures:
             raise ValueError(
-                f"assist=true of method {self.name!r}: {self.method} predicts every outcome itself, and its estimate has that "
-                "prediction in it; leave assist out"
+                f"assist=true of method {self.name!r}: {self.method} predicts every outcome itself, and its estimate "
+                "has that prediction in it; leave assist out"
             )
         return self
 
