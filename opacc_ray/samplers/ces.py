@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from opacc_ray.designs.purposive import Purposive
 from opacc_ray.designs.uniform import draw_uniform, untaken
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.neurons.sections import Histogram, check_sections, codes_of, equal_width, relative_entropy
+from opacc_ray.neurons.sections import Histogram, check_sections, equal_width, part_codes, relative_entropy
 from opacc_ray.parts.threads import in_threads
 from opacc_ray.parts.view import View
 from opacc_ray.pool import LAYERS
@@ -128,7 +128,7 @@ def _start(view: View, task: Task, rng: np.random.Generator) -> State:
     pool = equal_width(view, parameters.layers, parameters.sections)
     index = draw_uniform(rng, view.size, previous, initial)
     taken = np.sort(np.concatenate([previous, index]))
-    codes = view.take(codes_of, taken, pool.sections)
+    codes = view.take(part_codes, taken, pool.sections)
     state = State(pool, _count(codes, parameters.sections), index, taken)
     if not initial and _is_finished(task, state):
         raise DataError(
@@ -143,7 +143,7 @@ def _grow(view: View, task: Task, state: State, rng: np.random.Generator) -> Sta
     parameters = task.parameters
     q = _group_size(view.size - len(state.taken), task, len(state.chosen))
     groups = _draw_groups(rng, view.size, state.taken, parameters.candidates, q)  # (ℓ, q)
-    codes = view.take(codes_of, groups.ravel(), state.pool.sections)
+    codes = view.take(part_codes, groups.ravel(), state.pool.sections)
     codes = codes.reshape(*groups.shape, -1)  # (ℓ, q, m)
     best = int(np.argmin(_scores(codes, _gains(state, parameters, q))))
     counts = state.counts + _count(codes[best], parameters.sections)
