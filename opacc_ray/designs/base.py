@@ -87,9 +87,15 @@ class Design(ABC):
     predicted: ClassVar[tuple[str, ...]] = ()
     """Columns that say what the model is expected to get wrong: annotators must not see them."""
 
+    column_names: ClassVar[tuple[str, ...]] = ()
+    """Fields with one number per example, which are found by their types."""
+
+    def __init_subclass__(cls) -> None:
+        cls.column_names = tuple(name for name, kind in cls.__annotations__.items() if is_per_example(kind))
+
     def __len__(self) -> int:
         """n."""
-        return len(next(iter(self.columns().values())))
+        return len(getattr(self, self.column_names[0]))
 
     @property
     @abstractmethod
@@ -184,8 +190,8 @@ class Design(ABC):
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """What it knows of each example: (n,) each."""
-        named = ((item.name, getattr(self, item.name)) for item in fields(self) if is_per_example(item))
-        return {name: values for name, values in named if values is not None}
+        named = {name: getattr(self, name) for name in self.column_names}
+        return {name: values for name, values in named.items() if values is not None}
 
     def restrict(self, keep: NDArray[np.bool_]) -> Self:
         """The same design for the labels where ``keep`` (n,) is true; the others are missing at random."""
