@@ -167,20 +167,19 @@ def _whole(index: list[Any], source: str) -> NDArray[np.int64]:
 
 
 def _read_parquet(source: Path) -> dict[str, Any]:
+    """The content of a selection, as its JSON has it; raises DataError if the file is no table of one."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Threads that still read when the interpreter ends would end it by a signal.
-    table = pq.ParquetFile(source, pre_buffer=False).read(use_threads=False)
-    header = json.loads((table.schema.metadata or {}).get(b"opacc", b"{}"))
-    if not header:
-        return {}
-    columns = {
-        name.removeprefix("design_"): table[name].to_pylist()
-        for name in table.column_names
-        if name.startswith("design_")
-    }
+    try:
+        # Threads that still read when the interpreter ends would end it by a signal.
+        table = pq.ParquetFile(source, pre_buffer=False).read(use_threads=False)
+        header = json.loads((table.schema.metadata or {})[b"opacc"])
+        columns = {name: table[name].to_pylist() for name in table.column_names}
+        own = {name.removeprefix("design_"): columns[name] for name in columns if name.startswith("design_")}
+        rows = {"index": columns["index"], "ids": columns["id"]}
+    except (pa.ArrowInvalid, KeyError, ValueError) as error:
+        raise DataError(f"{source} is not the Parquet of a selection: {error}") from None
     if header.get("format") == FORMAT_1:
-        header["design"] = {name: {"values": values} for name, values in columns.items()}
-    else:
-        header["design"] |= columns
-    return header | {"index": table["index"].to_pylist(), "ids": table["id"].to_pylist()}
+        return header | rows | {"design": {name: {"values": values} for name, values in own.items()}}
+    return header | rows | {"design": header.get("design", {}) | own}

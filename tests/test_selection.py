@@ -98,6 +98,19 @@ def test_what_is_no_selection_is_refused(content: str, tmp_path: Path) -> None:
         Selection.load(tmp_path / "selection.json")
 
 
+def test_parquet_that_is_no_selection_is_refused(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "selection.parquet"
+    path.write_text("id,label")
+    with pytest.raises(DataError, match=r"selection\.parquet is not the Parquet of a selection"):
+        Selection.load(path)
+    pq.write_table(pa.table({"id": ["a"]}), path)
+    with pytest.raises(DataError, match=r"selection\.parquet is not the Parquet of a selection"):
+        Selection.load(path)
+
+
 def test_a_damaged_file_of_format_1_is_refused() -> None:
     home = Path(__file__).parent / "v0_1_0" / "selections"
     content = json.loads((home / "sups-1.json").read_text())

@@ -106,6 +106,7 @@ def plan(view: View, task: Task) -> Plan:
 
 
 def draw_planned(plan: Plan, task: Task, rng: np.random.Generator) -> Draw:
+    """One of the samples that a plan may lead to."""
     assert task.budget is not None
     r = task.parameters.weight_probability
     at_random = draw_uniform(rng, len(plan.weight), task.previous.chosen, task.budget)
