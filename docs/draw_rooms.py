@@ -22,7 +22,7 @@ PLACES = {
     "on the driver": ("#e8f0fe", ("cli", "demo", "audit", "study")),
     "on the driver, with Ray": ("#fce8e6", ("cluster",)),
     "in an actor": ("#e6f4ea", ("extract",)),
-    "at the edges: files, storage, people": ("#fef7e0", ("labelling", "lake", "spec")),
+    "at the edges: files, storage, people": ("#fef7e0", ("labelling", "lake", "spec", "documents")),
     "pure maths, on the driver or sent to an actor": (
         "#f3e8fd",
         ("samplers", "failure", "neurons", "estimators", "selection", "parts", "designs", "pool", "errors"),
