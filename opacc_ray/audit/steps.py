@@ -264,7 +264,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
             choice.seed,
             previous=previous,
             replicates=choice.replicates,
-            progress=lambda *steps: progress(*steps) if len(steps) == 2 else None,
+            progress=progress,
             **choice.parameters,
         )
     return replace(chosen, round=len(earlier) + 1)
