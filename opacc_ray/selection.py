@@ -136,9 +136,9 @@ class Selection:
         outside = self.index[(self.index < 0) | (self.index >= self.pool_size)]
         if len(outside):
             raise DataError(f"{source}: index {outside[0]} is outside of its pool of {self.pool_size} examples")
-        strange = next((name for name in self.ids if not isinstance(name, str)), None)
-        if strange is not None:
-            raise DataError(f"{source}: id {strange!r} is no text")
+        strange = [name for name in self.ids if not isinstance(name, str)]
+        if strange:
+            raise DataError(f"{source}: id {strange[0]!r} is no text")
         num_distinct = len(np.unique(self.index))
         if num_distinct < n and self.design.is_distinct:
             values, counts = np.unique(self.index, return_counts=True)
