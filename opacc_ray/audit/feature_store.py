@@ -115,7 +115,11 @@ def read_column(run: Run, name: str) -> NDArray[Any]:
 
 def predicted_classes(run: Run) -> dict[int, int] | None:
     """How many examples of the pool the model takes for each class; None if the index of the run does not tell."""
-    return _index_of(run).predicted
+    return _classes_of(_index_of(run))
+
+
+def _classes_of(index: Index) -> dict[int, int] | None:
+    return None if index.predicted is None else {int(c): num for c, num in index.predicted.items()}
 
 
 def _refuse_repeated(job: Extraction, index: Index, reports: Sequence[ShardReport]) -> None:
@@ -133,9 +137,10 @@ def _refuse_repeated(job: Extraction, index: Index, reports: Sequence[ShardRepor
 
 def _refuse_nameless(job: Extraction, index: Index) -> None:
     classes = job.spec.model.classes
-    if classes is not None and index.predicted and max(index.predicted) >= len(classes):
+    largest = max(_classes_of(index) or {}, default=0)
+    if classes is not None and largest >= len(classes):
         raise DataError(
-            f"the model predicts class {max(index.predicted)} in {job.source.uri}, and model.classes names "
+            f"the model predicts class {largest} in {job.source.uri}, and model.classes names "
             f"{len(classes)} classes, 0 to {len(classes) - 1}; name all classes, in the model's order"
         )
 

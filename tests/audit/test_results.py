@@ -56,7 +56,7 @@ def test_classes_without_counts_or_with_heavy_weights_stay_as_they_are(
     chosen = label(run, method, **parameters)
     if method == "srs":  # an index that an earlier version wrote
         index = json.loads(run.features.read("index.json"))
-        del index["predicted"]
+        index["predicted"] = None
         run.features.write("index.json", json.dumps(index).encode())
     said, true = (np.array(CLASSES)[values[chosen.index]] for values in (PREDICTION, TRUTH))
     result = results.estimate(run).to_dict()
