@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 
 from opacc_ray.audit.label_documents import LabelAction
 from opacc_ray.audit.run import Run
+from opacc_ray.errors import DataError
 from opacc_ray.labelling.outcomes import Score
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.rows import Label
@@ -109,7 +110,7 @@ def read_log(run: Run) -> LabelLog:
     """Read what was done with the labels of a run."""
     keys = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(".json")]
     found = zip(keys, run.store.read_many(keys), strict=True)
-    actions = [LabelAction.from_bytes(data, run.store.uri_of(key)) for key, data in found]
+    actions = [_read_action(data, run.store.uri_of(key)) for key, data in found]
     files = [file for number in run.rounds() for file in run.read_labels(number)]
     rules = [action.conflict for action in actions if action.conflict]
     scores = [action.score for action in actions if action.score]
@@ -119,6 +120,16 @@ def read_log(run: Run) -> LabelLog:
         conflict=rules[-1] if rules else run.spec.labels.conflict,
         score=_score(scores[-1] if scores else stated_score(run.spec)),
     )
+
+
+def _read_action(data: bytes, source: str) -> LabelAction:
+    if not source.endswith(f"-{_digest(data)}.json"):
+        raise DataError(f"{source} was changed since it was written: its name is not its digest; restore it")
+    return LabelAction.from_bytes(data, source)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
 
 
 def stated_score(spec: Spec) -> ScoreSpec:
@@ -171,7 +182,7 @@ def write_action(run: Run, action: LabelAction) -> None:
     """Add an action; it never replaces another."""
     time = datetime.fromisoformat(action.at).strftime("%Y%m%dT%H%M%S.%f")
     data = action.to_bytes()
-    run.store.write(f"{FOLDER}{time}-{hashlib.sha256(data).hexdigest()[:12]}.json", data)
+    run.store.write(f"{FOLDER}{time}-{_digest(data)}.json", data)
 
 
 def adopt_rules(run: Run, spec: Spec) -> None:

@@ -16,6 +16,7 @@ from opacc_ray.audit.documents import (
 from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
+from opacc_ray.extract.index import Index
 from opacc_ray.lake.storage import open_store
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
@@ -33,6 +34,7 @@ class WrittenSchemas(Document):
 
 KINDS: tuple[type[Document], ...] = (
     RunHeader,
+    Index,
     DrawnRound,
     ImportedLabels,
     LabelAction,
