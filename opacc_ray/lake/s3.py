@@ -211,7 +211,7 @@ def _lack_etags(*tags: str) -> bool:
 
 def _tag(found: Any) -> str:
     """What differs when an object has changed, from a listing or an answer."""
-    return str(found.get("ETag") or f"{_NO_ETAG}{found['LastModified']}").strip('"')
+    return str(found.get("ETag") or f"{_NO_ETAG}{found.get('LastModified', '')}").strip('"')
 
 
 def _reason(error: Exception, checksums: str) -> str:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import BadItem, Example, Ignored, Rules
-from opacc_ray.lake.pools import FORMATS, plan_shards, read_examples
+from opacc_ray.lake.pools import DEFAULTS, FORMATS, plan_shards, read_examples
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.spec import PoolSpec
 
@@ -20,11 +20,10 @@ def store(tmp_path: Path) -> Store:
     return open_store(str(tmp_path))
 
 
-def read(store: Store, kind: str, rules: Rules = Rules()) -> tuple[list[Example], list[BadItem]]:
+def read(store: Store, kind: str, rules: Rules = DEFAULTS) -> tuple[list[Example], list[BadItem]]:
     """The examples and the bad items of a whole pool."""
-    items = [
-        item for shard in plan_shards(store, kind, 100).shards for item in read_examples(store, kind, shard, rules)
-    ]
+    shards = plan_shards(store, kind, 100).shards
+    items = [item for shard in shards for item in read_examples(store, kind, shard, rules)]
     return [item for item in items if isinstance(item, Example)], [item for item in items if isinstance(item, BadItem)]
 
 
