@@ -44,8 +44,14 @@ class _Section(BaseModel):
 class PoolSpec(_Section):
     """Where examples are: the operational ones, or those of the reference."""
 
-    uri: str
-    format: Literal["images", "npy"]
+    uri: str = Field(description="s3://bucket/prefix, or a folder that all workers see")
+    format: Literal["images", "npy"] = Field(description="one image a file, or one example a row of NumPy files")
+    alpha: Literal["refuse", "drop", "white", "black", "keep"] = Field(
+        default="refuse", description="images with transparency: refuse, drop it, show what lies behind, or keep it"
+    )
+    max_pixels: int = Field(default=1 << 26, ge=1, description="images of more pixels are bad items")
+    max_bytes: int = Field(default=8 << 30, ge=1, description="files of more bytes, stored or unpacked, are bad items")
+    follow_links: bool = Field(default=False, description="local folders: read what symbolic links lead to, too")
 
 
 class ModelSpec(_Section):
@@ -116,10 +122,16 @@ class CoverageSpec(_Section):
 
 
 class ExtractSpec(_Section):
-    """What is computed, by batch_size, precision, threads, features and coverage; the rest says how."""
+    """What is computed, by batch_size, shard_size, shard_bytes, precision, threads, features and coverage.
+
+    The rest says how.
+    """
 
     batch_size: int = Field(default=256, ge=1)
     shard_size: int = Field(default=1024, ge=1, description="examples per shard, the unit of work and of resume")
+    shard_bytes: int = Field(
+        default=256 << 20, ge=1, description="bytes of image files per shard; fewer examples where they are large"
+    )
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     threads_per_actor: int = Field(default=1, ge=1, description="CPU threads of the model in one actor")
     actors: int | Literal["auto"] = "auto"
@@ -127,6 +139,11 @@ class ExtractSpec(_Section):
     attempts: int = Field(default=3, ge=1, description="tries per shard before the run fails with its name")
     autoscaling: bool = Field(default=False, description="the cluster may grow: wait for actors instead of refusing")
     start_timeout: float = Field(default=300, gt=0, description="seconds an actor may take to start")
+    shard_timeout: float | None = Field(
+        default=1800,
+        gt=0,
+        description="seconds an actor may go without finishing a shard before it counts as hung; null: for ever",
+    )
     features: list[Feature] | None = Field(
         default=None, description="default: those of the forward pass, and what the method needs beside them"
     )
@@ -215,7 +232,8 @@ class Spec(_Section):
     model: ModelSpec
     transform: str | None = Field(default=None, description="module:function: decoded example -> model input")
     reference: PoolSpec | None = Field(
-        default=None, description="training data, which dsa, lsa and some coverage compare with; format: the pool's"
+        default=None,
+        description="training data, which dsa, lsa and some coverage compare with; keys left out: the pool's",
     )
     extract: ExtractSpec = ExtractSpec()
     sample: SampleSpec = SampleSpec()
@@ -244,12 +262,13 @@ class Spec(_Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _reference_has_the_pools_format(cls, content: Any) -> Any:
+    def _reference_is_read_as_the_pool(cls, content: Any) -> Any:
         if not isinstance(content, dict):
             return content
         pool, reference = content.get("pool"), content.get("reference")
         if isinstance(pool, dict) and "format" in pool and isinstance(reference, dict):
-            return content | {"reference": {"format": pool["format"]} | reference}
+            shared = {key: value for key, value in pool.items() if key != "uri"}
+            return content | {"reference": shared | reference}
         return content
 
     @model_validator(mode="after")
@@ -312,7 +331,7 @@ class Spec(_Section):
             del content["reference"]
         if "coverage" not in self.features():
             del content["extract"]["coverage"]
-        for key in ("actors", "gpus_per_actor", "attempts", "autoscaling", "start_timeout"):
+        for key in ("actors", "gpus_per_actor", "attempts", "autoscaling", "start_timeout", "shard_timeout"):
             del content["extract"][key]
         return content
 

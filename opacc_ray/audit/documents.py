@@ -20,12 +20,21 @@ from opacc_ray.spec import Spec
 # -- the run -------------------------------------------------------------------------------------------------
 
 
+class IgnoredFiles(Part):
+    """What the pool's prefix holds beside the files of its format."""
+
+    kind: str = Field(description="a suffix, or what is no regular file, such as a FIFO")
+    num_files: int = Field(ge=1, description="how many")
+    first: list[str] = Field(description="some of their names")
+
+
 class PoolListing(Part):
     """The pool as it was listed when the run was made."""
 
     digest: str = Field(description="digest of the listing: which files, how large, which version of each")
     num_files: int | None = Field(default=None, ge=0, description="files in the pool")
     num_shards: int = Field(ge=0, description="shards that they are extracted in")
+    ignored: list[IgnoredFiles] = Field(default=[], description="what else lies there and is not read, by kind")
 
 
 class ReferenceListing(Part):

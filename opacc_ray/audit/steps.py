@@ -55,7 +55,8 @@ def start(spec: Spec) -> tuple[Run, list[Stage]]:
     StorageError, DataError, SpecError
         Pool, reference, weights or output cannot be used. Nothing is written then.
     """
-    plan = plan_shards(open_store(spec.pool.uri), spec.pool.format, spec.extract.shard_size)
+    pool = open_store(spec.pool.uri, follow_links=spec.pool.follow_links)
+    plan = plan_shards(pool, spec.pool.format, spec.extract.shard_size, spec.extract.shard_bytes)
     num_files = sum(len(shard.keys) for shard in plan.shards)
     if spec.pool.format == "images" and (spec.sample.budget or 0) > num_files:
         raise SpecError(

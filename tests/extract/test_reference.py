@@ -408,6 +408,6 @@ def test_reference_of_one_class(spec, bucket: str) -> None:
 
 def test_reference_without_images(spec, bucket: str) -> None:
     content = spec(extract=ALL, reference={"uri": f"{bucket}/void"})
-    with pytest.raises(DataError, match=r"the reference .*/void holds no examples.*reference\.uri"):
+    with pytest.raises(DataError, match=r"the reference .*/void holds no \.png .*reference\.uri"):
         run_spec(content)
     assert open_store(bucket).list() == []
