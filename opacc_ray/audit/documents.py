@@ -3,6 +3,7 @@
 | document | where |
 |---|---|
 | :class:`RunHeader` | ``spec.json`` |
+| :class:`Draw` | ``rounds/N/draw-1.json`` |
 | :class:`DrawnRound` | answer of `opacc run`, `select` and `next` |
 | :class:`ImportedLabels` | answer of `opacc labels import` |
 | :class:`ClosedRound` | ``rounds/N/closed.json`` |
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part, Upgrade
+from opacc_ray.documents import Document, Part, SealedDocument, Upgrade
 from opacc_ray.spec import Spec
 
 # -- the run -------------------------------------------------------------------------------------------------
@@ -47,7 +48,7 @@ def _header_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
     return unknown | {"created": None} | content | {"format": "opacc-run/2"}
 
 
-class RunHeader(Document):
+class RunHeader(SealedDocument):
     """What a run is: its spec, and where all that decides its result comes from."""
 
     upgrades: ClassVar[dict[str | None, Upgrade]] = {"opacc-run/1": _header_of_version_1}
@@ -62,6 +63,21 @@ class RunHeader(Document):
     versions: dict[str, str] = Field(description="version of Python and of each package that matters")
     git_commit: str | None = Field(description="commit of the directory that the run was started in, if it has one")
     created: str | None = Field(description="when the run was made: ISO 8601, UTC")
+
+
+class DrawnFile(Part):
+    """A file of a draw."""
+
+    sha256: str = Field(description="SHA-256 of its content")
+    size: int = Field(ge=0, description="bytes")
+
+
+class Draw(SealedDocument):
+    """The files of a round, all of one draw. It is created once, after them: the round exists when it does."""
+
+    format: Literal["opacc-draw/1"] = Field(default="opacc-draw/1", description="name and version of this form")
+    folder: str = Field(description="where they lie below the round: draws/ and a digest of all of them")
+    files: dict[str, DrawnFile] = Field(description="by name: selection.json, predictions.parquet, manifests")
 
 
 class DrawnRound(Document):
@@ -117,7 +133,7 @@ def _closed_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"format": "opacc-closed/2"}
 
 
-class ClosedRound(Document):
+class ClosedRound(SealedDocument):
     """A round that will not be completed."""
 
     upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _closed_of_version_1}
@@ -211,7 +227,7 @@ def _estimate_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
     return dict.fromkeys(optional) | content | {"format": "opacc-estimate/2"}
 
 
-class AccuracyEstimate(Basis, StatedEstimate, Document):
+class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
     """The accuracy of the model on the pool, from the labels of all rounds."""
 
     upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _estimate_of_version_1}

@@ -8,6 +8,7 @@ from pydantic import Field
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     ClosedRound,
+    Draw,
     DrawnRound,
     ImportedLabels,
     ModelComparison,
@@ -33,6 +34,7 @@ class WrittenSchemas(Document):
 
 KINDS: tuple[type[Document], ...] = (
     RunHeader,
+    Draw,
     DrawnRound,
     ImportedLabels,
     ClosedRound,

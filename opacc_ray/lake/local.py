@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,24 @@ class LocalStore(Store):
             return self._path(key).stat().st_size
 
     def write(self, key: str, data: bytes) -> None:
+        with self._written(key, data) as temporary:
+            os.replace(temporary, self._path(key))
+
+    def _create(self, key: str, data: bytes) -> bool | None:
+        with self._written(key, data) as temporary:
+            try:
+                os.link(temporary, self._path(key))
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    return None
+                raise
+        return True
+
+    @contextmanager
+    def _written(self, key: str, data: bytes) -> Iterator[Path]:
+        """Yield a temporary file beside the object's place, which holds ``data`` and is gone afterwards."""
         path = self._path(key)
         temporary = path.with_name(f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
         with self._explained("write", key):
@@ -45,9 +64,17 @@ class LocalStore(Store):
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
-                os.replace(temporary, path)
+                yield temporary
             finally:
                 temporary.unlink(missing_ok=True)
+
+    def entry(self, key: str) -> Entry | None:
+        with self._explained("look for", key):
+            try:
+                status = os.stat(self._path(key))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return _entry(key, status) if stat.S_ISREG(status.st_mode) else None
 
     def exists(self, key: str) -> bool:
         with self._explained("look for", key):
@@ -70,8 +97,7 @@ class LocalStore(Store):
                 for name in names:
                     key = f"{inside}/{name}".lstrip("/")
                     if key.startswith(prefix) and not name.startswith(TEMPORARY_PREFIX):
-                        status = os.stat(os.path.join(folder, name))
-                        entries.append(Entry(key, status.st_size, f"{status.st_mtime_ns}-{status.st_size}"))
+                        entries.append(_entry(key, os.stat(os.path.join(folder, name))))
         return sorted(entries)
 
     def _path(self, key: str) -> Path:
@@ -89,10 +115,17 @@ class LocalStore(Store):
             raise StorageError(f"cannot {action} {place}: {reason}") from error
 
 
+def _entry(key: str, status: os.stat_result) -> Entry:
+    return Entry(key, status.st_size, f"{status.st_mtime_ns}-{status.st_size}")
+
+
 def _raise_unless_missing(error: OSError) -> None:
     if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
         raise error
 
+
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK)
+"""Of file systems without hard links."""
 
 _LOCAL_REASONS = {
     errno.EACCES: "permission is denied; check the owner and mode",
