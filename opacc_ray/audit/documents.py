@@ -80,6 +80,16 @@ class Draw(SealedDocument):
     files: dict[str, DrawnFile] = Field(description="by name: selection.json, predictions.parquet, manifests")
 
 
+class ChangedObjects(Part):
+    """Objects of the pool that hold chosen examples, as they are now beside what the model saw."""
+
+    changed: int = Field(ge=0, description="objects with another content, by their tags")
+    lost: int = Field(ge=0, description="objects that are gone")
+    unknown: int = Field(ge=0, description="objects that could not be compared")
+    first: list[str] = Field(description="keys of the first that changed or are gone")
+    reason: str | None = Field(default=None, description="why nothing was compared; null if it was")
+
+
 class DrawnRound(Document):
     """A round whose examples wait for labels; or the answer that no further round is needed."""
 
@@ -90,6 +100,9 @@ class DrawnRound(Document):
     n: int = Field(default=0, ge=0, description="draws; an example that is drawn twice counts twice")
     pool_size: int | None = Field(default=None, ge=0, description="examples in the pool; null if nothing was drawn")
     manifests: list[str] = Field(default=[], description="URIs of the manifests for annotators")
+    objects: ChangedObjects | None = Field(
+        default=None, description="which objects of its examples changed since extraction; null if nothing was drawn"
+    )
     reached: bool | None = Field(
         default=None, description="whether the interval is as narrow as `--until` asks; null without it"
     )
@@ -219,6 +232,9 @@ class Basis(Part):
     unsure: int = Field(ge=0, description="examples on which nobody could tell")
     given_up: int = Field(ge=0, description="examples without a label when their round was closed")
     rounds: list[RoundCounts] = Field(description="every round in numbers")
+    objects: ChangedObjects | None = Field(
+        default=None, description="which objects of chosen examples changed since extraction; null in old estimates"
+    )
 
 
 def _estimate_of_version_1(content: dict[str, Any]) -> dict[str, Any]:

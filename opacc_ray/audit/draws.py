@@ -59,13 +59,23 @@ def read(folder: Store, number: int) -> Draw:
     return draw
 
 
+def describe(files: Mapping[str, bytes]) -> Draw:
+    """The draw that files make."""
+    described = {name: DrawnFile(sha256=_digest(data), size=len(data)) for name, data in sorted(files.items())}
+    return Draw(folder=_place(described), files=described)
+
+
 def write(folder: Store, number: int, files: Mapping[str, bytes]) -> Draw:
     """Write the files of a draw, then create it; returns the draw of that number, which may be another's."""
-    described = {name: DrawnFile(sha256=_digest(data), size=len(data)) for name, data in sorted(files.items())}
-    draw = Draw(folder=_place(described), files=described)
+    draw, key = describe(files), _key(number)
     folder.store(draw.folder).write_many(files.items(), THREADS)
-    key = _key(number)
     return Draw.from_bytes(folder.create(key, draw.to_bytes()), folder.uri_of(key))
+
+
+def files_of(folder: Store) -> dict[str, bytes]:
+    """The files of a round of version 0.1.0, by name."""
+    names = [entry.key for entry in folder.list() if entry.key.startswith((SELECTION, PREDICTIONS, MANIFEST))]
+    return dict(zip(names, folder.read_many(names), strict=True))
 
 
 def read_file(folder: Store, draw: Draw | None, name: str) -> bytes:
@@ -86,7 +96,10 @@ def read_file(folder: Store, draw: Draw | None, name: str) -> bytes:
 
 def publish(folder: Store, draw: Draw) -> list[str]:
     """Copy the files of a draw to where people look for them; returns the names of those that were not there."""
-    return [name for name, _ in _faults(folder, draw) if _copy(folder, draw, name)]
+    names = [name for name, _ in _faults(folder, draw)]
+    for name in names:
+        folder.write(name, read_file(folder, draw, name))
+    return names
 
 
 def check_copies(folder: Store, draw: Draw) -> None:
@@ -108,11 +121,6 @@ def _faults(folder: Store, draw: Draw) -> list[tuple[str, str]]:
     # The selection last, as a draw is published: whoever sees it sees the rest.
     names = sorted(draw.files, key=lambda name: (name == SELECTION, name))
     return [(name, text) for name, text in zip(names, in_order(fault, names, THREADS), strict=True) if text]
-
-
-def _copy(folder: Store, draw: Draw, name: str) -> bool:
-    folder.write(name, read_file(folder, draw, name))
-    return True
 
 
 def _checked(folder: Store, key: str, expected: DrawnFile, remedy: str) -> bytes:

@@ -86,8 +86,12 @@ def import_labels(run: Run, name: str, data: bytes, *, conflict: str = "error") 
     ------
     LabelError
         The file is of another run, names an unknown id, or contradicts labels that are there.
+    DataError
+        A manifest, or another file of a round, is lost or not what was drawn.
     """
     given = parse(data, name)
+    for number in run.rounds():
+        run.check_copies(number)
     rounds = read_rounds(run, given, conflict=conflict, source=name)  # raises before anything is kept
     run.write_labels(rounds[-1].number, name, data)
     counts = rounds[-1].counts().model_dump()
@@ -170,14 +174,15 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined) -> LabelledR
 
 
 def _predictions(run: Run, selection: Selection) -> list[Any]:
-    """What the model says of the examples of a selection, in their order."""
+    """What the model says of the examples of a selection, found by id, in their order."""
     chosen = run.read_chosen(selection.round)
-    if tuple(chosen.ids) != selection.ids:
+    said = dict(zip(chosen.ids, chosen.predictions, strict=True))
+    if said.keys() != set(selection.ids):
         raise DataError(
             f"predictions.parquet and selection.json of round {selection.round} of {run.uri} hold different examples; "
             "restore both from one backup"
         )
-    return chosen.predictions
+    return [said[name] for name in selection.ids]
 
 
 def _is_sequential(selection: Selection) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.audit.pool_objects import write_listing
 from opacc_ray.audit.progress import Report, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of
 from opacc_ray.audit.run import Run
@@ -65,6 +66,7 @@ def start(spec: Spec) -> tuple[Run, list[Stage]]:
     compared = reference.plan(spec)
     header = header_of(spec, plan, compared)
     run = Run.create(join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}"), header)
+    write_listing(run, plan.entries)
     return run, _stages(run, spec, plan, compared)
 
 
@@ -162,17 +164,20 @@ def select(
 ) -> Selection:
     """Choose what to label in the newest round and write its manifests.
 
-    A selection that has no labels yet is replaced, and kept under ``superseded/``; one that has labels is not touched.
+    A selection that has no labels yet is replaced, and stays under ``draws/``; one that has labels is not touched.
     ``progress(done, total)`` counts chosen examples.
 
     Raises
     ------
     SpecError
         Unknown method or parameter, unfit budget, or labels that are there already.
+    LabelError
+        Another command drew the round meanwhile.
     """
     number = max(run.rounds(), default=1)
     earlier = read_rounds(run)[:-1] if number > 1 else []
     seed = run.spec.seed if seed is None else seed
+    before = run.num_draws(number)
     selection = _choose(run, Choice(method, budget, parameters, seed, replicates), earlier, progress)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
@@ -182,8 +187,7 @@ def select(
                 f"round {number} of {run.uri} has labels already, which another selection would orphan; "
                 "draw a further round with `opacc next`, or start a new run with another name or seed"
             )
-        run.set_aside(number)
-    _write_round(run, selection)
+    _write_round(run, selection, before)
     return selection
 
 
@@ -207,7 +211,7 @@ def next_round(
     Raises
     ------
     LabelError
-        The round before waits for labels and is not closed.
+        The round before waits for labels and is not closed, or another command drew this one first.
     SpecError
         Unknown method or parameter, or unfit budget. Nothing is closed then.
     """
@@ -270,7 +274,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
     return replace(chosen, round=len(earlier) + 1)
 
 
-def _write_round(run: Run, selection: Selection) -> None:
+def _write_round(run: Run, selection: Selection, before: int = 0) -> None:
     spec = run.spec
     chosen = feature_store.find_chosen(run, selection)
     columns, predicted = selection.design.columns(), selection.design.predicted
@@ -294,7 +298,7 @@ def _write_round(run: Run, selection: Selection) -> None:
         )
         for kind in spec.manifest.formats
     }
-    run.write_round(selection, chosen, files)
+    run.write_round(selection, chosen, files, before)
 
 
 def _first_draws(selection: Selection) -> list[int]:

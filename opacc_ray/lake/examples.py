@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from opacc_ray.lake.store import Entry
+
 
 class Shard(NamedTuple):
     """The unit of work, of failure and of resume."""
@@ -26,6 +28,7 @@ class Plan(NamedTuple):
 
     shards: tuple[Shard, ...]
     digest: str
+    entries: tuple[Entry, ...] = ()  # the listing
 
 
 class BadItem(NamedTuple):

@@ -54,7 +54,7 @@ def plan_shards(store: Store, kind: str, shard_size: int) -> Plan:
             "check pool.uri and pool.format"
         )
     pieces = format.cut([entry.key for entry in entries], shard_size)
-    return Plan(tuple(Shard(number, keys) for number, keys in enumerate(pieces)), _digest(entries))
+    return Plan(tuple(Shard(number, keys) for number, keys in enumerate(pieces)), digest_of(entries), tuple(entries))
 
 
 def read_examples(store: Store, kind: str, shard: Shard) -> Examples:
@@ -62,6 +62,7 @@ def read_examples(store: Store, kind: str, shard: Shard) -> Examples:
     return FORMATS[kind].read(store, shard.keys)
 
 
-def _digest(entries: Sequence[Entry]) -> str:
+def digest_of(entries: Sequence[Entry]) -> str:
+    """Return the digest of a pool's listing."""
     lines = [json.dumps([entry.key, entry.size, entry.tag]) for entry in entries]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
