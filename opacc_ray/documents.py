@@ -79,7 +79,7 @@ class Document(Part):
         current = cls.model_fields["format"].default
         while (found := content.get("format")) != current:
             if not (found is None or isinstance(found, str)) or found not in cls.upgrades:
-                raise DataError(f"{source} has format {_short(found)}; this version reads {current!r}")
+                raise DataError(f"{source} has format {_short(found)}; this version reads {_short(current)}")
             content = cls.upgrades[found](content)
         return content
 

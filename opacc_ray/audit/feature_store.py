@@ -125,7 +125,7 @@ def _refuse_repeated(job: Extraction, index: Index, reports: Sequence[ShardRepor
     features = Features.of(job.target, index)
     held = [report.hashes for report in reports if report.num_examples]
     hashes = in_order(
-        lambda part: hashes_of(features.ids(part)) if held[part] is None else held[part], range(len(held)), threads=8
+        lambda part: hashes_of(features.ids(part)) if held[part] is None else held[part], range(len(held)), threads=2
     )
     repeated = find_repeated([own for own in hashes if own is not None], features.ids)
     if repeated is not None:

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from opacc_ray.audit.documents import ImportedLabels, RoundCounts, UnusedRows
 from opacc_ray.audit.run import Run
-from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labelling.joining import Joined, join
 from opacc_ray.labelling.outcomes import class_of, outcome_of_classes, outcome_of_values
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.rows import Label
-from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec
 
@@ -56,7 +55,7 @@ class LabelledRound(NamedTuple):
             return None
         absent = len(self.labelled) - int(self.labelled.sum())
         first_are_labelled = bool(np.all(self.labelled[:-1] >= self.labelled[1:]))
-        if not absent or (first_are_labelled and not self.unsure and _is_sequential(self.selection)):
+        if not absent or (first_are_labelled and not self.unsure and self.selection.design.is_sequential):
             return None
         return f"{absent} of {len(self.labelled)} labels of round {self.number} are taken to be missing at random"
 
@@ -183,14 +182,6 @@ def _predictions(run: Run, selection: Selection) -> list[Any]:
             "restore both from one backup"
         )
     return [said[name] for name in selection.ids]
-
-
-def _is_sequential(selection: Selection) -> bool:
-    """Whether its first examples are a sample of the same design; no, if another version drew it in another way."""
-    try:
-        return bool(parse_parameters(selection.method, selection.parameters).sequential)
-    except SpecError:
-        return False
 
 
 def _outcome(model: ModelSpec, name: str, label: str, prediction: Any) -> float:

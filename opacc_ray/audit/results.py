@@ -226,9 +226,10 @@ def _assisted(
 
 def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
     """The confidence of every example of the pool, (N,); raises SpecError if it cannot assist."""
-    if any(selection.design.prediction is not None for selection in rounds):
+    predicts = next((part.method for part in rounds if part.design.prediction is not None), None)
+    if predicts:
         raise SpecError(
-            "--assist adds a prediction of the outcomes, and the estimate of neyman has its own in it; "
+            f"--assist adds a prediction of the outcomes, and the estimate of {predicts} has its own in it; "
             "leave --assist out"
         )
     if run.spec.model.task == "regression":

@@ -35,8 +35,6 @@ from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
 
 HEADER, ESTIMATE = "spec.json", "estimate.json"
-KINDS = {"method": str, "parameters": dict, "seed": int, "pool_size": int, "round": int, "facts": dict}
-"""Kinds of the fields of a selection, beside its arrays."""
 
 
 class Chosen(NamedTuple):
@@ -236,27 +234,11 @@ def _label_name(data: bytes) -> str:
 def _decode_selection(data: bytes, source: str) -> Selection:
     try:
         selection = Selection.from_json(data, source)
-        _check_selection(selection, source)
-        return selection
-    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
+    except (RecursionError, OverflowError, TypeError) as error:
         raise DataError(f"{source} is no selection ({type(error).__name__}: {error}); restore it") from None
-
-
-def _check_selection(selection: Selection, source: str) -> None:
-    """Check what every selection has, whatever its design."""
-    for name, kind in KINDS.items():
-        value = getattr(selection, name)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise DataError(f"{source}: {name} is {value!r}, not a {kind.__name__}; restore it")
     if selection.method not in METHODS:
         raise DataError(f"{source}: there is no method {selection.method!r}; restore it")
-    index, num = selection.index, len(selection.ids)
-    if index.shape != (num,) or not ((index >= 0) & (index < selection.pool_size)).all():
-        raise DataError(f"{source} does not have one place of its pool for each id; restore it")
-    if not all(isinstance(name, str) for name in selection.ids):
-        raise DataError(f"{source} has ids that are no texts; restore it")
+    return selection
 
 
 def _encode_chosen(chosen: Chosen) -> bytes:

@@ -6,7 +6,7 @@ another process. Every verb may be repeated: what is done is kept.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -107,7 +107,7 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
 
     ``progress(done, total)`` counts shards.
     """
-    from opacc_ray.cluster import extraction, session
+    from opacc_ray.cluster import session
 
     todo = [_missing(stage) for stage in stages]
     total = sum(len(stage.plan.shards) for stage in stages)
@@ -116,15 +116,22 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
     finished = iter(range(kept + 1, total + 1))
     with session.connected() if any(todo) else nullcontext():
         for stage, shards in zip(stages, todo, strict=True):
-            reports: dict[int, ShardReport] = {}
-
-            def on_done(shard: Shard, report: ShardReport, reports: dict[int, ShardReport] = reports) -> None:
-                reports[shard.number] = report
-                progress(next(finished), total)
-
-            if shards:
-                extraction.extract_shards(stage.job, shards, on_done)
+            reports = _work_on(stage.job, shards, lambda: progress(next(finished), total)) if shards else {}
             _complete(stage, reports)
+
+
+def _work_on(job: Extraction, shards: Sequence[Shard], tick: Callable[[], None]) -> dict[int, ShardReport]:
+    """Extract some shards; returns the report of each by its number. ``tick`` is called as each one finishes."""
+    from opacc_ray.cluster import extraction
+
+    reports: dict[int, ShardReport] = {}
+
+    def on_done(shard: Shard, report: ShardReport) -> None:
+        reports[shard.number] = report
+        tick()
+
+    extraction.extract_shards(job, shards, on_done)
+    return reports
 
 
 def _missing(stage: Stage) -> list[Shard]:
@@ -165,7 +172,7 @@ def select(
     """Choose what to label in the newest round and write its manifests.
 
     A selection that has no labels yet is replaced, and stays under ``draws/``; one that has labels is not touched.
-    ``progress(done, total)`` counts chosen examples.
+    ``progress`` is that of :func:`opacc_ray.select`.
 
     Raises
     ------
@@ -268,7 +275,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
             choice.seed,
             previous=previous,
             replicates=choice.replicates,
-            progress=lambda *steps: progress(*steps) if len(steps) == 2 else None,
+            progress=progress,
             **choice.parameters,
         )
     return replace(chosen, round=len(earlier) + 1)

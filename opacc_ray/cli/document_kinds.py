@@ -17,6 +17,7 @@ from opacc_ray.audit.documents import (
 )
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
+from opacc_ray.extract.index import Index
 from opacc_ray.lake.storage import open_store
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
@@ -35,6 +36,7 @@ class WrittenSchemas(Document):
 KINDS: tuple[type[Document], ...] = (
     RunHeader,
     Draw,
+    Index,
     DrawnRound,
     ImportedLabels,
     ClosedRound,

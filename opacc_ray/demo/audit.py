@@ -146,7 +146,7 @@ def _table(result: DemoResult, home: Path) -> str:
             f"accuracy in the field, from {sum(BUDGETS)} labels of {result.estimate.pool_size} scans",
             "  method             estimate   95% interval       width    truth",
             *(_row(name, stated, result.true_accuracy) for name, stated in rows.items()),
-            "                     (the truth was kept aside; nobody knows it in the field)",
+            "the truth was kept aside: nobody knows it in the field; † not design-based, but the interval of SRS",
             f"run        {home / 's3' / result.run.removeprefix('s3://')}",
             f"spec       {home / 'spec.yaml'}",
             f"labels     {home / 'labels-1.csv'}, one file per round",
@@ -157,6 +157,7 @@ def _table(result: DemoResult, home: Path) -> str:
 
 def _row(name: str, stated: StatedEstimate, truth: float) -> str:
     width = stated.high - stated.low
+    name = name if stated.design_based else f"{name} †"
     return f"  {name:<17}  {stated.value:8.4f}   {stated.low:.4f} to {stated.high:.4f}   {width:.4f}   {truth:.4f}"
 
 

@@ -1,54 +1,70 @@
 """The index of a folder of features, which completes it: files with their sizes and digests, and totals over them."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field, Strict, model_validator
 
-from opacc_ray.errors import DataError
+from opacc_ray.documents import Document, Part, Upgrade
 from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.lake.storage import Store
 
 INDEX = "index.json"
-FORMAT: Literal["opacc-index/2"] = "opacc-index/2"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class IndexedShard(Part):
+    """One file. What may be null is not known of files that version 0.1.0 indexed."""
+
+    file: str = Field(description="name of the file beside the index")
+    examples: int = Field(ge=0, description="examples in it")
+    bytes: int | None = Field(default=None, ge=0, description="size of the file")
+    footer_bytes: int | None = Field(default=None, ge=0, description="bytes from its footer to its end")
+    sha256: str | None = Field(
+        default=None, description="digest of the footer, which holds the SHA-256 of all bytes before it"
+    )
+    ids: str | None = Field(
+        default=None, description="SHA-256 of the ids in their order, each after its length in 8 bytes"
+    )
+    machine: int | None = Field(default=None, ge=0, description="place of its maker's kind among `machines`")
 
 
-class IndexedShard(_Part):
-    """One file. What may be None is not known of files that version 0.1.0 indexed."""
-
-    file: str
-    examples: int
-    bytes: int | None = None
-    footer_bytes: int | None = None  # from the footer to the end of the file
-    sha256: str | None = None  # of the footer, which holds the SHA-256 of all bytes before it
-    ids: str | None = None  # SHA-256 of the ids in their order, each after its length in 8 bytes
-    machine: int | None = None  # place of its maker's kind among `machines`
-
-
-class Excluded(_Part):
+class Excluded(Part):
     """An example that could not be used."""
 
-    id: str
-    reason: str
+    id: str = Field(description="id of the example")
+    reason: str = Field(description="why it could not be used")
 
 
-class Index(_Part):
-    """The content of ``index.json``."""
+def _index_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
+    return content | {"format": "opacc-index/2"}
 
-    format: Literal["opacc-index/2"] = FORMAT
-    shards: tuple[IndexedShard, ...]  # in the order of the pool
-    num_examples: int
-    features: dict[str, int]  # values per example of each
-    bad: tuple[Excluded, ...]
-    predicted: dict[int, int] | None = None  # examples by predicted class; None for a regression, or if not known
-    machines: tuple[Machine, ...] = ()  # kinds of the shards' makers
+
+class Index(Document):
+    """The index of a folder of features: it is written last, and says that they are complete."""
+
+    upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _index_of_version_1}
+    remedy: ClassVar[str] = "delete it and run the spec again, finished shards are kept"
+
+    format: Literal["opacc-index/2"] = Field(default="opacc-index/2", description="name and version of this form")
+    shards: tuple[IndexedShard, ...] = Field(strict=False, description="the files, in the order of the pool")
+    num_examples: int = Field(ge=0, description="examples in all files")
+    features: dict[str, int] = Field(description="feature -> values per example")
+    bad: tuple[Excluded, ...] = Field(strict=False, description="examples that could not be used")
+    predicted: dict[Annotated[int, Strict(False)], int] | None = Field(
+        default=None, description="predicted class -> examples; null for a regression, and where it is not known"
+    )
+    machines: tuple[Machine, ...] = Field(default=(), strict=False, description="kinds of machines that made the files")
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        found = sum(shard.examples for shard in self.shards)
+        if found != self.num_examples:
+            raise ValueError(f"the shards hold {found} examples, and num_examples is {self.num_examples}")
+        if self.predicted is not None and sum(self.predicted.values()) != self.num_examples:
+            raise ValueError(f"predicted counts other than {self.num_examples} examples, which num_examples says")
+        return self
 
 
 def make_index(files: Sequence[str], reports: Sequence[ShardReport]) -> Index:
@@ -74,36 +90,12 @@ def read_index(folder: Store) -> Index | None:
     """Return a folder's index, or None while its features are not complete."""
     if not folder.exists(INDEX):
         return None
-    source = folder.uri_of(INDEX)
-    try:
-        content = json.loads(folder.read(INDEX))
-    except ValueError as error:
-        raise DataError(f"{source} is not JSON ({error}); delete it and run again") from None
-    return parse_index(content, source)
-
-
-def parse_index(content: Any, source: str) -> Index:
-    """Return the index that a JSON document holds; one without a format is of version 0.1.0.
-
-    Raises
-    ------
-    DataError
-        Another format, or not an index.
-    """
-    found = content.get("format", FORMAT) if isinstance(content, dict) else None
-    if found not in (FORMAT, None):
-        raise DataError(f"{source} has format {found!r}; this version reads {FORMAT!r}")
-    try:
-        return Index.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{source} is no index: {place}: {first['msg']}; delete it and run again") from None
+    return Index.from_bytes(folder.read(INDEX), folder.uri_of(INDEX))
 
 
 def write_index(folder: Store, index: Index) -> None:
     """Say that a folder's features are complete."""
-    folder.write(INDEX, json.dumps(index.model_dump(mode="json"), indent=2, ensure_ascii=False).encode() + b"\n")
+    folder.write(INDEX, index.to_bytes())
 
 
 def _indexed(file: str, report: ShardReport, machines: Sequence[Machine]) -> IndexedShard:

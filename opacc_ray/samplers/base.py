@@ -27,6 +27,11 @@ class MethodParameters:
         return ()
 
     @property
+    def predicts_failures(self) -> bool:
+        """Whether its estimate uses predictions of its own, so that no other one can assist it."""
+        return False
+
+    @property
     def instead(self) -> dict[str, str]:
         """For each feature that the method can do without: what to do if it is missing."""
         return {}

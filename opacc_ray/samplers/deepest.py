@@ -97,7 +97,7 @@ def plan(view: View, task: Task) -> Plan:
     active = auxiliary.active(values, parameters.auxiliary, parameters.threshold)
     weight = auxiliary.belief(values, parameters.auxiliary)
     if parameters.rule == "released":
-        weight = np.where(active, weight, 0.0)
+        weight[~active] = 0
         trigger = np.ones(len(weight), dtype=bool)
     else:
         trigger = active
@@ -106,6 +106,7 @@ def plan(view: View, task: Task) -> Plan:
 
 
 def draw_planned(plan: Plan, task: Task, rng: np.random.Generator) -> Draw:
+    """One of the samples that a plan may lead to."""
     assert task.budget is not None
     r = task.parameters.weight_probability
     at_random = draw_uniform(rng, len(plan.weight), task.previous.chosen, task.budget)

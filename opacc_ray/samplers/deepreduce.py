@@ -51,8 +51,8 @@ from opacc_ray.neurons.sections import (
     EqualWidth,
     Sections,
     check_sections,
-    codes_of,
     equal_width,
+    part_codes,
     relative_entropy,
 )
 from opacc_ray.parts.cache import Kept, key_of
@@ -167,7 +167,7 @@ def _start(view: View, task: Task) -> State:
         sections, key, pool, pool / view.size, np.zeros_like(pool), none, none, requirements, unmet, 0, np.inf
     )
     if len(previous):
-        state = _add(state, previous, view.take(codes_of, previous, (sections,)))._replace(chosen=none)
+        state = _add(state, previous, view.take(part_codes, previous, (sections,)))._replace(chosen=none)
     if _is_finished(task, state):
         raise SpecError(
             f"the {len(previous)} examples labelled before are within KL {state.kl:.2g} of the pool, which is below "
@@ -259,7 +259,7 @@ def _kept(view: View, sections: Sections, key: str) -> Kept:
 
 
 def _codes_at(view: View, state: State, index: int) -> NDArray[np.uint8]:
-    return view.take(codes_of, np.array([index]), (state.sections,))[0]
+    return view.take(part_codes, np.array([index]), (state.sections,))[0]
 
 
 class _Codes:

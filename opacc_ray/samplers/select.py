@@ -59,9 +59,8 @@ def select(
     DataError
         The pool lacks a feature, or one of its values is not finite.
     """
-    sampler = find_method(method)
+    sampler, view = find_method(method), view_of(pool)
     _check_seed(seed)
-    view = view_of(pool)
     task = Task(budget, parse_parameters(method, parameters), _gather(previous, view.size), progress)
     _check_budget(budget, view.size, len(task.previous.chosen), optional=task.parameters.stops_itself)
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)

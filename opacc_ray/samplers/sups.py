@@ -8,10 +8,8 @@ n independent draws, each of example i with probability p_i proportional to the 
 estimator Σ_k f_k / (n·N·p_k) of the share of failures f = 1 - outcome is unbiased, and so is its variance.
 
 Corrected. Where the belief of an example is 0 (a confidence that was rounded to 1) the original never draws it and
-misses its failure for good; where it is nearly 0, one such failure counts as thousands. With confidence and n = 200,
-12 failures of CN12_CIFAR10 are lost that way and the variance is 5, 40 and 3,500 times that of SRS on three of the five
-DeepEST subjects. Beliefs below ``floor`` times their mean are therefore lifted to it, which makes that 2 to 3 times
-(and 0.1 to 0.4 on the other two). A later round draws among the examples not labelled so far.
+misses its failure for good; where it is nearly 0, one such failure counts as thousands. Beliefs below ``floor`` times
+their mean are therefore lifted to it. A later round draws among the examples not labelled so far.
 
 Legend: N pool, n budget, p draw probability.
 """

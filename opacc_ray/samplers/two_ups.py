@@ -9,10 +9,9 @@ random: p_i = A_h / (A · N_h) for every i of stratum h. The estimator Σ_k f_k 
 unbiased.
 
 Corrected. The original averages over the strata that happened to be drawn, without regard to how often, and draws
-without replacement as if it were with: on two of the five DeepEST subjects it is off by 0.3 on average (confidence,
-n = 200; RMSE 0.7 to 0.8, against 0.05 to 0.06 here). Beliefs below ``floor`` times their mean are lifted to it, as in
-SUPS, for a stratum of belief 0 would never be drawn. An example may come more than once and is then labelled once. A
-later round draws among the examples not labelled so far.
+without replacement as if it were with, which biases it. Beliefs below ``floor`` times their mean are lifted to it, as
+in SUPS, for a stratum of belief 0 would never be drawn. An example may come more than once and is then labelled once.
+A later round draws among the examples not labelled so far.
 
 Legend: N pool, N_h stratum, A total belief, A_h that of a stratum, n budget, p draw probability.
 """

@@ -131,6 +131,17 @@ def test_view_in_actors_selects_the_same(run: Run, monkeypatch: pytest.MonkeyPat
     assert again.to_dict() == chosen.to_dict()
 
 
+def test_long_selections_report_their_progress(run: Run) -> None:
+    seen: list[tuple[int, int | None]] = []
+    steps.select(run, "ces", 60, {"candidates": 10}, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (60, 60)
+    assert len(seen) > 1
+    labelled_rounds.import_labels(run, "one.csv", answer(run, 1))
+    seen.clear()
+    steps.next_round(run, 40, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (40, 40)
+
+
 def test_another_selection_extracts_nothing_and_keeps_the_first(run: Run) -> None:
     first, features = run.read_selection(1), features_of(run)
     second = steps.select(run, "srs", 25, {})

@@ -54,6 +54,8 @@ def test_documents_fit_their_schemas(tmp_path: Path) -> None:
     home = tmp_path / "css-00000001"
     shutil.copytree(ROOT / "tests" / "v0_1_0" / "runs" / home.name, home)
     run = Run.open(str(home))
-    for document in (run.header, results.estimate(run), status(run)):
+    index = run.read_index()
+    assert index is not None
+    for document in (run.header, index, results.estimate(run), status(run)):
         name = document.format.replace("/", "-")
         jsonschema.validate(json.loads(document.to_bytes()), json.loads(schemas()[f"{name}.json"]))
