@@ -3,6 +3,7 @@
 | document | where |
 |---|---|
 | :class:`RunHeader` | ``spec.json`` |
+| :class:`Draw` | ``rounds/N/draw-1.json`` |
 | :class:`DrawnRound` | answer of `opacc run`, `select` and `next` |
 | :class:`ClosedRound` | ``rounds/N/closed.json`` |
 | :class:`AccuracyEstimate` | ``estimate.json``, answer of `opacc estimate` |
@@ -14,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part, Upgrade
+from opacc_ray.documents import Document, Part, SealedDocument, Upgrade
 from opacc_ray.spec import Spec
 
 # -- the run -------------------------------------------------------------------------------------------------
@@ -55,7 +56,7 @@ def _header_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
     return unknown | {"created": None} | content | {"format": "opacc-run/2"}
 
 
-class RunHeader(Document):
+class RunHeader(SealedDocument):
     """What a run is: its spec, and where all that decides its result comes from."""
 
     upgrades: ClassVar[dict[str | None, Upgrade]] = {"opacc-run/1": _header_of_version_1}
@@ -72,6 +73,31 @@ class RunHeader(Document):
     created: str | None = Field(description="when the run was made: ISO 8601, UTC")
 
 
+class DrawnFile(Part):
+    """A file of a draw."""
+
+    sha256: str = Field(description="SHA-256 of its content")
+    size: int = Field(ge=0, description="bytes")
+
+
+class Draw(SealedDocument):
+    """The files of a round, all of one draw. It is created once, after them: the round exists when it does."""
+
+    format: Literal["opacc-draw/1"] = Field(default="opacc-draw/1", description="name and version of this form")
+    folder: str = Field(description="where they lie below the round: draws/ and a digest of all of them")
+    files: dict[str, DrawnFile] = Field(description="by name: selection.json, predictions.parquet, manifests")
+
+
+class ChangedObjects(Part):
+    """Objects of the pool that hold chosen examples, as they are now beside what the model saw."""
+
+    changed: int = Field(ge=0, description="objects with another content, by their tags")
+    lost: int = Field(ge=0, description="objects that are gone")
+    unknown: int = Field(ge=0, description="objects that could not be compared")
+    first: list[str] = Field(description="keys of the first that changed or are gone")
+    reason: str | None = Field(default=None, description="why nothing was compared; null if it was")
+
+
 class DrawnRound(Document):
     """A round whose examples wait for labels; or the answer that no further round is needed."""
 
@@ -82,6 +108,9 @@ class DrawnRound(Document):
     n: int = Field(default=0, ge=0, description="draws; an example that is drawn twice counts twice")
     pool_size: int | None = Field(default=None, ge=0, description="examples in the pool; null if nothing was drawn")
     manifests: list[str] = Field(default=[], description="URIs of the manifests for annotators")
+    objects: ChangedObjects | None = Field(
+        default=None, description="which objects of its examples changed since extraction; null if nothing was drawn"
+    )
     reached: bool | None = Field(
         default=None, description="whether the interval is as narrow as `--until` asks; null without it"
     )
@@ -116,7 +145,7 @@ def _closed_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"format": "opacc-closed/2"}
 
 
-class ClosedRound(Document):
+class ClosedRound(SealedDocument):
     """A round that will not be completed."""
 
     upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _closed_of_version_1}
@@ -206,6 +235,9 @@ class Basis(Part):
     unsure: int = Field(ge=0, description="examples on which nobody could tell")
     given_up: int = Field(ge=0, description="examples without a label when their round was closed")
     rounds: list[RoundCounts] = Field(description="every round in numbers")
+    objects: ChangedObjects | None = Field(
+        default=None, description="which objects of chosen examples changed since extraction; null in old estimates"
+    )
 
 
 def _estimate_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
@@ -214,7 +246,7 @@ def _estimate_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
     return dict.fromkeys(optional) | content | {"format": "opacc-estimate/2"}
 
 
-class AccuracyEstimate(Basis, StatedEstimate, Document):
+class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
     """The accuracy of the model on the pool, from the labels of all rounds."""
 
     upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _estimate_of_version_1}

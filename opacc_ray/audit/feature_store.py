@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from opacc_ray.audit.pool_objects import find_objects
 from opacc_ray.audit.run import Chosen, Run
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.extractor import Extraction
@@ -85,7 +86,7 @@ def find_chosen(run: Run, selection: Selection) -> Chosen:
     """Ids, places and predictions of the chosen examples, from the shards that hold them."""
     features = Features.of(run.features, _index_of(run))
     uris, predictions = features.take(["uri", "prediction"], selection.index)
-    return Chosen(list(selection.ids), uris, predictions)
+    return Chosen(list(selection.ids), uris, predictions, *find_objects(run, uris))
 
 
 def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:

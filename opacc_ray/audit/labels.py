@@ -49,7 +49,11 @@ def import_labels(
     ------
     LabelError
         The file is of another run, names an unknown id or a time to come, or contradicts labels that are there.
+    DataError
+        A manifest, or another file of a round, is lost or not what was drawn.
     """
+    for number in run.rounds():
+        run.check_copies(number)
     log = read_log(run)
     annotator = _checked_name(annotator)
     key = name_of_labels(name, data)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.label_log import adopt_rules
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.audit.pool_objects import write_listing
 from opacc_ray.audit.progress import Report, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of
 from opacc_ray.audit.run import Run
@@ -68,6 +69,7 @@ def start(spec: Spec) -> tuple[Run, list[Stage]]:
     header = header_of(spec, plan, compared)
     run = Run.create(join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}"), header)
     adopt_rules(run, spec)
+    write_listing(run, plan.entries)
     return run, _stages(run, spec, plan, compared)
 
 
@@ -172,17 +174,20 @@ def select(
 ) -> Selection:
     """Choose what to label in the newest round and write its manifests.
 
-    A selection that has no labels yet is replaced, and kept under ``superseded/``; one that has labels is not touched.
+    A selection that has no labels yet is replaced, and stays under ``draws/``; one that has labels is not touched.
     ``progress`` is that of :func:`opacc_ray.select`.
 
     Raises
     ------
     SpecError
         Unknown method or parameter, unfit budget, or labels that are there already.
+    LabelError
+        Another command drew the round meanwhile.
     """
     number = max(run.rounds(), default=1)
     earlier = read_rounds(run)[:-1] if number > 1 else []
     seed = run.spec.seed if seed is None else seed
+    before = run.num_draws(number)
     selection = _choose(run, Choice(method, budget, parameters, seed, replicates), earlier, progress)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
@@ -192,8 +197,7 @@ def select(
                 f"round {number} of {run.uri} has labels already, which another selection would orphan; "
                 "draw a further round with `opacc next`, or start a new run with another name or seed"
             )
-        run.set_aside(number)
-    _write_round(run, selection)
+    _write_round(run, selection, before)
     return selection
 
 
@@ -217,7 +221,7 @@ def next_round(
     Raises
     ------
     LabelError
-        The round before waits for labels and is not closed.
+        The round before waits for labels and is not closed, or another command drew this one first.
     SpecError
         Unknown method or parameter, or unfit budget. Nothing is closed then.
     """
@@ -280,7 +284,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
     return replace(chosen, round=len(earlier) + 1)
 
 
-def _write_round(run: Run, selection: Selection) -> None:
+def _write_round(run: Run, selection: Selection, before: int = 0) -> None:
     spec = run.spec
     chosen = feature_store.find_chosen(run, selection)
     rows = [
@@ -303,7 +307,7 @@ def _write_round(run: Run, selection: Selection) -> None:
         )
         for kind in spec.manifest.formats
     }
-    run.write_round(selection, chosen, files)
+    run.write_round(selection, chosen, files, before)
 
 
 def _first_draws(selection: Selection) -> list[int]:

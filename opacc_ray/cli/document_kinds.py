@@ -8,6 +8,7 @@ from pydantic import Field
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     ClosedRound,
+    Draw,
     DrawnRound,
     ModelComparison,
     RunHeader,
@@ -34,6 +35,7 @@ class WrittenSchemas(Document):
 
 KINDS: tuple[type[Document], ...] = (
     RunHeader,
+    Draw,
     Index,
     DrawnRound,
     ImportedLabels,

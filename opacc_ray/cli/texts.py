@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     Basis,
+    ChangedObjects,
     DrawnRound,
     ModelComparison,
     RoundCounts,
@@ -20,6 +21,7 @@ def drawn(document: DrawnRound) -> str:
         f"selected   {document.n} of {document.pool_size} examples by {document.method}",
         *(f"manifest   {uri}" for uri in document.manifests),
         f"next       label them, then: opacc labels import {document.run} FILE",
+        *changed(document.objects),
     ]
     return "\n".join(lines)
 
@@ -87,7 +89,20 @@ def _basis(document: Basis, reason: str | None) -> list[str]:
         lines.append(f"given up   {given_up}")
     if reason:
         lines.append(f"note       {reason}")
-    return lines
+    return [*lines, *changed(document.objects)]
+
+
+def changed(objects: ChangedObjects | None) -> list[str]:
+    """Which objects of the pool are not those that the model saw."""
+    if objects is None or not (objects.changed or objects.lost or objects.reason):
+        return []
+    if objects.reason:
+        return [f"warning    whether objects of the pool changed since extraction is not known: {objects.reason}"]
+    names = ", ".join(objects.first)
+    return [
+        f"warning    {objects.changed} objects of chosen examples changed since the model saw them, and {objects.lost} "
+        f"are gone, such as {names}; their labels may be of other examples"
+    ]
 
 
 def _name(document: Basis) -> str:

@@ -46,6 +46,7 @@ class Plan(NamedTuple):
     shards: tuple[Shard, ...]
     digest: str
     ignored: tuple[Ignored, ...] = ()
+    entries: tuple[Entry, ...] = ()  # the listing
 
 
 class BadItem(NamedTuple):

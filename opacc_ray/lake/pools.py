@@ -76,7 +76,9 @@ def plan_shards(store: Store, kind: str, shard_size: int, shard_bytes: int = SHA
     if ignored:
         log.warning("not read of the %s %s: %s", what, store.uri, ", ".join(map(str, ignored)))
     pieces = format.cut(entries, shard_size, shard_bytes)
-    return Plan(tuple(Shard(number, piece) for number, piece in enumerate(pieces)), _digest(entries), ignored)
+    return Plan(
+        tuple(Shard(number, piece) for number, piece in enumerate(pieces)), digest_of(entries), ignored, tuple(entries)
+    )
 
 
 def read_examples(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS) -> Iterator[Example | BadItem]:
@@ -108,6 +110,7 @@ def _safe(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _digest(entries: Sequence[Entry]) -> str:
+def digest_of(entries: Sequence[Entry]) -> str:
+    """Return the digest of a pool's listing."""
     lines = [json.dumps([entry.key, entry.size, entry.tag]) for entry in entries]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
