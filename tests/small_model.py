@@ -26,6 +26,13 @@ def network() -> Net:
     return Net()
 
 
+def value_network() -> Net:
+    """A regression: the same with one output."""
+    net = network()
+    net.last = torch.nn.Linear(6, 1)
+    return net
+
+
 def slow_network() -> Net:
     """The same, but a batch takes a while: time to kill something."""
     net = network()
