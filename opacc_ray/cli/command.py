@@ -2,9 +2,12 @@
 
 import contextlib
 import json
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES = (
     "Exit codes: 0 done · 1 unexpected failure · 2 wrong usage, spec or parameter · 3 storage · 4 cluster · "
-    "5 pool, model or features · 6 labels · 130 interrupted (what is done is kept; run again) · "
+    "5 pool, model or features · 6 labels · 130 interrupted, 143 ended by SIGTERM (what is done is kept; run again) · "
     "141 nobody reads the output"
 )
 
@@ -47,6 +50,9 @@ class Command(click.Command):
                 answer: Answer = super().invoke(context)
         except OpaccError as error:
             return fail(f"{error}{kept_in_log(error.details)}", error.exit_code, as_json=as_json)
+        except Terminated:
+            message = "ended by SIGTERM; what is done is kept, so run the same command again"
+            return fail(message, 128 + signal.SIGTERM, as_json=as_json)
         except KeyboardInterrupt:
             return fail("interrupted; what is done is kept, so run the same command again", 130, as_json=as_json)
         except (click.ClickException, BrokenPipeError):
@@ -58,6 +64,21 @@ class Command(click.Command):
         text = printable_json(document) if as_json else printable(answer.text)
         print(text, flush=True)
         return 0
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: the command ends as an interrupted one does, what it started included."""
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM raise :class:`Terminated`, once: what it interrupts may then end in its own time."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)
 
 
 class Section(NamedTuple):

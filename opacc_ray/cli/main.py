@@ -12,7 +12,7 @@ from click.shell_completion import shell_complete
 
 import opacc_ray
 from opacc_ray.cli import experiments, labels, results, runs, schemas
-from opacc_ray.cli.command import EXIT_CODES, Application, Section
+from opacc_ray.cli.command import EXIT_CODES, Application, Section, end_on_sigterm
 from opacc_ray.cli.terminal import CLOSED_PIPE, fail, leave_closed_pipe, log_to_stderr, say_any_text
 
 COMPLETION = "_OPACC_COMPLETE"
@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return shell_complete(application, {}, "opacc", COMPLETION, os.environ[COMPLETION])
     say_any_text()
     log_to_stderr()
+    end_on_sigterm()
     sys.path.insert(0, os.getcwd())  # the user's own modules: model.factory and transform
     try:
         return _run(given)

@@ -4,7 +4,9 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +15,7 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 
 from opacc_ray.cluster.failures import brief
 from opacc_ray.errors import ClusterError
+from opacc_ray.lake.redaction import redacted
 
 log = logging.getLogger(__name__)
 
@@ -27,21 +30,35 @@ def connected() -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    address = os.environ.get("RAY_ADDRESS")
-    options: dict[str, Any] = {}
-    if address is None:
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    options: dict[str, Any] = {"address": address}
+    if address == "local":
         lock_local_cluster()
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        options = {"address": "local", "include_dashboard": False, "object_store_memory": 200 << 20}
-    log.info("joining Ray at %s", address) if address else log.info("starting a local Ray")
+        options |= {"include_dashboard": False, "object_store_memory": 200 << 20}
+    log.info("starting a local Ray" if address == "local" else f"joining Ray at {redacted(address)}")
     try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+        with _same_end_on_sigterm():
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, RuntimeError, OSError) as error:
         raise ClusterError(f"no Ray cluster could be reached: {brief(error)}") from None
     try:
         yield
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _same_end_on_sigterm() -> Iterator[None]:
+    """Keep this process's own answer to SIGTERM: ``ray.init`` replaces it by an exit that leaves a trace."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def lock_local_cluster() -> None:
