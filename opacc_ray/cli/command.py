@@ -27,6 +27,7 @@ class Answer(NamedTuple):
 
     document: "Document"
     text: str
+    failure: OpaccError | None = None  # what the answer says is wrong: its exit code is the command's
 
 
 class Command(click.Command):
@@ -55,7 +56,9 @@ class Command(click.Command):
             return fail(f"{said}{kept_in_log(traceback.format_exc())}", 1, as_json=as_json)
         text = json.dumps(answer.document.to_dict(), ensure_ascii=False) if as_json else answer.text
         print(text, flush=True)
-        return 0
+        if answer.failure is None:
+            return 0
+        return fail(f"{answer.failure}{kept_in_log(answer.failure.details)}", answer.failure.exit_code, as_json=False)
 
 
 class Section(NamedTuple):

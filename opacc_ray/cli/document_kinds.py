@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     ClosedRound,
@@ -33,6 +34,7 @@ class WrittenSchemas(Document):
 
 
 KINDS: tuple[type[Document], ...] = (
+    SpecChecks,
     RunHeader,
     Index,
     DrawnRound,

@@ -100,10 +100,7 @@ class Extractor:
         return columns | self._compare(columns), ranges
 
     def _run(self, batch: NDArray[np.float32]) -> "Activations":
-        model = self.prepare()
-        remedy = "set transform to a function that makes the input it was trained on"
-        with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
-            return model(batch)
+        return run_model(self.prepare(), batch)
 
     def _measure(self, activations: "Activations") -> Columns:
         """Columns of a batch: the named ones, and those that tell of surprise and of NaN in covered layers."""
@@ -160,6 +157,13 @@ class Extractor:
             raise refusal(self._job, bad[0])
 
 
+def run_model(model: "Model", batch: NDArray[np.float32]) -> "Activations":
+    """Run a batch (B, ...); raises DataError in one sentence if the user's model cannot."""
+    remedy = "set transform to a function that makes the input it was trained on"
+    with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
+        return model(batch)
+
+
 def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:
     """The spec's transform, or the default one."""
     return load_function(spec.transform, "transform") if spec.transform else default_transform
@@ -179,7 +183,8 @@ def default_transform(example: NDArray[Any]) -> NDArray[np.float32]:
 def _batches(examples: Examples, transform: Callable[[NDArray[Any]], Any], size: int) -> Iterator[NDArray[np.float32]]:
     """Batches of inputs (B, ...); cut by position in the shard, so always the same."""
     for start in range(0, len(examples.arrays), size):
-        inputs = [_input(transform, examples, row) for row in range(start, min(start + size, len(examples.arrays)))]
+        stop = min(start + size, len(examples.arrays))
+        inputs = [transformed(transform, examples.ids[row], examples.arrays[row]) for row in range(start, stop)]
         odd = next((i for i, item in enumerate(inputs) if item.shape != inputs[0].shape), None)
         if odd is not None:
             raise DataError(
@@ -189,8 +194,8 @@ def _batches(examples: Examples, transform: Callable[[NDArray[Any]], Any], size:
         yield np.stack(inputs)
 
 
-def _input(transform: Callable[[NDArray[Any]], Any], examples: Examples, row: int) -> NDArray[np.float32]:
-    name, array = examples.ids[row], examples.arrays[row]
+def transformed(transform: Callable[[NDArray[Any]], Any], name: str, array: NDArray[Any]) -> NDArray[np.float32]:
+    """The model's input of one example."""
     with user_code(f"transform, given example {name!r} of shape {array.shape} and type {array.dtype},"):
         return np.asarray(transform(array), dtype=np.float32)
 
