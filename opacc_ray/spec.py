@@ -6,6 +6,7 @@ nearest key that exists.
 
 import importlib
 import re
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -426,14 +427,26 @@ def load_function(name: str, key: str) -> Any:
     """The callable that ``module:function`` under the spec's ``key`` names."""
     module, _, function = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)
+        imported = importlib.import_module(module)
     except ImportError as error:
-        raise SpecError(f"{key}: {name!r} cannot be imported ({error}); run where the module is on the path") from None
-    except AttributeError:
-        raise SpecError(f"{key}: module {module!r} has no {function!r}") from None
+        reason, remedy = shortened(str(error)), _import_remedy(module, error)
+        raise SpecError(f"{key}: {name!r} cannot be imported ({reason}); {remedy}") from None
+    except Exception as error:
+        failure = SpecError(f"{key}: importing {module!r} raised {type(error).__name__}: {shortened(str(error))}")
+        failure.details = traceback.format_exc()
+        raise failure from None
+    found = getattr(imported, function, None)
+    if found is None:
+        raise SpecError(f"{key}: module {module!r} has no {function!r}")
     if not callable(found):
         raise SpecError(f"{key}: {name!r} is a {type(found).__name__}, not a function")
     return found
+
+
+def _import_remedy(module: str, error: ImportError) -> str:
+    if error.name is None or f"{module}.".startswith(f"{error.name}."):
+        return "run where the module is on the path"
+    return f"{module} imports it, so install it here and on the workers"
 
 
 def _function_name(value: str) -> str:

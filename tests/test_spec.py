@@ -203,3 +203,16 @@ def test_identity_leaves_out_where_and_how_fast() -> None:
 def test_function_that_is_not_there(name: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         load_function(name, "model.factory")
+
+
+def test_user_module_that_raises_is_one_sentence_with_its_traceback_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "raising_module.py").write_text("SIZES = {}\nsize = SIZES['large']\n")
+    (tmp_path / "needing_module.py").write_text("import no_such_package\n")
+    with pytest.raises(SpecError, match="importing 'raising_module' raised KeyError: 'large'") as caught:
+        load_function("raising_module:net", "model.factory")
+    assert 'raising_module.py", line 2' in caught.value.details
+    with pytest.raises(SpecError, match=r"No module named 'no_such_package'.*needing_module imports it, so install it"):
+        load_function("needing_module:net", "model.factory")

@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from opacc_ray.audit import feature_store
+from opacc_ray.audit.checks import check_budget, check_model, check_pool
 from opacc_ray.audit.label_log import adopt_rules
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.audit.pool_objects import write_listing
 from opacc_ray.audit.progress import Report, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of
-from opacc_ray.audit.run import Run
+from opacc_ray.audit.run import HEADER, Run
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction, refusal
@@ -26,7 +27,6 @@ from opacc_ray.extract.shards import ShardReport, finished_shards
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
 from opacc_ray.lake.examples import BadItem, Plan, Shard
-from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
@@ -43,8 +43,13 @@ class Stage(NamedTuple):
     plan: Plan
 
 
-def start(spec: Spec) -> tuple[Run, list[Stage]]:
+def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     """Resolve the spec against pool, reference and weights, and open its run: the same spec and data, the same run.
+
+    Parameters
+    ----------
+    spec : what is asked
+    trial : before a new run is made, build the model here and run one example
 
     Returns
     -------
@@ -56,18 +61,16 @@ def start(spec: Spec) -> tuple[Run, list[Stage]]:
     StorageError, DataError, SpecError
         Pool, reference, weights or output cannot be used. Nothing is written then.
     """
-    pool = open_store(spec.pool.uri, follow_links=spec.pool.follow_links)
-    plan = plan_shards(pool, spec.pool.format, spec.extract.shard_size, spec.extract.shard_bytes)
-    num_files = sum(len(shard.keys) for shard in plan.shards)
-    if spec.pool.format == "images" and (spec.sample.budget or 0) > num_files:
-        raise SpecError(
-            f"sample.budget={spec.sample.budget} is more than the pool {spec.pool.uri} can give: "
-            f"it holds {num_files} examples; give at most {num_files}"
-        )
+    check_budget(spec)
+    plan = check_pool(spec)
     spec = checked_weights(spec)
     compared = reference.plan(spec)
     header = header_of(spec, plan, compared)
-    run = Run.create(join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}"), header)
+    uri = join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}")
+    if trial and not open_store(uri).exists(HEADER):
+        log.info("trying the model on one example")
+        check_model(spec, plan)
+    run = Run.create(uri, header)
     adopt_rules(run, spec)
     write_listing(run, plan.entries)
     return run, _stages(run, spec, plan, compared)
@@ -84,12 +87,13 @@ def _stages(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[Sta
     ]
 
 
-def run(spec: Spec, extracting: Report = unreported, selecting: Report = unreported) -> Run:
+def run(spec: Spec, extracting: Report = unreported, selecting: Report = unreported, *, trial: bool = False) -> Run:
     """Extract, select and write manifests; what an earlier call did is kept.
 
     ``extracting(done, total)`` counts shards, ``selecting(done, total)`` chosen examples.
+    ``trial`` is that of :func:`start`.
     """
-    audit, stages = start(spec)
+    audit, stages = start(spec, trial=trial)
     log.info("run %s: %d shards", audit.uri, sum(len(stage.plan.shards) for stage in stages))
     extract(stages, extracting)
     if not audit.rounds():

@@ -31,6 +31,7 @@ class Answer(NamedTuple):
 
     document: "Document"
     text: str
+    failure: OpaccError | None = None  # what the answer says is wrong: its exit code is the command's
 
 
 class Command(click.Command):
@@ -63,7 +64,9 @@ class Command(click.Command):
         document = json.dumps(answer.document.to_dict(), ensure_ascii=False)
         text = printable_json(document) if as_json else printable(answer.text)
         print(text, flush=True)
-        return 0
+        if answer.failure is None:
+            return 0
+        return fail(f"{answer.failure}{kept_in_log(answer.failure.details)}", answer.failure.exit_code, as_json=False)
 
 
 class Terminated(KeyboardInterrupt):

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     ClosedRound,
@@ -34,6 +35,7 @@ class WrittenSchemas(Document):
 
 
 KINDS: tuple[type[Document], ...] = (
+    SpecChecks,
     RunHeader,
     Draw,
     Index,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     Basis,
@@ -23,6 +24,12 @@ def drawn(document: DrawnRound) -> str:
         f"next       label them, then: opacc labels import {document.run} FILE",
         *changed(document.objects),
     ]
+    return "\n".join(lines)
+
+
+def checks(document: SpecChecks) -> str:
+    """One line a check."""
+    lines = [f"{item.name:10} {'ok' if item.ok else 'wrong':6} {item.found}" for item in document.checks]
     return "\n".join(lines)
 
 

@@ -46,7 +46,11 @@ class Plan(NamedTuple):
     shards: tuple[Shard, ...]
     digest: str
     ignored: tuple[Ignored, ...] = ()
-    entries: tuple[Entry, ...] = ()  # the listing
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The listing of the pool's files."""
+        return tuple(entry for shard in self.shards for entry in shard.entries)
 
 
 class BadItem(NamedTuple):

@@ -76,9 +76,8 @@ def plan_shards(store: Store, kind: str, shard_size: int, shard_bytes: int = SHA
     if ignored:
         log.warning("not read of the %s %s: %s", what, store.uri, ", ".join(map(str, ignored)))
     pieces = format.cut(entries, shard_size, shard_bytes)
-    return Plan(
-        tuple(Shard(number, piece) for number, piece in enumerate(pieces)), digest_of(entries), ignored, tuple(entries)
-    )
+    shards = tuple(Shard(number, piece) for number, piece in enumerate(pieces))
+    return Plan(shards, digest_of(entries), ignored)
 
 
 def read_examples(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS) -> Iterator[Example | BadItem]:

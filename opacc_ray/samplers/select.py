@@ -128,8 +128,8 @@ def _check_type(method: str, name: str, value: Any, default: Any) -> None:
     finite = not isinstance(value, float) or math.isfinite(value)
     if default is not None and (not isinstance(value, kinds) or is_bool_as_number or not finite):
         wanted = {int: "a whole number", float: "a number", str: "a name", bool: "true or false"}
-        needed = f"give {wanted.get(kinds[0], 'a list')}, such as {default!r}"
-        raise SpecError(f"{name}={shortened(repr(value), 60)} of method {method!r}: {needed}")
+        given = f"{name}={shortened(repr(value), 60)} of method {method!r}"
+        raise SpecError(f"{given}: give {wanted.get(kinds[0], 'a list')}, such as {default!r}")
 
 
 def _check_seed(seed: int) -> None:

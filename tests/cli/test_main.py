@@ -227,7 +227,7 @@ def test_help_lists_every_command_in_its_group(told) -> None:
     assert (code, err) == (0, "")
     groups = re.split(r"^(Runs|Labels|Results|Experiments|For other tools):$", out, flags=re.MULTILINE)[1:]
     listed = {title: re.findall(r"^  (\w+(?: \w+)?) {2,}\S", text, re.MULTILINE) for title, text in _pairs(groups)}
-    assert listed["Runs"] == ["run", "status", "select", "next"]
+    assert listed["Runs"] == ["check", "run", "status", "select", "next"]
     assert listed["Labels"] == [f"labels {verb}" for verb in ("import", "list", "correct", "withdraw", "rule")]
     assert listed["Results"] == ["estimate", "compare"]
     assert listed["Experiments"] == ["study", "demo"]
@@ -239,7 +239,9 @@ def _pairs(items: list[str]) -> list[tuple[str, str]]:
     return list(zip(items[::2], items[1::2], strict=True))
 
 
-@pytest.mark.parametrize("name", ["run", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"])
+@pytest.mark.parametrize(
+    "name", ["check", "run", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"]
+)
 def test_every_command_explains_itself(name: str, told) -> None:
     code, out, err = told(name, "--help")
     assert (code, err) == (0, "")
