@@ -28,6 +28,9 @@ from opacc_ray.spec import ConflictRule
 
 RULES: tuple[ConflictRule, ...] = get_args(ConflictRule)
 
+MOST_ANSWERS = 1000
+"""Different answers to one example, by annotator, label and time, beyond which a file is refused."""
+
 SETTLE = "correct them with `opacc labels correct`, or let a rule decide: `opacc labels rule RUN majority`, or latest"
 
 
@@ -129,6 +132,11 @@ def _gather(
             same = lines[row.id]
             key = (row.label, row.annotator, row.labelled_at, row.returned, row.correction)
             first, count = same.get(key, (row, 0))
+            if not count and len(same) == MOST_ANSWERS:
+                raise LabelError(
+                    f"{source}: {quoted(row.id)} has more than {MOST_ANSWERS} different answers ({row.place}): "
+                    "import labels that people gave"
+                )
             same[key] = (first if first.place <= row.place else row, count + row.lines)
     _refuse_other_runs(others, run, source)
     _refuse_unknown_ids(unknown, selected, pool_contains, source)
@@ -223,9 +231,9 @@ def time_of(text: str | None) -> datetime | None:
     """Return the moment that an ISO 8601 text names, in UTC unless it says otherwise; None if it names none."""
     try:
         time = datetime.fromisoformat(text or "")
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _refuse_disputes(
