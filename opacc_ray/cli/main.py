@@ -41,7 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return shell_complete(application, {}, "opacc", COMPLETION, os.environ[COMPLETION])
     log_to_stderr()
     end_on_sigterm()
-    sys.path.insert(0, os.getcwd())  # the user's own modules: model.factory and transform
     try:
         return _run(given)
     except BrokenPipeError:
