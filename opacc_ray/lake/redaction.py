@@ -4,7 +4,7 @@ import re
 
 from opacc_ray.errors import StorageError
 
-_AUTHORITY = re.compile(r"(?<![\w.+-])(\w[\w.+-]*://)?[^\s/@'\"]+:[^\s@'\"]*@")  # a secret may hold a slash
+_AUTHORITY = re.compile(r"(?<![\w.+-])(\w[\w.+-]*://)?[^\s/@'\"]+:(?!//)[^\s@'\"]*@")  # a secret may hold a slash
 
 
 def redacted(text: str) -> str:
