@@ -5,7 +5,9 @@ nearest key that exists.
 """
 
 import importlib
+import os
 import re
+import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -423,8 +425,15 @@ def validated(kind: type[Model], content: Any, source: str) -> Model:
         raise SpecError(f"{source}: {first_problem(kind, error)}") from None
 
 
+def see_modules(folder: str) -> None:
+    """Let modules be imported from a folder of the user's, after all that is installed: it never hides a package."""
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
 def load_function(name: str, key: str) -> Any:
-    """The callable that ``module:function`` under the spec's ``key`` names."""
+    """The callable that ``module:function`` under the spec's ``key`` names, also of a module in the current folder."""
+    see_modules(os.getcwd())
     module, _, function = name.partition(":")
     try:
         imported = importlib.import_module(module)

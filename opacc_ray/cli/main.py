@@ -42,7 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say_any_text()
     log_to_stderr()
     end_on_sigterm()
-    sys.path.insert(0, os.getcwd())  # the user's own modules: model.factory and transform
     try:
         return _run(given)
     except BrokenPipeError:

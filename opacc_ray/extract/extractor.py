@@ -3,6 +3,7 @@
 A shard's file is written once and whole, so it is the checkpoint of its work: what exists is done.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from opacc_ray.lake.examples import BadItem, Example, Rules, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.neurons.coverage import Ranges
-from opacc_ray.spec import SURPRISE, PoolSpec, Spec, load_function
+from opacc_ray.spec import SURPRISE, PoolSpec, Spec, load_function, see_modules
 
 if TYPE_CHECKING:
     from opacc_ray.extract.model import Activations, Model
@@ -40,6 +41,7 @@ class Extraction:
     target: Store  # folder of features
     reference: Store | None = None  # folder of what the features compare with
     ranges: bool = False  # extract ranges of the covered neurons, too
+    modules: str = field(default_factory=os.getcwd)  # the driver's folder, where the user's modules may lie
 
 
 class Extractor:
@@ -66,6 +68,7 @@ class Extractor:
         job, extract = self._job, self._job.spec.extract
         with self._computing:
             if self._model is None:
+                see_modules(job.modules)
                 load_transform(job.spec)
                 covered = extract.coverage if job.ranges or "coverage" in job.names else None
                 model = Model(job.spec.model, self._device, extract.precision, extract.threads_per_actor, covered)

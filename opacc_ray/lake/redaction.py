@@ -4,7 +4,7 @@ import re
 
 from opacc_ray.errors import StorageError
 
-_AUTHORITY = re.compile(r"(?<![\w.+-])(\w[\w.+-]*://)?[^\s/@'\"]+:[^\s@'\"]*@")  # a secret may hold a slash
+_AUTHORITY = re.compile(r"(?<![\w.+-])(\w[\w.+-]*://)?[^\s/@'\"]+:(?!//)[^\s@'\"]*@")  # a secret may hold a slash
 
 
 def redacted(text: str) -> str:
@@ -19,7 +19,7 @@ def refuse_credentials(uri: str) -> None:
         return
     first = rest.partition("/")[0]
     if "@" in first or (":" in first and not first.startswith("arn:")):
-        name = redacted(uri) if "@" in rest else f"{scheme}://***"
+        name = f"{scheme}://***" + ("@" + rest.rpartition("@")[2] if "@" in rest else "")
         raise StorageError(
             f"{name} holds credentials, and a spec is kept where others read it; write s3://bucket/prefix, and give "
             "them as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name an AWS_PROFILE"

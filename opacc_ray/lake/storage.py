@@ -33,7 +33,6 @@ def open_store(uri: str, *, checksums: str = "auto", follow_links: bool = False)
     StorageError
         The URI is of no known kind, names no bucket, or holds credentials.
     """
-    refuse_credentials(uri)
     if checksums not in CHECKSUMS:
         raise StorageError(f"checksums is {checksums!r}, but must be one of {', '.join(CHECKSUMS)}")
     uri = _without_file_scheme(uri)
@@ -72,6 +71,7 @@ def split(uri: str) -> tuple[str, str]:
 
 
 def _without_file_scheme(uri: str) -> str:
+    refuse_credentials(uri)
     if "://" not in uri or uri.startswith("s3://"):
         return uri
     parts = urlsplit(uri)
