@@ -214,5 +214,5 @@ def test_user_module_that_raises_is_one_sentence_with_its_traceback_kept(
     with pytest.raises(SpecError, match="importing 'raising_module' raised KeyError: 'large'") as caught:
         load_function("raising_module:net", "model.factory")
     assert 'raising_module.py", line 2' in caught.value.details
-    with pytest.raises(SpecError, match="No module named 'no_such_package'.*needing_module imports it, so install it"):
+    with pytest.raises(SpecError, match=r"No module named 'no_such_package'.*needing_module imports it, so install it"):
         load_function("needing_module:net", "model.factory")

@@ -15,6 +15,8 @@ from opacc_ray.audit.documents import (
     RunHeader,
     RunStatus,
 )
+from opacc_ray.cli.method_list import MethodList
+from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
 from opacc_ray.extract.index import Index
@@ -45,6 +47,8 @@ KINDS: tuple[type[Document], ...] = (
     RunStatus,
     StudyResults,
     DemoResult,
+    MethodList,
+    SpecTemplate,
     WrittenSchemas,
 )
 

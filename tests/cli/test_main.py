@@ -225,12 +225,13 @@ def test_interrupted_command_says_that_work_is_kept(told, monkeypatch: pytest.Mo
 def test_help_lists_every_command_in_its_group(told) -> None:
     code, out, err = told("--help")
     assert (code, err) == (0, "")
-    groups = re.split(r"^(Runs|Labels|Results|Experiments|For other tools):$", out, flags=re.MULTILINE)[1:]
+    groups = re.split(r"^(Runs|Labels|Results|Experiments|Explanations|For other tools):$", out, flags=re.MULTILINE)[1:]
     listed = {title: re.findall(r"^  (\w+(?: import)?) +\S", text, re.MULTILINE) for title, text in _pairs(groups)}
     assert listed["Runs"] == ["check", "run", "status", "select", "next"]
     assert listed["Labels"] == ["labels import"]
     assert listed["Results"] == ["estimate", "compare"]
     assert listed["Experiments"] == ["study", "demo"]
+    assert listed["Explanations"] == ["methods", "spec"]
     assert listed["For other tools"][0] == "schemas"
     assert max(map(len, out.splitlines())) <= 80
 
@@ -239,7 +240,9 @@ def _pairs(items: list[str]) -> list[tuple[str, str]]:
     return list(zip(items[::2], items[1::2], strict=True))
 
 
-@pytest.mark.parametrize("name", ["check", "run", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"])
+@pytest.mark.parametrize(
+    "name", ["check", "run", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"]
+)
 def test_every_command_explains_itself(name: str, told) -> None:
     code, out, err = told(name, "--help")
     assert (code, err) == (0, "")
