@@ -73,7 +73,9 @@ class ModelSpec(_Section):
         default=None,
         description="dotted name of the layer whose output is recorded; default: input of the last Linear",
     )
-    task: Literal["classification", "regression"] = "classification"
+    task: Literal["classification", "regression"] = Field(
+        default="classification", description="a class per example, or one number per example"
+    )
     output: Literal["logits", "probabilities", "logit", "probability"] = Field(
         default="logits", description="what the last layer gives; logit and probability: one value, of a binary model"
     )
@@ -135,15 +137,21 @@ class ExtractSpec(_Section):
     The rest says how.
     """
 
-    batch_size: int = Field(default=256, ge=1)
+    batch_size: int = Field(default=256, ge=1, description="examples that the model is given at a time")
     shard_size: int = Field(default=1024, ge=1, description="examples per shard, the unit of work and of resume")
     shard_bytes: int = Field(
         default=256 << 20, ge=1, description="bytes of image files per shard; fewer examples where they are large"
     )
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        default="float32", description="in which the model computes; features are kept as float32"
+    )
     threads_per_actor: int = Field(default=1, ge=1, description="CPU threads of the model in one actor")
-    actors: int | Literal["auto"] = "auto"
-    gpus_per_actor: float | Literal["auto"] = "auto"
+    actors: int | Literal["auto"] = Field(
+        default="auto", description="copies of the model at work; auto: as many as the cluster has room for"
+    )
+    gpus_per_actor: float | Literal["auto"] = Field(
+        default="auto", description="0.5: two actors share a GPU; auto: one if the cluster has GPUs, else none"
+    )
     attempts: int = Field(default=3, ge=1, description="tries per shard before the run fails with its name")
     autoscaling: bool = Field(default=False, description="the cluster may grow: wait for actors instead of refusing")
     start_timeout: float = Field(default=300, gt=0, description="seconds an actor may take to start")
@@ -155,8 +163,10 @@ class ExtractSpec(_Section):
     features: list[Feature] | None = Field(
         default=None, description="default: those of the forward pass, and what the method needs beside them"
     )
-    coverage: CoverageSpec = CoverageSpec()
-    on_bad_item: Literal["error", "exclude"] = "error"
+    coverage: CoverageSpec = Field(default=CoverageSpec(), description="for methods that need coverage: deepreduce")
+    on_bad_item: Literal["error", "exclude"] = Field(
+        default="error", description="an example that cannot be read ends the run, or is counted and left out"
+    )
 
     @field_validator("actors")
     @classmethod
@@ -165,14 +175,23 @@ class ExtractSpec(_Section):
             raise ValueError("give at least 1, or auto")
         return value
 
+    @field_validator("gpus_per_actor")
+    @classmethod
+    def _at_least_none(cls, value: Any) -> Any:
+        if value != "auto" and value < 0:
+            raise ValueError("give 0 or more, or auto")
+        return value
+
 
 class SampleSpec(BaseModel):
     """The method, its budget, and the method's own parameters beside them."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    method: str = "neyman"
-    budget: int | None = None
+    method: str = Field(default="neyman", description="see methods.md, or `opacc methods`")
+    budget: int | None = Field(
+        default=None, description="labels that can be paid for; only deepreduce, and ces with stop_at_kl, need none"
+    )
     replicates: int | None = Field(default=None, ge=2, description="choose from that many parts of the pool apart")
 
     @property
@@ -190,7 +209,7 @@ class SampleSpec(BaseModel):
 class ManifestSpec(_Section):
     """What annotators are given."""
 
-    formats: list[Literal["jsonl", "csv"]] = ["jsonl", "csv"]
+    formats: list[Literal["jsonl", "csv"]] = Field(default=["jsonl", "csv"], description="files that are written")
     show_prediction: bool = Field(default=False, description="an annotator who sees the answer tends to agree with it")
 
     link: str | None = Field(
@@ -234,21 +253,21 @@ class ScoreSpec(_Section):
 class Spec(_Section):
     """One audit."""
 
-    name: str
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    pool: PoolSpec
-    model: ModelSpec
+    name: str = Field(description="of the audit; the prefix of its run begins with it")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="of every random draw: the same seed, the same selection")
+    pool: PoolSpec = Field(description="the examples whose accuracy is asked for")
+    model: ModelSpec = Field(description="the model under audit")
     transform: str | None = Field(default=None, description="module:function: decoded example -> model input")
     reference: PoolSpec | None = Field(
         default=None,
         description="training data, which dsa, lsa and some coverage compare with; keys left out: the pool's",
     )
-    extract: ExtractSpec = ExtractSpec()
-    sample: SampleSpec = SampleSpec()
-    manifest: ManifestSpec = ManifestSpec()
-    labels: LabelsSpec = LabelsSpec()
-    score: ScoreSpec = ScoreSpec()
-    output: str
+    extract: ExtractSpec = Field(default=ExtractSpec(), description="what is computed of each example, and how")
+    sample: SampleSpec = Field(default=SampleSpec(), description="what is chosen, and the method's own parameters")
+    manifest: ManifestSpec = Field(default=ManifestSpec(), description="what annotators are given")
+    labels: LabelsSpec = Field(default=LabelsSpec(), description="how labels that came back are read")
+    score: ScoreSpec = Field(default=ScoreSpec(), description="a regression: how an error becomes a score")
+    output: str = Field(description="where runs go: s3://bucket/prefix, or a folder that all workers see")
 
     @field_validator("name")
     @classmethod

@@ -60,7 +60,7 @@ def noted_network(folder: str) -> Net:
 
     def note(*_: object) -> None:
         Path(folder, str(os.getpid())).touch()
-        time.sleep(1)
+        time.sleep(5)  # until all actors have started
 
     net.register_forward_pre_hook(note)
     return net

@@ -16,6 +16,8 @@ from opacc_ray.audit.documents import (
     RunStatus,
 )
 from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction
+from opacc_ray.cli.method_list import MethodList
+from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
 from opacc_ray.extract.index import Index
@@ -49,6 +51,8 @@ KINDS: tuple[type[Document], ...] = (
     RunStatus,
     StudyResults,
     DemoResult,
+    MethodList,
+    SpecTemplate,
     WrittenSchemas,
 )
 
