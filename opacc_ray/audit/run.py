@@ -130,7 +130,7 @@ class Run:
 
     def _read_drawn(self, number: int, name: str) -> bytes:
         folder = self._round(number)
-        return draws.read_file(folder, draws.newest(folder), name)
+        return draws.read_file(folder, draws.newest(folder, self.header.digest), name)
 
     def write_round(self, selection: Selection, chosen: Chosen, manifests: dict[str, bytes], before: int = 0) -> None:
         """Create a round, or the draw after ``before`` others of it, with all files.
@@ -144,10 +144,10 @@ class Run:
         files = {draws.SELECTION: selection.to_json(), draws.PREDICTIONS: _encode_chosen(chosen)} | manifests
         if not before and folder.exists(draws.SELECTION):  # of version 0.1.0
             before = 1
-            draws.write(folder, before, draws.files_of(folder))
-        drawn = draws.write(folder, before + 1, files)
-        draws.publish(folder, draws.newest(folder) or drawn)
-        if drawn != draws.describe(files):
+            draws.write(folder, before, draws.files_of(folder), self.header.digest)
+        drawn = draws.write(folder, before + 1, files, self.header.digest)
+        draws.publish(folder, draws.newest(folder, self.header.digest) or drawn)
+        if drawn != draws.describe(files, self.header.digest):
             raise LabelError(
                 f"another `opacc {'select' if before else 'next'}` drew round {number} of {self.uri} first; "
                 "label what it chose, or run the command again to go on from there"
@@ -156,13 +156,13 @@ class Run:
     def restore_copies(self, number: int) -> list[str]:
         """Copy the files of a round again to where people look for them; returns URIs of those that were not there."""
         folder = self._round(number)
-        draw = draws.newest(folder)
+        draw = draws.newest(folder, self.header.digest)
         return [folder.uri_of(name) for name in draws.publish(folder, draw)] if draw else []
 
     def check_copies(self, number: int) -> None:
         """Raise DataError if what people see of a round, such as a manifest, is not what was drawn."""
         folder = self._round(number)
-        draw = draws.newest(folder)
+        draw = draws.newest(folder, self.header.digest)
         if draw:
             draws.check_copies(folder, draw)
 
@@ -186,6 +186,10 @@ class Run:
         self.store.write(key, data)
         return key
 
+    def label_files(self, number: int) -> list[str]:
+        """Keys of the files of labels that came back for a round."""
+        return [entry.key for entry in self.store.list(f"rounds/{number}/labels/")]
+
     def read_labels(self, number: int) -> list[tuple[str, bytes]]:
         """(name, content) of every file of labels that came back for a round.
 
@@ -194,7 +198,7 @@ class Run:
         DataError
             A file is not the one that its name is the digest of.
         """
-        keys = [entry.key for entry in self.store.list(f"rounds/{number}/labels/")]
+        keys = self.label_files(number)
         files = list(zip(keys, self.store.read_many(keys), strict=True))
         for key, data in files:
             if PurePath(key).stem != _label_name(data):

@@ -27,6 +27,7 @@ class Answer(NamedTuple):
 
     document: "Document"
     text: str
+    exit_code: int = 0
 
 
 class Command(click.Command):
@@ -55,7 +56,7 @@ class Command(click.Command):
             return fail(f"unexpected {type(error).__name__}: {error}", 1, as_json=as_json)
         text = json.dumps(answer.document.to_dict(), ensure_ascii=False) if as_json else answer.text
         print(text, flush=True)
-        return 0
+        return answer.exit_code
 
 
 class Section(NamedTuple):

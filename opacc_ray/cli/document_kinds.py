@@ -14,6 +14,7 @@ from opacc_ray.audit.documents import (
     ModelComparison,
     RunHeader,
     RunStatus,
+    Verification,
 )
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
@@ -43,6 +44,7 @@ KINDS: tuple[type[Document], ...] = (
     AccuracyEstimate,
     ModelComparison,
     RunStatus,
+    Verification,
     StudyResults,
     DemoResult,
     WrittenSchemas,

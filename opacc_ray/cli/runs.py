@@ -1,4 +1,4 @@
-"""Commands that make runs and choose what to label: run, status, select, next."""
+"""Commands that make runs and choose what to label: run, status, select, next, verify."""
 
 import logging
 
@@ -110,4 +110,16 @@ def next_round(
     return drawn(run, to_go)
 
 
-COMMANDS = [run_spec, status, select, next_round]
+@command("verify")
+@run_argument
+def verify(uri: str) -> Answer:
+    """Compare all files of a run with their digests and with one another; exit code 5 if anything is wrong."""
+    from opacc_ray.audit.verify import verify as verify_run
+    from opacc_ray.cli import texts
+    from opacc_ray.errors import DataError
+
+    found = verify_run(uri)
+    return Answer(found, texts.verification(found), 0 if found.sound else DataError.exit_code)
+
+
+COMMANDS = [run_spec, status, select, next_round, verify]

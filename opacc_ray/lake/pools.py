@@ -62,6 +62,11 @@ def read_examples(store: Store, kind: str, shard: Shard) -> Examples:
     return FORMATS[kind].read(store, shard.keys)
 
 
+def planned_ids(kind: str, shard: Shard) -> tuple[str, ...] | None:
+    """Return the ids of a shard's examples in their order, where the listing tells: an image's id is its key."""
+    return shard.keys or None if kind == "images" else None
+
+
 def digest_of(entries: Sequence[Entry]) -> str:
     """Return the digest of a pool's listing."""
     lines = [json.dumps([entry.key, entry.size, entry.tag]) for entry in entries]
