@@ -129,9 +129,9 @@ def _checked(folder: Store, key: str, expected: DrawnFile, remedy: str) -> bytes
     try:
         data = folder.read(key)
     except StorageError:
-        if folder.exists(key):
-            raise
-        raise DataError(f"{folder.uri_of(key)} is lost; {remedy}") from None
+        if not folder.exists(key):
+            raise DataError(f"{folder.uri_of(key)} is lost; {remedy}") from None
+        data = folder.read(key)  # it came meanwhile, or else this says why it cannot be read
     if _digest(data) != expected.sha256:
         raise DataError(f"{folder.uri_of(key)} was changed since it was drawn; {remedy}")
     return data

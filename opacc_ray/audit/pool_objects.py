@@ -58,7 +58,8 @@ def read_listing(run: Run) -> dict[str, Entry] | None:
         table = read_bytes(run.store.read(LISTING))
         entries = [Entry(*row) for row in zip(*(table[name].to_pylist() for name in Entry._fields), strict=True)]
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise DataError(f"{source} is no listing ({error}); run the spec again, which writes it anew") from None
+        reason = " ".join(str(error).split())
+        raise DataError(f"{source} is no listing ({reason}); run the spec again, which writes it anew") from None
     if digest_of(entries) != run.header.pool.digest:
         raise DataError(
             f"{source} is not the listing that the run was made of; run the spec again, which writes it anew"

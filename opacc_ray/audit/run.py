@@ -123,6 +123,13 @@ class Run:
         folder = self._round(number)
         return len(draws.numbers([entry.key for entry in folder.list()], folder.uri))
 
+    def keep_draw(self, number: int) -> int:
+        """Make a draw of a round of version 0.1.0, so that another may replace it; returns how many there are now."""
+        folder = self._round(number)
+        if not self.num_draws(number):
+            draws.write(folder, 1, draws.files_of(folder), self.header.digest)
+        return self.num_draws(number)
+
     def read_selection(self, number: int) -> Selection:
         """The selection of a round; raises DataError if its file is damaged."""
         data = self._read_drawn(number, draws.SELECTION)
@@ -142,9 +149,6 @@ class Run:
         """
         number, folder = selection.round, self._round(selection.round)
         files = {draws.SELECTION: selection.to_json(), draws.PREDICTIONS: _encode_chosen(chosen)} | manifests
-        if not before and folder.exists(draws.SELECTION):  # of version 0.1.0
-            before = 1
-            draws.write(folder, before, draws.files_of(folder), self.header.digest)
         drawn = draws.write(folder, before + 1, files, self.header.digest)
         draws.publish(folder, draws.newest(folder, self.header.digest) or drawn)
         if drawn != draws.describe(files, self.header.digest):
@@ -225,10 +229,14 @@ class Run:
         self.store.write(ESTIMATE, estimate.to_bytes())
 
     def read_estimate(self) -> AccuracyEstimate | None:
-        """The last estimate, or None if none was made."""
+        """The last estimate, or None if none was made; raises DataError if it is damaged, or of another run."""
         if not self.store.exists(ESTIMATE):
             return None
-        return AccuracyEstimate.from_bytes(self.store.read(ESTIMATE), self.store.uri_of(ESTIMATE))
+        source = self.store.uri_of(ESTIMATE)
+        found = AccuracyEstimate.from_bytes(self.store.read(ESTIMATE), source)
+        if found.run.rpartition("/")[2] != self.name:
+            raise DataError(f"{source} is that of the run {found.run}; {AccuracyEstimate.remedy}")
+        return found
 
 
 def _label_name(data: bytes) -> str:
@@ -266,4 +274,4 @@ def _decode_chosen(data: bytes, source: str) -> Chosen:
         own = [table[name].to_pylist() if name in table.column_names else unknown for name in ("object", "tag")]
         return Chosen(*known, *own)
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise DataError(f"{source} is no table of predictions ({error}); restore it") from None
+        raise DataError(f"{source} is no table of predictions ({' '.join(str(error).split())}); restore it") from None

@@ -185,6 +185,7 @@ def select(
                 f"round {number} of {run.uri} has labels already, which another selection would orphan; "
                 "draw a further round with `opacc next`, or start a new run with another name or seed"
             )
+        before = before or run.keep_draw(number)
     _write_round(run, selection, before)
     return selection
 

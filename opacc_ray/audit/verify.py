@@ -180,8 +180,6 @@ def _check_chosen(run: Run, selection: Selection) -> None:
 
 def _check_estimate(run: Run) -> None:
     estimate = run.read_estimate()
-    if estimate and estimate.run.rpartition("/")[2] != run.name:
-        raise DataError(f"{run.store.uri_of(ESTIMATE)} is that of {estimate.run}; delete it and run `opacc estimate`")
     there = {key for number in run.rounds() for key in run.label_files(number)}
     lost = [key for key in (estimate.label_files if estimate else ()) if key not in there]
     if lost:

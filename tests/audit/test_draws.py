@@ -99,6 +99,21 @@ def test_processes_that_draw_at_once_end_in_one_round(run: Run) -> None:
     assert json.loads(outputs[codes.index(0)][0])["n"] == len(run.read_selection(2)) == len(manifest_ids(run, 2))
 
 
+def test_command_that_draws_late_is_told_although_the_round_is_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the first one's files are there when the second, which has read the run before, writes its own."""
+    write, first = Run.write_round, []
+
+    def late(self: Run, *arguments: Any) -> None:
+        monkeypatch.setattr(Run, "write_round", write)
+        first.append(steps.next_round(run, 15))
+        write(self, *arguments)
+
+    monkeypatch.setattr(Run, "write_round", late)
+    with pytest.raises(LabelError, match="another `opacc next` drew round 2 of .* first"):
+        steps.next_round(run, 16)
+    assert run.read_selection(2).to_dict() == first[0].to_dict()
+
+
 def test_the_same_draw_at_once_is_one_draw(run: Run) -> None:
     first, second = at_once([lambda: steps.next_round(run, 15)] * 2)
     assert first.to_dict() == second.to_dict() == run.read_selection(2).to_dict()
