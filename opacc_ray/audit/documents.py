@@ -9,6 +9,7 @@
 | :class:`AccuracyEstimate` | ``estimate.json``, answer of `opacc estimate` |
 | :class:`ModelComparison` | answer of `opacc compare` |
 | :class:`RunStatus` | answer of `opacc status` |
+| :class:`Verification` | answer of `opacc verify` |
 """
 
 from typing import Any, ClassVar, Literal
@@ -84,6 +85,7 @@ class Draw(SealedDocument):
     """The files of a round, all of one draw. It is created once, after them: the round exists when it does."""
 
     format: Literal["opacc-draw/1"] = Field(default="opacc-draw/1", description="name and version of this form")
+    run: str | None = Field(description="digest of the run that it was drawn for; null in runs of version 0.1.0")
     folder: str = Field(description="where they lie below the round: draws/ and a digest of all of them")
     files: dict[str, DrawnFile] = Field(description="by name: selection.json, predictions.parquet, manifests")
 
@@ -254,6 +256,7 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
 
     format: Literal["opacc-estimate/2"] = Field(default="opacc-estimate/2", description="name and version of this form")
     labels_digest: str = Field(description="digest of the labels it was made of: with others it is not current")
+    label_files: list[str] = Field(default=[], description="files of labels that it was made of, below the run")
     srs: SimpleRandomBaseline = Field(description="what a simple random sample would have given")
     sequence: AnytimeInterval = Field(description="an interval that holds at any time")
     assisted: AssistedEstimate | None = Field(description="with the help of the confidence; null unless asked for")
@@ -302,4 +305,27 @@ class RunStatus(Document):
     excluded: int | None = Field(ge=0, description="examples that could not be read; null as above")
     rounds: list[RoundCounts] = Field(description="every round in numbers")
     estimate: AccuracyEstimate | None = Field(description="the last estimate, if there is one")
+    estimate_is_current: bool | None = Field(
+        default=None, description="whether the last estimate is of all labels that are in now; null if there is none"
+    )
     waits_for: str = Field(description="what is to be done next, in words")
+
+
+class Fault(Part):
+    """Something wrong with a run."""
+
+    file: str = Field(description="URI of the file that is damaged, lost or not of the run")
+    problem: str = Field(description="what is wrong, and what to do")
+
+
+class Verification(Document):
+    """All files of a run, compared with their digests and with one another."""
+
+    format: Literal["opacc-verification/1"] = Field(
+        default="opacc-verification/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run")
+    sound: bool = Field(description="whether nothing is wrong")
+    checked: int = Field(ge=0, description="files that were read and compared")
+    faults: list[Fault] = Field(description="all that is wrong")
+    objects: ChangedObjects | None = Field(description="objects of the pool that changed; null if that is not known")

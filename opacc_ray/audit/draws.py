@@ -44,30 +44,32 @@ def numbers(keys: Sequence[str], uri: str) -> list[int]:
     return found
 
 
-def newest(folder: Store) -> Draw | None:
-    """The draw that counts; None for a round of version 0.1.0, or one that does not exist."""
+def newest(folder: Store, run: str | None) -> Draw | None:
+    """The draw that counts; None for a round of version 0.1.0, or one that does not exist. ``run`` is its digest."""
     found = numbers([entry.key for entry in folder.list()], folder.uri)
-    return read(folder, found[-1]) if found else None
+    return read(folder, found[-1], run) if found else None
 
 
-def read(folder: Store, number: int) -> Draw:
-    """One draw of a round."""
+def read(folder: Store, number: int, run: str | None) -> Draw:
+    """One draw of a round; raises DataError if it is damaged, or of another run."""
     key = _key(number)
     draw = Draw.from_bytes(folder.read(key), folder.uri_of(key))
+    if draw.run != run:
+        raise DataError(f"{folder.uri_of(key)} was drawn for another run than that of spec.json; restore both")
     if draw.folder != _place(draw.files):
         raise DataError(f"{folder.uri_of(key)} names the folder {draw.folder!r}, not that of its files; restore it")
     return draw
 
 
-def describe(files: Mapping[str, bytes]) -> Draw:
+def describe(files: Mapping[str, bytes], run: str | None) -> Draw:
     """The draw that files make."""
     described = {name: DrawnFile(sha256=_digest(data), size=len(data)) for name, data in sorted(files.items())}
-    return Draw(folder=_place(described), files=described)
+    return Draw(run=run, folder=_place(described), files=described)
 
 
-def write(folder: Store, number: int, files: Mapping[str, bytes]) -> Draw:
+def write(folder: Store, number: int, files: Mapping[str, bytes], run: str | None) -> Draw:
     """Write the files of a draw, then create it; returns the draw of that number, which may be another's."""
-    draw, key = describe(files), _key(number)
+    draw, key = describe(files, run), _key(number)
     folder.store(draw.folder).write_many(files.items(), THREADS)
     return Draw.from_bytes(folder.create(key, draw.to_bytes()), folder.uri_of(key))
 
@@ -96,7 +98,7 @@ def read_file(folder: Store, draw: Draw | None, name: str) -> bytes:
 
 def publish(folder: Store, draw: Draw) -> list[str]:
     """Copy the files of a draw to where people look for them; returns the names of those that were not there."""
-    names = [name for name, _ in _faults(folder, draw)]
+    names = [name for name, _ in faults(folder, draw)]
     for name in names:
         folder.write(name, read_file(folder, draw, name))
     return names
@@ -104,12 +106,12 @@ def publish(folder: Store, draw: Draw) -> list[str]:
 
 def check_copies(folder: Store, draw: Draw) -> None:
     """Raise DataError if what people see of a round is not what was drawn, such as a manifest that was edited."""
-    for name, fault in _faults(folder, draw):
+    for name, fault in faults(folder, draw):
         raise DataError(f"{fault}; copy it from {folder.uri_of(draw.folder)}/{name}, or run the spec again")
 
 
-def _faults(folder: Store, draw: Draw) -> list[tuple[str, str]]:
-    """(name, what is wrong) of the copies that are lost or changed."""
+def faults(folder: Store, draw: Draw) -> list[tuple[str, str]]:
+    """(name, what is wrong) of the copies of a draw that are lost or changed."""
 
     def fault(name: str) -> str | None:
         try:
@@ -127,9 +129,9 @@ def _checked(folder: Store, key: str, expected: DrawnFile, remedy: str) -> bytes
     try:
         data = folder.read(key)
     except StorageError:
-        if folder.exists(key):
-            raise
-        raise DataError(f"{folder.uri_of(key)} is lost; {remedy}") from None
+        if not folder.exists(key):
+            raise DataError(f"{folder.uri_of(key)} is lost; {remedy}") from None
+        data = folder.read(key)  # it came meanwhile, or else this says why it cannot be read
     if _digest(data) != expected.sha256:
         raise DataError(f"{folder.uri_of(key)} was changed since it was drawn; {remedy}")
     return data

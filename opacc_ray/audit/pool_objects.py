@@ -5,6 +5,7 @@ ETag, or time and size) is another picture than the model's, and its label says 
 """
 
 import io
+import logging
 from collections.abc import Sequence
 
 from opacc_ray.audit.documents import ChangedObjects
@@ -14,6 +15,8 @@ from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.pools import digest_of
 from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import Entry, in_order
+
+log = logging.getLogger(__name__)
 
 LISTING = "listing.parquet"
 
@@ -25,12 +28,17 @@ NAMED = 5
 
 
 def write_listing(run: Run, entries: Sequence[Entry]) -> None:
-    """Keep the listing that the run's digest was made of, unless it is there."""
+    """Keep the listing that the run's digest was made of, unless it is there and sound."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not entries or run.store.exists(LISTING):
+    if not entries or digest_of(entries) != run.header.pool.digest:
         return
+    try:
+        if read_listing(run) is not None:
+            return
+    except DataError as error:
+        log.warning("%s; it is written again", str(error).partition("; ")[0])
     sink = io.BytesIO()
     columns = dict(zip(Entry._fields, zip(*entries, strict=True), strict=True))
     pq.write_table(
@@ -50,9 +58,12 @@ def read_listing(run: Run) -> dict[str, Entry] | None:
         table = read_bytes(run.store.read(LISTING))
         entries = [Entry(*row) for row in zip(*(table[name].to_pylist() for name in Entry._fields), strict=True)]
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise DataError(f"{source} is no listing ({error}); delete it and run the spec again") from None
+        reason = " ".join(str(error).split())
+        raise DataError(f"{source} is no listing ({reason}); run the spec again, which writes it anew") from None
     if digest_of(entries) != run.header.pool.digest:
-        raise DataError(f"{source} is not the listing that the run was made of; delete it and run the spec again")
+        raise DataError(
+            f"{source} is not the listing that the run was made of; run the spec again, which writes it anew"
+        )
     return {entry.key: entry for entry in entries}
 
 

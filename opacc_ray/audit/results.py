@@ -76,6 +76,7 @@ def estimate(
         **_basis(run, rounds),
         **_stated(accuracy, rounds),
         labels_digest=digest_of(rounds),
+        label_files=[key for item in rounds for key in run.label_files(item.number)],
         srs=SimpleRandomBaseline(**baseline(*sample, accuracy).to_dict()),
         sequence=_sequence(known, level),
         assisted=_assisted(run, rounds, known, level) if assist else None,

@@ -124,6 +124,13 @@ class Run:
         folder = self._round(number)
         return len(draws.numbers([entry.key for entry in folder.list()], folder.uri))
 
+    def keep_draw(self, number: int) -> int:
+        """Make a draw of a round of version 0.1.0, so that another may replace it; returns how many there are now."""
+        folder = self._round(number)
+        if not self.num_draws(number):
+            draws.write(folder, 1, draws.files_of(folder), self.header.digest)
+        return self.num_draws(number)
+
     def read_selection(self, number: int) -> Selection:
         """The selection of a round; raises DataError if its file is damaged."""
         data = self._read_drawn(number, draws.SELECTION)
@@ -131,7 +138,7 @@ class Run:
 
     def _read_drawn(self, number: int, name: str) -> bytes:
         folder = self._round(number)
-        return draws.read_file(folder, draws.newest(folder), name)
+        return draws.read_file(folder, draws.newest(folder, self.header.digest), name)
 
     def write_round(self, selection: Selection, chosen: Chosen, manifests: dict[str, bytes], before: int = 0) -> None:
         """Create a round, or the draw after ``before`` others of it, with all files.
@@ -143,12 +150,9 @@ class Run:
         """
         number, folder = selection.round, self._round(selection.round)
         files = {draws.SELECTION: selection.to_json(), draws.PREDICTIONS: _encode_chosen(chosen)} | manifests
-        if not before and folder.exists(draws.SELECTION):  # of version 0.1.0
-            before = 1
-            draws.write(folder, before, draws.files_of(folder))
-        drawn = draws.write(folder, before + 1, files)
-        draws.publish(folder, draws.newest(folder) or drawn)
-        if drawn != draws.describe(files):
+        drawn = draws.write(folder, before + 1, files, self.header.digest)
+        draws.publish(folder, draws.newest(folder, self.header.digest) or drawn)
+        if drawn != draws.describe(files, self.header.digest):
             raise LabelError(
                 f"another `opacc {'select' if before else 'next'}` drew round {number} of {self.uri} first; "
                 "label what it chose, or run the command again to go on from there"
@@ -157,13 +161,13 @@ class Run:
     def restore_copies(self, number: int) -> list[str]:
         """Copy the files of a round again to where people look for them; returns URIs of those that were not there."""
         folder = self._round(number)
-        draw = draws.newest(folder)
+        draw = draws.newest(folder, self.header.digest)
         return [folder.uri_of(name) for name in draws.publish(folder, draw)] if draw else []
 
     def check_copies(self, number: int) -> None:
         """Raise DataError if what people see of a round, such as a manifest, is not what was drawn."""
         folder = self._round(number)
-        draw = draws.newest(folder)
+        draw = draws.newest(folder, self.header.digest)
         if draw:
             draws.check_copies(folder, draw)
 
@@ -185,6 +189,10 @@ class Run:
         self.store.write(key, data)
         return key
 
+    def label_files(self, number: int) -> list[str]:
+        """Keys of the files of labels that came back for a round."""
+        return [entry.key for entry in self.store.list(f"rounds/{number}/labels/")]
+
     def read_labels(self, number: int) -> list[tuple[str, bytes]]:
         """(name, content) of every file of labels that came back for a round.
 
@@ -193,7 +201,7 @@ class Run:
         DataError
             A file is not the one that its name is the digest of.
         """
-        keys = [entry.key for entry in self.store.list(f"rounds/{number}/labels/")]
+        keys = self.label_files(number)
         files = list(zip(keys, self.store.read_many(keys), strict=True))
         for key, data in files:
             if PurePath(key).name != name_of_labels(key, data):
@@ -220,10 +228,14 @@ class Run:
         self.store.write(ESTIMATE, estimate.to_bytes())
 
     def read_estimate(self) -> AccuracyEstimate | None:
-        """The last estimate, or None if none was made."""
+        """The last estimate, or None if none was made; raises DataError if it is damaged, or of another run."""
         if not self.store.exists(ESTIMATE):
             return None
-        return AccuracyEstimate.from_bytes(self.store.read(ESTIMATE), self.store.uri_of(ESTIMATE))
+        source = self.store.uri_of(ESTIMATE)
+        found = AccuracyEstimate.from_bytes(self.store.read(ESTIMATE), source)
+        if found.run.rpartition("/")[2] != self.name:
+            raise DataError(f"{source} is that of the run {found.run}; {AccuracyEstimate.remedy}")
+        return found
 
 
 def name_of_labels(name: str, data: bytes) -> str:
@@ -264,4 +276,4 @@ def _decode_chosen(data: bytes, source: str) -> Chosen:
         own = [table[name].to_pylist() if name in table.column_names else unknown for name in ("object", "tag")]
         return Chosen(*known, *own)
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise DataError(f"{source} is no table of predictions ({error}); restore it") from None
+        raise DataError(f"{source} is no table of predictions ({' '.join(str(error).split())}); restore it") from None

@@ -19,11 +19,12 @@ from opacc_ray.audit.pool_objects import write_listing
 from opacc_ray.audit.progress import Report, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of
 from opacc_ray.audit.run import HEADER, Run
+from opacc_ray.audit.soundness import unfinished
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction, refusal
 from opacc_ray.extract.index import read_index
-from opacc_ray.extract.shards import ShardReport, finished_shards
+from opacc_ray.extract.shards import ShardReport
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
 from opacc_ray.lake.examples import BadItem, Plan, Shard
@@ -88,7 +89,7 @@ def _stages(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[Sta
 
 
 def run(spec: Spec, extracting: Report = unreported, selecting: Report = unreported, *, trial: bool = False) -> Run:
-    """Extract, select and write manifests; what an earlier call did is kept.
+    """Extract, select and write manifests; what an earlier call did is kept, and what is damaged of it made again.
 
     ``extracting(done, total)`` counts shards, ``selecting(done, total)`` chosen examples.
     ``trial`` is that of :func:`start`.
@@ -96,6 +97,8 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
     audit, stages = start(spec, trial=trial)
     log.info("run %s: %d shards", audit.uri, sum(len(stage.plan.shards) for stage in stages))
     extract(stages, extracting)
+    for uri in [uri for number in audit.rounds() for uri in audit.restore_copies(number)]:
+        log.warning("%s was lost or changed; it is as it was drawn again", uri)
     if not audit.rounds():
         sample = spec.sample
         select(
@@ -110,13 +113,13 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
 
 
 def extract(stages: Sequence[Stage], progress: Report) -> None:
-    """Extract every shard that is not there yet, stage after stage, and write each one's index when all are.
+    """Extract every shard that is missing or damaged, stage after stage, and write each one's index when all are there.
 
     ``progress(done, total)`` counts shards.
     """
     from opacc_ray.cluster import session
 
-    todo = [_missing(stage) for stage in stages]
+    todo = [unfinished(stage.job, stage.plan) for stage in stages]
     total = sum(len(stage.plan.shards) for stage in stages)
     kept = total - sum(map(len, todo))
     progress(kept, total)
@@ -141,25 +144,13 @@ def _work_on(job: Extraction, shards: Sequence[Shard], tick: Callable[[], None])
     return reports
 
 
-def _missing(stage: Stage) -> list[Shard]:
-    """Shards that are not there yet."""
-    shards, folder = stage.plan.shards, stage.job.target
-    done = finished_shards(folder)
-    missing = [shard for shard in shards if shard.name not in done]
-    if len(missing) < len(shards):
-        kept = len(shards) - len(missing)
-        log.info("%d of %d shards were done before and are kept: %s", kept, len(shards), folder.uri)
-    return missing
-
-
 def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
     """Write the index of a folder whose shards are all there, and report what is left out."""
     job = stage.job
     index = read_index(job.target)
     if index is None:
-        if job.ranges:
-            reference.merge_ranges(job.target)
-        index = feature_store.index_features(job, stage.plan, reports)
+        others = reference.merge_ranges(job.target) if job.ranges else {}
+        index = feature_store.index_features(job, stage.plan, reports, others)
     if index.bad:
         first = BadItem(index.bad[0].id, index.bad[0].reason)
         if job.spec.extract.on_bad_item == "error":  # the run that extracted the reference went on without
@@ -201,6 +192,7 @@ def select(
                 f"round {number} of {run.uri} has labels already, which another selection would orphan; "
                 "draw a further round with `opacc next`, or start a new run with another name or seed"
             )
+        before = before or run.keep_draw(number)
     _write_round(run, selection, before)
     return selection
 

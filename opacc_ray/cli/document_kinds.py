@@ -14,6 +14,7 @@ from opacc_ray.audit.documents import (
     ModelComparison,
     RunHeader,
     RunStatus,
+    Verification,
 )
 from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction
 from opacc_ray.cli.method_list import MethodList
@@ -49,6 +50,7 @@ KINDS: tuple[type[Document], ...] = (
     AccuracyEstimate,
     ModelComparison,
     RunStatus,
+    Verification,
     StudyResults,
     DemoResult,
     MethodList,

@@ -12,6 +12,7 @@ from opacc_ray.audit.documents import (
     RoundCounts,
     RunStatus,
     StatedEstimate,
+    Verification,
 )
 
 
@@ -47,9 +48,26 @@ def status(document: RunStatus) -> str:
         for item in document.rounds
     ]
     if document.estimate:
-        lines.append(f"{_name(document.estimate)} {accuracy(document.estimate)}")
+        lines.append(f"{_name(document.estimate)} {accuracy(document.estimate)}{_age(document)}")
         lines += _measure(document.estimate)
     return "\n".join([*lines, f"waits for  {document.waits_for}"])
+
+
+def _age(document: RunStatus) -> str:
+    if document.estimate_is_current is not False:
+        return ""
+    labelled = sum(item.labelled for item in document.rounds)
+    return f"; this is old: {labelled} labels are in now, so state it anew with opacc estimate {document.run}"
+
+
+def verification(document: Verification) -> str:
+    """What is wrong with a run, or that nothing is."""
+    lines = [f"run        {document.run}", f"checked    {document.checked} files"]
+    lines += [f"fault      {fault.problem}" for fault in document.faults]
+    lines += changed(document.objects)
+    return "\n".join(
+        [*lines, "sound      nothing is wrong" if document.sound else f"faults     {len(document.faults)}"]
+    )
 
 
 def estimate(document: AccuracyEstimate) -> str:

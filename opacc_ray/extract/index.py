@@ -9,12 +9,12 @@ from pydantic import Field, Strict, model_validator
 
 from opacc_ray.documents import Part, SealedDocument, Upgrade
 from opacc_ray.errors import DataError
+from opacc_ray.extract.ids import digest_of
 from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.shards import ShardReport
+from opacc_ray.extract.shards import REMEDY, ShardReport, read_table
 from opacc_ray.lake.storage import Store
 
 INDEX = "index.json"
-RESTORE = "run the spec again, which makes anew what is damaged"
 
 
 class IndexedShard(Part):
@@ -107,12 +107,25 @@ def write_index(folder: Store, index: Index) -> None:
     folder.write(INDEX, index.to_bytes())
 
 
+def check_shard(folder: Store, shard: IndexedShard, size: int, *, whole: bool = True) -> None:
+    """Raise DataError if a file is not the one of the index: by all of its bytes, or else by its size and its end."""
+    source = folder.uri_of(shard.file)
+    if shard.bytes not in (None, size):
+        raise DataError(f"{source} has {size} bytes, and its index says {shard.bytes}; {REMEDY}")
+    names: list[str] | None = None if whole else []
+    table = read_table(
+        folder, shard.file, names, size, shard.footer_bytes, num_examples=shard.examples, sha256=shard.sha256
+    )
+    if whole and shard.ids not in (None, digest_of(table["id"].to_pylist())):
+        raise DataError(f"{source} does not hold the ids that its index says; {REMEDY}")
+
+
 def read_other(folder: Store, name: str) -> bytes:
     """Return a file beside the shards; raises DataError if it is not the one that the index names."""
     index, data = read_index(folder), folder.read(name)
     expected = index.others.get(name) if index else None
     if expected not in (None, hashlib.sha256(data).hexdigest()):
-        raise DataError(f"{folder.uri_of(name)} was changed since it was indexed; {RESTORE}")
+        raise DataError(f"{folder.uri_of(name)} was changed since it was indexed; {REMEDY}")
     return data
 
 

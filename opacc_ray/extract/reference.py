@@ -93,8 +93,20 @@ def load(folder: Store, spec: Spec, arrays: Arrays) -> Loaded:
     """What the spec's features compare with, from a reference that is complete."""
     needed = spec.compares_with()
     traces = _load_traces(folder, spec, arrays) if "traces" in needed else None
-    ranges = Ranges.decode(read_other(folder, RANGES), folder.uri_of(RANGES)) if "ranges" in needed else None
-    return Loaded(traces, ranges)
+    return Loaded(traces, read_ranges(folder) if "ranges" in needed else None)
+
+
+def read_ranges(folder: Store) -> Ranges:
+    """The ranges over all shards; raises DataError if the file is damaged, or not the one of the index."""
+    return Ranges.decode(read_other(folder, RANGES), folder.uri_of(RANGES))
+
+
+def check_ranges(folder: Store, shard: Shard) -> None:
+    """Raise DataError if the ranges over a shard are missing or damaged."""
+    key = f"{shard.name}.{RANGES}"
+    if not folder.exists(key):
+        raise DataError(f"{folder.uri_of(key)} is lost; run the spec again")
+    Ranges.decode(folder.read(key), folder.uri_of(key))
 
 
 def _load_traces(folder: Store, spec: Spec, arrays: Arrays) -> Reference:

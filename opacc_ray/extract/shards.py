@@ -215,4 +215,5 @@ def _readable(source: str) -> Iterator[None]:
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{source} is not a shard of features ({error}); {REMEDY}") from None
+        reason = " ".join(str(error).split())  # some of Arrow's have lines
+        raise DataError(f"{source} is not a shard of features ({reason}); {REMEDY}") from None

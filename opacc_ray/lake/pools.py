@@ -109,6 +109,11 @@ def _safe(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
+def planned_ids(kind: str, shard: Shard) -> tuple[str, ...] | None:
+    """Return the ids of a shard's examples in their order, where the listing tells: an image's id is its key."""
+    return shard.keys or None if kind == "images" else None
+
+
 def digest_of(entries: Sequence[Entry]) -> str:
     """Return the digest of a pool's listing."""
     lines = [json.dumps([entry.key, entry.size, entry.tag]) for entry in entries]
