@@ -20,7 +20,7 @@ def imported(document: ImportedLabels) -> str:
     if document.again:
         lines.append("the same file came back before, so nothing changed")
     lines += [
-        f"{item.rows} rows name {quoted(item.annotator)} as their annotator; they count as {quoted(who)}'s"
+        f"{item.rows} rows name {_who(item.annotator)} as their annotator; they count as {quoted(who)}'s"
         for item in document.renamed
         if (who := document.annotator) is not None
     ]

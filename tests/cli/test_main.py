@@ -185,7 +185,10 @@ def test_help_lists_every_command_in_its_group(told) -> None:
     code, out, err = told("--help")
     assert (code, err) == (0, "")
     groups = re.split(r"^(Runs|Labels|Results|Experiments|For other tools):$", out, flags=re.MULTILINE)[1:]
-    listed = {title: re.findall(r"^  (\w+(?: (?:import|list|correct|withdraw|rule))?) +\S", text, re.MULTILINE) for title, text in _pairs(groups)}
+    listed = {
+        title: re.findall(r"^  (\w+(?: (?:import|list|correct|withdraw|rule))?) +\S", text, re.MULTILINE)
+        for title, text in _pairs(groups)
+    }
     assert listed["Runs"] == ["run", "status", "select", "next"]
     assert listed["Labels"] == [f"labels {name}" for name in ("import", "list", "correct", "withdraw", "rule")]
     assert listed["Results"] == ["estimate", "compare"]
