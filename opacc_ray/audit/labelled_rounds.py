@@ -172,14 +172,15 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
 
 
 def _predictions(run: Run, selection: Selection) -> list[Any]:
-    """What the model says of the examples of a selection, in their order."""
+    """What the model says of the examples of a selection, found by id, in their order."""
     chosen = run.read_chosen(selection.round)
-    if tuple(chosen.ids) != selection.ids:
+    said = dict(zip(chosen.ids, chosen.predictions, strict=True))
+    if said.keys() != set(selection.ids):
         raise DataError(
             f"predictions.parquet and selection.json of round {selection.round} of {run.uri} hold different examples; "
             "restore both from one backup"
         )
-    return chosen.predictions
+    return [said[name] for name in selection.ids]
 
 
 def _outcome(model: ModelSpec, score: Score, truth: str, prediction: Any) -> float:

@@ -56,8 +56,12 @@ def import_labels(
     ------
     LabelError
         The file is of another run, names an unknown id or a time to come, or contradicts labels that are there.
+    DataError
+        A manifest, or another file of a round, is lost or not what was drawn.
     """
     name = name.encode(errors="backslashreplace").decode()  # a file's name need not be valid Unicode
+    for number in run.rounds():
+        run.check_copies(number)
     log, selections = read_log(run), read_selections(run)
     annotator, key = _checked_name(annotator), name_of_labels(name, data)
     again = log.find(key, annotator)

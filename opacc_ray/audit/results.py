@@ -21,6 +21,7 @@ from opacc_ray.audit.documents import (
 )
 from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.labelled_rounds import LabelledRound, digest_of, outcomes_of_another, read_rounds
+from opacc_ray.audit.pool_objects import find_changed
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.assisted import assist as assist_rounds
@@ -75,6 +76,7 @@ def estimate(
         **_basis(run, rounds),
         **_stated(accuracy, rounds),
         labels_digest=digest_of(rounds),
+        label_files=[key for item in rounds for key in run.label_files(item.number)],
         srs=SimpleRandomBaseline(**baseline(*sample, accuracy).to_dict()),
         sequence=_sequence(known, level),
         assisted=_assisted(run, rounds, known, level) if assist else None,
@@ -159,6 +161,8 @@ def _labelled(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[
             f"{len(missing)} of {sum(len(item.selection) for item in rounds)} labels are missing in {run.uri}, the "
             f"first for {missing[0]!r}; import them, or give --partial to state the accuracy without them"
         )
+    for item in rounds:
+        run.check_copies(item.number)
     known = [item for item in rounds if item.labelled.any()]
     if not known:
         raise LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
@@ -180,6 +184,7 @@ def _basis(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
         "unsure": sum(len(item.unsure) for item in rounds),
         "given_up": sum(len(item.given_up) for item in rounds),
         "rounds": [item.counts() for item in rounds],
+        "objects": find_changed(run),
     }
 
 

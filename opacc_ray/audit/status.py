@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.documents import AccuracyEstimate, RunStatus, ShardCounts
+from opacc_ray.audit.documents import RunStatus, ShardCounts
 from opacc_ray.audit.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError
@@ -16,7 +16,8 @@ def status(run: Run) -> RunStatus:
     index, total = run.read_index(), run.header.pool.num_shards
     rounds, conflict = _rounds(run) if index and run.rounds() else ([], None)
     estimate = run.read_estimate()
-    waits_for = conflict or _waits_for(rounds, estimate)
+    is_current = None if estimate is None else bool(rounds) and estimate.labels_digest == digest_of(rounds)
+    waits_for = conflict or _waits_for(rounds, is_current)
     return RunStatus(
         run=run.uri,
         shards=ShardCounts(done=total if index else len(run.finished_shards()), total=total),
@@ -24,6 +25,7 @@ def status(run: Run) -> RunStatus:
         excluded=len(index.bad) if index else None,
         rounds=[item.counts() for item in rounds],
         estimate=estimate,
+        estimate_is_current=is_current,
         waits_for=waits_for if index else "extraction: run the spec again, finished shards are kept",
     )
 
@@ -40,12 +42,11 @@ def _rounds(run: Run) -> tuple[list[LabelledRound], str | None]:
         return [], reason
 
 
-def _waits_for(rounds: Sequence[LabelledRound], estimate: AccuracyEstimate | None) -> str:
+def _waits_for(rounds: Sequence[LabelledRound], is_current: bool | None) -> str:
     """What a run whose features are complete waits for."""
     if not rounds:
         return "a selection: run the spec again, or `opacc select`"
     missing = sum(len(item.missing) for item in rounds)
     if missing:
         return f"{missing} labels"
-    is_current = estimate is not None and estimate.labels_digest == digest_of(rounds)
     return "nothing" if is_current else "nothing but `opacc estimate`"

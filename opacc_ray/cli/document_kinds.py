@@ -5,15 +5,20 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     ClosedRound,
+    Draw,
     DrawnRound,
     ModelComparison,
     RunHeader,
     RunStatus,
+    Verification,
 )
 from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction
+from opacc_ray.cli.method_list import MethodList
+from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
 from opacc_ray.extract.index import Index
@@ -33,7 +38,9 @@ class WrittenSchemas(Document):
 
 
 KINDS: tuple[type[Document], ...] = (
+    SpecChecks,
     RunHeader,
+    Draw,
     Index,
     DrawnRound,
     ImportedLabels,
@@ -43,8 +50,11 @@ KINDS: tuple[type[Document], ...] = (
     AccuracyEstimate,
     ModelComparison,
     RunStatus,
+    Verification,
     StudyResults,
     DemoResult,
+    MethodList,
+    SpecTemplate,
     WrittenSchemas,
 )
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from opacc_ray.errors import SpecError
+from opacc_ray.errors import SpecError, shortened
 
 if TYPE_CHECKING:
     from opacc_ray.labelling.outcomes import Score
@@ -38,12 +39,10 @@ class _Method(click.ParamType):  # type: ignore[type-arg]
 
     name = "method"
 
-    def shell_complete(
-        self, context: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[click.shell_completion.CompletionItem]:
+    def shell_complete(self, context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from opacc_ray.samplers import METHODS
 
-        return [click.shell_completion.CompletionItem(name) for name in METHODS if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in METHODS if name.startswith(incomplete)]
 
 
 METHOD = _Method()
@@ -96,17 +95,12 @@ def score_for(spec: "Spec", given: str | None) -> "Score | None":
 
 def parse_assignments(given: Sequence[str], option: str = "--set") -> dict[str, Any]:
     """``NAME=VALUE`` of an option, with values in YAML, as a mapping."""
-    import yaml
+    from opacc_ray.spec import parse_yaml
 
     parameters = {}
     for item in given:
         name, separator, value = item.partition("=")
         if not separator:
-            raise SpecError(f"{option} {item}: write NAME=VALUE, such as --set sections=20")
-        try:
-            parameters[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise SpecError(f"{option} {item}: the value is not YAML: {' '.join(str(error).split())}") from None
-        except RecursionError:
-            raise SpecError(f"{option} {name}=…: the value is nested too deeply") from None
+            raise SpecError(f"{option} {shortened(item, 80)}: write NAME=VALUE, such as --set sections=20")
+        parameters[name] = parse_yaml(value, f"{option} {shortened(item, 80)}: the value")
     return parameters

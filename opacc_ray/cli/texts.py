@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 
+from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     Basis,
+    ChangedObjects,
     DrawnRound,
     ModelComparison,
     RoundCounts,
     RunStatus,
     StatedEstimate,
+    Verification,
 )
 
 
@@ -20,7 +23,14 @@ def drawn(document: DrawnRound) -> str:
         f"selected   {document.n} of {document.pool_size} examples by {document.method}",
         *(f"manifest   {uri}" for uri in document.manifests),
         f"next       label them, then: opacc labels import {document.run} FILE",
+        *changed(document.objects),
     ]
+    return "\n".join(lines)
+
+
+def checks(document: SpecChecks) -> str:
+    """One line a check."""
+    lines = [f"{item.name:10} {'ok' if item.ok else 'wrong':6} {item.found}" for item in document.checks]
     return "\n".join(lines)
 
 
@@ -38,9 +48,26 @@ def status(document: RunStatus) -> str:
         for item in document.rounds
     ]
     if document.estimate:
-        lines.append(f"{_name(document.estimate)} {accuracy(document.estimate)}")
+        lines.append(f"{_name(document.estimate)} {accuracy(document.estimate)}{_age(document)}")
         lines += _measure(document.estimate)
     return "\n".join([*lines, f"waits for  {document.waits_for}"])
+
+
+def _age(document: RunStatus) -> str:
+    if document.estimate_is_current is not False:
+        return ""
+    labelled = sum(item.labelled for item in document.rounds)
+    return f"; this is old: {labelled} labels are in now, so state it anew with opacc estimate {document.run}"
+
+
+def verification(document: Verification) -> str:
+    """What is wrong with a run, or that nothing is."""
+    lines = [f"run        {document.run}", f"checked    {document.checked} files"]
+    lines += [f"fault      {fault.problem}" for fault in document.faults]
+    lines += changed(document.objects)
+    return "\n".join(
+        [*lines, "sound      nothing is wrong" if document.sound else f"faults     {len(document.faults)}"]
+    )
 
 
 def estimate(document: AccuracyEstimate) -> str:
@@ -87,7 +114,20 @@ def _basis(document: Basis, reason: str | None) -> list[str]:
         lines.append(f"given up   {given_up}")
     if reason:
         lines.append(f"note       {reason}")
-    return lines
+    return [*lines, *changed(document.objects)]
+
+
+def changed(objects: ChangedObjects | None) -> list[str]:
+    """Which objects of the pool are not those that the model saw."""
+    if objects is None or not (objects.changed or objects.lost or objects.reason):
+        return []
+    if objects.reason:
+        return [f"warning    whether objects of the pool changed since extraction is not known: {objects.reason}"]
+    names = ", ".join(objects.first)
+    return [
+        f"warning    {objects.changed} objects of chosen examples changed since the model saw them, and {objects.lost} "
+        f"are gone, such as {names}; their labels may be of other examples"
+    ]
 
 
 def _name(document: Basis) -> str:

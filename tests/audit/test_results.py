@@ -56,7 +56,7 @@ def test_classes_without_counts_or_with_heavy_weights_stay_as_they_are(
     chosen = label(run, method, **parameters)
     if method == "srs":  # an index that an earlier version wrote
         index = json.loads(run.features.read("index.json"))
-        del index["predicted"]
+        del index["predicted"], index["format"], index["sha256"]
         run.features.write("index.json", json.dumps(index).encode())
     said, true = (np.array(CLASSES)[values[chosen.index]] for values in (PREDICTION, TRUTH))
     result = results.estimate(run).to_dict()
@@ -186,7 +186,7 @@ def test_method_that_predicts_outcomes_itself_is_not_assisted(run: Run) -> None:
 def test_run_without_confidence_cannot_be_assisted(run: Run) -> None:
     label(run)
     index = json.loads(run.features.read("index.json"))
-    del index["features"]["confidence"]
+    del index["features"]["confidence"], index["format"], index["sha256"]  # as one that an earlier version wrote
     run.features.write("index.json", json.dumps(index).encode())
     with pytest.raises(OpaccError, match=r"output, not confidence; add extract\.features"):
         results.estimate(run, assist=True)
