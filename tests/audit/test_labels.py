@@ -14,6 +14,7 @@ from opacc_ray.audit.label_log import adopt_rules, read_log
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
+from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.spec import LabelsSpec, ScoreSpec, Spec, parse_spec
@@ -236,6 +237,7 @@ def test_action_that_was_edited_is_named(run: Run) -> None:
     run.store.write(entry.key, run.store.read(entry.key).replace(b'"annotator": null', b'"annotator": "eve"'))
     with pytest.raises(DataError, match=r"labels/.*\.json was changed since it was written"):
         read_rounds(run)
+    assert any("was changed since it was written" in fault.problem for fault in verify(run.uri).faults)
 
 
 # -- who wrote a file ------------------------------------------------------------------------------------
