@@ -238,8 +238,8 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
     if row.status == "blank":
         raise LabelError(f"{quoted(id)} is corrected to nothing: give a label, or ? if nobody can tell")
     if row.label is not None:
-        canonical_form(run)(id, row.label)
-    overruled = _corrected(_answers(run, log, id), row)
+        row = row._replace(label=canonical_form(run)(id, row.label))
+    overruled = _corrected(_answers(run, log, id), row, canonical_form(run))
     action = LabelAction(
         action="correct",
         at=_text(now),
@@ -254,7 +254,7 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
     return action
 
 
-def _corrected(answers: Sequence[Answered], correction: Label) -> list[Overruling]:
+def _corrected(answers: Sequence[Answered], correction: Label, read: Callable[[str, str], str]) -> list[Overruling]:
     """The answers that counted, or were in conflict, and say something else than their correction."""
     return [
         Overruling(
@@ -267,7 +267,7 @@ def _corrected(answers: Sequence[Answered], correction: Label) -> list[Overrulin
             by_place=None,
         )
         for item in answers
-        if item.label not in (None, correction.label) and item.state in ("counts", "in conflict")
+        if item.state in ("counts", "in conflict") and item.label and read(item.id, item.label) != correction.label
     ]
 
 
@@ -286,7 +286,7 @@ def withdraw(run: Run, what: str) -> LabelAction:
     log = read_log(run)
     chosen = _chosen(run)
     standing = [file for file in log.returned if not file.withdrawn]
-    files = sorted({file.name for file in standing if what in (file.name, file.source, file.place)})
+    files = sorted({file.name for file in standing if what in _names(file)})
     if len(files) + (what in chosen) > 1:
         names = few([*files, *(["an id"] if what in chosen else [])])
         raise LabelError(f"{quoted(what)} could be {names}; give a file by the name that it is kept under")
@@ -300,6 +300,12 @@ def withdraw(run: Run, what: str) -> LabelAction:
     action = LabelAction(action="withdraw", at=_text(now_after(log)), file=files[0] if files else None, ids=ids)
     write_action(run, action)
     return action
+
+
+def _names(file: Returned) -> set[str]:
+    """What a file may be called: as it is kept, and as it was called where it came from, with or without its folder."""
+    source = file.source or file.place
+    return {file.name, file.place, source, source.rpartition("/")[2]}
 
 
 def set_rule(run: Run, conflict: ConflictRule) -> LabelAction:

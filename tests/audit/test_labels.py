@@ -40,7 +40,7 @@ def truth(ids: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def label_all(run: Run) -> None:
-    labels.import_labels(run, "labels.csv", csv_of(truth(ids_of(run))))
+    labels.import_labels(run, "back/labels.csv", csv_of(truth(ids_of(run))))
 
 
 def files_of(run: Run) -> dict[str, bytes]:
@@ -269,7 +269,7 @@ def test_who_overruled_whom_and_whose_votes_count_is_said_and_kept(run: Run) -> 
     forged = csv_of([(first, wrong, f"nobody {i}") for i in range(3)], "id,label,annotator")
     result = labels.import_labels(run, "forged.csv", forged, conflict="majority")
     assert [(item.annotator, item.file, item.labels) for item in result.votes] == [
-        (None, "labels.csv", 20),
+        (None, "back/labels.csv", 20),
         *((f"nobody {i}", "forged.csv", 1) for i in range(3)),
     ]
     (overruled,) = result.overruled
