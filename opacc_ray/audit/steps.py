@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.audit.progress import Report, unreported
-from opacc_ray.audit.provenance import checked_weights, header_of
+from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
@@ -54,6 +54,7 @@ def start(spec: Spec) -> tuple[Run, list[Stage]]:
     StorageError, DataError, SpecError
         Pool, reference, weights or output cannot be used. Nothing is written then.
     """
+    spec = located(spec)
     pool = open_store(spec.pool.uri, follow_links=spec.pool.follow_links)
     plan = plan_shards(pool, spec.pool.format, spec.extract.shard_size, spec.extract.shard_bytes)
     num_files = sum(len(shard.keys) for shard in plan.shards)
@@ -106,14 +107,16 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
 
     ``progress(done, total)`` counts shards.
     """
-    from opacc_ray.cluster import extraction, session
+    from opacc_ray.cluster import extraction, session, visibility
 
     todo = [_missing(stage) for stage in stages]
     total = sum(len(stage.plan.shards) for stage in stages)
     kept = total - sum(map(len, todo))
     progress(kept, total)
     finished = iter(range(kept + 1, total + 1))
-    with session.connected() if any(todo) else nullcontext():
+    with session.connected() if any(todo) else nullcontext(True) as is_ours:
+        if not is_ours:
+            visibility.refuse_unseen(_paths(stages))
         for stage, shards in zip(stages, todo, strict=True):
             reports: dict[int, ShardReport] = {}
 
@@ -124,6 +127,16 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
             if shards:
                 extraction.extract_shards(stage.job, shards, on_done)
             _complete(stage, reports)
+
+
+def _paths(stages: Sequence[Stage]) -> dict[str, str]:
+    """The local paths that workers need, by their keys in the spec."""
+    spec = stages[-1].job.spec
+    run = stages[-1].job.target.uri.rpartition("/")[0]  # it exists: its header is written
+    named = {"pool.uri": spec.pool.uri, "model.weights": spec.model.weights, "output": run}
+    if len(stages) > 1 and spec.reference is not None:
+        named["reference.uri"] = spec.reference.uri
+    return {key: uri for key, uri in named.items() if uri is not None and not uri.startswith("s3://")}
 
 
 def _missing(stage: Stage) -> list[Shard]:
