@@ -22,7 +22,7 @@ PLACES = {
     "on the driver": ("#e8f0fe", ("cli", "demo", "audit", "study")),
     "on the driver, with Ray": ("#fce8e6", ("cluster",)),
     "in an actor": ("#e6f4ea", ("extract",)),
-    "at the edges: files, storage, people": ("#fef7e0", ("labelling", "lake", "spec")),
+    "at the edges: files, storage, people": ("#fef7e0", ("labelling", "lake", "documents", "spec")),
     "pure maths, on the driver or sent to an actor": (
         "#f3e8fd",
         ("samplers", "failure", "neurons", "estimators", "selection", "parts", "designs", "pool", "errors"),
@@ -91,7 +91,7 @@ def _libraries(contracts: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 def _box(room: str, x: float, y: int, width: float, libraries: list[str]) -> list[str]:
     name = f"{room}/" if (ROOT / "opacc_ray" / room).is_dir() else f"{room}.py"
-    caption = textwrap.wrap(_caption(room), int((width - 150) / 6.6), max_lines=2, placeholder=" …")
+    caption = textwrap.wrap(_caption(room), int((width - 156) / 6.6), max_lines=2, placeholder=" …")
     lines = [
         f'<rect x="{x:.0f}" y="{y}" width="{width:.0f}" height="{FLOOR}" rx="10" fill="{_colour(room)}" '
         'stroke="#5f6368"/>',
@@ -99,7 +99,7 @@ def _box(room: str, x: float, y: int, width: float, libraries: list[str]) -> lis
     ]
     first = y + (34 if len(caption) == 1 else 26)
     for number, text in enumerate(caption):
-        lines.append(f'<text x="{x + 134:.0f}" y="{first + 17 * number}" class="c">{escape(text)}</text>')
+        lines.append(f'<text x="{x + 140:.0f}" y="{first + 17 * number}" class="c">{escape(text)}</text>')
     if libraries:
         lines.append(f'<text x="{x + 14:.0f}" y="{y + 46}" class="c">{", ".join(libraries)}</text>')
     return lines
@@ -117,7 +117,7 @@ def _caption(room: str) -> str:
     base = ROOT / "opacc_ray" / room
     path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
     text = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].split())
-    return re.sub(r"`+", "", text).rstrip(".")
+    return re.sub(r":\w+:|`", "", text).partition(". ")[0].rstrip(".")
 
 
 if __name__ == "__main__":

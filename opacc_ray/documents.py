@@ -6,6 +6,7 @@ the same bytes. A document that an earlier version wrote is brought up to date, 
 file that existed before its versions had names counts as version 1.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +14,9 @@ from difflib import get_close_matches
 from types import UnionType
 from typing import Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, shortened, shown
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 """The content of a document of one version -> that of the next one."""
@@ -78,22 +79,53 @@ class Document(Part):
         current = cls.model_fields["format"].default
         while (found := content.get("format")) != current:
             if not (found is None or isinstance(found, str)) or found not in cls.upgrades:
-                raise DataError(f"{source} has format {_short(found)}; this version reads {current!r}")
+                raise DataError(f"{source} has format {shown(found)}; this version reads {shown(current)}")
             content = cls.upgrades[found](content)
         return content
+
+
+class SealedDocument(Document):
+    """A document that is kept, with a digest of itself: a value that was changed since is noticed when it is read."""
+
+    sha256: str | None = Field(default=None, description="SHA-256 of all other keys, as sorted compact JSON")
+
+    def to_dict(self) -> dict[str, Any]:
+        return sealed(super().to_dict())
+
+    @classmethod
+    def _up_to_date(cls, content: dict[str, Any], source: str) -> dict[str, Any]:
+        if content.get("format") == cls.model_fields["format"].default:
+            check_seal(content, source, cls.remedy)
+        return super()._up_to_date(content, source) | {"sha256": None}  # it is made anew of what is written
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON types with their digest under ``sha256``."""
+    return {**content, "sha256": _seal(content)}
+
+
+def check_seal(content: Mapping[str, Any], source: str, remedy: str) -> None:
+    """Raise DataError if JSON is not what :func:`sealed` gave."""
+    if content.get("sha256") != _seal(content):
+        raise DataError(f"{source} was changed since it was written: it does not fit its sha256; {remedy}")
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in content.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def first_problem(kind: type[BaseModel], error: ValidationError) -> str:
     """The most telling problem of an error, in one sentence: the key, the value and what to give instead."""
     problem = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")  # a typo explains more
     location = problem["loc"]
-    place = ".".join(str(part) for part in location if not _names_a_type(part))
+    place = shortened(".".join(str(part) for part in location if not _names_a_type(part)), 80)
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {place!r} (value {_short(problem['input'])}){_nearest(kind, location)}"
+        return f"unknown key {place!r} (value {shown(problem['input'])}){_nearest(kind, location)}"
     if problem["type"] == "missing":
         return f"key {place!r} is missing; add it"
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"{place}: {message} (value {_short(problem['input'])})" if place else message
+    message = shortened(problem["msg"].removeprefix("Value error, "), 400)
+    return f"{place}: {message} (value {shown(problem['input'])})" if place else message
 
 
 def _names_a_type(part: Any) -> bool:
@@ -120,14 +152,6 @@ def _keys_at(kind: Any, location: Sequence[int | str]) -> list[str]:
         if get_origin(kind) in (Union, UnionType):
             kind = next(option for option in get_args(kind) if option is not type(None))
     return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
-
-
-def _short(value: Any) -> str:
-    try:
-        text = json.dumps(value, default=str)
-    except (RecursionError, ValueError):
-        return f"a {type(value).__name__}"
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -136,9 +136,9 @@ class Selection:
         outside = self.index[(self.index < 0) | (self.index >= self.pool_size)]
         if len(outside):
             raise DataError(f"{source}: index {outside[0]} is outside of its pool of {self.pool_size} examples")
-        strange = next((name for name in self.ids if not isinstance(name, str)), None)
-        if strange is not None:
-            raise DataError(f"{source}: id {strange!r} is no text")
+        strange = [name for name in self.ids if not isinstance(name, str)]
+        if strange:
+            raise DataError(f"{source}: id {strange[0]!r} is no text")
         num_distinct = len(np.unique(self.index))
         if num_distinct < n and self.design.is_distinct:
             values, counts = np.unique(self.index, return_counts=True)
@@ -167,20 +167,19 @@ def _whole(index: list[Any], source: str) -> NDArray[np.int64]:
 
 
 def _read_parquet(source: Path) -> dict[str, Any]:
+    """The content of a selection, as its JSON has it; raises DataError if the file is no table of one."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Threads that still read when the interpreter ends would end it by a signal.
-    table = pq.ParquetFile(source, pre_buffer=False).read(use_threads=False)
-    header = json.loads((table.schema.metadata or {}).get(b"opacc", b"{}"))
-    if not header:
-        return {}
-    columns = {
-        name.removeprefix("design_"): table[name].to_pylist()
-        for name in table.column_names
-        if name.startswith("design_")
-    }
+    try:
+        # Threads that still read when the interpreter ends would end it by a signal.
+        table = pq.ParquetFile(source, pre_buffer=False).read(use_threads=False)
+        header = json.loads((table.schema.metadata or {})[b"opacc"])
+        columns = {name: table[name].to_pylist() for name in table.column_names}
+        own = {name.removeprefix("design_"): columns[name] for name in columns if name.startswith("design_")}
+        rows = {"index": columns["index"], "ids": columns["id"]}
+    except (pa.ArrowInvalid, KeyError, ValueError) as error:
+        raise DataError(f"{source} is not the Parquet of a selection: {error}") from None
     if header.get("format") == FORMAT_1:
-        header["design"] = {name: {"values": values} for name, values in columns.items()}
-    else:
-        header["design"] |= columns
-    return header | {"index": table["index"].to_pylist(), "ids": table["id"].to_pylist()}
+        return header | rows | {"design": {name: {"values": values} for name, values in own.items()}}
+    return header | rows | {"design": header.get("design", {}) | own}

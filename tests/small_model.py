@@ -27,6 +27,13 @@ def network() -> Net:
     return Net()
 
 
+def value_network() -> Net:
+    """A regression: the same with one output."""
+    net = network()
+    net.last = torch.nn.Linear(6, 1)
+    return net
+
+
 def slow_network() -> Net:
     """The same, but a batch takes a while: time to kill something."""
     net = network()
@@ -53,7 +60,7 @@ def noted_network(folder: str) -> Net:
 
     def note(*_: object) -> None:
         Path(folder, str(os.getpid())).touch()
-        time.sleep(1)
+        time.sleep(5)  # until all actors have started
 
     net.register_forward_pre_hook(note)
     return net

@@ -1,5 +1,6 @@
 """What the documentation names exists: commands, options, targets, files, code; its picture is the code's."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -102,3 +103,28 @@ def test_the_picture_shows_every_room() -> None:
     folders = {path.parent.name for path in (ROOT / "opacc_ray").glob("*/__init__.py")}
     files = {path.stem for path in (ROOT / "opacc_ray").glob("*.py")} - {"__init__", "__main__"}
     assert drawn == folders | files
+
+
+def glossary() -> list[str]:
+    """The names of code in its last column."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("## Glossary")[2]
+    cells = [line.split("|")[3] for line in text.splitlines() if line.startswith("|") and not line.startswith("|--")]
+    return [name for cell in cells[1:] for name in re.findall(r"`([\w.]+)`", cell) if "." in name]
+
+
+@pytest.mark.parametrize("name", glossary())
+def test_the_glossary_names_code_that_exists(name: str) -> None:
+    """A module of opacc_ray, or an attribute of one, or of a class in it."""
+    words = name.removeprefix("opacc_ray.").split(".")
+    place = next(k for k in range(len(words), -1, -1) if is_module(".".join(["opacc_ray", *words[:k]])))
+    found: object = importlib.import_module(".".join(["opacc_ray", *words[:place]]))
+    for word in words[place:]:
+        assert hasattr(found, word) or word in getattr(found, "__annotations__", {}), f"{found} has no {word}"
+        found = getattr(found, word, None)
+
+
+def is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

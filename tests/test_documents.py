@@ -59,7 +59,7 @@ def test_older_versions_come_up_to_date_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "bicycle/9"}, "a.json has format \"bicycle/9\"; this version reads 'bicycle/3'"),
+        ({"format": "bicycle/9"}, 'a.json has format "bicycle/9"; this version reads "bicycle/3"'),
         ({"format": ["bicycle/3"]}, 'a.json has format ["bicycle/3"]; this version reads'),
         ({"ower": "me"}, "a.json: unknown key 'ower' (value \"me\"); did you mean 'owner'?; buy another"),
         ({"wheels": [{"size": 1.0, "spoke": 8}]}, "unknown key 'wheels.0.spoke' (value 8); did you mean 'spokes'?"),

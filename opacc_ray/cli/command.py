@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from opacc_ray.cli.terminal import fail
-from opacc_ray.errors import OpaccError
+from opacc_ray.cli.printable import printable, printable_json
+from opacc_ray.cli.terminal import fail, kept_in_log
+from opacc_ray.errors import OpaccError, shortened
 
 if TYPE_CHECKING:
     from opacc_ray.documents import Document
@@ -30,6 +31,7 @@ class Answer(NamedTuple):
 
     document: "Document"
     text: str
+    failure: OpaccError | None = None  # what the answer says is wrong: its exit code is the command's
 
 
 class Command(click.Command):
@@ -48,20 +50,23 @@ class Command(click.Command):
             with contextlib.redirect_stdout(sys.stderr):  # Ray prints what workers print; stdout is for the result
                 answer: Answer = super().invoke(context)
         except OpaccError as error:
-            return fail(str(error), error.exit_code, as_json=as_json)
+            return fail(f"{error}{kept_in_log(error.details)}", error.exit_code, as_json=as_json)
         except Terminated:
             message = "ended by SIGTERM; what is done is kept, so run the same command again"
             return fail(message, 128 + signal.SIGTERM, as_json=as_json)
         except KeyboardInterrupt:
             return fail("interrupted; what is done is kept, so run the same command again", 130, as_json=as_json)
-        except click.ClickException:
+        except (click.ClickException, BrokenPipeError):
             raise
         except Exception as error:  # a fault of the program: whoever fixes it needs the trace
-            traceback.print_exc()
-            return fail(f"unexpected {type(error).__name__}: {error}", 1, as_json=as_json)
-        text = json.dumps(answer.document.to_dict(), ensure_ascii=False) if as_json else answer.text
+            said = f"unexpected {type(error).__name__}: {shortened(str(error))}"
+            return fail(f"{said}{kept_in_log(traceback.format_exc())}", 1, as_json=as_json)
+        document = json.dumps(answer.document.to_dict(), ensure_ascii=False)
+        text = printable_json(document) if as_json else printable(answer.text)
         print(text, flush=True)
-        return 0
+        if answer.failure is None:
+            return 0
+        return fail(f"{answer.failure}{kept_in_log(answer.failure.details)}", answer.failure.exit_code, as_json=False)
 
 
 class Terminated(KeyboardInterrupt):

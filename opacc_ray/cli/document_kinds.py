@@ -5,17 +5,23 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     ClosedRound,
+    Draw,
     DrawnRound,
-    ImportedLabels,
     ModelComparison,
     RunHeader,
     RunStatus,
+    Verification,
 )
+from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction
+from opacc_ray.cli.method_list import MethodList
+from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
+from opacc_ray.extract.index import Index
 from opacc_ray.lake.storage import open_store
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
@@ -32,15 +38,23 @@ class WrittenSchemas(Document):
 
 
 KINDS: tuple[type[Document], ...] = (
+    SpecChecks,
     RunHeader,
+    Draw,
+    Index,
     DrawnRound,
     ImportedLabels,
+    LabelAction,
+    AnswerList,
     ClosedRound,
     AccuracyEstimate,
     ModelComparison,
     RunStatus,
+    Verification,
     StudyResults,
     DemoResult,
+    MethodList,
+    SpecTemplate,
     WrittenSchemas,
 )
 

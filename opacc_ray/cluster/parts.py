@@ -15,6 +15,9 @@ from opacc_ray.cluster.failures import brief, cause_of
 from opacc_ray.errors import ClusterError
 from opacc_ray.extract.features import Features, StoredParts
 
+RESTARTS = 3
+"""Times an actor that holds features is started again."""
+
 
 @contextlib.contextmanager
 def hold(features: Features, names: Sequence[str]) -> Iterator["ActorParts"]:
@@ -47,7 +50,7 @@ class ActorParts:
         self._home = [
             (actor, part - start) for actor, (start, stop) in enumerate(pairwise(bounds)) for part in range(start, stop)
         ]
-        remote = ray.remote(_Holder).options(num_cpus=0, max_restarts=3, max_task_retries=3)
+        remote = ray.remote(_Holder).options(num_cpus=0, max_restarts=RESTARTS, max_task_retries=RESTARTS)
         shares = [replace(features, files=features.files[start:stop]) for start, stop in pairwise(bounds)]
         self._actors = [remote.remote(share, list(names)) for share in shares]
 

@@ -19,7 +19,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from opacc_ray.audit import feature_store, labelled_rounds, results, steps
+from opacc_ray.audit import feature_store, labels, results, steps
 from opacc_ray.audit.documents import AccuracyEstimate, StatedEstimate
 from opacc_ray.audit.progress import Progress
 from opacc_ray.audit.run import Run
@@ -118,7 +118,7 @@ def _label(run: Run, number: int, home: Path, truth: dict[str, int]) -> None:
     returned = home / f"labels-{number}.csv"
     returned.write_text("id,label\n" + "".join(f"{name},{truth[name]}\n" for name in chosen))
     log.info("round %d: the annotator labels the %d chosen scans", number, len(chosen))
-    labelled_rounds.import_labels(run, returned.name, returned.read_bytes())
+    labels.import_labels(run, returned.name, returned.read_bytes())
 
 
 class _Compared(TypedDict):
@@ -146,7 +146,7 @@ def _table(result: DemoResult, home: Path) -> str:
             f"accuracy in the field, from {sum(BUDGETS)} labels of {result.estimate.pool_size} scans",
             "  method             estimate   95% interval       width    truth",
             *(_row(name, stated, result.true_accuracy) for name, stated in rows.items()),
-            "                     (the truth was kept aside; nobody knows it in the field)",
+            "the truth was kept aside: nobody knows it in the field; † not design-based, but the interval of SRS",
             f"run        {home / 's3' / result.run.removeprefix('s3://')}",
             f"spec       {home / 'spec.yaml'}",
             f"labels     {home / 'labels-1.csv'}, one file per round",
@@ -157,6 +157,7 @@ def _table(result: DemoResult, home: Path) -> str:
 
 def _row(name: str, stated: StatedEstimate, truth: float) -> str:
     width = stated.high - stated.low
+    name = name if stated.design_based else f"{name} †"
     return f"  {name:<17}  {stated.value:8.4f}   {stated.low:.4f} to {stated.high:.4f}   {width:.4f}   {truth:.4f}"
 
 

@@ -87,9 +87,15 @@ class Design(ABC):
     predicted: ClassVar[tuple[str, ...]] = ()
     """Columns that say what the model is expected to get wrong: annotators must not see them."""
 
+    column_names: ClassVar[tuple[str, ...]] = ()
+    """Fields with one number per example, which are found by their types."""
+
+    def __init_subclass__(cls) -> None:
+        cls.column_names = tuple(name for name, kind in cls.__annotations__.items() if is_per_example(kind))
+
     def __len__(self) -> int:
         """n."""
-        return len(next(iter(self.columns().values())))
+        return len(getattr(self, self.column_names[0]))
 
     @property
     @abstractmethod
@@ -184,8 +190,8 @@ class Design(ABC):
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """What it knows of each example: (n,) each."""
-        named = ((item.name, getattr(self, item.name)) for item in fields(self) if is_per_example(item))
-        return {name: values for name, values in named if values is not None}
+        named = {name: getattr(self, name) for name in self.column_names}
+        return {name: values for name, values in named.items() if values is not None}
 
     def restrict(self, keep: NDArray[np.bool_]) -> Self:
         """The same design for the labels where ``keep`` (n,) is true; the others are missing at random."""
@@ -215,9 +221,9 @@ class Design(ABC):
     def check(self, source: str) -> None:
         """Raise DataError, naming ``source``, if fields do not fit each other."""
         lengths = {name: len(values) for name, values in self.columns().items()}
-        if len(set(lengths.values())) > 1:
+        if set(lengths.values()) - {len(self)}:
             stated = ", ".join(f"{name} {num}" for name, num in lengths.items())
-            raise DataError(f"{source}: the columns of its design differ in length: {stated}")
+            raise DataError(f"{source}: the columns of its design for {len(self)} examples differ in length: {stated}")
 
 
 def scatter(z: Array, factor: Array, group: NDArray[np.int64] | None = None) -> Any:

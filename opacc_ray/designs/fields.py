@@ -58,14 +58,15 @@ Amount = Annotated[float, Saved(float, _FROM_ZERO, "number")]
 Probability = Annotated[float, Saved(float, _POSITIVE_SHARE, "number")]
 
 
-def is_per_example(item: "Field[Any]") -> bool:
-    saved = _saved(item)
+def is_per_example(kind: Any) -> bool:
+    """Whether a field of this type has one number per example."""
+    saved = _saved(kind)
     return isinstance(saved, Saved) and saved.shape == "per example"
 
 
 def read(item: "Field[Any]", content: dict[str, Any], source: str) -> Any:
     """The field's value from ``content``; raises DataError, with ``source``, if it cannot be that."""
-    saved, given = _saved(item), content.get(item.name)
+    saved, given = _saved(item.type), content.get(item.name)
     if given is None:
         if type(None) in get_args(item.type):
             return None
@@ -77,13 +78,10 @@ def read(item: "Field[Any]", content: dict[str, Any], source: str) -> Any:
     return given
 
 
-def _saved(item: "Field[Any]") -> Saved | type:
-    for kind in (item.type, *get_args(item.type)):
-        found = next((extra for extra in getattr(kind, "__metadata__", ()) if isinstance(extra, Saved)), None)
-        if found:
-            return found
-    assert isinstance(item.type, type), f"{item.name} has a type that cannot be saved"
-    return item.type
+def _saved(kind: Any) -> Any:
+    """How a field of this type is read; the type itself if it stands for itself."""
+    extras = (extra for part in (kind, *get_args(kind)) for extra in getattr(part, "__metadata__", ()))
+    return next((extra for extra in extras if isinstance(extra, Saved)), kind)
 
 
 def _numbers(given: Any, saved: Saved, name: str) -> Any:

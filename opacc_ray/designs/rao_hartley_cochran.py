@@ -37,7 +37,7 @@ class RaoHartleyCochran(Design):
 
     @property
     def weights(self) -> Array:
-        return self._share * self._scale
+        return self.group_probability / (self.population * self.draw_probability)
 
     def variance(self, x: Array) -> Any:
         squares, population = float(self.group_size @ self.group_size), self.population

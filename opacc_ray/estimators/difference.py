@@ -20,13 +20,11 @@ with c and q not nearer to 0 or 1 than half a failure or half a success. So wher
 rests on where the predictions expect them, and the lower end on what was met alone. No interval contradicts what is
 known for certain: the outcomes of the labelled examples, and 0 or 1 where no failure or no success was met.
 
-Measured on the five subjects of DeepEST (1 to 30 % failures), Fashion-MNIST, a mutant and a regression, n = 50, 100 and
-200, in one round and in four, 1,000 repetitions each, a 95 % interval covers in 94 % of samples or more, with the
-model's confidence and with a shuffled one (`opacc study`, docs/neyman.md). For scores the added half is larger than
-most of their failures: the interval covers and is wide. So it is where a confident model is nearly always wrong. With
-10 labels, failures of 1 % and a worthless confidence it covers in 92 %; below 20 labels the estimate says so.
+For scores the added half is larger than most of their failures: the interval covers and is wide. So it is where a
+confident model is nearly always wrong. With very few labels, rare failures and a worthless confidence it covers too
+seldom; below 20 labels the estimate says so.
 
-Legend: N pool, n labels, f = 1 - outcome, p predicted failure, π inclusion probability, a reach: by how much one
+Legend: N pool, n labels, f = 1 - outcome, p predicted failure, π inclusion probability, a effect: by how much one
 failure moves the estimate, in standard deviations.
 """
 
@@ -56,7 +54,7 @@ class Round(NamedTuple):
 
     share: float
     variance: float
-    reach: NDArray[np.float64]  # (n,)
+    effect: NDArray[np.float64]  # (n,)
     expected: NDArray[np.float64]  # (n,) p of the labelled examples
     assisted: bool  # whether p comes from a model, not from the labels
     design_based: bool = True
@@ -91,21 +89,21 @@ def accuracy(
 ) -> Estimate:
     """1 - ``share`` with its interval; ``weight`` (rounds,) is that of each round's share in the estimate."""
     variance = float(sum(w**2 * part.variance for w, part in zip(weight, rounds, strict=True)))
-    reach = np.concatenate([w * part.reach for w, part in zip(weight, rounds, strict=True)])
+    effect = np.concatenate([w * part.effect for w, part in zip(weight, rounds, strict=True)])
     expected = np.concatenate([part.expected for part in rounds])
-    low, high = _bounds(share, variance, reach, expected, len(reach) - len(rounds), known, level)
+    low, high = _bounds(share, variance, effect, expected, len(effect) - len(rounds), known, level)
     if known.num == known.pool_size:
         share, variance = known.failures / known.pool_size, 0.0
-    few = known.binary and len(reach) < _FEW and any(part.assisted for part in rounds)
+    few = known.binary and len(effect) < _FEW and any(part.assisted for part in rounds)
     reasons = dict.fromkeys([*(part.reason for part in rounds if part.reason), *([_CAUTION] if few else [])])
     based, reason = all(part.design_based for part in rounds), "; ".join(reasons) or None
-    return Estimate(1 - share, math.sqrt(variance), 1 - high, 1 - low, level, _NAME, len(reach), based, reason)
+    return Estimate(1 - share, math.sqrt(variance), 1 - high, 1 - low, level, _NAME, len(effect), based, reason)
 
 
 def _bounds(
     share: float,
     variance: float,
-    reach: NDArray[np.float64],
+    effect: NDArray[np.float64],
     expected: NDArray[np.float64],
     degrees: int,
     known: Known,
@@ -113,15 +111,15 @@ def _bounds(
 ) -> intervals.Interval:
     """The interval above, for the share of failures."""
     place = 0.5 * expected / expected.sum()
-    failure, square = float(place @ reach), float(place @ reach**2)  # h₁, h₂
-    success = float((1 - expected) @ reach) / max(float((1 - expected).sum()), 1e-300) / 2
+    failure, square = float(place @ effect), float(place @ effect**2)  # h₁, h₂
+    success = float((1 - expected) @ effect) / max(float((1 - expected).sum()), 1e-300) / 2
 
     def spread(centre: float) -> float:
         inside = min(max(centre, min(failure, 0.5)), 1 - min(success, 0.5))
         return inside * (1 - inside)
 
-    foreseen = float(reach**2 @ (expected * (1 - expected))) if known.binary else 0.0
-    share_foreseen = float(reach @ expected)
+    foreseen = float(effect**2 @ (expected * (1 - expected))) if known.binary else 0.0
+    share_foreseen = float(effect @ expected)
     widen = intervals.student_widening(max(degrees, 1), level)
 
     def wilson(centre: float) -> intervals.Interval:

@@ -11,7 +11,7 @@ importance sampling", ACM TOMACS 30, 2020) show that weights growing as a fixed 
 rounds improve; the cube root does best here. (Weights in inverse proportion to *estimated* variances would trust the
 rounds that happened to miss the rare failures.)
 
-The interval is that of ``difference.py``, with the reach of a label scaled by its round's weight.
+The interval is that of ``difference.py``, with the effect of a label scaled by its round's weight.
 
 Legend: N pool, n labels, f = 1 - outcome, w weight of a round.
 """
@@ -101,14 +101,14 @@ def _round(selection: Selection, outcome: Outcome) -> Round:
 
 
 def _without_predictions(selection: Selection, outcome: Outcome) -> Round:
-    """A round of another design: its own estimate, each label with the same reach."""
+    """A round of another design: its own estimate, each label with the same effect."""
     n = len(outcome)
     estimate = by_design(selection.design, outcome, 0.95)
     failures = (float((1 - outcome).sum()) + 0.5) / (n + 1)
-    reach = math.sqrt(max(1 - n / selection.pool_size, 0)) / n
+    effect = math.sqrt(max(1 - n / selection.pool_size, 0)) / n
     expected = np.full(n, failures)
     variance, based = estimate.standard_error**2, estimate.design_based
-    return Round(1 - estimate.value, variance, np.full(n, reach), expected, False, based, estimate.reason)
+    return Round(1 - estimate.value, variance, np.full(n, effect), expected, False, based, estimate.reason)
 
 
 def common_pool(selections: Sequence[Selection]) -> int:

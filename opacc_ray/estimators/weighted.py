@@ -3,8 +3,7 @@
 Each of these designs estimates the share of failures by Σ_k w_k · f_k over the sample, with weights w_k known from the
 design and 1 in expected sum: 1/n each for a simple random sample, small where failures were looked for and large
 elsewhere. Student's interval fails here. A sample that met none of the rare failures with a large weight has a low
-estimate *and* a small variance: on the five subjects of the DeepEST paper (n = 50 .. 200) its 95 % interval covers the
-truth in as little as 6 % of the samples.
+estimate *and* a small variance.
 
 What is missing is the failure of the largest weight that the sample did not happen to show. Clopper and Pearson's
 exact interval ("The use of confidence or fiducial limits", Biometrika 26, 1934) reckons with one more failure for the
@@ -15,10 +14,8 @@ rates", Statistics in Medicine 16, 1997) with one more of the largest weight the
     lower    mean  y     /(1 + w)    variance (s² + (w·y)²)       / ((1 + w)²·(1 + 2w))    beta or gamma law, α/2
 
 For a simple random sample (w = 1/n) both bounds are Clopper and Pearson's to three digits. The lower bound is the less
-of the two laws', for an estimate with unequal weights may exceed 1, which the beta law cannot. Measured on the five
-subjects, for all four auxiliary variables and n = 50, 100, 200 (1,000 samples each), the 95 % interval covered the
-truth in 94.8 % of the samples or more under every design that uses it: DeepEST by both rules, SUPS, RHC-S and 2-UPS. In
-most of these cells it is nearer to 99 %, for it insures against populations worse than these.
+of the two laws', for an estimate with unequal weights may exceed 1, which the beta law cannot. The interval covers more
+often than it says, for it insures against the worst of populations.
 
 Legend: N pool, n labels, f failure in [0, 1], y the estimated share of failures, s² its estimated variance, w the
 largest weight the design can give.

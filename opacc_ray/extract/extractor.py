@@ -119,7 +119,7 @@ class Extractor:
                 bad.append(item)
                 continue
             with self._transforming:
-                batch.add(item, _input(transform, item))
+                batch.add(item, transformed(transform, item))
             if len(batch.inputs) == spec.extract.batch_size:
                 yield batch
                 batch = _Batch()
@@ -127,10 +127,7 @@ class Extractor:
             yield batch
 
     def _run(self, batch: NDArray[np.float32]) -> "Activations":
-        model = self.prepare()
-        remedy = "set transform to a function that makes the input it was trained on"
-        with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
-            return model(batch)
+        return run_model(self.prepare(), batch)
 
     def _measure(self, activations: "Activations") -> Columns:
         """Columns of a batch: the named ones, and those that tell of surprise and of NaN in covered layers."""
@@ -187,6 +184,13 @@ class Extractor:
             raise refusal(self._job, bad[0])
 
 
+def run_model(model: "Model", batch: NDArray[np.float32]) -> "Activations":
+    """Run a batch (B, ...); raises DataError in one sentence if the user's model cannot."""
+    remedy = "set transform to a function that makes the input it was trained on"
+    with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
+        return model(batch)
+
+
 def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:
     """The spec's transform, or the default one."""
     return load_function(spec.transform, "transform") if spec.transform else default_transform
@@ -224,7 +228,8 @@ class _Batch:
         self.own_ids = example.own_id
 
 
-def _input(transform: Callable[[NDArray[Any]], Any], example: Example) -> NDArray[np.float32]:
+def transformed(transform: Callable[[NDArray[Any]], Any], example: Example) -> NDArray[np.float32]:
+    """The model's input of one example."""
     name, array = example.id, example.array
     with user_code(f"transform, given example {name!r} of shape {array.shape} and type {array.dtype},"):
         return np.asarray(transform(array), dtype=np.float32)

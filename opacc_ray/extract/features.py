@@ -17,8 +17,10 @@ from opacc_ray.lake.store import in_order
 from opacc_ray.parts.view import locate, starts_of
 from opacc_ray.pool import Pool
 
-THREADS = 8
-"""Files that are read at a time; twice as many may wait to be used."""
+MOST_THREADS = 16
+EXAMPLES_AT_A_TIME = 1 << 18
+"""Files that are read at a time, and the examples in them: many small files, since each waits for its server, but few
+large ones, since each takes memory while it is decoded. Twice as many files may wait to be used."""
 
 KEPT_BYTES = 64 << 20
 """A column up to this size is kept for the next time that it is asked for."""
@@ -27,12 +29,13 @@ Result = TypeVar("Result")
 
 
 class FeatureFile(NamedTuple):
-    """One shard's file; sizes in bytes are None where the index does not say."""
+    """One shard's file; None is what the index does not say."""
 
     name: str
     num_examples: int
-    size: int | None
+    size: int | None  # in bytes
     footer_size: int | None
+    sha256: str | None  # of the footer
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Features:
     def of(cls, store: Store, index: Index) -> "Features":
         """The files of a folder that hold examples."""
         held = (shard for shard in index.shards if shard.examples)
-        return cls(store, tuple(FeatureFile(s.file, s.examples, s.bytes, s.footer_bytes) for s in held))
+        return cls(store, tuple(FeatureFile(s.file, s.examples, s.bytes, s.footer_bytes, s.sha256) for s in held))
 
     @property
     def sizes(self) -> list[int]:
@@ -73,7 +76,7 @@ class Features:
         """The values of each name (ids and places are names, too) for ``index`` (k,)."""
         located = locate(starts_of(self.sizes), index)
         found: list[list[Any]] = [[None] * len(index) for _ in names]
-        work = in_order(lambda own: self._read(self.files[own.part], names).take(own.rows), located, THREADS)
+        work = in_order(lambda own: self._read(self.files[own.part], names).take(own.rows), located, self._threads)
         for own, table in zip(located, work, strict=True):
             for values, name in zip(found, names, strict=True):
                 for place, value in zip(own.places, table[name].to_pylist(), strict=True):
@@ -99,10 +102,22 @@ class Features:
 
     def _each(self, work: Callable[[Any], Result], names: Sequence[str]) -> Iterator[Result]:
         """``work(table)`` of every file, in order."""
-        return in_order(lambda file: work(self._read(file, names)), self.files, THREADS)
+        return in_order(lambda file: work(self._read(file, names)), self.files, self._threads)
+
+    @property
+    def _threads(self) -> int:
+        return min(MOST_THREADS, max(2, EXAMPLES_AT_A_TIME // max(self.sizes)))
 
     def _read(self, file: FeatureFile, names: Sequence[str]) -> Any:
-        return read_table(self.store, file.name, names, file.size, file.footer_size)
+        return read_table(
+            self.store,
+            file.name,
+            names,
+            file.size,
+            file.footer_size,
+            num_examples=file.num_examples,
+            sha256=file.sha256,
+        )
 
 
 class StoredParts:

@@ -1,58 +1,82 @@
 """The index of a folder of features, which completes it: files with their sizes and digests, and totals over them."""
 
-import json
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field, Strict, model_validator
 
+from opacc_ray.documents import Part, SealedDocument, Upgrade
 from opacc_ray.errors import DataError
+from opacc_ray.extract.ids import digest_of
 from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.shards import ShardReport
+from opacc_ray.extract.shards import REMEDY, ShardReport, read_table
 from opacc_ray.lake.storage import Store
 
 INDEX = "index.json"
-FORMAT: Literal["opacc-index/2"] = "opacc-index/2"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class IndexedShard(Part):
+    """One file. What may be null is not known of files that version 0.1.0 indexed."""
+
+    file: str = Field(description="name of the file beside the index")
+    examples: int = Field(ge=0, le=1 << 40, description="examples in it")
+    bytes: int | None = Field(default=None, ge=0, description="size of the file")
+    footer_bytes: int | None = Field(default=None, ge=0, description="bytes from its footer to its end")
+    sha256: str | None = Field(
+        default=None, description="digest of the footer, which holds the SHA-256 of all bytes before it"
+    )
+    ids: str | None = Field(
+        default=None, description="SHA-256 of the ids in their order, each after its length in 8 bytes"
+    )
+    machine: int | None = Field(default=None, ge=0, description="place of its maker's kind among `machines`")
 
 
-class IndexedShard(_Part):
-    """One file. What may be None is not known of files that version 0.1.0 indexed."""
-
-    file: str
-    examples: int
-    bytes: int | None = None
-    footer_bytes: int | None = None  # from the footer to the end of the file
-    sha256: str | None = None  # of the footer, which holds the SHA-256 of all bytes before it
-    ids: str | None = None  # SHA-256 of the ids in their order, each after its length in 8 bytes
-    machine: int | None = None  # place of its maker's kind among `machines`
-
-
-class Excluded(_Part):
+class Excluded(Part):
     """An example that could not be used."""
 
-    id: str
-    reason: str
+    id: str = Field(description="id of the example")
+    reason: str = Field(description="why it could not be used")
 
 
-class Index(_Part):
-    """The content of ``index.json``."""
-
-    format: Literal["opacc-index/2"] = FORMAT
-    shards: tuple[IndexedShard, ...]  # in the order of the pool
-    num_examples: int
-    features: dict[str, int]  # values per example of each
-    bad: tuple[Excluded, ...]
-    predicted: dict[int, int] | None = None  # examples by predicted class; None for a regression, or if not known
-    machines: tuple[Machine, ...] = ()  # kinds of the shards' makers
+def _index_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
+    return content | {"format": "opacc-index/2"}
 
 
-def make_index(files: Sequence[str], reports: Sequence[ShardReport]) -> Index:
-    """Return the index of files, in the order of the pool, from the report of each."""
+class Index(SealedDocument):
+    """The index of a folder of features: it is written last, and says that they are complete."""
+
+    upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _index_of_version_1}
+    remedy: ClassVar[str] = "delete it and run the spec again, finished shards are kept"
+
+    format: Literal["opacc-index/2"] = Field(default="opacc-index/2", description="name and version of this form")
+    shards: tuple[IndexedShard, ...] = Field(strict=False, description="the files, in the order of the pool")
+    num_examples: int = Field(ge=0, description="examples in all files")
+    features: dict[str, int] = Field(description="feature -> values per example")
+    bad: tuple[Excluded, ...] = Field(strict=False, description="examples that could not be used")
+    predicted: dict[Annotated[int, Strict(False)], int] | None = Field(
+        default=None, description="predicted class -> examples; null for a regression, and where it is not known"
+    )
+    machines: tuple[Machine, ...] = Field(default=(), strict=False, description="kinds of machines that made the files")
+    others: dict[str, str] = Field(default={}, description="file beside the index that is no shard -> its SHA-256")
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Self:
+        found = sum(shard.examples for shard in self.shards)
+        if len({shard.file for shard in self.shards}) < len(self.shards):
+            raise ValueError("a file is there twice among the shards")
+        if found != self.num_examples:
+            raise ValueError(f"the shards hold {found} examples, and num_examples is {self.num_examples}")
+        if self.predicted is not None and sum(self.predicted.values()) != self.num_examples:
+            raise ValueError(f"predicted counts other than {self.num_examples} examples, which num_examples says")
+        return self
+
+
+def make_index(
+    files: Sequence[str], reports: Sequence[ShardReport], others: Mapping[str, bytes] | None = None
+) -> Index:
+    """Return the index of files, in the order of the pool, from the report of each; and of ``others`` by content."""
     machines = sorted({report.machine for report in reports if report.machine}, key=str)
     features: dict[str, int] = {}
     predicted: Counter[int] = Counter()
@@ -67,6 +91,7 @@ def make_index(files: Sequence[str], reports: Sequence[ShardReport]) -> Index:
         bad=tuple(Excluded(**item._asdict()) for report in reports for item in report.bad),
         predicted=dict(sorted(predicted.items())) if counted else None,
         machines=tuple(machines),
+        others={name: hashlib.sha256(data).hexdigest() for name, data in (others or {}).items()},
     )
 
 
@@ -74,36 +99,34 @@ def read_index(folder: Store) -> Index | None:
     """Return a folder's index, or None while its features are not complete."""
     if not folder.exists(INDEX):
         return None
-    source = folder.uri_of(INDEX)
-    try:
-        content = json.loads(folder.read(INDEX))
-    except ValueError as error:
-        raise DataError(f"{source} is not JSON ({error}); delete it and run again") from None
-    return parse_index(content, source)
-
-
-def parse_index(content: Any, source: str) -> Index:
-    """Return the index that a JSON document holds; one without a format is of version 0.1.0.
-
-    Raises
-    ------
-    DataError
-        Another format, or not an index.
-    """
-    found = content.get("format", FORMAT) if isinstance(content, dict) else None
-    if found not in (FORMAT, None):
-        raise DataError(f"{source} has format {found!r}; this version reads {FORMAT!r}")
-    try:
-        return Index.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{source} is no index: {place}: {first['msg']}; delete it and run again") from None
+    return Index.from_bytes(folder.read(INDEX), folder.uri_of(INDEX))
 
 
 def write_index(folder: Store, index: Index) -> None:
     """Say that a folder's features are complete."""
-    folder.write(INDEX, json.dumps(index.model_dump(mode="json"), indent=2, ensure_ascii=False).encode() + b"\n")
+    folder.write(INDEX, index.to_bytes())
+
+
+def check_shard(folder: Store, shard: IndexedShard, size: int, *, whole: bool = True) -> None:
+    """Raise DataError if a file is not the one of the index: by all of its bytes, or else by its size and its end."""
+    source = folder.uri_of(shard.file)
+    if shard.bytes not in (None, size):
+        raise DataError(f"{source} has {size} bytes, and its index says {shard.bytes}; {REMEDY}")
+    names: list[str] | None = None if whole else []
+    table = read_table(
+        folder, shard.file, names, size, shard.footer_bytes, num_examples=shard.examples, sha256=shard.sha256
+    )
+    if whole and shard.ids not in (None, digest_of(table["id"].to_pylist())):
+        raise DataError(f"{source} does not hold the ids that its index says; {REMEDY}")
+
+
+def read_other(folder: Store, name: str) -> bytes:
+    """Return a file beside the shards; raises DataError if it is not the one that the index names."""
+    index, data = read_index(folder), folder.read(name)
+    expected = index.others.get(name) if index else None
+    if expected not in (None, hashlib.sha256(data).hexdigest()):
+        raise DataError(f"{folder.uri_of(name)} was changed since it was indexed; {REMEDY}")
+    return data
 
 
 def _indexed(file: str, report: ShardReport, machines: Sequence[Machine]) -> IndexedShard:

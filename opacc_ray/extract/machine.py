@@ -4,17 +4,17 @@ import platform
 import re
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
+
+from opacc_ray.documents import Part
 
 
-class Machine(BaseModel):
+class Machine(Part):
     """Two machines of one kind make the same features of the same shard, bit for bit."""
 
-    model_config = ConfigDict(frozen=True)
-
-    processor: str  # the GPU's name, or the CPU's
-    capability: str  # the instruction set that torch uses on it, such as AVX512 or sm_90
-    torch: str  # its version
+    processor: str = Field(description="name of the GPU, or else of the CPU")
+    capability: str = Field(description="instruction set that torch uses on it, such as AVX512 or sm_90")
+    torch: str = Field(description="version of torch")
 
     def __str__(self) -> str:
         return f"{self.processor} ({self.capability}, torch {self.torch})"

@@ -19,7 +19,7 @@ import numpy as np
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.features import Features
-from opacc_ray.extract.index import read_index
+from opacc_ray.extract.index import read_index, read_other
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.shards import FEATURES_FORMAT
 from opacc_ray.extract.surprise import Reference
@@ -93,8 +93,20 @@ def load(folder: Store, spec: Spec, arrays: Arrays) -> Loaded:
     """What the spec's features compare with, from a reference that is complete."""
     needed = spec.compares_with()
     traces = _load_traces(folder, spec, arrays) if "traces" in needed else None
-    ranges = Ranges.decode(folder.read(RANGES), folder.uri_of(RANGES)) if "ranges" in needed else None
-    return Loaded(traces, ranges)
+    return Loaded(traces, read_ranges(folder) if "ranges" in needed else None)
+
+
+def read_ranges(folder: Store) -> Ranges:
+    """The ranges over all shards; raises DataError if the file is damaged, or not the one of the index."""
+    return Ranges.decode(read_other(folder, RANGES), folder.uri_of(RANGES))
+
+
+def check_ranges(folder: Store, shard: Shard) -> None:
+    """Raise DataError if the ranges over a shard are missing or damaged."""
+    key = f"{shard.name}.{RANGES}"
+    if not folder.exists(key):
+        raise DataError(f"{folder.uri_of(key)} is lost; run the spec again")
+    Ranges.decode(folder.read(key), folder.uri_of(key))
 
 
 def _load_traces(folder: Store, spec: Spec, arrays: Arrays) -> Reference:
@@ -111,8 +123,10 @@ def write_ranges(folder: Store, shard: Shard, parts: Sequence[Ranges]) -> None:
     folder.write(f"{shard.name}.{RANGES}", Ranges.merge(parts).encode())
 
 
-def merge_ranges(folder: Store) -> None:
-    """Make the ranges over all shards."""
+def merge_ranges(folder: Store) -> dict[str, bytes]:
+    """Make the ranges over all shards; returns their file by its name, for the index."""
     keys = [entry.key for entry in folder.list() if entry.key.endswith(f".{RANGES}")]
     parts = [Ranges.decode(data, folder.uri_of(key)) for key, data in zip(keys, folder.read_many(keys), strict=True)]
-    folder.write(RANGES, Ranges.merge(parts).encode())
+    data = Ranges.merge(parts).encode()
+    folder.write(RANGES, data)
+    return {RANGES: data}

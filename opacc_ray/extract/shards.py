@@ -11,6 +11,7 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ from opacc_ray.lake.storage import Store
 
 FEATURES_FORMAT = 2
 """Raised when the same spec would give other features, so that runs of different versions do not mix."""
+
+REMEDY = "run the spec again, which extracts a damaged shard anew"
 
 _KEY = "opacc"  # of the report in the file's metadata
 
@@ -102,13 +105,45 @@ def read_report(store: Store, file: str, size: int) -> ShardReport:
         return _parse(footer, size, _describe(table["id"].to_pylist(), prediction, []) | {"own_ids": True})
 
 
-def read_table(store: Store, file: str, names: Sequence[str], size: int | None, footer_size: int | None) -> Any:
-    """Return some columns of a file as an Arrow table; raises DataError if it is not a shard of features."""
+def read_table(
+    store: Store,
+    file: str,
+    names: Sequence[str] | None,
+    size: int | None,
+    footer_size: int | None,
+    *,
+    num_examples: int | None = None,
+    sha256: str | None = None,
+) -> Any:
+    """Return some columns of a file as an Arrow table, or all.
+
+    With ``sha256`` the footer is checked, which tells the file from every other; the pages that are read are checked by
+    their own checksums; and all bytes by their digest, if all were read.
+
+    Parameters
+    ----------
+    size, footer_size, num_examples, sha256 : what the index says of the file, as far as it does
+
+    Raises
+    ------
+    DataError
+        The file is damaged, or not the one of the index.
+    """
+    check = None if sha256 is None else partial(_check, sha256)
     with _readable(store.uri_of(file)):
-        table = read_columns(store, file, names, size=size, footer_size=footer_size)
-        for name in names:
+        table = read_columns(store, file, names, size=size, footer_size=footer_size, check=check)
+        for name in names or ():
             table.column(name)
+        if num_examples not in (None, len(table)):
+            raise ValueError(f"it holds {len(table)} examples, and its index says {num_examples}")
         return table
+
+
+def _check(sha256: str, footer: Footer, before: bytes | None) -> None:
+    if hashlib.sha256(footer.data).hexdigest() != sha256:
+        raise ValueError("it is not the one of its index")
+    if before is not None and hashlib.sha256(before).hexdigest() != _header(footer)["data_sha256"]:
+        raise ValueError("it does not fit its digest")
 
 
 def to_numpy(column: Any) -> NDArray[Any]:
@@ -180,4 +215,5 @@ def _readable(source: str) -> Iterator[None]:
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{source} is not a shard of features ({error}); delete it and run again") from None
+        reason = " ".join(str(error).split())  # some of Arrow's have lines
+        raise DataError(f"{source} is not a shard of features ({reason}); {REMEDY}") from None

@@ -46,7 +46,7 @@ def project(view: View, num: int) -> NDArray[np.float64]:
         If a value is not finite.
     """
     scale = _range(view)
-    moments = view.map(_moments, scale)
+    moments = view.map(part_moments, scale)
     mean = np.sum([total for total, _ in moments], axis=0) / view.size  # (m,) of the codes
     product = np.sum([product for _, product in moments], axis=0) / view.size  # (m, m)
     unit = np.where(np.isinf(scale.width), 0.0, scale.width)  # back to the neurons' own units
@@ -54,17 +54,17 @@ def project(view: View, num: int) -> NDArray[np.float64]:
     first = np.argsort(-variance)[:num]
     first = first[variance[first] > 1e-9 * max(float(variance.max()), 1e-300)]
     whole = _whole(axes[:, first] * unit[:, None])  # (m, d)
-    projection = np.concatenate(view.map(_project, scale, whole))
+    projection = np.concatenate(view.map(part_project, scale, whole))
     return (projection - projection.mean(axis=0)) / projection.std(axis=0)
 
 
 def _range(view: View) -> _Scale:
-    bounds = view.map(_bounds)
+    bounds = view.map(part_bounds)
     low = np.min([low for low, _ in bounds], axis=0).astype(np.float64)
     high = np.max([high for _, high in bounds], axis=0).astype(np.float64)
     if not np.isfinite(high - low).all():
         neuron = int(np.flatnonzero(~np.isfinite(high - low))[0])
-        raise DataError(f"neuron {neuron} of hidden is NaN or infinite for some example; exclude it or mend the model")
+        raise DataError(f"neuron {neuron} of hidden is NaN or infinite for some example; exclude it or fix the model")
     return _Scale(low, np.where(high > low, high - low, np.inf))
 
 
@@ -76,12 +76,12 @@ def _whole(axes: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.rint(axes / largest * _GRAIN)
 
 
-def _bounds(part: Pool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def part_bounds(part: Pool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     assert part.hidden is not None
     return part.hidden.min(axis=0), part.hidden.max(axis=0)  # a NaN survives both
 
 
-def _moments(part: Pool, scale: _Scale) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def part_moments(part: Pool, scale: _Scale) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Sums (m,) and products (m, m) of a part's codes."""
     m = len(scale.low)
     total, product = np.zeros(m), np.zeros((m, m))
@@ -91,7 +91,7 @@ def _moments(part: Pool, scale: _Scale) -> tuple[NDArray[np.float64], NDArray[np
     return total, product
 
 
-def _project(part: Pool, scale: _Scale, whole: NDArray[np.float64]) -> NDArray[np.float64]:
+def part_project(part: Pool, scale: _Scale, whole: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([codes @ whole for codes in _blocks(part, scale)])
 
 

@@ -47,6 +47,11 @@ class Plan(NamedTuple):
     digest: str
     ignored: tuple[Ignored, ...] = ()
 
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The listing of the pool's files."""
+        return tuple(entry for shard in self.shards for entry in shard.entries)
+
 
 class BadItem(NamedTuple):
     """An example, or a file of them, that could not be used."""

@@ -64,6 +64,24 @@ class LocalStore(Store):
             return self._path(key).stat().st_size
 
     def write(self, key: str, data: bytes) -> None:
+        with self._written(key, data) as temporary:
+            os.replace(temporary, self._path(key))
+
+    def _create(self, key: str, data: bytes) -> bool | None:
+        with self._written(key, data) as temporary:
+            try:
+                os.link(temporary, self._path(key))
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    return None
+                raise
+        return True
+
+    @contextmanager
+    def _written(self, key: str, data: bytes) -> Iterator[Path]:
+        """Yield a temporary file beside the object's place, which holds ``data`` and is gone afterwards."""
         path = self._path(key)
         temporary = path.with_name(f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
         with self._explained("write", key):
@@ -73,9 +91,17 @@ class LocalStore(Store):
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
-                os.replace(temporary, path)
+                yield temporary
             finally:
                 temporary.unlink(missing_ok=True)
+
+    def entry(self, key: str) -> Entry | None:
+        with self._explained("look for", key):
+            try:
+                status = os.stat(self._path(key))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return Entry(key, status.st_size, _tag(status)) if stat.S_ISREG(status.st_mode) else None
 
     def exists(self, key: str) -> bool:
         with self._explained("look for", key):
@@ -192,6 +218,9 @@ def _read_all(file: int, size: int | None = None) -> bytes:
     with open(file, "rb", closefd=False) as stream:
         return stream.read() if size is None else stream.read(size)
 
+
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK)
+"""Of file systems without hard links."""
 
 _LOCAL_REASONS = {
     errno.EACCES: "permission is denied; check the owner and mode",

@@ -76,7 +76,8 @@ def plan_shards(store: Store, kind: str, shard_size: int, shard_bytes: int = SHA
     if ignored:
         log.warning("not read of the %s %s: %s", what, store.uri, ", ".join(map(str, ignored)))
     pieces = format.cut(entries, shard_size, shard_bytes)
-    return Plan(tuple(Shard(number, piece) for number, piece in enumerate(pieces)), _digest(entries), ignored)
+    shards = tuple(Shard(number, piece) for number, piece in enumerate(pieces))
+    return Plan(shards, digest_of(entries), ignored)
 
 
 def read_examples(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS) -> Iterator[Example | BadItem]:
@@ -108,6 +109,12 @@ def _safe(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _digest(entries: Sequence[Entry]) -> str:
+def planned_ids(kind: str, shard: Shard) -> tuple[str, ...] | None:
+    """Return the ids of a shard's examples in their order, where the listing tells: an image's id is its key."""
+    return shard.keys or None if kind == "images" else None
+
+
+def digest_of(entries: Sequence[Entry]) -> str:
+    """Return the digest of a pool's listing."""
     lines = [json.dumps([entry.key, entry.size, entry.tag]) for entry in entries]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

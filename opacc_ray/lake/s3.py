@@ -16,6 +16,7 @@ import os
 import re
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,6 +77,25 @@ class S3Store(Store):
                 s3.put_object(Bucket=self.bucket, Key=self.prefix + key, Body=data)
             else:
                 s3.upload_fileobj(io.BytesIO(data), self.bucket, self.prefix + key)
+
+    def _create(self, key: str, data: bytes) -> bool | None:
+        check_key(key, self.uri)
+        with self._client("write", key) as s3:
+            if not _creates_once(s3, self.bucket, self.prefix):
+                return None
+            return _put_new(s3, self.bucket, self.prefix + key, data)
+
+    def entry(self, key: str) -> Entry | None:
+        from botocore.exceptions import ClientError
+
+        with self._client("look for", key) as s3:
+            try:
+                found = s3.head_object(Bucket=self.bucket, Key=self.prefix + key)
+                return Entry(key, found["ContentLength"], _tag(found))
+            except ClientError as error:
+                if error.response["Error"]["Code"] in ("404", "NoSuchKey"):
+                    return None
+                raise
 
     def exists(self, key: str) -> bool:
         # Unlike HEAD, listing tells a missing bucket from a missing object. A key is its own first match.
@@ -156,6 +176,39 @@ def _new_client(process: int, checksums: str, settings: tuple[tuple[str, str], .
         response_checksum_validation=when,
     )
     return session.client("s3", region_name=region, config=config)
+
+
+@functools.lru_cache(maxsize=64)
+def _creates_once(s3: Any, bucket: str, prefix: str) -> bool:
+    """Tell whether the server honours `If-None-Match: *`, tried once on an object of this prefix. Some ignore it."""
+    from botocore.exceptions import ClientError
+
+    probe = f"{prefix}.opacc-probe-{uuid.uuid4().hex}"
+    s3.put_object(Bucket=bucket, Key=probe, Body=b"")
+    try:
+        return not _put_new(s3, bucket, probe, b"")
+    except ClientError:  # a server that refuses the condition itself
+        return False
+    finally:
+        s3.delete_object(Bucket=bucket, Key=probe)
+
+
+def _put_new(s3: Any, bucket: str, key: str, data: bytes) -> bool:
+    """Write the object on the condition that it is not there; tell whether it was written."""
+    from botocore.exceptions import ClientError
+
+    for _ in range(ATTEMPTS):
+        try:
+            s3.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+            return True
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code in ("PreconditionFailed", "412"):
+                return False
+            if code not in ("ConditionalRequestConflict", "409"):  # two at once: ask again
+                raise
+            time.sleep(0.1)
+    return False
 
 
 class _Object(NamedTuple):

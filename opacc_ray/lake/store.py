@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from opacc_ray.errors import OpaccError, StorageError
+from opacc_ray.lake.agreement import agree
 from opacc_ray.lake.object_file import ObjectFile
 
 TEMPORARY_PREFIX = ".opacc-tmp-"  # a local file being written; no listing shows it
@@ -75,6 +76,24 @@ class Store(ABC):
     @abstractmethod
     def write(self, key: str, data: bytes) -> None:
         """Create or replace the object atomically: on failure, what was there before stays."""
+
+    def create(self, key: str, data: bytes) -> bytes:
+        """Create the object unless it is there, and return what it holds: ``data``, or what was there first.
+
+        Of any number of writers, at any time, one creates it, and all others are given its content.
+        """
+        created = self._create(key, data)
+        if created is None:
+            return agree(self, key, data)
+        return data if created else self.read(key)
+
+    @abstractmethod
+    def _create(self, key: str, data: bytes) -> bool | None:
+        """Tell whether the object was created; None if this place has no operation that creates an object once."""
+
+    @abstractmethod
+    def entry(self, key: str) -> Entry | None:
+        """Return what a listing says of the object; None if it is not there."""
 
     @abstractmethod
     def exists(self, key: str) -> bool:

@@ -49,7 +49,7 @@ def equal_count(view: View, layer: str, num: int) -> EqualCount:
         If a value is NaN or infinite, or no neuron varies.
     """
     check_sections(num)
-    width = view.map(_width, layer)[0]
+    width = view.map(part_width, layer)[0]
     step = max(1, _BLOCK_VALUES // view.size)
     cuts = [
         cut for first in range(0, width, step) for cut in _cuts(view, layer, range(width)[first : first + step], num)
@@ -61,7 +61,7 @@ def equal_count(view: View, layer: str, num: int) -> EqualCount:
 
 def _cuts(view: View, layer: str, neurons: range, num: int) -> list[tuple[NDArray[np.float32], bool]]:
     """For each neuron the least values of sections 2 to K, (K - 1,), and whether it is constant."""
-    parts = view.map(_distinct, layer, neurons)  # [part][neuron] -> (distinct values there,)
+    parts = view.map(part_distinct, layer, neurons)  # [part][neuron] -> (distinct values there,)
     cuts = []
     for own in zip(*parts, strict=True):
         values = own[0] if len(own) == 1 else np.unique(np.concatenate(own))  # (U,)
@@ -71,11 +71,11 @@ def _cuts(view: View, layer: str, neurons: range, num: int) -> list[tuple[NDArra
     return cuts
 
 
-def _width(part: Pool, layer: str) -> int:
+def part_width(part: Pool, layer: str) -> int:
     return int(getattr(part, layer).shape[1])
 
 
-def _distinct(part: Pool, layer: str, neurons: range) -> list[NDArray[np.float32]]:
+def part_distinct(part: Pool, layer: str, neurons: range) -> list[NDArray[np.float32]]:
     """The distinct values of each of some neurons in a part, sorted."""
     columns = np.ascontiguousarray(getattr(part, layer)[:, neurons.start : neurons.stop].T)
     return [np.unique(column) for column in columns]

@@ -93,7 +93,7 @@ def equal_width(view: View, layers: Sequence[str], num: int) -> Histogram:
     sections = tuple(_cut(view, layer, num) for layer in layers)
     if all((each.low == each.high).all() for each in sections):
         raise DataError(f"every neuron of {' and '.join(layers)} is constant over the pool, so no sections can be cut")
-    return Histogram(sections, np.concatenate([sum(view.map(_counts, each)) for each in sections]))
+    return Histogram(sections, np.concatenate([sum(view.map(part_counts, each)) for each in sections]))
 
 
 def relative_entropy(share: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
@@ -105,7 +105,7 @@ def relative_entropy(share: NDArray[np.float64], counts: NDArray[np.int64]) -> f
     return float(rel_entr(share, np.maximum(sample, FLOOR)).sum() / len(share))
 
 
-def codes_of(part: Pool, rows: NDArray[np.int64], sections: Sequence[Sections]) -> NDArray[np.uint8]:
+def part_codes(part: Pool, rows: NDArray[np.int64], sections: Sequence[Sections]) -> NDArray[np.uint8]:
     """Section codes of some rows of a part, the layers side by side: (len(rows), m) uint8."""
     return np.concatenate([_codes(getattr(part, each.layer), rows, each) for each in sections], axis=1)
 
@@ -118,7 +118,7 @@ def _codes(values: NDArray[np.float32], rows: NDArray[np.int64], sections: Secti
 
 
 def _cut(view: View, layer: str, num: int) -> EqualWidth:
-    bounds = view.map(_bounds, layer)
+    bounds = view.map(part_bounds, layer)
     low = np.min([low for low, _ in bounds], axis=0)  # (m,)
     high = np.max([high for _, high in bounds], axis=0)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
@@ -126,7 +126,7 @@ def _cut(view: View, layer: str, num: int) -> EqualWidth:
     return EqualWidth(layer, low, high, num)
 
 
-def _bounds(part: Pool, layer: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def part_bounds(part: Pool, layer: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Least and greatest value of each neuron in a part; NaN where one is NaN."""
     values = getattr(part, layer)
 
@@ -137,7 +137,7 @@ def _bounds(part: Pool, layer: str) -> tuple[NDArray[np.float32], NDArray[np.flo
     return np.min(lows, axis=0), np.max(highs, axis=0)
 
 
-def _counts(part: Pool, sections: Sections) -> NDArray[np.int64]:
+def part_counts(part: Pool, sections: Sections) -> NDArray[np.int64]:
     """How many examples of a part each section holds: (m, K)."""
     from opacc_ray.neurons.kernels import tally
 
@@ -161,13 +161,13 @@ def _blocks(values: NDArray[np.float32], start: int, stop: int) -> Iterator[NDAr
 
 def refuse_not_finite(view: View, layer: str) -> None:
     """Raise DataError naming the first example whose values of ``layer`` are not all finite."""
-    rows = view.map(_first_not_finite, layer)
+    rows = view.map(part_first_not_finite, layer)
     part = next(i for i, row in enumerate(rows) if row is not None)
     name = view.identify(np.array([view.starts[part] + rows[part]]))[0]
-    raise DataError(f"{layer} of example {name!r} holds NaN or infinity; exclude it or mend the model")
+    raise DataError(f"{layer} of example {name!r} holds NaN or infinity; exclude it or fix the model")
 
 
-def _first_not_finite(part: Pool, layer: str) -> int | None:
+def part_first_not_finite(part: Pool, layer: str) -> int | None:
     values, row = getattr(part, layer), 0
     for block in _blocks(values, 0, len(values)):
         bad = np.flatnonzero(~np.isfinite(block).all(axis=1))

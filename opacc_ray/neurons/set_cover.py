@@ -78,7 +78,7 @@ def rank_requirements(view: View) -> Requirements:
     DataError
         If the pool's coverage is neither bool nor packed bits.
     """
-    cardinality = sum(view.map(_cardinality))  # (requirements rounded up to whole bytes,)
+    cardinality = sum(view.map(part_cardinality))  # (requirements rounded up to whole bytes,)
     source = np.argsort(cardinality, kind="stable")
     source = source[np.searchsorted(cardinality[source], 1) :]
     group = np.unique(cardinality[source], return_inverse=True)[1].astype(np.int64)
@@ -99,7 +99,7 @@ def met_by(view: View, requirements: Requirements, index: NDArray[np.int64]) -> 
     """What the examples ``index`` (k,) meet together: (W,)."""
     if not len(index) or not len(requirements.source):
         return np.zeros_like(all_of(requirements))
-    rows: Words = view.take(_rows_of, index, requirements.source)
+    rows: Words = view.take(part_rows, index, requirements.source)
     return np.bitwise_or.reduce(rows, axis=0)
 
 
@@ -171,7 +171,7 @@ def _span(requirements: Requirements, start: int, stop: int) -> Words:
     return span(start, stop, len(requirements.source))
 
 
-def _cardinality(part: Pool) -> NDArray[np.int64]:
+def part_cardinality(part: Pool) -> NDArray[np.int64]:
     """How many examples of a part meet each requirement, rounded up to whole bytes of them: (8 B,)."""
     from opacc_ray.neurons.bits import count_places
 
@@ -185,7 +185,7 @@ def _cardinality(part: Pool) -> NDArray[np.int64]:
     return np.sum(in_threads(over, len(packed), 8 * packed.shape[1]), axis=0)
 
 
-def _rows_of(part: Pool, rows: NDArray[np.int64], source: NDArray[np.int64]) -> Words:
+def part_rows(part: Pool, rows: NDArray[np.int64], source: NDArray[np.int64]) -> Words:
     return _reorder(_packed(part, rows), source)
 
 

@@ -16,9 +16,9 @@ _VALUES_PER_THREAD = 1 << 20
 
 def num_threads() -> int:
     """OMP_NUM_THREADS where it is set, as Ray does for its actors, else the cores this process may use."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    if told.isdigit() and int(told) > 0:
-        return int(told)
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdigit() and int(given) > 0:
+        return int(given)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

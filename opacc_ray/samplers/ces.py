@@ -21,15 +21,7 @@ after the initial examples and after every group; an empty section of T counts a
 Deviations. Eq. 8 is infinite where T leaves a section empty, and the paper does not say what is done: P_T is smoothed,
 (count + a) / (n + a·K). That rewards every rare section that is filled, so rare examples are chosen too often, the more
 the smaller a is; a = 1e-13 is the floor of 1e-15 that released code uses. `kl` errs the other way. `squared` weighs
-both alike, and is the default: E, the MSE over that of a simple random sample, and the bias in standard deviations of
-the latter, n = 100 (`benchmarks/ces_objectives.py`; n = 50 and 180 in `docs/ces.md`):
-
-                             driving, a regression    LeNet-5, Fashion    LeNet-5, MNIST 7/1 swapped
-    squared                       0.80 (+0.13)          0.85 (+0.01)             0.17 (-0.02)
-    cross_entropy, a = 0.01       0.72 (+0.11)          0.97 (+0.33)             0.37 (+0.25)
-    cross_entropy, a = 0.1        0.72 (+0.36)          0.76 (+0.12)             0.25 (+0.08)
-    cross_entropy, a = 1e-13      1.65 (-0.66)          1.22 (+0.64)             0.69 (+0.52)
-    kl                            0.79 (+0.54)          1.00 (+0.01)             0.24 (+0.04)
+both alike, and is the default (`benchmarks/ces_objectives.py`).
 
 Objectives are compared as whole numbers of 2^-40 per section: a tie is a tie in whatever order its terms are summed,
 and the first of the best groups is taken. Examples labelled in earlier rounds belong to T and count among the p. With
@@ -51,11 +43,11 @@ from numpy.typing import NDArray
 from opacc_ray.designs.purposive import Purposive
 from opacc_ray.designs.uniform import draw_uniform, untaken
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.neurons.sections import Histogram, check_sections, codes_of, equal_width, relative_entropy
+from opacc_ray.neurons.sections import Histogram, check_sections, equal_width, part_codes, relative_entropy
 from opacc_ray.parts.threads import in_threads
 from opacc_ray.parts.view import View
 from opacc_ray.pool import LAYERS
-from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 WHY = "CES chooses groups by optimisation, so no design-based variance exists"
 
@@ -70,16 +62,16 @@ _UNIT = 2.0**-40
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """sections K, initial p, group q, candidates ℓ, objective, smoothing a, layer (one or several), stop_at_kl α."""
+    """The search, and what it compares."""
 
-    sections: int = 20
-    initial: int = 30
-    group: int = 5
-    candidates: int = 300
-    objective: str = "squared"
-    smoothing: float = 0.01
-    layer: str | tuple[str, ...] = "hidden"
-    stop_at_kl: float | None = None
+    sections: int = parameter(20, "K: equal sections of each neuron's range")
+    initial: int = parameter(30, "p: examples drawn at random at first")
+    group: int = parameter(5, "q: examples that a step adds")
+    candidates: int = parameter(300, "ℓ: groups that a step looks at")
+    objective: str = parameter("squared", "what a step minimises: squared, cross_entropy or kl")
+    smoothing: float = parameter(0.01, "a: added to each section's count, for cross_entropy and kl")
+    layer: str | tuple[str, ...] = parameter("hidden", "whose neurons are compared: hidden, output, or both in a list")
+    stop_at_kl: float | None = parameter(None, "α: end once the KL divergence is below it; then budget may be left out")
 
     def __post_init__(self) -> None:
         check_sections(self.sections)
@@ -136,7 +128,7 @@ def _start(view: View, task: Task, rng: np.random.Generator) -> State:
     pool = equal_width(view, parameters.layers, parameters.sections)
     index = draw_uniform(rng, view.size, previous, initial)
     taken = np.sort(np.concatenate([previous, index]))
-    codes = view.take(codes_of, taken, pool.sections)
+    codes = view.take(part_codes, taken, pool.sections)
     state = State(pool, _count(codes, parameters.sections), index, taken)
     if not initial and _is_finished(task, state):
         raise DataError(
@@ -151,7 +143,7 @@ def _grow(view: View, task: Task, state: State, rng: np.random.Generator) -> Sta
     parameters = task.parameters
     q = _group_size(view.size - len(state.taken), task, len(state.chosen))
     groups = _draw_groups(rng, view.size, state.taken, parameters.candidates, q)  # (ℓ, q)
-    codes = view.take(codes_of, groups.ravel(), state.pool.sections)
+    codes = view.take(part_codes, groups.ravel(), state.pool.sections)
     codes = codes.reshape(*groups.shape, -1)  # (ℓ, q, m)
     best = int(np.argmin(_scores(codes, _gains(state, parameters, q))))
     counts = state.counts + _count(codes[best], parameters.sections)

@@ -26,9 +26,8 @@ times the variance of SRS: the price of having trusted p. φ is the least share,
 with B the Bayes factor by which the labels so far speak for the signals. Without labels B = 1, and whatever the model
 says of itself, it costs 10 % at most. Where the signals have foreseen failures B soon is in the thousands, and φ at its
 floor. No worthless predictor gets there: then B is above 1/α with a probability of about α (the mean of a Bayes factor
-is 1 where its denominator holds). Measured with the confidence shuffled, n = 50, 100 and 200, E is 1.0 to 1.2 in one
-round and 0.7 to 1.1 in four (docs/neyman.md, 1,000 repetitions, ± 0.1). A predictor that is not worthless but the wrong
-way round, calm where the failures are, can cost more, at most 1/φ.
+is 1 where its denominator holds). A predictor that is not worthless but the wrong way round, calm where the failures
+are, can cost more, at most 1/φ.
 
 The batch is drawn by Deville's ordered systematic sampling (:mod:`opacc_ray.designs.unequal`), exactly n examples
 with exactly π, and spread along p; without confidence p is weak, and the batch is spread along the pool's listing,
@@ -36,8 +35,8 @@ where neighbours, such as frames of one drive, are often alike. It is handed out
 early, the first k labels are a random part of it, with π · k/n, and the estimate is unbiased still.
 
 Several rounds are combined by ``estimators/rounds.py``. Four rounds that grow (10, 20, 30 and 40 % of the labels)
-serve well: little is spent on the model's word. With no confidence, no labels and no hidden layer the design
-is that of a systematic sample of the listing.
+serve well: little is spent on the model's word. With no confidence, no labels and no hidden layer the design is that
+of a systematic sample of the listing.
 
 Legend: N pool, N_r examples not labelled yet, n budget, k labels so far, f = 1 - outcome, p predicted failure, σ the
 standard deviation of f, π inclusion probability, φ uniform share.
@@ -55,20 +54,27 @@ from opacc_ray.errors import SpecError
 from opacc_ray.failure.model import predict_failure
 from opacc_ray.failure.signals import read_signals
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """floor: least uniform share φ. price: of a worthless p, at first. directions: of the hidden layer, to read."""
+    """How far the predictions of failure are trusted."""
 
-    floor: float = 0.1
-    price: float = 0.1
-    directions: int = 6
+    floor: float = parameter(0.1, "least share φ of the draw that is uniform")
+    price: float = parameter(
+        0.1,
+        "share of the variance of SRS that worthless predictions may add at first; 0: all at random",
+    )
+    directions: int = parameter(6, "directions of the hidden layer that failures are learned from; 0: none")
 
     @property
     def optional_features(self) -> tuple[str, ...]:
         return ("prediction", "confidence", "dsa", "lsa", *(["hidden"] if self.directions else []))
+
+    @property
+    def predicts_failures(self) -> bool:
+        return True
 
     def __post_init__(self) -> None:
         if not 0 < self.floor <= 1:

@@ -8,10 +8,8 @@ n independent draws, each of example i with probability p_i proportional to the 
 estimator Σ_k f_k / (n·N·p_k) of the share of failures f = 1 - outcome is unbiased, and so is its variance.
 
 Corrected. Where the belief of an example is 0 (a confidence that was rounded to 1) the original never draws it and
-misses its failure for good; where it is nearly 0, one such failure counts as thousands. With confidence and n = 200,
-12 failures of CN12_CIFAR10 are lost that way and the variance is 5, 40 and 3,500 times that of SRS on three of the five
-DeepEST subjects. Beliefs below ``floor`` times their mean are therefore lifted to it, which makes that 2 to 3 times
-(and 0.1 to 0.4 on the other two). A later round draws among the examples not labelled so far.
+misses its failure for good; where it is nearly 0, one such failure counts as thousands. Beliefs below ``floor`` times
+their mean are therefore lifted to it. A later round draws among the examples not labelled so far.
 
 Legend: N pool, n budget, p draw probability.
 """
@@ -25,15 +23,15 @@ from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.unequal import draw_proportional
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """auxiliary variable; floor: the least belief, as a share of the mean."""
+    """The belief in failure."""
 
-    auxiliary: str = "confidence"
-    floor: float = 0.1
+    auxiliary: str = parameter("confidence", "what says how likely a failure is: confidence, dsa, lsa or combined")
+    floor: float = parameter(0.1, "least belief in failure, as a share of the mean")
 
     def __post_init__(self) -> None:
         auxiliary.check(self.auxiliary)

@@ -9,10 +9,9 @@ random: p_i = A_h / (A · N_h) for every i of stratum h. The estimator Σ_k f_k 
 unbiased.
 
 Corrected. The original averages over the strata that happened to be drawn, without regard to how often, and draws
-without replacement as if it were with: on two of the five DeepEST subjects it is off by 0.3 on average (confidence,
-n = 200; RMSE 0.7 to 0.8, against 0.05 to 0.06 here). Beliefs below ``floor`` times their mean are lifted to it, as in
-SUPS, for a stratum of belief 0 would never be drawn. An example may come more than once and is then labelled once. A
-later round draws among the examples not labelled so far.
+without replacement as if it were with, which biases it. Beliefs below ``floor`` times their mean are lifted to it, as
+in SUPS, for a stratum of belief 0 would never be drawn. An example may come more than once and is then labelled once.
+A later round draws among the examples not labelled so far.
 
 Legend: N pool, N_h stratum, A total belief, A_h that of a stratum, n budget, p draw probability.
 """
@@ -25,17 +24,17 @@ from opacc_ray.designs.kmeans import kmeans_1d
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 from opacc_ray.samplers.sups import draw_independent
 
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """auxiliary variable; strata; floor: the least belief, as a share of the mean."""
+    """The belief in failure, and the strata."""
 
-    auxiliary: str = "confidence"
-    strata: int = 10
-    floor: float = 0.1
+    auxiliary: str = parameter("confidence", "what says how likely a failure is: confidence, dsa, lsa or combined")
+    strata: int = parameter(10, "cut at most so many strata")
+    floor: float = parameter(0.1, "least belief in failure, as a share of the mean")
 
     def __post_init__(self) -> None:
         auxiliary.check(self.auxiliary)

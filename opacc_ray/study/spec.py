@@ -57,8 +57,8 @@ class MethodSpec(BaseModel):
     def design(self) -> str:
         """Method, parameters, rounds and assistance: what decides the examples and the estimate."""
         own = ({"rounds": self.rounds} if len(self.shares) > 1 else {}) | ({"assist": True} if self.assist else {})
-        settings = ",".join(f"{name}={_plain(value)}" for name, value in sorted((self.parameters | own).items()))
-        return f"{self.method}:{settings}" if settings else self.method
+        stated = ",".join(f"{name}={_plain(value)}" for name, value in sorted((self.parameters | own).items()))
+        return f"{self.method}:{stated}" if stated else self.method
 
     @property
     def name(self) -> str:
@@ -91,11 +91,11 @@ class MethodSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits_the_method(self) -> "MethodSpec":
-        parse_parameters(self.method, self.parameters)
-        if self.assist and self.method == "neyman":
+        parameters = parse_parameters(self.method, self.parameters)
+        if self.assist and parameters.predicts_failures:
             raise ValueError(
-                f"assist=true of method {self.name!r}: neyman predicts every outcome itself, and its estimate has that "
-                "prediction in it; leave assist out"
+                f"assist=true of method {self.name!r}: {self.method} predicts every outcome itself, and its estimate "
+                "has that prediction in it; leave assist out"
             )
         return self
 

@@ -92,9 +92,13 @@ def test_index_of_version_0_1_0_opens(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{", "index.json is not JSON"),
-        ('{"format": "opacc-index/9"}', "index.json has format 'opacc-index/9'; this version reads 'opacc-index/2'"),
-        ('{"shards": [], "num_examples": 1}', "index.json is no index: features: Field required"),
-        ("[]", "index.json is no index"),
+        ('{"format": "opacc-index/9"}', 'index.json has format "opacc-index/9"; this version reads "opacc-index/2"'),
+        ('{"shards": [], "num_examples": 1}', "index.json: key 'features' is missing; add it"),
+        ("[]", "index.json holds a list, not a JSON object"),
+        (
+            '{"shards": [], "num_examples": 1, "features": {}, "bad": []}',
+            "index.json: the shards hold 0 examples, and num_examples is 1",
+        ),
     ],
 )
 def test_index_that_is_none_is_refused(run: Run, text: str, message: str) -> None:
@@ -174,9 +178,9 @@ class Reads:
         self.seen: list[tuple[str, tuple[str, ...]]] = []
         plain = features.read_table
 
-        def read(store: Any, file: str, names: Any, *sizes: Any) -> Any:
+        def read(store: Any, file: str, names: Any, *sizes: Any, **known: Any) -> Any:
             self.seen.append((file, tuple(names)))
-            return plain(store, file, names, *sizes)
+            return plain(store, file, names, *sizes, **known)
 
         monkeypatch.setattr(features, "read_table", read)
 

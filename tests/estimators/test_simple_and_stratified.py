@@ -97,6 +97,16 @@ def test_stratified_score_is_wilson_for_one_stratum() -> None:
     )
 
 
+@pytest.mark.parametrize("successes", [0.0, 1.0, 2.0])
+def test_a_stratum_that_is_labelled_in_full_leaves_no_doubt_of_its_own(successes: float) -> None:
+    """The other stratum alone has an interval, of the weight it has: also where it shows no success or no failure."""
+    x, n, share = np.array([successes, 1.0]), np.array([2.0, 6.0]), np.array([0.9, 0.1])
+    found = intervals.stratified_score(x, n, share, np.array([0.8, 0.0]), 0.95)
+    low, high = intervals.stratified_score(x[:1], n[:1], np.ones(1), np.array([0.8]), 0.95)
+    assert found == pytest.approx((0.9 * low + 0.1 / 6, 0.9 * high + 0.1 / 6), abs=1e-9)
+    assert found[1] - found[0] > 0.2
+
+
 def test_stratified_score_solves_its_equation() -> None:
     """At each end, the most likely shares of success with that mean are found by brute force."""
     x, n, share = np.array([18.0, 3.0]), np.array([20.0, 10.0]), np.array([0.7, 0.3])

@@ -8,7 +8,7 @@ from oracles import sections as reference
 
 import opacc_ray as opacc
 from opacc_ray.neurons import sections
-from opacc_ray.neurons.sections import EqualWidth, codes_of, equal_width, relative_entropy
+from opacc_ray.neurons.sections import EqualWidth, equal_width, part_codes, relative_entropy
 from opacc_ray.parts import threads
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
@@ -45,7 +45,7 @@ def hidden() -> np.ndarray:
 
 def _codes(pool: Pool | View, num: int) -> np.ndarray:
     view = view_of(pool)
-    return view.take(codes_of, np.arange(view.size), equal_width(view, ["hidden"], num).sections)
+    return view.take(part_codes, np.arange(view.size), equal_width(view, ["hidden"], num).sections)
 
 
 @pytest.mark.parametrize("num", [2, 3, 7, 20, 60, 255])
@@ -123,8 +123,8 @@ def test_layers_stand_side_by_side(hidden: np.ndarray) -> None:
     alone = [equal_width(view_of(pool), [layer], 20) for layer in ("hidden", "output")]
     assert np.array_equal(both.counts, np.concatenate([histogram.counts for histogram in alone]))
     rows = np.array([5, 0, 5])
-    expected = [codes_of(pool, rows, histogram.sections) for histogram in alone]
-    assert np.array_equal(codes_of(pool, rows, both.sections), np.hstack(expected))
+    expected = [part_codes(pool, rows, histogram.sections) for histogram in alone]
+    assert np.array_equal(part_codes(pool, rows, both.sections), np.hstack(expected))
 
 
 def test_share_sums_to_one_and_a_constant_neuron_has_one_section(hidden: np.ndarray) -> None:

@@ -10,7 +10,7 @@ import pytest
 from oracles import ces as reference
 
 import opacc_ray as opacc
-from opacc_ray.neurons.sections import Histogram, codes_of, equal_width, relative_entropy
+from opacc_ray.neurons.sections import Histogram, equal_width, part_codes, relative_entropy
 from opacc_ray.parts import threads
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
@@ -170,7 +170,7 @@ def test_the_sample_resembles_the_pool_more_than_a_random_one(objective: str) ->
     parameters = ces.Parameters(objective=objective)
 
     def distance(index: np.ndarray) -> float:
-        counts = ces._count(codes_of(pool, index, histogram.sections), 20)
+        counts = ces._count(part_codes(pool, index, histogram.sections), 20)
         return _objective(histogram, counts, parameters)
 
     found = distance(opacc.select(pool, "ces", 100, objective=objective).index)
@@ -214,7 +214,7 @@ class TestStopAtKL:
         values = np.maximum(np.random.default_rng(4).normal(size=(300, 4)), 0)
         pool = Pool(hidden=values)
         histogram = equal_width(view_of(pool), ["hidden"], 5)
-        codes = view_of(pool).take(codes_of, np.arange(300), histogram.sections)
+        codes = view_of(pool).take(part_codes, np.arange(300), histogram.sections)
         longest = opacc.select(pool, "ces", 200, seed=2, sections=5).index
         sizes = range(30, 201, 5)
         kl = [relative_entropy(histogram.share, ces._count(codes[longest[:n]], 5)) for n in sizes]

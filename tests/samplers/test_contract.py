@@ -130,6 +130,33 @@ class TestEveryMethod:
             opacc.select(pool, method, 50, **{wrong: 1})
 
 
+@pytest.mark.parametrize("replicates", [None, 3])
+@pytest.mark.parametrize("method", METHODS)
+def test_progress_counts_the_chosen_examples_up_to_the_budget(method: str, replicates: int | None, pool: Pool) -> None:
+    parameters = {"initial": 5} if method == "ces" else {}
+    seen: list[tuple[int, int | None]] = []
+    opacc.select(
+        pool, method, 60, seed=1, replicates=replicates, progress=lambda *step: seen.append(step), **parameters
+    )
+    if method in ("ces", "deepreduce"):
+        done = [done for done, _ in seen]
+        assert done == sorted(set(done))
+        assert seen[-1] == (60, 60)
+        assert {total for _, total in seen} == {60}
+    else:
+        assert seen == []
+
+
+def test_progress_of_a_method_that_stops_itself_has_no_total(pool: Pool) -> None:
+    seen: list[tuple[int, int | None]] = []
+    chosen = opacc.select(pool, "deepreduce", alpha=0.3, progress=lambda *step: seen.append(step))
+    assert seen == [(k, None) for k in range(1, len(chosen) + 1)]
+
+
+def test_neyman_is_the_default(pool: Pool) -> None:
+    assert opacc.select(pool, budget=20, seed=3).to_dict() == opacc.select(pool, "neyman", 20, seed=3).to_dict()
+
+
 def test_unknown_method_names_the_nearest(pool: Pool) -> None:
     with pytest.raises(opacc.OpaccError, match="no method 'srss'; did you mean 'srs'"):
         opacc.select(pool, "srss", 10)

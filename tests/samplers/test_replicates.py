@@ -127,7 +127,7 @@ def test_replicates_that_agree_leave_doubt(pool: Pool) -> None:
     assert design.largest_weight > 0
 
 
-def test_expansion_of_replicates_is_their_estimate(pool: Pool) -> None:
+def test_linear_estimator_of_replicates_is_their_estimate(pool: Pool) -> None:
     y = np.random.default_rng(5).random(60)
     for method in ("ces", "css", "deepest"):
         chosen = _draw(pool, method, 3, 60, seed=5, **({"initial": 4} if method == "ces" else {}))

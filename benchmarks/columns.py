@@ -1,0 +1,117 @@
+"""What verbs read and hold: bytes at the server's door, memory of the driver, seconds to index.
+
+    python benchmarks/columns.py bytes     a run of 20,000 × 512 features in a local S3 server
+    python benchmarks/columns.py memory    a run of 10,000,000 examples with a hidden layer of 8, in a folder
+
+Each verb runs as a process of its own, as a user runs it; its memory is the most that was resident at a time.
+"""
+
+import contextlib
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from opacc_ray.audit import feature_store, labels, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.cli.main import main
+from opacc_ray.demo.s3_server import LocalS3
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from counting_proxy import CountingProxy
+from synthetic_run import extraction_of, open_synthetic, write_synthetic
+
+METHODS = ("srs", "css", "deepest", "neyman")
+
+
+def count_bytes() -> None:
+    """Bytes and requests of `opacc next` and `opacc estimate`, beside the size of the features."""
+    with tempfile.TemporaryDirectory() as folder, LocalS3(folder) as server:
+        os.environ.update(server.environment())
+        run = write_synthetic(f"{server.create_bucket('wide')}/wide-00000001", 20_000, 512, 1024)
+        stored = sum(entry.size for entry in run.features.list())
+        steps.select(run, "css", 100, {})
+        _label(run, 1)
+        print(f"features: {stored / 1e6:.1f} MB in {len(run.finished_shards())} shards\n")
+        print("| command | bytes | of the features | requests |\n|---|---:|---:|---:|")
+        with CountingProxy(server.endpoint) as door:
+            os.environ |= {"AWS_ENDPOINT_URL": door.endpoint, "AWS_ENDPOINT_URL_S3": door.endpoint}
+            for number, method in enumerate(METHODS, 2):
+                for command in (["next", run.uri, "--budget", "50", "--method", method], ["estimate", run.uri]):
+                    door.reset()
+                    _run(["-m", "opacc_ray", *command])
+                    share, num = door.total() / stored, sum(door.requests.values())
+                    told = f"{command[0]} --method {method}" if command[0] == "next" else "estimate"
+                    print(f"| {told} | {door.total():,} | {share:.2%} | {num} |", flush=True)
+                    if command[0] == "next":
+                        _label(run, number)
+
+
+def measure_memory(size: int = 10_000_000, shard_size: int = 100_000) -> None:
+    """Memory and time of `opacc select` for 200 labels, and of indexing."""
+    with tempfile.TemporaryDirectory() as folder:
+        uri = f"{folder}/long-00000001"
+        run, plan, written = open_synthetic(uri, size, 8, shard_size, own_ids=True)
+        own = dict(enumerate(written))
+        stored = sum(entry.size for entry in run.features.list())
+        print(f"{size:,} examples, {stored / 1e6:.0f} MB of features in {len(plan.shards)} shards\n")
+        print("| what | seconds of CPU | memory, MB |\n|---|---:|---:|")
+        made = {number: report._replace(own_ids=False, hashes=None) for number, report in own.items()}
+        for told, reports in (
+            ("index, ids made of keys", made),
+            ("index, ids of the pool's own", own),
+            ("index after a restart, ids of the pool's own", {}),
+        ):
+            Path(folder, "reports").write_bytes(pickle.dumps((plan, reports)))
+            print(f"| {told} |", _run([__file__, "index", uri, f"{folder}/reports"]), flush=True)
+        for method in ("srs", "css", "deepest"):
+            command = ["select", uri, "--method", method, "--budget", "200"]
+            print(f"| opacc select --method {method} |", _run([__file__, "command", *command]), flush=True)
+
+
+def index(uri: str, reports: str) -> None:
+    """Make an index of the reports in a file."""
+    plan, known = pickle.loads(Path(reports).read_bytes())
+    run = Run.open(uri)
+    begun = time.process_time()
+    feature_store.index_features(extraction_of(run), plan, known)
+    _tell(time.process_time() - begun)
+
+
+def command(*arguments: str) -> None:
+    """Run `opacc` with these arguments."""
+    with contextlib.redirect_stdout(sys.stderr):
+        code = main(arguments)
+    if code:
+        sys.exit(code)
+    _tell(time.process_time())
+
+
+def _tell(seconds: float) -> None:
+    """Print seconds of CPU, and the most memory that this process held."""
+    peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert peak
+    print(f"{seconds:.2f} | {int(peak[1]) * 1024 / 1e6:.0f} |")
+
+
+def _run(arguments: Sequence[str]) -> str:
+    """Run Python; returns what it printed."""
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(arguments)} failed: {done.stderr}")
+    return done.stdout.strip()
+
+
+def _label(run: Run, number: int) -> None:
+    chosen = run.read_chosen(number)
+    rows = (f"{name},{said}" for name, said in zip(chosen.ids, chosen.predictions, strict=True))
+    labels.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
+
+
+if __name__ == "__main__":
+    {"bytes": count_bytes, "memory": measure_memory, "index": index, "command": command}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,64 @@
+"""What a verb reads from storage, counted at the server's door."""
+
+from collections.abc import Iterator
+
+import pytest
+from counting_proxy import CountingProxy
+from synthetic_run import write_synthetic
+
+from opacc_ray.audit import labels, results, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.demo.s3_server import LocalS3
+
+SIZE, WIDTH, SHARD = 20_000, 512, 1024
+
+
+@pytest.fixture(scope="module")
+def run(s3: LocalS3) -> Run:
+    """A first round of CSS on 20,000 examples with 512 neurons, labelled; 39 MB of features."""
+    made = write_synthetic(f"{s3.create_bucket('wide')}/wide-00000001", SIZE, WIDTH, SHARD)
+    steps.select(made, "css", 100, {})
+    label(made, 1)
+    return made
+
+
+def label(run: Run, number: int) -> None:
+    chosen = run.read_chosen(number)
+    rows = (f"{name},{said}" for name, said in zip(chosen.ids, chosen.predictions, strict=True))
+    labels.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
+
+
+@pytest.fixture
+def door(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingProxy]:
+    with CountingProxy(s3.endpoint) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.endpoint)
+        yield proxy
+
+
+def test_counts_are_those_of_the_server(run: Run, door: CountingProxy) -> None:
+    data = run.features.read("part-000000.parquet")
+    assert 0 < door.total() - len(data) < 1000  # its headers
+    assert [path.rpartition("/")[2] for _, path in door.requests] == ["part-000000.parquet"]
+    door.reset()
+    assert run.features.read_range("part-000000.parquet", 100, 5000) == data[100:5000]
+    assert 0 < door.total() - 4900 < 1000
+
+
+@pytest.mark.slow
+def test_next_round_and_estimate_read_under_two_percent_of_the_features(run: Run, door: CountingProxy) -> None:
+    stored = sum(entry.size for entry in run.features.list())
+    assert stored > 0.9 * SIZE * WIDTH * 4
+    for number, method in enumerate(["css", "srs", "deepest"], 2):
+        door.reset()
+        steps.next_round(run, 50, method=method)
+        assert door.total() < 0.02 * stored, method
+        num_shards = -(-SIZE // SHARD)
+        columns = 0 if method == "srs" else 2
+        of_features = sum(num for (_, path), num in door.requests.items() if "/features/part-" in path)
+        assert of_features <= (columns + 2 + 4) * num_shards  # footer and ranges: the method's, ids, what is known
+        label(run, number)
+        door.reset()
+        results.estimate(run)
+        assert door.total() < 0.02 * stored
+        assert door.total(r"/features/part-") == 0

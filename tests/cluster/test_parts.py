@@ -1,0 +1,90 @@
+"""Features held by actors: the same answers as in this process, ids and columns from storage, errors as raised."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_run import write_synthetic
+
+from opacc_ray.audit.run import Run
+from opacc_ray.cluster import parts as parts_module
+from opacc_ray.cluster.parts import ActorParts, hold
+from opacc_ray.errors import ClusterError, DataError
+from opacc_ray.extract.features import Features, StoredParts
+from opacc_ray.parts.view import View
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+NAMES = ("hidden", "prediction", "confidence")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return write_synthetic(f"{tmp_path_factory.mktemp('runs')}/held-00000001", 70, 5, 15)
+
+
+@pytest.fixture(scope="module")
+def features(run: Run) -> Features:
+    index = run.read_index()
+    assert index is not None
+    return Features.of(run.features, index)
+
+
+@pytest.fixture(scope="module")
+def held(features: Features, ray_cluster: None) -> Iterator[ActorParts]:
+    with hold(features, NAMES) as parts:
+        yield parts
+
+
+def test_actors_answer_as_this_process_does(features: Features, held: ActorParts) -> None:
+    here, there = View(StoredParts(features, NAMES)), View(held)
+    assert (there.size, there.fields, held.sizes) == (70, frozenset(NAMES), [15, 15, 15, 15, 10])
+    assert [np.array_equal(*both) for both in zip(here.map(_hidden), there.map(_hidden), strict=True)] == [True] * 5
+    index = np.array([69, 0, 33, 34, 0])
+    assert np.array_equal(here.take(_rows, index), there.take(_rows, index))
+    assert np.array_equal(here.column("confidence"), there.column("confidence"))
+    assert there.identify(index) == here.identify(index) == [f"{i:09d}.png" for i in index]
+
+
+def test_error_of_a_part_comes_as_it_was_raised(held: ActorParts) -> None:
+    with pytest.raises(DataError) as caught:
+        View(held).map(_refuse)
+    assert str(caught.value) == "cannot be used"
+
+
+def test_actor_that_dies_comes_back_with_its_features(held: ActorParts, tmp_path: Path) -> None:
+    marker = tmp_path / "died"
+    assert View(held).map(_die_once, str(marker)) == [15, 15, 15, 15, 10]
+    assert marker.exists()
+
+
+def test_actor_that_always_dies_is_an_error(features: Features, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts_module, "RESTARTS", 0)
+    with hold(features, NAMES) as parts, pytest.raises(ClusterError, match="died again and again"):
+        View(parts).map(_die)
+
+
+def _hidden(part: Any) -> Any:
+    return part.hidden
+
+
+def _rows(part: Any, rows: Any) -> Any:
+    return part.hidden[rows]
+
+
+def _refuse(part: Any) -> None:
+    raise DataError("cannot be used")
+
+
+def _die_once(part: Any, marker: str) -> int:
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os._exit(1)
+    return int(part.size)
+
+
+def _die(part: Any) -> None:
+    os._exit(1)
