@@ -145,7 +145,7 @@ class ImportedLabels(Document, RoundCounts):
 
 
 def _closed_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
-    return content | {"format": "opacc-closed/2"}
+    return content | {"selection": None, "format": "opacc-closed/2"}
 
 
 class ClosedRound(SealedDocument):
@@ -155,6 +155,7 @@ class ClosedRound(SealedDocument):
     remedy: ClassVar[str] = "restore it, or delete it to open the round again"
 
     format: Literal["opacc-closed/2"] = Field(default="opacc-closed/2", description="name and version of this form")
+    selection: str | None = Field(description="SHA-256 of the selection of the round; null in runs of version 0.1.0")
     given_up: list[str] = Field(description="ids without a label: they count as not drawn")
 
 

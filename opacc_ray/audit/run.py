@@ -123,12 +123,10 @@ class Run:
         folder = self._round(number)
         return len(draws.numbers([entry.key for entry in folder.list()], folder.uri))
 
-    def keep_draw(self, number: int) -> int:
-        """Make a draw of a round of version 0.1.0, so that another may replace it; returns how many there are now."""
+    def keep_draw(self, number: int) -> None:
+        """Make a round of version 0.1.0 the first draw of its number, so that another may replace it."""
         folder = self._round(number)
-        if not self.num_draws(number):
-            draws.write(folder, 1, draws.files_of(folder), self.header.digest)
-        return self.num_draws(number)
+        draws.write(folder, 1, draws.files_of(folder), self.header.digest)
 
     def read_selection(self, number: int) -> Selection:
         """The selection of a round; raises DataError if its file is damaged."""
@@ -213,15 +211,28 @@ class Run:
         return files
 
     def read_closed(self, number: int) -> list[str] | None:
-        """Ids that had no label when the round was closed; None while it is open."""
+        """Ids that had no label when the round was closed; None while it is open.
+
+        Raises
+        ------
+        DataError
+            The file is damaged, or closes another round.
+        """
         key = f"rounds/{number}/closed.json"
         if not self.store.exists(key):
             return None
-        return ClosedRound.from_bytes(self.store.read(key), self.store.uri_of(key)).given_up
+        closed = ClosedRound.from_bytes(self.store.read(key), self.store.uri_of(key))
+        if closed.selection not in (None, self._selection_digest(number)):
+            raise DataError(f"{self.store.uri_of(key)} closes another round than this one; {closed.remedy}")
+        return closed.given_up
 
     def close(self, number: int, given_up: Sequence[str]) -> None:
         """Give up the labels of a round that are missing."""
-        self.store.write(f"rounds/{number}/closed.json", ClosedRound(given_up=list(given_up)).to_bytes())
+        closed = ClosedRound(selection=self._selection_digest(number), given_up=list(given_up))
+        self.store.write(f"rounds/{number}/closed.json", closed.to_bytes())
+
+    def _selection_digest(self, number: int) -> str:
+        return hashlib.sha256(self._read_drawn(number, draws.SELECTION)).hexdigest()
 
     # -- result ------------------------------------------------------------------------------------------
 

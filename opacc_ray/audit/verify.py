@@ -111,7 +111,7 @@ def _check_features(folder: Store, found: _Findings) -> Index | None:
         shard = index.shards[number]
         if shard.file not in sizes:
             raise DataError(f"{folder.uri_of(shard.file)} is lost; run the spec again, which extracts it anew")
-        check_shard(folder, shard, sizes[shard.file])
+        check_shard(folder, index, shard, sizes[shard.file])
 
     found.each(
         [folder.uri_of(shard.file) for shard in index.shards],

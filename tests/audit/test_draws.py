@@ -109,7 +109,7 @@ def test_command_that_draws_late_is_told_although_the_round_is_there(run: Run, m
         write(self, *arguments)
 
     monkeypatch.setattr(Run, "write_round", late)
-    with pytest.raises(LabelError, match="another `opacc next` drew round 2 of .* first"):
+    with pytest.raises(LabelError, match=r"another `opacc next` drew round 2 of .* first"):
         steps.next_round(run, 16)
     assert run.read_selection(2).to_dict() == first[0].to_dict()
 
