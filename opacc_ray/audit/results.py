@@ -155,10 +155,18 @@ def _labelled(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[
         )
     for item in rounds:
         run.check_copies(item.number)
+    run.check_label_files(_last_estimate(run))
     known = [item for item in rounds if item.labelled.any()]
     if not known:
         raise LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
     return known
+
+
+def _last_estimate(run: Run) -> AccuracyEstimate | None:
+    try:
+        return run.read_estimate()
+    except DataError:  # it is made anew
+        return None
 
 
 def _basis(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:

@@ -192,6 +192,16 @@ class Run:
         """Keys of the files of labels that came back for a round."""
         return [entry.key for entry in self.store.list(f"rounds/{number}/labels/")]
 
+    def check_label_files(self, estimate: AccuracyEstimate | None) -> None:
+        """Raise DataError if a file of labels that an estimate was made of is lost."""
+        there = {key for number in self.rounds() for key in self.label_files(number)}
+        lost = [key for key in (estimate.label_files if estimate else ()) if key not in there]
+        if lost:
+            raise DataError(
+                f"{self.store.uri_of(lost[0])} is lost, and the last estimate was made with it; import it again, or "
+                f"delete {ESTIMATE} to go on without it"
+            )
+
     def read_labels(self, number: int) -> list[tuple[str, bytes]]:
         """(name, content) of every file of labels that came back for a round.
 
