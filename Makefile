@@ -53,8 +53,10 @@ bench: $(READY)  ## time the fast paths beside plain transcriptions
 results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=speed [ARGUMENTS='…']
 	$(BIN)/python benchmarks/write_results.py $(NAME) $(ARGUMENTS)
 
-docs: $(READY)  ## write again what the docs take from the code: the picture of the rooms, the quoted tables
+docs: $(READY)  ## write again what the docs take from the code: the rooms, spec.md, methods.md, schemas, quoted tables
 	$(BIN)/python docs/draw_rooms.py
+	$(BIN)/python docs/write_pages.py
+	$(BIN)/opacc schemas docs/schemas
 	$(BIN)/python benchmarks/write_results.py --copy
 
 wheel: $(READY)  ## build dist/*.whl

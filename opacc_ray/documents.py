@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, shortened, shown
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 """The content of a document of one version -> that of the next one."""
@@ -79,7 +79,7 @@ class Document(Part):
         current = cls.model_fields["format"].default
         while (found := content.get("format")) != current:
             if not (found is None or isinstance(found, str)) or found not in cls.upgrades:
-                raise DataError(f"{source} has format {_short(found)}; this version reads {_short(current)}")
+                raise DataError(f"{source} has format {shown(found)}; this version reads {shown(current)}")
             content = cls.upgrades[found](content)
         return content
 
@@ -119,13 +119,13 @@ def first_problem(kind: type[BaseModel], error: ValidationError) -> str:
     """The most telling problem of an error, in one sentence: the key, the value and what to give instead."""
     problem = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")  # a typo explains more
     location = problem["loc"]
-    place = ".".join(str(part) for part in location if not _names_a_type(part))
+    place = shortened(".".join(str(part) for part in location if not _names_a_type(part)), 80)
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {place!r} (value {_short(problem['input'])}){_nearest(kind, location)}"
+        return f"unknown key {place!r} (value {shown(problem['input'])}){_nearest(kind, location)}"
     if problem["type"] == "missing":
         return f"key {place!r} is missing; add it"
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"{place}: {message} (value {_short(problem['input'])})" if place else message
+    message = shortened(problem["msg"].removeprefix("Value error, "), 400)
+    return f"{place}: {message} (value {shown(problem['input'])})" if place else message
 
 
 def _names_a_type(part: Any) -> bool:
@@ -152,14 +152,6 @@ def _keys_at(kind: Any, location: Sequence[int | str]) -> list[str]:
         if get_origin(kind) in (Union, UnionType):
             kind = next(option for option in get_args(kind) if option is not type(None))
     return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
-
-
-def _short(value: Any) -> str:
-    try:
-        text = json.dumps(value, default=str)
-    except (RecursionError, ValueError):
-        return f"a {type(value).__name__}"
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -1,8 +1,13 @@
 """Errors a user meets: one clear sentence each, and the exit code the command line ends with.
 
 Every message names the value, the place it came from and the fix. The exit codes are part of the
-command line's contract (README, "Exit codes"): a script may branch on them.
+command line's contract (README, "Exit codes"): a script may branch on them. Values come from files that others wrote,
+so :func:`shown` never says more of one than fits a line.
 """
+
+import json
+import re
+from typing import Any
 
 
 class OpaccError(Exception):
@@ -40,3 +45,31 @@ class LabelError(OpaccError, ValueError):
     """A file of labels cannot be joined to the selection it answers."""
 
     exit_code = 6
+
+
+def shown(value: Any, limit: int = 60) -> str:
+    """A value as JSON for a message: at most ``limit`` characters, made from no more of the value than that."""
+    if isinstance(value, str | bytes):
+        value = value[: limit + 1]
+    text = ""
+    try:
+        for piece in json.JSONEncoder(ensure_ascii=False, default=_named).iterencode(value):
+            text += piece[: limit + 1]
+            if len(text) > limit:
+                return f"{text[: limit - 3]}..."
+    except (RecursionError, TypeError, ValueError):  # it contains itself, or a key or a number has no JSON
+        return f"a {type(value).__name__}"
+    return text
+
+
+def shortened(text: str, limit: int = 300) -> str:
+    """What another library says, on one line of at most ``limit`` characters, without addresses of objects."""
+    line = re.sub(r"<([\w.]+) object at 0x[0-9a-f]+>", r"a \1", " ".join(text[: 10 * limit].split()))
+    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
+def _named(value: Any) -> str:
+    """What has no JSON: a date or a path by its text, anything else by its kind."""
+    if type(value).__module__ in ("datetime", "pathlib"):
+        return str(value)
+    return f"a {type(value).__name__}"

@@ -5,7 +5,10 @@ nearest key that exists.
 """
 
 import importlib
+import os
 import re
+import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -14,12 +17,23 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from opacc_ray.documents import first_problem
-from opacc_ray.errors import SpecError
+from opacc_ray.errors import SpecError, shortened
 from opacc_ray.neurons.coverage import Criterion
 from opacc_ray.samplers.select import find_method, parse_parameters
 
 Feature = Literal["hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage"]
 Model = TypeVar("Model", bound=BaseModel)
+
+ConflictRule = Literal["error", "majority", "latest"]
+"""What happens where labels of one example differ."""
+
+LINK_FIELDS = ("id", "uri", "run", "round")
+"""What a manifest's link may name in braces."""
+
+MAX_TEXT, MAX_NODES = 1 << 18, 50_000
+"""Characters and values that a YAML file may hold."""
+
+_KINDS = {list: "list", str: "text", bool: "boolean", int: "number", float: "number"}
 
 SURPRISE = ("dsa", "lsa")
 """Features that compare an example with reference traces."""
@@ -32,14 +46,20 @@ _OF_CLASSES = {
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class PoolSpec(_Section):
     """Where examples are: the operational ones, or those of the reference."""
 
-    uri: str
-    format: Literal["images", "npy"]
+    uri: str = Field(description="s3://bucket/prefix, or a folder that all workers see")
+    format: Literal["images", "npy"] = Field(description="one image a file, or one example a row of NumPy files")
+    alpha: Literal["refuse", "drop", "white", "black", "keep"] = Field(
+        default="refuse", description="images with transparency: refuse, drop it, show what lies behind, or keep it"
+    )
+    max_pixels: int = Field(default=1 << 26, ge=1, description="images of more pixels are bad items")
+    max_bytes: int = Field(default=8 << 30, ge=1, description="files of more bytes, stored or unpacked, are bad items")
+    follow_links: bool = Field(default=False, description="local folders: read what symbolic links lead to, too")
 
 
 class ModelSpec(_Section):
@@ -53,7 +73,9 @@ class ModelSpec(_Section):
         default=None,
         description="dotted name of the layer whose output is recorded; default: input of the last Linear",
     )
-    task: Literal["classification", "regression"] = "classification"
+    task: Literal["classification", "regression"] = Field(
+        default="classification", description="a class per example, or one number per example"
+    )
     output: Literal["logits", "probabilities", "logit", "probability"] = Field(
         default="logits", description="what the last layer gives; logit and probability: one value, of a binary model"
     )
@@ -61,7 +83,9 @@ class ModelSpec(_Section):
         default=0.5, gt=0, lt=1, description="a binary model: predicts class 1 from this probability on"
     )
     classes: list[str] | None = Field(default=None, description="names that annotators use, in the model's order")
-    error_scale: float = Field(default=1.0, gt=0, description="regression: score = 1 - (error / scale)²")
+    error_scale: float = Field(
+        default=1.0, gt=0, description="regression: score = max(0, 1 - (error / scale)²), unless score says otherwise"
+    )
 
     def name_of(self, prediction: Any) -> str:
         """What annotators call a prediction."""
@@ -108,22 +132,41 @@ class CoverageSpec(_Section):
 
 
 class ExtractSpec(_Section):
-    """What is computed, by batch_size, precision, threads, features and coverage; the rest says how."""
+    """What is computed, by batch_size, shard_size, shard_bytes, precision, threads, features and coverage.
 
-    batch_size: int = Field(default=256, ge=1)
+    The rest says how.
+    """
+
+    batch_size: int = Field(default=256, ge=1, description="examples that the model is given at a time")
     shard_size: int = Field(default=1024, ge=1, description="examples per shard, the unit of work and of resume")
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    shard_bytes: int = Field(
+        default=256 << 20, ge=1, description="bytes of image files per shard; fewer examples where they are large"
+    )
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        default="float32", description="in which the model computes; features are kept as float32"
+    )
     threads_per_actor: int = Field(default=1, ge=1, description="CPU threads of the model in one actor")
-    actors: int | Literal["auto"] = "auto"
-    gpus_per_actor: float | Literal["auto"] = "auto"
+    actors: int | Literal["auto"] = Field(
+        default="auto", description="copies of the model at work; auto: as many as the cluster has room for"
+    )
+    gpus_per_actor: float | Literal["auto"] = Field(
+        default="auto", description="0.5: two actors share a GPU; auto: one if the cluster has GPUs, else none"
+    )
     attempts: int = Field(default=3, ge=1, description="tries per shard before the run fails with its name")
     autoscaling: bool = Field(default=False, description="the cluster may grow: wait for actors instead of refusing")
     start_timeout: float = Field(default=300, gt=0, description="seconds an actor may take to start")
+    shard_timeout: float | None = Field(
+        default=1800,
+        gt=0,
+        description="seconds an actor may go without finishing a shard before it counts as hung; null: for ever",
+    )
     features: list[Feature] | None = Field(
         default=None, description="default: those of the forward pass, and what the method needs beside them"
     )
-    coverage: CoverageSpec = CoverageSpec()
-    on_bad_item: Literal["error", "exclude"] = "error"
+    coverage: CoverageSpec = Field(default=CoverageSpec(), description="for methods that need coverage: deepreduce")
+    on_bad_item: Literal["error", "exclude"] = Field(
+        default="error", description="an example that cannot be read ends the run, or is counted and left out"
+    )
 
     @field_validator("actors")
     @classmethod
@@ -132,14 +175,23 @@ class ExtractSpec(_Section):
             raise ValueError("give at least 1, or auto")
         return value
 
+    @field_validator("gpus_per_actor")
+    @classmethod
+    def _at_least_none(cls, value: Any) -> Any:
+        if value != "auto" and value < 0:
+            raise ValueError("give 0 or more, or auto")
+        return value
+
 
 class SampleSpec(BaseModel):
     """The method, its budget, and the method's own parameters beside them."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    method: str = "neyman"
-    budget: int | None = None
+    method: str = Field(default="neyman", description="see methods.md, or `opacc methods`")
+    budget: int | None = Field(
+        default=None, description="labels that can be paid for; only deepreduce, and ces with stop_at_kl, need none"
+    )
     replicates: int | None = Field(default=None, ge=2, description="choose from that many parts of the pool apart")
 
     @property
@@ -157,25 +209,65 @@ class SampleSpec(BaseModel):
 class ManifestSpec(_Section):
     """What annotators are given."""
 
-    formats: list[Literal["jsonl", "csv"]] = ["jsonl", "csv"]
+    formats: list[Literal["jsonl", "csv"]] = Field(default=["jsonl", "csv"], description="files that are written")
     show_prediction: bool = Field(default=False, description="an annotator who sees the answer tends to agree with it")
+
+    link: str | None = Field(
+        default=None,
+        description="what annotators open, with {id}, {uri}, {run} and {round}; default: the URI, but no local path",
+    )
+
+    @field_validator("link")
+    @classmethod
+    def _names_known_fields(cls, value: str | None) -> str | None:
+        unknown = [name for name in re.findall(r"\{([^{}]*)\}", value or "") if name not in LINK_FIELDS]
+        if unknown:
+            raise ValueError(f"{{{unknown[0]}}} is unknown; use {', '.join(f'{{{name}}}' for name in LINK_FIELDS)}")
+        return value
+
+
+class LabelsSpec(_Section):
+    """How labels that came back are read; `opacc labels rule` changes it for a run that is there."""
+
+    conflict: ConflictRule = Field(
+        default="error",
+        description="where labels of one example differ: refuse them, take the most frequent, or take the latest",
+    )
+
+
+class ScoreSpec(_Section):
+    """What a regression's prediction is worth, in [0, 1]; of the outcome only, so that no feature depends on it."""
+
+    error_scale: float | None = Field(
+        default=None, gt=0, description="score = max(0, 1 - (error / error_scale)²); default: model.error_scale"
+    )
+    within: float | None = Field(default=None, gt=0, description="score = 1 where the error is at most this, else 0")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "ScoreSpec":
+        if self.error_scale is not None and self.within is not None:
+            raise ValueError("give error_scale or within, not both")
+        return self
 
 
 class Spec(_Section):
     """One audit."""
 
-    name: str
-    seed: int = Field(default=0, ge=0)
-    pool: PoolSpec
-    model: ModelSpec
+    name: str = Field(description="of the audit; the prefix of its run begins with it")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="of every random draw: the same seed, the same selection")
+    pool: PoolSpec = Field(description="the examples whose accuracy is asked for")
+    model: ModelSpec = Field(description="the model under audit")
     transform: str | None = Field(default=None, description="module:function: decoded example -> model input")
     reference: PoolSpec | None = Field(
-        default=None, description="training data, which dsa, lsa and some coverage compare with; format: the pool's"
+        default=None,
+        description="training data, which dsa, lsa and some coverage compare with; keys left out: the pool's",
     )
-    extract: ExtractSpec = ExtractSpec()
-    sample: SampleSpec = SampleSpec()
-    manifest: ManifestSpec = ManifestSpec()
-    output: str
+    extract: ExtractSpec = Field(default=ExtractSpec(), description="what is computed of each example, and how")
+    sample: SampleSpec = Field(default=SampleSpec(), description="what is chosen, and the method's own parameters")
+    manifest: ManifestSpec = Field(default=ManifestSpec(), description="what annotators are given")
+    labels: LabelsSpec = Field(default=LabelsSpec(), description="how labels that came back are read")
+    score: ScoreSpec = Field(default=ScoreSpec(), description="a regression: how an error becomes a score")
+    output: str = Field(description="where runs go: s3://bucket/prefix, or a folder that all workers see")
 
     @field_validator("name")
     @classmethod
@@ -189,14 +281,21 @@ class Spec(_Section):
     def _names_a_function(cls, value: str | None) -> str | None:
         return None if value is None else _function_name(value)
 
+    @model_validator(mode="after")
+    def _scores_values_only(self) -> "Spec":
+        if self.model.task != "regression" and self.score != ScoreSpec():
+            raise SpecError("score is of regressions, and model.task is classification; leave score out")
+        return self
+
     @model_validator(mode="before")
     @classmethod
-    def _reference_has_the_pools_format(cls, content: Any) -> Any:
+    def _reference_is_read_as_the_pool(cls, content: Any) -> Any:
         if not isinstance(content, dict):
             return content
         pool, reference = content.get("pool"), content.get("reference")
         if isinstance(pool, dict) and "format" in pool and isinstance(reference, dict):
-            return content | {"reference": {"format": pool["format"]} | reference}
+            shared = {key: value for key, value in pool.items() if key != "uri"}
+            return content | {"reference": shared | reference}
         return content
 
     @model_validator(mode="after")
@@ -249,13 +348,17 @@ class Spec(_Section):
         return find_method(self.sample.method).needs(parse_parameters(self.sample.method, self.sample.parameters))
 
     def identity(self) -> dict[str, Any]:
-        """All that decides the result. Where and how fast it is computed is left out, and what no feature uses."""
-        content = self.model_dump(exclude={"output"})
+        """All that decides features and selections.
+
+        Where and how fast they are computed is left out, what no feature uses, and how labels are read and scored.
+        """
+        content = self.model_dump(exclude={"output", "labels", "score"})
+        del content["model"]["error_scale"]
         if not self.compares_with():
             del content["reference"]
         if "coverage" not in self.features():
             del content["extract"]["coverage"]
-        for key in ("actors", "gpus_per_actor", "attempts", "autoscaling", "start_timeout"):
+        for key in ("actors", "gpus_per_actor", "attempts", "autoscaling", "start_timeout", "shard_timeout"):
             del content["extract"][key]
         return content
 
@@ -272,42 +375,106 @@ def parse_spec(content: Any, source: str) -> Spec:
 
 def read_yaml(path: str | Path, what: str = "spec") -> Any:
     """The content of a YAML file; raises SpecError if it is missing or no YAML. ``what`` names it in errors."""
+    place = f"the {what} {shortened(str(path))}"
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MAX_TEXT + 1)
     except FileNotFoundError:
-        raise SpecError(f"there is no {what} at {path}; give the path of a YAML file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"the {what} {path} cannot be read: {error}") from None
+        raise SpecError(f"there is no {what} at {shortened(str(path))}; give the path of a YAML file") from None
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{place} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SpecError(f"{place} cannot be read: {reason}; give the path of a YAML file") from None
+    return parse_yaml(text, place)
+
+
+def parse_yaml(text: str, place: str) -> Any:
+    """The content of YAML that others wrote; aliases are followed, and what they stand for is counted before.
+
+    Raises
+    ------
+    SpecError
+        It is no YAML, or larger or deeper than any spec; ``place`` names it.
+    """
+    if len(text) > MAX_TEXT:
+        raise SpecError(f"{place} is longer than {MAX_TEXT} characters, which no spec is; check the path")
     try:
-        return yaml.safe_load(text)
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _is_larger(node, MAX_NODES):
+            raise SpecError(f"{place} holds more than {MAX_NODES} values, aliases counted; write less")
+        return loader.construct_document(node)
     except yaml.YAMLError as error:
-        raise SpecError(f"the {what} {path} is not YAML: {' '.join(str(error).split())}") from None
+        raise SpecError(f"{place} is not YAML: {shortened(str(error))}") from None
     except RecursionError:
-        raise SpecError(f"the {what} {path} is nested too deeply to be read") from None
+        raise SpecError(f"{place} is nested too deeply to be read") from None
+    except SpecError:
+        raise
+    except (ValueError, OverflowError, TypeError, AttributeError) as error:  # a number or date that cannot be
+        raise SpecError(f"{place} holds a value that cannot be read: {shortened(str(error))}") from None
+
+
+def _is_larger(node: yaml.Node, limit: int) -> bool:
+    """Whether a document holds more than ``limit`` values, each alias counted as all that it stands for."""
+    pending, found = [node], 0
+    while pending and found <= limit:
+        item = pending.pop()
+        found += 1
+        if isinstance(item, yaml.MappingNode):
+            pending += [part for pair in item.value for part in pair]
+        elif isinstance(item, yaml.SequenceNode):
+            pending += item.value
+    return found > limit
 
 
 def validated(kind: type[Model], content: Any, source: str) -> Model:
     """``content`` as an object of ``kind``; raises SpecError with one sentence, in which ``source`` names the place."""
+    if content is None:
+        raise SpecError(f"{source} is empty; `opacc spec --template` prints one to start from")
     if not isinstance(content, dict):
-        raise SpecError(f"{source} holds {type(content).__name__}, not the mapping of keys that a spec is")
+        raise SpecError(
+            f"{source} holds a {_KINDS.get(type(content), 'value')}, not keys and values such as name: digits"
+        )
     try:
         return kind.model_validate(content)
     except ValidationError as error:
         raise SpecError(f"{source}: {first_problem(kind, error)}") from None
 
 
+def see_modules(folder: str) -> None:
+    """Let modules be imported from a folder of the user's, after all that is installed: it never hides a package."""
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
 def load_function(name: str, key: str) -> Any:
-    """The callable that ``module:function`` under the spec's ``key`` names."""
+    """The callable that ``module:function`` under the spec's ``key`` names, also of a module in the current folder."""
+    see_modules(os.getcwd())
     module, _, function = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)
+        imported = importlib.import_module(module)
     except ImportError as error:
-        raise SpecError(f"{key}: {name!r} cannot be imported ({error}); run where the module is on the path") from None
-    except AttributeError:
-        raise SpecError(f"{key}: module {module!r} has no {function!r}") from None
+        reason, remedy = shortened(str(error)), _import_remedy(module, error)
+        raise SpecError(f"{key}: {name!r} cannot be imported ({reason}); {remedy}") from None
+    except Exception as error:
+        failure = SpecError(f"{key}: importing {module!r} raised {type(error).__name__}: {shortened(str(error))}")
+        failure.details = traceback.format_exc()
+        raise failure from None
+    found = getattr(imported, function, None)
+    if found is None:
+        raise SpecError(f"{key}: module {module!r} has no {function!r}")
     if not callable(found):
         raise SpecError(f"{key}: {name!r} is a {type(found).__name__}, not a function")
     return found
+
+
+def _import_remedy(module: str, error: ImportError) -> str:
+    if error.name is None or f"{module}.".startswith(f"{error.name}."):
+        return "run where the module is on the path"
+    return f"{module} imports it, so install it here and on the workers"
 
 
 def _function_name(value: str) -> str:

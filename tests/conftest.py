@@ -41,7 +41,7 @@ def bucket(s3: LocalS3) -> str:
 
 @pytest.fixture(scope="session")
 def moto_endpoint() -> Iterator[str]:
-    """The address of a second kind of S3 server, which honours conditional writes."""
+    """A server of moto, which keeps checksums and knows conditional writes."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

@@ -3,6 +3,7 @@
 import io
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -26,6 +27,13 @@ def network() -> Net:
     return Net()
 
 
+def value_network() -> Net:
+    """A regression: the same with one output."""
+    net = network()
+    net.last = torch.nn.Linear(6, 1)
+    return net
+
+
 def slow_network() -> Net:
     """The same, but a batch takes a while: time to kill something."""
     net = network()
@@ -43,6 +51,36 @@ def dying_network() -> Net:
             os._exit(1)
 
     net.register_forward_pre_hook(die)
+    return net
+
+
+def noted_network(folder: str) -> Net:
+    """The same, but every process that runs it leaves a file of its number, and takes its time."""
+    net = network()
+
+    def note(*_: object) -> None:
+        Path(folder, str(os.getpid())).touch()
+        time.sleep(5)  # until all actors have started
+
+    net.register_forward_pre_hook(note)
+    return net
+
+
+def spoiled_network(how: str, folder: str, times: int) -> Net:
+    """The same, but at the picture 055 it hangs, or finds no memory: the first ``times`` times over all processes."""
+    net = network()
+    poison = to_input(np.asarray(Image.open(io.BytesIO(picture(55)))))
+
+    def spoil(_: torch.nn.Module, inputs: tuple[torch.Tensor]) -> None:
+        if any(np.array_equal(item.numpy(), poison) for item in inputs[0]) and len(os.listdir(folder)) < times:
+            Path(folder, str(time.time_ns())).touch()
+            if how == "hang":
+                time.sleep(1000)
+            if how == "interpreter":
+                raise MemoryError("no memory for 055")
+            torch.empty(1 << 60)
+
+    net.register_forward_pre_hook(spoil)
     return net
 
 

@@ -1,6 +1,8 @@
 """Specs: a wrong key or value gives one sentence with the key, the value and the fix."""
 
 import re
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +71,12 @@ def test_refusal(changes: dict[str, Any], message: str) -> None:
     ("text", "message"),
     [
         ("a: [", "is not YAML"),
-        ("- 1", "holds list"),
-        ("", "holds NoneType"),
+        ("- 1", "holds a list, not keys and values"),
+        ("", "is empty; `opacc spec --template` prints one"),
+        ("name: 2001-99-99", "holds a value that cannot be read: month"),
+        ("seed: " + "9" * 6000, "holds a value that cannot be read"),
+        ("x" * 300_000, "is longer than 262144 characters"),
+        ("a: &a [*a]", "holds more than 50000 values, aliases counted"),
         ("!!python/object:os.system {}", "not YAML"),
     ],
 )
@@ -79,6 +85,41 @@ def test_file_that_is_no_spec(text: str, message: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(SpecError, match=message):
         load_spec(path)
+
+
+def bomb(line: str) -> str:
+    """410 bytes of YAML that stand for 9**9 values."""
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]" for before, name in pairwise("abcdefghi")]
+    return "\n".join([*lines, line])
+
+
+@pytest.mark.parametrize("line", ["name: *i", "model: {factory: 'a:b', arguments: {x: *i}}", "<<: {x: *i}"])
+def test_alias_bomb_is_refused_at_once(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(bomb(line))
+    start = time.process_time()
+    with pytest.raises(SpecError, match="more than 50000 values, aliases counted"):
+        load_spec(path)
+    assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("key", ["name", "sample", "extract", "seed"])
+def test_message_shows_a_little_of_a_large_value(key: str) -> None:
+    value: Any = ["x"] * 9
+    for _ in range(12):
+        value = [value] * 9
+    for given in (value, {"batch_size": value, "method": value}, "y" * 10**6, 10**4000):
+        with pytest.raises(SpecError) as caught:
+            parse_spec(content(**{key: given}), "spec.yaml")
+        assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_numbers_are_finite(value: float) -> None:
+    for changes in ({"extract": {"start_timeout": value}}, {"model": {"factory": "a:b", "error_scale": value}}):
+        with pytest.raises(SpecError, match="finite number"):
+            parse_spec(content(**changes), "spec.yaml")
 
 
 def test_missing_file() -> None:
@@ -162,3 +203,16 @@ def test_identity_leaves_out_where_and_how_fast() -> None:
 def test_function_that_is_not_there(name: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         load_function(name, "model.factory")
+
+
+def test_user_module_that_raises_is_one_sentence_with_its_traceback_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "raising_module.py").write_text("SIZES = {}\nsize = SIZES['large']\n")
+    (tmp_path / "needing_module.py").write_text("import no_such_package\n")
+    with pytest.raises(SpecError, match="importing 'raising_module' raised KeyError: 'large'") as caught:
+        load_function("raising_module:net", "model.factory")
+    assert 'raising_module.py", line 2' in caught.value.details
+    with pytest.raises(SpecError, match=r"No module named 'no_such_package'.*needing_module imports it, so install it"):
+        load_function("needing_module:net", "model.factory")

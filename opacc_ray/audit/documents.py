@@ -5,7 +5,6 @@
 | :class:`RunHeader` | ``spec.json`` |
 | :class:`Draw` | ``rounds/N/draw-1.json`` |
 | :class:`DrawnRound` | answer of `opacc run`, `select` and `next` |
-| :class:`ImportedLabels` | answer of `opacc labels import` |
 | :class:`ClosedRound` | ``rounds/N/closed.json`` |
 | :class:`AccuracyEstimate` | ``estimate.json``, answer of `opacc estimate` |
 | :class:`ModelComparison` | answer of `opacc compare` |
@@ -23,12 +22,21 @@ from opacc_ray.spec import Spec
 # -- the run -------------------------------------------------------------------------------------------------
 
 
+class IgnoredFiles(Part):
+    """What the pool's prefix holds beside the files of its format."""
+
+    kind: str = Field(description="a suffix, or what is no regular file, such as a FIFO")
+    num_files: int = Field(ge=1, description="how many")
+    first: list[str] = Field(description="some of their names")
+
+
 class PoolListing(Part):
     """The pool as it was listed when the run was made."""
 
     digest: str = Field(description="digest of the listing: which files, how large, which version of each")
     num_files: int | None = Field(default=None, ge=0, description="files in the pool")
     num_shards: int = Field(ge=0, description="shards that they are extracted in")
+    ignored: list[IgnoredFiles] = Field(default=[], description="what else lies there and is not read, by kind")
 
 
 class ReferenceListing(Part):
@@ -135,15 +143,6 @@ class UnusedRows(Part):
     rows: int = Field(ge=1, description="how many")
 
 
-class ImportedLabels(Document, RoundCounts):
-    """A file of labels that was taken back, and the newest round after it."""
-
-    format: Literal["opacc-import/1"] = Field(default="opacc-import/1", description="name and version of this form")
-    file: str = Field(description="the file")
-    rows: int = Field(ge=0, description="rows in the file, unanswered ones included")
-    not_used: list[UnusedRows] = Field(description="rows for examples that were given up")
-
-
 def _closed_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"selection": None, "format": "opacc-closed/2"}
 
@@ -229,6 +228,10 @@ class Basis(Part):
     """What a result is of, and what it leaves out."""
 
     run: str = Field(description="URI of the run")
+    measure: str = Field(default="accuracy", description="what is stated: the accuracy, or the score of a regression")
+    clipped: int = Field(
+        default=0, ge=0, description="labels of a regression so far from the prediction that they score 0, however far"
+    )
     pool_size: int = Field(ge=0, description="examples in the pool that the accuracy is stated for")
     excluded: int = Field(ge=0, description="further examples that could not be read, and are not counted")
     missing: int = Field(ge=0, description="examples that wait for a label")
@@ -254,7 +257,9 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
 
     format: Literal["opacc-estimate/2"] = Field(default="opacc-estimate/2", description="name and version of this form")
     labels_digest: str = Field(description="digest of the labels it was made of: with others it is not current")
-    label_files: list[str] = Field(default=[], description="files of labels that it was made of, below the run")
+    label_files: list[str] = Field(
+        default=[], description="files of labels, and of what was done with them, that it was made of"
+    )
     srs: SimpleRandomBaseline = Field(description="what a simple random sample would have given")
     sequence: AnytimeInterval = Field(description="an interval that holds at any time")
     assisted: AssistedEstimate | None = Field(description="with the help of the confidence; null unless asked for")

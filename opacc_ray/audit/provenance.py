@@ -7,7 +7,7 @@ import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
-from opacc_ray.audit.documents import ModelDigest, PoolListing, ReferenceListing, RunHeader
+from opacc_ray.audit.documents import IgnoredFiles, ModelDigest, PoolListing, ReferenceListing, RunHeader
 from opacc_ray.errors import SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.shards import FEATURES_FORMAT
@@ -34,7 +34,12 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None) -> RunHeader:
     return RunHeader(
         spec=spec,
         digest=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
-        pool=PoolListing(digest=plan.digest, num_files=num_files, num_shards=len(plan.shards)),
+        pool=PoolListing(
+            digest=plan.digest,
+            num_files=num_files,
+            num_shards=len(plan.shards),
+            ignored=[IgnoredFiles(**item._asdict()) for item in plan.ignored],
+        ),
         reference=None if compared is None else ReferenceListing(digest=reference.digest(spec, compared)),
         model=ModelDigest(sha256=spec.model.sha256),
         versions=_versions(),

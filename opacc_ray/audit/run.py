@@ -10,6 +10,7 @@
     rounds/1/manifest.*           what annotators get
     rounds/1/draw-1.json, draws/  the three as they were drawn, with their digests (draws.py)
     rounds/1/labels/              the files that came back, as they came
+    labels/                       what was done with those files: imports, corrections, withdrawals, rules
     rounds/1/closed.json          if the round was closed: the ids that were given up
     estimate.json
 
@@ -182,9 +183,7 @@ class Run:
 
     def write_labels(self, number: int, name: str, data: bytes) -> str:
         """Keep a file as it came. Its name is made of its content, so that sending it twice changes nothing."""
-        suffix = PurePath(name).suffix.lower()
-        safe = suffix if re.fullmatch(r"\.[a-z0-9]{1,8}", suffix) else ""
-        key = f"rounds/{number}/labels/{_label_name(data)}{safe}"
+        key = f"rounds/{number}/labels/{name_of_labels(name, data)}"
         self.store.write(key, data)
         return key
 
@@ -192,13 +191,18 @@ class Run:
         """Keys of the files of labels that came back for a round."""
         return [entry.key for entry in self.store.list(f"rounds/{number}/labels/")]
 
+    def all_label_files(self) -> list[str]:
+        """Keys of the files of labels of all rounds, and of what was done with them."""
+        actions = [entry.key for entry in self.store.list("labels/")]
+        return actions + [key for number in self.rounds() for key in self.label_files(number)]
+
     def check_label_files(self, estimate: AccuracyEstimate | None) -> None:
         """Raise DataError if a file of labels that an estimate was made of is lost."""
-        there = {key for number in self.rounds() for key in self.label_files(number)}
+        there = set(self.all_label_files())
         lost = [key for key in (estimate.label_files if estimate else ()) if key not in there]
         if lost:
             raise DataError(
-                f"{self.store.uri_of(lost[0])} is lost, and the last estimate was made with it; import it again, or "
+                f"{self.store.uri_of(lost[0])} is lost, and the last estimate was made with it; restore it, or "
                 f"delete {ESTIMATE} to go on without it"
             )
 
@@ -213,7 +217,7 @@ class Run:
         keys = self.label_files(number)
         files = list(zip(keys, self.store.read_many(keys), strict=True))
         for key, data in files:
-            if PurePath(key).stem != _label_name(data):
+            if PurePath(key).name != name_of_labels(key, data):
                 raise DataError(
                     f"{self.store.uri_of(key)} was changed since it was imported: its name is not the digest of its "
                     "content; restore it, or delete it and import the file as it came again"
@@ -260,8 +264,11 @@ class Run:
         return found
 
 
-def _label_name(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
+def name_of_labels(name: str, data: bytes) -> str:
+    """The name that a file of labels is kept under: the digest of its content, and the end of its own name."""
+    suffix = PurePath(name).suffix.lower()
+    safe = suffix if re.fullmatch(r"\.[a-z0-9]{1,8}", suffix) else ""
+    return f"{hashlib.sha256(data).hexdigest()[:16]}{safe}"
 
 
 def _decode_selection(data: bytes, source: str) -> Selection:

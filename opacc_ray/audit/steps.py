@@ -12,11 +12,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from opacc_ray.audit import feature_store
+from opacc_ray.audit.checks import check_budget, check_model, check_pool
+from opacc_ray.audit.label_log import adopt_rules
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.audit.pool_objects import write_listing
 from opacc_ray.audit.progress import Report, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of
-from opacc_ray.audit.run import Run
+from opacc_ray.audit.run import HEADER, Run
 from opacc_ray.audit.soundness import unfinished
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
@@ -26,7 +28,6 @@ from opacc_ray.extract.shards import ShardReport
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
 from opacc_ray.lake.examples import BadItem, Plan, Shard
-from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
@@ -43,8 +44,13 @@ class Stage(NamedTuple):
     plan: Plan
 
 
-def start(spec: Spec) -> tuple[Run, list[Stage]]:
+def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     """Resolve the spec against pool, reference and weights, and open its run: the same spec and data, the same run.
+
+    Parameters
+    ----------
+    spec : what is asked
+    trial : before a new run is made, build the model here and run one example
 
     Returns
     -------
@@ -56,17 +62,17 @@ def start(spec: Spec) -> tuple[Run, list[Stage]]:
     StorageError, DataError, SpecError
         Pool, reference, weights or output cannot be used. Nothing is written then.
     """
-    plan = plan_shards(open_store(spec.pool.uri), spec.pool.format, spec.extract.shard_size)
-    num_files = sum(len(shard.keys) for shard in plan.shards)
-    if spec.pool.format == "images" and (spec.sample.budget or 0) > num_files:
-        raise SpecError(
-            f"sample.budget={spec.sample.budget} is more than the pool {spec.pool.uri} can give: "
-            f"it holds {num_files} examples; give at most {num_files}"
-        )
+    check_budget(spec)
+    plan = check_pool(spec)
     spec = checked_weights(spec)
     compared = reference.plan(spec)
     header = header_of(spec, plan, compared)
-    run = Run.create(join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}"), header)
+    uri = join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}")
+    if trial and not open_store(uri).exists(HEADER):
+        log.info("trying the model on one example")
+        check_model(spec, plan)
+    run = Run.create(uri, header)
+    adopt_rules(run, spec)
     write_listing(run, plan.entries)
     return run, _stages(run, spec, plan, compared)
 
@@ -82,12 +88,13 @@ def _stages(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[Sta
     ]
 
 
-def run(spec: Spec, extracting: Report = unreported, selecting: Report = unreported) -> Run:
+def run(spec: Spec, extracting: Report = unreported, selecting: Report = unreported, *, trial: bool = False) -> Run:
     """Extract, select and write manifests; what an earlier call did is kept, and what is damaged of it made again.
 
     ``extracting(done, total)`` counts shards, ``selecting(done, total)`` chosen examples.
+    ``trial`` is that of :func:`start`.
     """
-    audit, stages = start(spec)
+    audit, stages = start(spec, trial=trial)
     log.info("run %s: %d shards", audit.uri, sum(len(stage.plan.shards) for stage in stages))
     extract(stages, extracting)
     for uri in [uri for number in audit.rounds() for uri in audit.restore_copies(number)]:
@@ -278,16 +285,15 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
 def _write_round(run: Run, selection: Selection, before: int = 0) -> None:
     spec = run.spec
     chosen = feature_store.find_chosen(run, selection)
-    columns, predicted = selection.design.columns(), selection.design.predicted
     rows = [
         ManifestRow(
             id=chosen.ids[i],
-            uri=chosen.uris[i],
+            uri=manifest.link_to(
+                chosen.uris[i], spec.manifest.link, id=chosen.ids[i], run=run.name, round=selection.round
+            ),
             run=run.name,
             round=selection.round,
             order=i + 1,
-            design={name: values[i].item() for name, values in columns.items() if name not in predicted},
-            predicted={name: values[i].item() for name, values in columns.items() if name in predicted},
             prediction=spec.model.name_of(chosen.predictions[i]),
         )
         for i in _first_draws(selection)

@@ -5,17 +5,20 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     ClosedRound,
     Draw,
     DrawnRound,
-    ImportedLabels,
     ModelComparison,
     RunHeader,
     RunStatus,
     Verification,
 )
+from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction
+from opacc_ray.cli.method_list import MethodList
+from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
 from opacc_ray.extract.index import Index
@@ -35,11 +38,14 @@ class WrittenSchemas(Document):
 
 
 KINDS: tuple[type[Document], ...] = (
+    SpecChecks,
     RunHeader,
     Draw,
     Index,
     DrawnRound,
     ImportedLabels,
+    LabelAction,
+    AnswerList,
     ClosedRound,
     AccuracyEstimate,
     ModelComparison,
@@ -47,6 +53,8 @@ KINDS: tuple[type[Document], ...] = (
     Verification,
     StudyResults,
     DemoResult,
+    MethodList,
+    SpecTemplate,
     WrittenSchemas,
 )
 

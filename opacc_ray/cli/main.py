@@ -11,9 +11,9 @@ import click
 from click.shell_completion import shell_complete
 
 import opacc_ray
-from opacc_ray.cli import experiments, labels, results, runs, schemas
-from opacc_ray.cli.command import EXIT_CODES, Application, Section
-from opacc_ray.cli.terminal import CLOSED_PIPE, fail, leave_closed_pipe, log_to_stderr
+from opacc_ray.cli import experiments, explanations, labels, results, runs, schemas
+from opacc_ray.cli.command import EXIT_CODES, Application, Section, end_on_sigterm
+from opacc_ray.cli.terminal import CLOSED_PIPE, fail, leave_closed_pipe, log_to_stderr, say_any_text
 
 COMPLETION = "_OPACC_COMPLETE"
 """Environment variable by which a shell asks for completions."""
@@ -28,6 +28,7 @@ application = Application(
         Section("Labels", labels.COMMANDS),
         Section("Results", results.COMMANDS),
         Section("Experiments", experiments.COMMANDS),
+        Section("Explanations", explanations.COMMANDS),
         Section("For other tools", schemas.COMMANDS),
     ],
 )
@@ -39,8 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if COMPLETION in os.environ:
         return shell_complete(application, {}, "opacc", COMPLETION, os.environ[COMPLETION])
+    say_any_text()
     log_to_stderr()
-    sys.path.insert(0, os.getcwd())  # the user's own modules: model.factory and transform
+    end_on_sigterm()
     try:
         return _run(given)
     except BrokenPipeError:

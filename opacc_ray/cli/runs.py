@@ -1,4 +1,4 @@
-"""Commands that make runs and choose what to label: run, status, select, next, verify."""
+"""Commands that make runs and choose what to label: check, run, status, select, next, verify."""
 
 import logging
 
@@ -17,14 +17,27 @@ def _selecting() -> Progress:
 
 @command("run")
 @click.argument("spec", metavar="SPEC.yaml")
-def run_spec(spec: str) -> Answer:
+@click.option("--no-trial", is_flag=True, help="Start without trying the model on one example here, on the CPU.")
+def run_spec(spec: str, no_trial: bool) -> Answer:
     """Extract features, select, write manifests; run it again and it does what is missing."""
     from opacc_ray.audit import steps
     from opacc_ray.cli.answers import drawn
     from opacc_ray.spec import load_spec
 
     with Progress("extract", "shards") as extracting, _selecting() as selecting:
-        return drawn(steps.run(load_spec(spec), extracting, selecting))
+        return drawn(steps.run(load_spec(spec), extracting, selecting, trial=not no_trial))
+
+
+@command("check")
+@click.argument("spec", metavar="SPEC.yaml")
+def check(spec: str) -> Answer:
+    """Check all that can be checked before Ray starts, and nothing else."""
+    from opacc_ray.audit.checks import check as make_checks
+    from opacc_ray.cli import texts
+    from opacc_ray.spec import load_spec
+
+    made, failure = make_checks(load_spec(spec), spec)
+    return Answer(made, texts.checks(made), failure)
 
 
 @command("status")
@@ -119,7 +132,8 @@ def verify(uri: str) -> Answer:
     from opacc_ray.errors import DataError
 
     found = verify_run(uri)
-    return Answer(found, texts.verification(found), 0 if found.sound else DataError.exit_code)
+    failure = None if found.sound else DataError(f"{uri}: {len(found.faults)} faults were found; see fault lines above")
+    return Answer(found, texts.verification(found), failure)
 
 
-COMMANDS = [run_spec, status, select, next_round, verify]
+COMMANDS = [check, run_spec, status, select, next_round, verify]

@@ -1,12 +1,19 @@
 """What reaches the terminal: log lines, errors, results; beside a progress bar, and into a pipe that may be closed."""
 
+import io
 import json
 import logging
 import os
 import sys
+import tempfile
+
+from opacc_ray.cli.printable import printable, printable_json
 
 CLOSED_PIPE = 141
 """Exit code if nobody reads the output any more, as in `opacc … | head -1`: what a shell says of SIGPIPE."""
+
+MAX_MESSAGE = 2000
+"""Characters of an error; of a longer one its beginning and its end are said."""
 
 
 class _Beside(logging.Handler):
@@ -25,6 +32,7 @@ def log_to_stderr() -> None:
 
 def say(text: str) -> None:
     """Print a line on stderr, and not into a progress bar."""
+    text = printable(text)
     bar = getattr(sys.modules.get("tqdm"), "tqdm", None)
     if bar is not None and sys.stderr.isatty():
         bar.write(text, file=sys.stderr)
@@ -32,12 +40,34 @@ def say(text: str) -> None:
         print(text, file=sys.stderr)
 
 
+def kept_in_log(details: str) -> str:
+    """Keep a traceback in a file that only this user can read; returns the words that name it, none for no details."""
+    if not details:
+        return ""
+    try:
+        number, path = tempfile.mkstemp(prefix="opacc-", suffix=".log")
+        with open(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(details)
+    except OSError:
+        return ""
+    return f"; the traceback is in {path}"
+
+
 def fail(message: str, code: int, *, as_json: bool) -> int:
     """Print an error, one sentence, for people and, if they asked for JSON, for machines; returns ``code``."""
+    if len(message) > MAX_MESSAGE:
+        message = f"{message[: MAX_MESSAGE // 2]} ... {message[-MAX_MESSAGE // 2 :]}"
     say(f"opacc: {message}")
     if as_json:
-        print(json.dumps({"error": message, "exit_code": code}, ensure_ascii=False), flush=True)
+        print(printable_json(json.dumps({"error": message, "exit_code": code}, ensure_ascii=False)), flush=True)
     return code
+
+
+def say_any_text() -> None:
+    """Let text that the terminal's encoding lacks, such as names of files that are no Unicode, be said as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def leave_closed_pipe() -> None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     Basis,
     ChangedObjects,
     DrawnRound,
-    ImportedLabels,
     ModelComparison,
     RoundCounts,
     RunStatus,
@@ -28,6 +28,12 @@ def drawn(document: DrawnRound) -> str:
     return "\n".join(lines)
 
 
+def checks(document: SpecChecks) -> str:
+    """One line a check."""
+    lines = [f"{item.name:10} {'ok' if item.ok else 'wrong':6} {item.found}" for item in document.checks]
+    return "\n".join(lines)
+
+
 def status(document: RunStatus) -> str:
     """What is done and what the run waits for."""
     lines = [
@@ -42,7 +48,8 @@ def status(document: RunStatus) -> str:
         for item in document.rounds
     ]
     if document.estimate:
-        lines.append(f"accuracy   {accuracy(document.estimate)}{_age(document)}")
+        lines.append(f"{_name(document.estimate)} {accuracy(document.estimate)}{_age(document)}")
+        lines += _measure(document.estimate)
     return "\n".join([*lines, f"waits for  {document.waits_for}"])
 
 
@@ -63,26 +70,13 @@ def verification(document: Verification) -> str:
     )
 
 
-def imported(document: ImportedLabels) -> str:
-    """A file of labels that was taken back."""
-    lines = [
-        f"{document.labelled} labelled, {document.missing} missing, {document.unsure} can't tell "
-        f"({document.rows} rows read from {document.file})"
-    ]
-    lines += [
-        f"{item.rows} rows answer examples that were given up when round {item.round} was closed and are not used"
-        for item in document.not_used
-    ]
-    return "\n".join(lines)
-
-
 def estimate(document: AccuracyEstimate) -> str:
     """The accuracy, what else the labels say, and what it rests on."""
     plain, sequence = document.srs, document.sequence
     worth = f"; these are worth {plain.effective_size:.0f} of its labels" if plain.effective_size else ""
     pending = f"; {sequence.reason}" if sequence.reason else ""
     lines = [
-        f"accuracy   {accuracy(document)}",
+        f"{_name(document)} {accuracy(document)}",
         f"by SRS     {plain.low:.4f} to {plain.high:.4f} with as many labels{worth}",
         f"any time   {sequence.low:.4f} to {sequence.high:.4f}, which holds however often you look{pending}",
     ]
@@ -98,7 +92,7 @@ def comparison(document: ModelComparison) -> str:
     first, second = document.num_first_better, document.num_second_better
     neither = document.difference.n - first - second
     lines = [
-        f"accuracy   {accuracy(document.first)} of {document.run}",
+        f"{_name(document)} {accuracy(document.first)} of {document.run}",
         f"other      {accuracy(document.second)} of {document.other}",
         f"difference {interval(document.difference, '+.4f')}",
         f"better     the first on {first} labels, the other on {second}, neither on {neither}",
@@ -110,7 +104,7 @@ def comparison(document: ModelComparison) -> str:
 
 def _basis(document: Basis, reason: str | None) -> list[str]:
     """What a result is of, what it leaves out, and why it is not design-based."""
-    lines = [f"pool       {document.pool_size} examples"]
+    lines = [*_measure(document), f"pool       {document.pool_size} examples"]
     if document.excluded:
         lines[-1] += f"; {document.excluded} more could not be read and are not counted"
     if document.unsure:
@@ -134,6 +128,19 @@ def changed(objects: ChangedObjects | None) -> list[str]:
         f"warning    {objects.changed} objects of chosen examples changed since the model saw them, and {objects.lost} "
         f"are gone, such as {names}; their labels may be of other examples"
     ]
+
+
+def _name(document: Basis) -> str:
+    """What a result is called: the score of a regression is no accuracy."""
+    return "accuracy  " if document.measure == "accuracy" else "score     "
+
+
+def _measure(document: Basis) -> list[str]:
+    """What the score of a regression is."""
+    if document.measure == "accuracy":
+        return []
+    clipped = f"; {document.clipped} labels lie further off and score 0" if document.clipped else ""
+    return [f"measure    {document.measure}{clipped}"]
 
 
 def _given_up(rounds: Sequence[RoundCounts]) -> str:

@@ -32,7 +32,8 @@ from opacc_ray.spec import Spec
 RANGES = "ranges.npz"
 
 _OF_MODEL = {"factory", "arguments", "sha256", "hidden_layer", "task"}
-_OF_EXTRACT = {"batch_size", "shard_size", "precision", "threads_per_actor"}
+_OF_SOURCE = {"format", "alpha", "max_pixels", "max_bytes"}
+_OF_EXTRACT = {"batch_size", "shard_size", "shard_bytes", "precision", "threads_per_actor"}
 _OF_COVERAGE = {"layers", "channels"}
 
 
@@ -57,13 +58,8 @@ def plan(spec: Spec) -> Plan | None:
     source = spec.reference
     if source is None or not spec.compares_with():
         return None
-    try:
-        return plan_shards(open_store(source.uri), source.format, spec.extract.shard_size)
-    except DataError:
-        raise DataError(
-            f"the reference {source.uri} holds no examples in the format {source.format}; "
-            "check reference.uri and reference.format"
-        ) from None
+    store = open_store(source.uri, follow_links=source.follow_links)
+    return plan_shards(store, source.format, spec.extract.shard_size, spec.extract.shard_bytes, "reference")
 
 
 def names(spec: Spec) -> tuple[str, ...]:
@@ -76,7 +72,7 @@ def digest(spec: Spec, planned: Plan) -> str:
     content = {
         "version": FEATURES_FORMAT,
         "listing": planned.digest,
-        "format": spec.reference.format if spec.reference else None,
+        "source": spec.reference.model_dump(include=_OF_SOURCE) if spec.reference else None,
         "model": spec.model.model_dump(include=_OF_MODEL),
         "transform": spec.transform,
         "extract": spec.extract.model_dump(include=_OF_EXTRACT),

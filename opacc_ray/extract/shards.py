@@ -25,7 +25,7 @@ from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.parquet_io import Footer, footer_of, read_columns, read_footer
 from opacc_ray.lake.storage import Store
 
-FEATURES_FORMAT = 1
+FEATURES_FORMAT = 2
 """Raised when the same spec would give other features, so that runs of different versions do not mix."""
 
 REMEDY = "run the spec again, which extracts a damaged shard anew"

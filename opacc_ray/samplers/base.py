@@ -1,6 +1,7 @@
 """What every sampler is given and gives back."""
 
 from collections.abc import Callable
+from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -11,6 +12,11 @@ from opacc_ray.parts.view import View
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of examples chosen so far and in all; None in all where the method stops by itself."""
+
+
+def parameter(default: Any, meaning: str) -> Any:
+    """A field of a method's Parameters; its meaning goes to docs/methods.md, `opacc methods` and specs' templates."""
+    return field(default=default, metadata={"help": meaning})
 
 
 class MethodParameters:

@@ -47,7 +47,7 @@ from opacc_ray.neurons.sections import Histogram, check_sections, equal_width, p
 from opacc_ray.parts.threads import in_threads
 from opacc_ray.parts.view import View
 from opacc_ray.pool import LAYERS
-from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 WHY = "CES chooses groups by optimisation, so no design-based variance exists"
 
@@ -62,16 +62,16 @@ _UNIT = 2.0**-40
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """sections K, initial p, group q, candidates ℓ, objective, smoothing a, layer (one or several), stop_at_kl α."""
+    """The search, and what it compares."""
 
-    sections: int = 20
-    initial: int = 30
-    group: int = 5
-    candidates: int = 300
-    objective: str = "squared"
-    smoothing: float = 0.01
-    layer: str | tuple[str, ...] = "hidden"
-    stop_at_kl: float | None = None
+    sections: int = parameter(20, "K: equal sections of each neuron's range")
+    initial: int = parameter(30, "p: examples drawn at random at first")
+    group: int = parameter(5, "q: examples that a step adds")
+    candidates: int = parameter(300, "ℓ: groups that a step looks at")
+    objective: str = parameter("squared", "what a step minimises: squared, cross_entropy or kl")
+    smoothing: float = parameter(0.01, "a: added to each section's count, for cross_entropy and kl")
+    layer: str | tuple[str, ...] = parameter("hidden", "whose neurons are compared: hidden, output, or both in a list")
+    stop_at_kl: float | None = parameter(None, "α: end once the KL divergence is below it; then budget may be left out")
 
     def __post_init__(self) -> None:
         check_sections(self.sections)

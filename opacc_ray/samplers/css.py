@@ -26,15 +26,15 @@ from opacc_ray.designs.allocation import allocate, draw_strata, sizes_of
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """fractions: share of the pool per stratum, most confident first. allocation: share of the budget."""
+    """Strata and their shares."""
 
-    fractions: tuple[float, ...] = (0.8, 0.1, 0.1)
-    allocation: tuple[float, ...] = (0.2, 0.4, 0.4)
+    fractions: tuple[float, ...] = parameter((0.8, 0.1, 0.1), "share of the pool in each stratum, most confident first")
+    allocation: tuple[float, ...] = parameter((0.2, 0.4, 0.4), "share of the budget that each stratum gets")
 
     def __post_init__(self) -> None:
         for name in ("fractions", "allocation"):

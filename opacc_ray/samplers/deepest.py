@@ -45,19 +45,19 @@ from opacc_ray.designs.uniform import draw_uniform
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 RULES = ("released", "paper")
 
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """auxiliary variable, threshold of activation in its raw units (None: its default), weight_probability r, rule."""
+    """The weights, and how often draws go by them."""
 
-    auxiliary: str = "confidence"
-    threshold: float | None = None
-    weight_probability: float = 0.8
-    rule: str = "released"
+    auxiliary: str = parameter("confidence", "what says how likely a failure is: confidence, dsa, lsa or combined")
+    threshold: float | None = parameter(None, "where the variable is active, in its raw units; null: its default")
+    weight_probability: float = parameter(0.8, "r: share of draws that go by weight, below 1")
+    rule: str = parameter("released", "whose activity makes a weight: released (as the authors' code) or paper")
 
     def __post_init__(self) -> None:
         auxiliary.check(self.auxiliary)

@@ -58,7 +58,7 @@ from opacc_ray.neurons.sections import (
 from opacc_ray.parts.cache import Kept, key_of
 from opacc_ray.parts.view import View
 from opacc_ray.pool import LAYERS, Pool
-from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 DIVISIONS = ("equal_count", "equal_width")
 HEURISTICS = ("kl", "random")
@@ -74,15 +74,15 @@ _NO_SECTION = 255
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """alpha α, lookahead of phase 1 (default: all), sections K; coverage, layer, division, heuristic: the variants."""
+    """When it ends, and the variants."""
 
-    alpha: float = 0.001
-    lookahead: int | None = None
-    sections: int = 20
-    coverage: bool = True
-    layer: str = "output"
-    division: str = "equal_count"
-    heuristic: str = "kl"
+    alpha: float = parameter(0.001, "α: end once the KL divergence is below it")
+    lookahead: int | None = parameter(None, "cardinalities that phase 1 looks at; null: all")
+    sections: int = parameter(20, "K: sections of each neuron")
+    coverage: bool = parameter(True, "whether phase 1 covers neurons first")
+    layer: str = parameter("output", "layer that phase 2 compares: output or hidden")
+    division: str = parameter("equal_count", "how sections are cut: equal_count or equal_width")
+    heuristic: str = parameter("kl", "what phase 2 adds: the best for kl, or random")
 
     def __post_init__(self) -> None:
         if not self.alpha > 0:

@@ -54,16 +54,19 @@ from opacc_ray.errors import SpecError
 from opacc_ray.failure.model import predict_failure
 from opacc_ray.failure.signals import read_signals
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """floor: least uniform share φ. price: of a worthless p, at first. directions: of the hidden layer, to read."""
+    """How far the predictions of failure are trusted."""
 
-    floor: float = 0.1
-    price: float = 0.1
-    directions: int = 6
+    floor: float = parameter(0.1, "least share φ of the draw that is uniform")
+    price: float = parameter(
+        0.1,
+        "share of the variance of SRS that worthless predictions may add at first; 0: all at random",
+    )
+    directions: int = parameter(6, "directions of the hidden layer that failures are learned from; 0: none")
 
     @property
     def optional_features(self) -> tuple[str, ...]:

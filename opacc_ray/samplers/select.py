@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 import numpy as np
 
-from opacc_ray.errors import SpecError
+from opacc_ray.errors import SpecError, shortened
 from opacc_ray.estimators.base import Outcome, checked_outcome
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
@@ -101,7 +101,7 @@ def find_method(method: str) -> Sampler:
     if method not in METHODS:
         near = get_close_matches(str(method), METHODS, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(METHODS)}"
-        raise SpecError(f"there is no method {method!r}; {hint}")
+        raise SpecError(f"there is no method {shortened(repr(method), 60)}; {hint}")
     return METHODS[method]
 
 
@@ -114,7 +114,7 @@ def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
         if name not in known:
             near = get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known) or 'none'}"
-            raise SpecError(f"method {method!r} has no parameter {name!r}; {hint}")
+            raise SpecError(f"method {method!r} has no parameter {shortened(repr(name), 60)}; {hint}")
         if not (name in lists and isinstance(value, list | tuple)):
             _check_type(method, name, value, known[name])
     return kind(**given)
@@ -128,9 +128,8 @@ def _check_type(method: str, name: str, value: Any, default: Any) -> None:
     finite = not isinstance(value, float) or math.isfinite(value)
     if default is not None and (not isinstance(value, kinds) or is_bool_as_number or not finite):
         wanted = {int: "a whole number", float: "a number", str: "a name", bool: "true or false"}
-        raise SpecError(
-            f"{name}={value!r} of method {method!r}: give {wanted.get(kinds[0], 'a list')}, such as {default!r}"
-        )
+        given = f"{name}={shortened(repr(value), 60)} of method {method!r}"
+        raise SpecError(f"{given}: give {wanted.get(kinds[0], 'a list')}, such as {default!r}")
 
 
 def _check_seed(seed: int) -> None:

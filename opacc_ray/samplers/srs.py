@@ -14,14 +14,14 @@ import numpy as np
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.uniform import draw_uniform
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """replacement: draw with replacement, so that an example may come more than once."""
+    """Whether examples go back."""
 
-    replacement: bool = False
+    replacement: bool = parameter(False, "draw with replacement, so that an example may come more than once")
 
 
 def needs(parameters: Parameters) -> tuple[str, ...]:

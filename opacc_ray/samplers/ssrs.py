@@ -30,15 +30,15 @@ from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """auxiliary variable; strata: at most so many, and no more than the budget."""
+    """What the strata are cut by."""
 
-    auxiliary: str = "confidence"
-    strata: int = 10
+    auxiliary: str = parameter("confidence", "what says how likely a failure is: confidence, dsa, lsa or combined")
+    strata: int = parameter(10, "cut at most so many strata, and no more than the budget")
 
     def __post_init__(self) -> None:
         auxiliary.check(self.auxiliary)

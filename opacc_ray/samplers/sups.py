@@ -23,15 +23,15 @@ from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.unequal import draw_proportional
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """auxiliary variable; floor: the least belief, as a share of the mean."""
+    """The belief in failure."""
 
-    auxiliary: str = "confidence"
-    floor: float = 0.1
+    auxiliary: str = parameter("confidence", "what says how likely a failure is: confidence, dsa, lsa or combined")
+    floor: float = parameter(0.1, "least belief in failure, as a share of the mean")
 
     def __post_init__(self) -> None:
         auxiliary.check(self.auxiliary)

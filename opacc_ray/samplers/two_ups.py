@@ -24,17 +24,17 @@ from opacc_ray.designs.kmeans import kmeans_1d
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, Task
+from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 from opacc_ray.samplers.sups import draw_independent
 
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """auxiliary variable; strata; floor: the least belief, as a share of the mean."""
+    """The belief in failure, and the strata."""
 
-    auxiliary: str = "confidence"
-    strata: int = 10
-    floor: float = 0.1
+    auxiliary: str = parameter("confidence", "what says how likely a failure is: confidence, dsa, lsa or combined")
+    strata: int = parameter(10, "cut at most so many strata")
+    floor: float = parameter(0.1, "least belief in failure, as a share of the mean")
 
     def __post_init__(self) -> None:
         auxiliary.check(self.auxiliary)

@@ -107,7 +107,7 @@ def test_damage_is_named(kind: str, run: Run, capsys: pytest.CaptureFixture[str]
 def test_lost_file_of_labels_is_named(run: Run) -> None:
     [path] = (Path(run.uri) / "rounds" / "2" / "labels").iterdir()
     path.unlink()
-    assert [text for text in problems(run) if path.name in text and "import it again" in text]
+    assert [text for text in problems(run) if path.name in text and "restore it" in text]
 
 
 def test_no_run_to_verify(tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from opacc_ray.audit import steps
 from opacc_ray.cli.main import main
-from opacc_ray.errors import LabelError
+from opacc_ray.errors import DataError, LabelError
 from opacc_ray.spec import parse_spec
 
 
@@ -157,15 +158,55 @@ def test_what_others_print_stays_out_of_the_result(told, monkeypatch: pytest.Mon
     assert code == 6
 
 
-def test_fault_of_the_program_is_an_object_too(told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_of_the_program_is_one_sentence_and_its_traceback_in_a_log(
+    told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def faulty(uri: str) -> None:
         raise ZeroDivisionError("division by zero")
 
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("opacc_ray.audit.run.Run.open", faulty)
     code, out, err = told("status", "anywhere", "--json")
-    assert json.loads(out) == {"error": "unexpected ZeroDivisionError: division by zero", "exit_code": 1}
-    assert "Traceback" in err
+    [log] = tmp_path.glob("opacc-*.log")
+    message = f"unexpected ZeroDivisionError: division by zero; the traceback is in {log}"
+    assert json.loads(out) == {"error": message, "exit_code": 1}
+    assert err == f"opacc: {message}\n"
+    assert log.read_text().startswith("Traceback (most recent call last)")
+    assert log.stat().st_mode & 0o077 == 0
     assert told("status", "anywhere")[:2] == (code, "") == (1, "")
+
+
+def test_details_of_an_error_are_kept_in_a_log(told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def failing(uri: str) -> None:
+        error = DataError("model.factory 'user:net' raised KeyError at user.py:3")
+        error.details = "Traceback: line 3 of \udc80.py\n"
+        raise error
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("opacc_ray.audit.run.Run.open", failing)
+    code, _, err = told("status", "anywhere")
+    [log] = tmp_path.glob("opacc-*.log")
+    assert (code, err) == (
+        5,
+        f"opacc: model.factory 'user:net' raised KeyError at user.py:3; the traceback is in {log}\n",
+    )
+    assert log.read_text() == "Traceback: line 3 of \\udc80.py\n"
+
+
+def test_error_is_no_longer_than_a_screen(told) -> None:
+    code, _, err = told("select", "/nowhere", "--method", "srs", "--set", "x" * 100_000)
+    assert code in (2, 5)
+    assert len(told("status", "/nowhere/" + "y" * 100_000)[2]) < 2100 > len(err)
+
+
+def test_name_that_is_no_unicode_is_one_sentence(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/spec-\xff.yaml"
+    for flag in ([], ["--json"]):
+        done = subprocess.run([sys.executable, "-m", "opacc_ray", "run", path, *flag], capture_output=True)
+        assert done.returncode == 2
+        assert done.stderr.count(b"\n") == 1
+        assert b"there is no spec at" in done.stderr
+    assert "there is no spec at" in json.loads(done.stdout)["error"]
 
 
 def test_interrupted_command_says_that_work_is_kept(told, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,12 +225,13 @@ def test_interrupted_command_says_that_work_is_kept(told, monkeypatch: pytest.Mo
 def test_help_lists_every_command_in_its_group(told) -> None:
     code, out, err = told("--help")
     assert (code, err) == (0, "")
-    groups = re.split(r"^(Runs|Labels|Results|Experiments|For other tools):$", out, flags=re.MULTILINE)[1:]
-    listed = {title: re.findall(r"^  (\w+(?: import)?) +\S", text, re.MULTILINE) for title, text in _pairs(groups)}
-    assert listed["Runs"] == ["run", "status", "select", "next"]
-    assert listed["Labels"] == ["labels import"]
+    groups = re.split(r"^(Runs|Labels|Results|Experiments|Explanations|For other tools):$", out, flags=re.MULTILINE)[1:]
+    listed = {title: re.findall(r"^  (\w+(?: \w+)?) {2,}\S", text, re.MULTILINE) for title, text in _pairs(groups)}
+    assert listed["Runs"] == ["check", "run", "status", "select", "next", "verify"]
+    assert listed["Labels"] == [f"labels {verb}" for verb in ("import", "list", "correct", "withdraw", "rule")]
     assert listed["Results"] == ["estimate", "compare"]
     assert listed["Experiments"] == ["study", "demo"]
+    assert listed["Explanations"] == ["methods", "spec"]
     assert listed["For other tools"][0] == "schemas"
     assert max(map(len, out.splitlines())) <= 80
 
@@ -198,7 +240,9 @@ def _pairs(items: list[str]) -> list[tuple[str, str]]:
     return list(zip(items[::2], items[1::2], strict=True))
 
 
-@pytest.mark.parametrize("name", ["run", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"])
+@pytest.mark.parametrize(
+    "name", ["check", "run", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"]
+)
 def test_every_command_explains_itself(name: str, told) -> None:
     code, out, err = told(name, "--help")
     assert (code, err) == (0, "")

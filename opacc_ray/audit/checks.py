@@ -1,0 +1,133 @@
+"""Checking a spec before Ray starts: all that can be found out from the driver, one check after another.
+
+Every check answers in one sentence what it found. A check that rests on one that failed is left out, so that one
+mistake gives one failure. Nothing is kept: the object that tries whether the output can be written is removed at once.
+"""
+
+import uuid
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+from pydantic import Field
+
+from opacc_ray.audit.provenance import checked_weights
+from opacc_ray.documents import Document, Part
+from opacc_ray.errors import OpaccError, SpecError
+from opacc_ray.extract import reference
+from opacc_ray.extract.trial import try_example
+from opacc_ray.lake.examples import Plan
+from opacc_ray.lake.pools import plan_shards
+from opacc_ray.lake.storage import open_store
+from opacc_ray.samplers.select import parse_parameters
+from opacc_ray.spec import Spec
+
+Found = TypeVar("Found")
+
+
+class Check(Part):
+    """One thing that was checked."""
+
+    name: str = Field(description="what was checked: budget, pool, reference, weights, output or model")
+    ok: bool = Field(description="whether a run can go on with it")
+    found: str = Field(description="what was found, or what is wrong and how to put it right")
+
+
+class SpecChecks(Document):
+    """What can be said of a spec before anything is extracted."""
+
+    format: Literal["opacc-check/1"] = Field(default="opacc-check/1", description="name and version of this form")
+    spec: str = Field(description="the file")
+    ok: bool = Field(description="whether all checks passed")
+    checks: list[Check] = Field(description="in order; those that rest on a failed one are left out")
+
+
+def check_budget(spec: Spec) -> str:
+    """What the method may spend; raises SpecError if it needs a budget and has none."""
+    sample = spec.sample
+    if sample.budget is None:
+        if not parse_parameters(sample.method, sample.parameters).stops_itself:
+            raise SpecError("sample.budget is missing; say how many labels can be paid for, such as budget: 100")
+        return f"{sample.method} stops by itself"
+    return f"{sample.budget} labels by {sample.method}"
+
+
+def check_pool(spec: Spec) -> Plan:
+    """The shards of the pool; raises SpecError if the budget is more than it can give."""
+    pool = open_store(spec.pool.uri, follow_links=spec.pool.follow_links)
+    plan = plan_shards(pool, spec.pool.format, spec.extract.shard_size, spec.extract.shard_bytes)
+    num_files = sum(len(shard.keys) for shard in plan.shards)
+    if spec.pool.format == "images" and (spec.sample.budget or 0) > num_files:
+        raise SpecError(
+            f"sample.budget={spec.sample.budget} is more than the pool {spec.pool.uri} can give: "
+            f"it holds {num_files} examples; give at most {num_files}"
+        )
+    return plan
+
+
+def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
+    """All checks of a spec that parses; returns them, and the first failure.
+
+    Parameters
+    ----------
+    spec : what is checked
+    source : the file that it came from
+    """
+    made = _Checks()
+    made.add("budget", lambda: check_budget(spec))
+    plan = made.add("pool", lambda: check_pool(spec), _describe)
+    if spec.reference is not None and spec.compares_with():
+        made.add("reference", lambda: reference.plan(spec), _describe)
+    weighed = made.add("weights", lambda: checked_weights(spec), _weights)
+    made.add("output", lambda: _try_output(spec.output))
+    if plan is not None and weighed is not None:
+        made.add("model", lambda: check_model(spec, plan))
+    return SpecChecks(spec=source, ok=made.failure is None, checks=made.checks), made.failure
+
+
+class _Checks:
+    def __init__(self) -> None:
+        self.checks: list[Check] = []
+        self.failure: OpaccError | None = None
+
+    def add(self, name: str, work: Callable[[], Found], describe: Callable[[Found], str] = str) -> Found | None:
+        """Make one check; returns what it found, or None if it failed."""
+        try:
+            found = work()
+        except OpaccError as error:
+            self.failure = self.failure or error
+            self.checks.append(Check(name=name, ok=False, found=str(error)))
+            return None
+        self.checks.append(Check(name=name, ok=True, found=describe(found)))
+        return found
+
+
+def _describe(plan: Plan | None) -> str:
+    assert plan is not None
+    return f"{sum(len(shard.keys) for shard in plan.shards)} files in {len(plan.shards)} shards"
+
+
+def _weights(spec: Spec) -> str:
+    return f"SHA-256 {spec.model.sha256}" if spec.model.weights else "those that the factory brings"
+
+
+def _try_output(uri: str) -> str:
+    """Write an object and remove it."""
+    store, key = open_store(uri), f"opacc-check-{uuid.uuid4().hex}"
+    store.write(key, b"")
+    store.delete(key)
+    return f"{store.uri} can be written"
+
+
+def check_model(spec: Spec, plan: Plan) -> str:
+    """Run one example; raises SpecError, DataError or StorageError with what extraction would end with."""
+    found = try_example(spec, plan)
+    names = spec.model.classes
+    if names and spec.model.task == "classification" and len(names) != found.output:
+        raise SpecError(
+            f"model.classes names {len(names)} classes and the model has {found.output}; name each, in its order"
+        )
+    predicted = f"{found.prediction:g}" if spec.model.task == "regression" else spec.model.name_of(found.prediction)
+    return (
+        f"example {found.id!r} {found.shape} {found.dtype} becomes {found.input}; {found.hidden} hidden neurons, "
+        f"{found.output} outputs, prediction {predicted}"
+    )

@@ -1,0 +1,161 @@
+"""The keys of a spec with their types, defaults and meanings; and a spec with comments to start from."""
+
+import json
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel, Field
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from opacc_ray.documents import Document
+from opacc_ray.samplers.select import find_method
+from opacc_ray.spec import Spec
+
+_EXAMPLES: dict[str, Any] = {
+    "name": "digits-weekly",
+    "pool.uri": "s3://lake/digits/",
+    "pool.format": "images",
+    "model.factory": "mypkg.models:net",
+    "model.weights": "s3://models/net.safetensors",
+    "model.hidden_layer": "fc2",
+    "model.classes": ["cat", "dog"],
+    "transform": "mypkg.models:transform",
+    "reference.uri": "s3://lake/digits-train/",
+    "reference.format": "images",
+    "sample.budget": 100,
+    "output": "s3://audits/",
+}
+"""Values of keys that have no default, or null."""
+
+_ALWAYS = ("sample", "sample.method", "sample.budget")
+"""Optional keys that a template gives."""
+
+_NAMES: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null"}
+_BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+class SpecTemplate(Document):
+    """A spec to start from."""
+
+    format: Literal["opacc-template/1"] = Field(default="opacc-template/1", description="name and version of this form")
+    yaml: str = Field(description="the spec, with comments")
+
+
+class Key(NamedTuple):
+    """One key, or a section of keys."""
+
+    path: str  # dotted
+    type: str
+    required: bool
+    default: Any
+    meaning: str
+    is_section: bool
+
+    @property
+    def depth(self) -> int:
+        return self.path.count(".")
+
+
+def keys_of(kind: type[BaseModel] = Spec, prefix: str = "") -> Iterator[Key]:
+    """Every key, each section before its own ones, in the order in which they are declared."""
+    for name, info in kind.model_fields.items():
+        section = _section_of(info.annotation)
+        default = None if info.is_required() or section else _default(info)
+        written = "section" if section else type_text(info.annotation) + _bounds(info)
+        yield Key(f"{prefix}{name}", written, info.is_required(), default, info.description or "", bool(section))
+        if section:
+            yield from keys_of(section, f"{prefix}{name}.")
+
+
+def type_text(kind: Any) -> str:
+    """A type in words: what may be written in YAML."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return " or ".join(type_text(part) for part in inner if part is not NoneType)
+    if origin is Literal:
+        return ", ".join(map(str, inner))
+    if origin in (list, tuple):
+        return f"list of {type_text(inner[0])}"
+    if origin is dict:
+        return "mapping"
+    return _NAMES.get(kind, str(kind))
+
+
+def template(method: str) -> str:
+    """A spec for a method: what must be given, and everything else as comments; it parses as it is.
+
+    Raises
+    ------
+    SpecError
+        There is no such method.
+    """
+    keys = [*keys_of()]
+    parameters = find_method(method).Parameters.__dataclass_fields__  # type: ignore[attr-defined]
+    lines = [
+        "# yaml-language-server: $schema=opacc-spec.json",
+        "# `opacc schemas .` writes that schema, by which editors complete keys. Lines that begin with # are defaults,",
+        "# or examples where there is none.",
+        "",
+    ]
+    for key in keys:
+        lines += _lines(key, method, keys)
+        if key.path == "sample.replicates":
+            for name, item in parameters.items():
+                meaning = item.metadata["help"]
+                lines.append(_line(name, _yaml(item.default), 1, meaning, commented=True))
+    return "\n".join(lines) + "\n"
+
+
+def _lines(key: Key, method: str, keys: list[Key]) -> list[str]:
+    name = key.path.rpartition(".")[2]
+    if key.is_section:
+        head = _line(name, "", key.depth, key.meaning, commented=not _is_live(key, keys))
+        return [head] if key.depth else ["", head]
+    value = method if key.path == "sample.method" else key.default
+    if value is None:
+        value = _EXAMPLES.get(key.path)
+    return [_line(name, _yaml(value), key.depth, key.meaning, commented=not _is_live(key, keys))]
+
+
+def _is_live(key: Key, keys: list[Key]) -> bool:
+    """Whether a template gives the key: it must be there, and so must its section."""
+    if key.path in _ALWAYS:
+        return True
+    section = key.path.rpartition(".")[0]
+    return key.required and all(_is_live(other, keys) for other in keys if other.path == section)
+
+
+def _line(name: str, value: str, depth: int, meaning: str, *, commented: bool) -> str:
+    key = f"{'  ' * depth}{name}:{f' {value}' if value else ''}"
+    return f"{'# ' if commented else ''}{key:{38 if commented else 40}}  # {meaning}".rstrip()
+
+
+def _yaml(value: Any) -> str:
+    """A value on one line, as YAML that is JSON but for names."""
+    if isinstance(value, tuple):
+        value = list(value)
+    return value if isinstance(value, str) and ":" not in value else json.dumps(value, ensure_ascii=False)
+
+
+def _section_of(kind: Any) -> type[BaseModel] | None:
+    """The model of a section, also of one that may be left out."""
+    kinds = [part for part in (get_args(kind) or (kind,)) if isinstance(part, type) and issubclass(part, BaseModel)]
+    return kinds[0] if kinds else None
+
+
+def _default(info: FieldInfo) -> Any:
+    value = info.get_default(call_default_factory=True)
+    return None if value is PydanticUndefined else value
+
+
+def _bounds(info: FieldInfo) -> str:
+    """What a number must be: ``≥ 1``; bounds that only keep numbers finite are left out."""
+    found = [
+        f"{sign} {getattr(item, name):g}"
+        for item in info.metadata
+        for name, sign in _BOUNDS.items()
+        if abs(getattr(item, name, None) or 0) < 2**53 and getattr(item, name, None) is not None
+    ]
+    return f", {' and '.join(found)}" if found else ""

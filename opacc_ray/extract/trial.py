@@ -1,0 +1,67 @@
+"""One example through transform and model, on the CPU: what an actor would find out, known before any starts."""
+
+from typing import NamedTuple
+
+from opacc_ray.errors import DataError
+from opacc_ray.extract.extractor import load_transform, run_model, transformed
+from opacc_ray.extract.outputs import read_output
+from opacc_ray.lake.examples import Example, Plan, Rules
+from opacc_ray.lake.pools import read_examples
+from opacc_ray.lake.storage import open_store
+from opacc_ray.spec import Spec
+
+
+class Trial(NamedTuple):
+    """What the model made of one example."""
+
+    id: str
+    shape: tuple[int, ...]  # of the decoded example
+    dtype: str
+    input: tuple[int, ...]  # what the transform makes of it
+    hidden: int  # neurons of the recorded layer
+    output: int  # columns of the output
+    prediction: int | float
+
+
+def try_example(spec: Spec, plan: Plan) -> Trial:
+    """Build the model and run the first example of the pool that decodes.
+
+    Raises
+    ------
+    SpecError, DataError, StorageError
+        What extraction would end with: functions that cannot be imported, weights that do not fit, a layer that is not
+        there, a transform or model that raises, an output that does not read as the spec says.
+    """
+    from opacc_ray.extract.model import Model
+
+    transform = load_transform(spec)
+    covered = spec.extract.coverage if "coverage" in spec.features() else None
+    model = Model(spec.model, "cpu", spec.extract.precision, spec.extract.threads_per_actor, covered)
+    example = _first_sound(spec, plan)
+    value = transformed(transform, example)
+    activations = run_model(model, value[None])
+    columns = read_output(
+        activations.output,
+        task=spec.model.task,
+        kind=spec.model.output,
+        threshold=spec.model.threshold,
+        precision=spec.extract.precision,
+    )
+    sizes = activations.hidden.shape[1], columns["output"].shape[1]
+    said = columns["prediction"][0].item()
+    return Trial(example.id, example.array.shape, str(example.array.dtype), value.shape, *sizes, said)
+
+
+def _first_sound(spec: Spec, plan: Plan) -> Example:
+    """The first example of the first shard that decodes; unless bad ones are excluded, the first one."""
+    pool = spec.pool
+    store = open_store(pool.uri, follow_links=pool.follow_links)
+    rules = Rules(pool.alpha, pool.max_pixels, pool.max_bytes)
+    reason = "it holds no example"
+    for item in read_examples(store, pool.format, plan.shards[0], rules):
+        if isinstance(item, Example):
+            return item
+        reason = f"{item.id}: {item.reason}"
+        if spec.extract.on_bad_item != "exclude":
+            break
+    raise DataError(f"no example of {pool.uri} could be read, the first because of {reason}; check the pool")

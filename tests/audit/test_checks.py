@@ -1,0 +1,148 @@
+"""Checks before Ray starts: each mistake is found, in one sentence, by the driver alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import save_file
+from small_model import network, picture
+
+from opacc_ray.audit import steps
+from opacc_ray.audit.checks import check
+from opacc_ray.cli.main import main
+from opacc_ray.errors import DataError, OpaccError, SpecError
+from opacc_ray.spec import parse_spec
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve pictures under `pool/` and the weights of `small_model`."""
+    folder = tmp_path_factory.mktemp("lake")
+    (folder / "pool").mkdir()
+    for i in range(12):
+        (folder / "pool" / f"{i:03d}.png").write_bytes(picture(i))
+    save_file(network().state_dict(), folder / "model.safetensors")
+    return folder
+
+
+def content(lake: Path, home: Path, **sections: Any) -> dict[str, Any]:
+    return {
+        "name": "small",
+        "pool": {"uri": f"{lake}/pool", "format": "images"},
+        "model": model(lake),
+        "extract": {"batch_size": 4},
+        "sample": {"method": "ces", "budget": 5},
+        "output": str(home),
+    } | sections
+
+
+def model(lake: Path, **changes: Any) -> dict[str, Any]:
+    return {"factory": "small_model:network", "weights": f"{lake}/model.safetensors"} | changes
+
+
+def mistakes(lake: Path) -> dict[str, tuple[dict[str, Any], str]]:
+    """The check that fails, and its sentence, by the sections of a spec."""
+    (lake / "empty").mkdir(exist_ok=True)
+    (lake / "bad").mkdir(exist_ok=True)
+    (lake / "bad" / "000.png").write_bytes(b"no picture")
+    blocked = lake / "pool" / "000.png" / "runs"
+    return {
+        "budget": ({"sample": {"method": "srs"}}, "sample.budget is missing; say how many labels can be paid for"),
+        "pool": ({"pool": {"uri": f"{lake}/empty", "format": "images"}}, "holds no .png"),
+        "pool budget": ({"sample": {"method": "srs", "budget": 13}}, "it holds 12 examples; give at most 12"),
+        "weights": ({"model": model(lake, weights=f"{lake}/none.pt")}, "none.pt"),
+        "weights digest": ({"model": model(lake, sha256="0" * 64)}, f"the spec expects {'0' * 64}"),
+        "output": ({"output": str(blocked)}, "cannot write"),
+        "model module": ({"model": model(lake, factory="no_such:net")}, "'no_such:net' cannot be imported"),
+        "model function": ({"model": model(lake, factory="small_model:net")}, "has no 'net'"),
+        "model arguments": ({"model": model(lake, arguments={"depth": 3})}, "raised TypeError"),
+        "model layer": ({"model": model(lake, hidden_layer="fc9")}, "no layer 'fc9'; it has first, last"),
+        "model output": ({"model": model(lake, output="probabilities")}, "say model.output: logits"),
+        "model classes": ({"model": model(lake, classes=["a", "b"])}, "names 2 classes and the model has 4"),
+        "model transform": ({"transform": "small_model:picture"}, "transform, given example '000.png'"),
+        "model example": ({"pool": {"uri": f"{lake}/bad", "format": "images"}, "sample": BUDGET}, "000.png"),
+    }
+
+
+BUDGET = {"method": "srs", "budget": 1}
+NAMES = list(mistakes(Path("/tmp")))
+
+
+def test_sound_spec_passes_every_check(lake: Path, tmp_path: Path) -> None:
+    made, failure = check(parse_spec(content(lake, tmp_path / "runs"), "spec.yaml"), "spec.yaml")
+    assert failure is None
+    assert made.ok
+    assert [item.name for item in made.checks] == ["budget", "pool", "weights", "output", "model"]
+    assert made.checks[-1].found.startswith(
+        "example '000.png' (8, 8) uint8 becomes (1, 8, 8); 6 hidden neurons, 4 outputs"
+    )
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mistake_is_found_by_its_check(name: str, lake: Path, tmp_path: Path) -> None:
+    sections, message = mistakes(lake)[name]
+    made, failure = check(parse_spec(content(lake, tmp_path / "runs", **sections), "spec.yaml"), "spec.yaml")
+    wrong = [item for item in made.checks if not item.ok]
+    assert [item.name for item in wrong] == [name.split()[0]]
+    assert message in wrong[0].found == str(failure)
+    assert "\n" not in wrong[0].found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_run_finds_the_mistake_before_it_starts(
+    name: str, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_ray(*_: object) -> None:
+        raise AssertionError("actors were asked for")
+
+    monkeypatch.setattr(steps, "extract", no_ray)
+    sections, message = mistakes(lake)[name]
+    with pytest.raises(OpaccError) as caught:
+        steps.run(parse_spec(content(lake, tmp_path / "runs", **sections), "spec.yaml"), trial=True)
+    assert message in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_method_that_stops_by_itself_needs_no_budget(lake: Path, tmp_path: Path) -> None:
+    spec = parse_spec(content(lake, tmp_path, sample={"method": "deepreduce"}), "spec.yaml")
+    assert check(spec, "spec.yaml")[0].checks[0].found == "deepreduce stops by itself"
+
+
+def test_bad_first_example_is_passed_over_if_the_spec_excludes_those(lake: Path, tmp_path: Path) -> None:
+    (tmp_path / "pool").mkdir()
+    (tmp_path / "pool" / "a.png").write_bytes(b"no picture")
+    (tmp_path / "pool" / "b.png").write_bytes(picture(1))
+    pool = {"uri": f"{tmp_path}/pool", "format": "images"}
+    for policy, kind in (("error", DataError), ("exclude", type(None))):
+        sections = {"pool": pool, "extract": {"on_bad_item": policy}, "sample": BUDGET}
+        _, failure = check(parse_spec(content(lake, tmp_path, **sections), "spec.yaml"), "spec.yaml")
+        assert isinstance(failure, kind)
+
+
+def test_command_prints_a_line_a_check_and_ends_with_the_code_of_the_first_failure(
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(json.dumps(content(lake, tmp_path / "runs")))
+    assert main(["check", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        [name, "ok"] for name in ("budget", "pool", "weights", "output", "model")
+    ]
+    assert err == ""
+    path.write_text(
+        json.dumps(content(lake, tmp_path / "runs", sample={"method": "srs"}, model=model(lake, weights="no")))
+    )
+    assert main(["check", str(path), "--json"]) == SpecError.exit_code
+    out, err = capsys.readouterr()
+    answer = json.loads(out)
+    assert (answer["format"], answer["ok"]) == ("opacc-check/1", False)
+    assert [(item["name"], item["ok"]) for item in answer["checks"]] == [
+        ("budget", False),
+        ("pool", True),
+        ("weights", False),
+        ("output", True),
+    ]
+    assert err.startswith("opacc: sample.budget is missing")
