@@ -70,11 +70,11 @@ def pairs(number: int) -> Counter[str]:
         runs = {place: make_run(*where) for place, where in places}
         for pair, ((place, (_, settings)), (kind, pool)) in zip(range(number), turns, strict=False):
             os.environ.update(settings)
-            outcome = one_pair(runs[place], settings, pool)
+            outcome = one_pair(runs[place], settings, pool, stated=pair % 60 < 6)
             found[outcome] += 1
             found[f"{place}, {kind}"] += 1
-            if outcome != "one drew, one was told":
-                print(f"pair {pair}: {outcome}", flush=True)
+            if outcome != "one drew, one was told" or pair % 50 == 49:
+                print(f"pair {pair}: {outcome}; so far {dict(found)}", flush=True)
     return found
 
 
@@ -110,17 +110,19 @@ def make_run(home: str, settings: dict[str, str]) -> Run:
     return run
 
 
-def one_pair(run: Run, settings: dict[str, str], pool: Executor) -> str:
-    """What becomes of two draws of the second round, which is deleted afterwards."""
+def one_pair(run: Run, settings: dict[str, str], pool: Executor, stated: bool) -> str:
+    """What becomes of two draws of the second round, which is deleted afterwards; with ``stated`` it is labelled."""
     works = [pool.submit(draw, run.uri, budget, settings) for budget in (15, 16)]
     said = sorted(work.result(timeout=300) for work in works)
     chosen, drawn = run.read_selection(2), run.read_chosen(2)
     manifest = [json.loads(line)["id"] for line in run.store.read("rounds/2/manifest.jsonl").splitlines()]
     run.check_copies(2)
-    label(run, chosen.ids)
-    results.estimate(run)
+    if stated:  # the rest saves time
+        label(run, chosen.ids)
+        results.estimate(run)
     for entry in run.store.list("rounds/2/"):
         run.store.delete(entry.key)
+    run.store.delete("estimate.json")  # which was made of what is deleted
     if not list(chosen.ids) == drawn.ids == manifest:
         return "a mixture"
     return "one drew, one was told" if said == ["drew", "told"] else " and ".join(said)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.audit import feature_store
-from opacc_ray.audit.labelled_rounds import import_labels
+from opacc_ray.audit.labels import import_labels
 from opacc_ray.audit.pool_objects import write_listing
 from opacc_ray.audit.provenance import header_of
 from opacc_ray.audit.run import Run

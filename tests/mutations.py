@@ -35,6 +35,9 @@ class Damage:
         self.content = {path: path.read_bytes() for path in sorted(self.home.rglob("*")) if path.is_file()}
         self.expected = said_of(self.run)
         self.restore()
+        (self.home / "estimate.json").unlink()
+        self.without_estimate = said_of(self.run)  # it is made of the rest, so to lose it harms nothing
+        self.restore()
 
     def restore(self) -> None:
         for path, data in self.content.items():
@@ -49,7 +52,8 @@ class Damage:
             used = self._use()
         finally:
             self.restore()
-        if used not in (None, self.expected):
+        expected = self.without_estimate if data is None and path.name == "estimate.json" else self.expected
+        if used not in (None, expected):
             return "silent"
         if any(path.name in problem or path.parent.name in problem for problem in problems):
             return "named"

@@ -144,7 +144,7 @@ class UnusedRows(Part):
 
 
 def _closed_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
-    return content | {"format": "opacc-closed/2"}
+    return content | {"selection": None, "format": "opacc-closed/2"}
 
 
 class ClosedRound(SealedDocument):
@@ -154,6 +154,7 @@ class ClosedRound(SealedDocument):
     remedy: ClassVar[str] = "restore it, or delete it to open the round again"
 
     format: Literal["opacc-closed/2"] = Field(default="opacc-closed/2", description="name and version of this form")
+    selection: str | None = Field(description="SHA-256 of the selection of the round; null in runs of version 0.1.0")
     given_up: list[str] = Field(description="ids without a label: they count as not drawn")
 
 
@@ -256,7 +257,9 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
 
     format: Literal["opacc-estimate/2"] = Field(default="opacc-estimate/2", description="name and version of this form")
     labels_digest: str = Field(description="digest of the labels it was made of: with others it is not current")
-    label_files: list[str] = Field(default=[], description="files of labels that it was made of, below the run")
+    label_files: list[str] = Field(
+        default=[], description="files of labels, and of what was done with them, that it was made of"
+    )
     srs: SimpleRandomBaseline = Field(description="what a simple random sample would have given")
     sequence: AnytimeInterval = Field(description="an interval that holds at any time")
     assisted: AssistedEstimate | None = Field(description="with the help of the confidence; null unless asked for")

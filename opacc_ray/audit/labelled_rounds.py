@@ -161,7 +161,7 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
         selection,
         np.array([name in label for name in selection.ids]),
         np.array(outcomes, dtype=np.float64),
-        missing=() if given_up is not None else tuple(name for name in joined.missing if name in own),
+        missing=tuple(name for name in joined.missing if name in own.difference(given_up or ())),
         unsure=tuple(name for name in joined.unsure if name in own),
         given_up=tuple(given_up or ()),
         predicted=tuple(model.name_of(prediction) for _, prediction in pairs),

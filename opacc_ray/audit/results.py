@@ -76,7 +76,7 @@ def estimate(
         **_basis(run, rounds),
         **_stated(accuracy, rounds),
         labels_digest=digest_of(rounds),
-        label_files=[key for item in rounds for key in run.label_files(item.number)],
+        label_files=run.all_label_files(),
         srs=SimpleRandomBaseline(**baseline(*sample, accuracy).to_dict()),
         sequence=_sequence(known, level),
         assisted=_assisted(run, rounds, known, level) if assist else None,
@@ -163,10 +163,18 @@ def _labelled(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[
         )
     for item in rounds:
         run.check_copies(item.number)
+    run.check_label_files(_last_estimate(run))
     known = [item for item in rounds if item.labelled.any()]
     if not known:
         raise LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
     return known
+
+
+def _last_estimate(run: Run) -> AccuracyEstimate | None:
+    try:
+        return run.read_estimate()
+    except DataError:  # it is made anew
+        return None
 
 
 def _basis(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:

@@ -124,12 +124,10 @@ class Run:
         folder = self._round(number)
         return len(draws.numbers([entry.key for entry in folder.list()], folder.uri))
 
-    def keep_draw(self, number: int) -> int:
-        """Make a draw of a round of version 0.1.0, so that another may replace it; returns how many there are now."""
+    def keep_draw(self, number: int) -> None:
+        """Make a round of version 0.1.0 the first draw of its number, so that another may replace it."""
         folder = self._round(number)
-        if not self.num_draws(number):
-            draws.write(folder, 1, draws.files_of(folder), self.header.digest)
-        return self.num_draws(number)
+        draws.write(folder, 1, draws.files_of(folder), self.header.digest)
 
     def read_selection(self, number: int) -> Selection:
         """The selection of a round; raises DataError if its file is damaged."""
@@ -193,6 +191,21 @@ class Run:
         """Keys of the files of labels that came back for a round."""
         return [entry.key for entry in self.store.list(f"rounds/{number}/labels/")]
 
+    def all_label_files(self) -> list[str]:
+        """Keys of the files of labels of all rounds, and of what was done with them."""
+        actions = [entry.key for entry in self.store.list("labels/")]
+        return actions + [key for number in self.rounds() for key in self.label_files(number)]
+
+    def check_label_files(self, estimate: AccuracyEstimate | None) -> None:
+        """Raise DataError if a file of labels that an estimate was made of is lost."""
+        there = set(self.all_label_files())
+        lost = [key for key in (estimate.label_files if estimate else ()) if key not in there]
+        if lost:
+            raise DataError(
+                f"{self.store.uri_of(lost[0])} is lost, and the last estimate was made with it; restore it, or "
+                f"delete {ESTIMATE} to go on without it"
+            )
+
     def read_labels(self, number: int) -> list[tuple[str, bytes]]:
         """(name, content) of every file of labels that came back for a round.
 
@@ -212,15 +225,28 @@ class Run:
         return files
 
     def read_closed(self, number: int) -> list[str] | None:
-        """Ids that had no label when the round was closed; None while it is open."""
+        """Ids that had no label when the round was closed; None while it is open.
+
+        Raises
+        ------
+        DataError
+            The file is damaged, or closes another round.
+        """
         key = f"rounds/{number}/closed.json"
         if not self.store.exists(key):
             return None
-        return ClosedRound.from_bytes(self.store.read(key), self.store.uri_of(key)).given_up
+        closed = ClosedRound.from_bytes(self.store.read(key), self.store.uri_of(key))
+        if closed.selection not in (None, self._selection_digest(number)):
+            raise DataError(f"{self.store.uri_of(key)} closes another round than this one; {closed.remedy}")
+        return closed.given_up
 
     def close(self, number: int, given_up: Sequence[str]) -> None:
         """Give up the labels of a round that are missing."""
-        self.store.write(f"rounds/{number}/closed.json", ClosedRound(given_up=list(given_up)).to_bytes())
+        closed = ClosedRound(selection=self._selection_digest(number), given_up=list(given_up))
+        self.store.write(f"rounds/{number}/closed.json", closed.to_bytes())
+
+    def _selection_digest(self, number: int) -> str:
+        return hashlib.sha256(self._read_drawn(number, draws.SELECTION)).hexdigest()
 
     # -- result ------------------------------------------------------------------------------------------
 

@@ -36,8 +36,8 @@ def unfinished(job: Extraction, plan: Plan) -> list[Shard]:
 
     def fault(shard: Shard) -> str | None:
         try:
-            if shard.file in indexed:
-                check_shard(job.target, indexed[shard.file], sizes[shard.file], whole=whole)
+            if index and shard.file in indexed:
+                check_shard(job.target, index, indexed[shard.file], sizes[shard.file], whole=whole)
             else:
                 report = read_report(job.target, shard.file, sizes[shard.file])
                 check_plan(job, shard, report)

@@ -195,7 +195,7 @@ def select(
     number = max(run.rounds(), default=1)
     earlier = read_rounds(run)[:-1] if number > 1 else []
     seed = run.spec.seed if seed is None else seed
-    before = run.num_draws(number)
+    there, before = number in run.rounds(), run.num_draws(number)
     selection = _choose(run, Choice(method, budget, parameters, seed, replicates), earlier, progress)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
@@ -205,7 +205,9 @@ def select(
                 f"round {number} of {run.uri} has labels already, which another selection would orphan; "
                 "draw a further round with `opacc next`, or start a new run with another name or seed"
             )
-        before = before or run.keep_draw(number)
+        if there and not before:
+            run.keep_draw(number)
+            before = 1
     _write_round(run, selection, before)
     return selection
 

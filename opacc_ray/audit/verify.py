@@ -92,7 +92,7 @@ def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
         if numbers:
             read_rounds(run, conflict="majority")
     with found.checking(run.store.uri_of(ESTIMATE)):
-        _check_estimate(run)
+        run.check_label_files(run.read_estimate())
     try:
         return pool_objects.find_changed(run)
     except OpaccError:  # what is wrong has been noted
@@ -112,7 +112,7 @@ def _check_features(folder: Store, found: _Findings) -> Index | None:
         shard = index.shards[number]
         if shard.file not in sizes:
             raise DataError(f"{folder.uri_of(shard.file)} is lost; run the spec again, which extracts it anew")
-        check_shard(folder, shard, sizes[shard.file])
+        check_shard(folder, index, shard, sizes[shard.file])
 
     found.each(
         [folder.uri_of(shard.file) for shard in index.shards],
@@ -179,11 +179,3 @@ def _check_chosen(run: Run, selection: Selection) -> None:
                 f"round {selection.round} of {run.uri} has {name!r} with the prediction {said!r} where its features "
                 f"have {found!r} with {own!r}; restore the round, or the features"
             )
-
-
-def _check_estimate(run: Run) -> None:
-    estimate = run.read_estimate()
-    there = {key for number in run.rounds() for key in run.label_files(number)}
-    lost = [key for key in (estimate.label_files if estimate else ()) if key not in there]
-    if lost:
-        raise DataError(f"{run.store.uri_of(lost[0])} is lost, and the last estimate was made with it; import it again")

@@ -11,7 +11,7 @@ from opacc_ray.documents import Part, SealedDocument, Upgrade
 from opacc_ray.errors import DataError
 from opacc_ray.extract.ids import digest_of
 from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.shards import REMEDY, ShardReport, read_table
+from opacc_ray.extract.shards import REMEDY, ShardReport, read_table, widths
 from opacc_ray.lake.storage import Store
 
 INDEX = "index.json"
@@ -53,7 +53,7 @@ class Index(SealedDocument):
     format: Literal["opacc-index/2"] = Field(default="opacc-index/2", description="name and version of this form")
     shards: tuple[IndexedShard, ...] = Field(strict=False, description="the files, in the order of the pool")
     num_examples: int = Field(ge=0, description="examples in all files")
-    features: dict[str, int] = Field(description="feature -> values per example")
+    features: dict[str, Annotated[int, Field(ge=1, le=1 << 24)]] = Field(description="feature -> values per example")
     bad: tuple[Excluded, ...] = Field(strict=False, description="examples that could not be used")
     predicted: dict[Annotated[int, Strict(False)], int] | None = Field(
         default=None, description="predicted class -> examples; null for a regression, and where it is not known"
@@ -64,6 +64,9 @@ class Index(SealedDocument):
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
         found = sum(shard.examples for shard in self.shards)
+        elsewhere = [shard.file for shard in self.shards if {"", ".", ".."} & set(shard.file.split("/"))]
+        if elsewhere:
+            raise ValueError(f"the file {elsewhere[0]!r} is not beside the index")
         if len({shard.file for shard in self.shards}) < len(self.shards):
             raise ValueError("a file is there twice among the shards")
         if found != self.num_examples:
@@ -107,7 +110,7 @@ def write_index(folder: Store, index: Index) -> None:
     folder.write(INDEX, index.to_bytes())
 
 
-def check_shard(folder: Store, shard: IndexedShard, size: int, *, whole: bool = True) -> None:
+def check_shard(folder: Store, index: Index, shard: IndexedShard, size: int, *, whole: bool = True) -> None:
     """Raise DataError if a file is not the one of the index: by all of its bytes, or else by its size and its end."""
     source = folder.uri_of(shard.file)
     if shard.bytes not in (None, size):
@@ -118,6 +121,8 @@ def check_shard(folder: Store, shard: IndexedShard, size: int, *, whole: bool = 
     )
     if whole and shard.ids not in (None, digest_of(table["id"].to_pylist())):
         raise DataError(f"{source} does not hold the ids that its index says; {REMEDY}")
+    if whole and shard.examples and widths(table.schema) != index.features:
+        raise DataError(f"{source} does not hold the features that its index says; {REMEDY}")
 
 
 def read_other(folder: Store, name: str) -> bytes:

@@ -181,7 +181,7 @@ def _parse(footer: Footer, size: int, measured: dict[str, Any] | None = None) ->
     return ShardReport(
         num_examples=footer.metadata.num_rows,
         bad=[BadItem(**item) for item in said["bad"]],
-        widths=_widths(footer.metadata.schema.to_arrow_schema()),
+        widths=widths(footer.metadata.schema.to_arrow_schema()),
         predicted=None if predicted is None else {int(c): num for c, num in predicted.items()},
         ids=said["ids"],
         own_ids=said["own_ids"],
@@ -192,7 +192,8 @@ def _parse(footer: Footer, size: int, measured: dict[str, Any] | None = None) ->
     )
 
 
-def _widths(schema: Any) -> dict[str, int]:
+def widths(schema: Any) -> dict[str, int]:
+    """Values per example of each feature of an Arrow schema."""
     import pyarrow as pa
 
     held = [item for item in schema if item.name not in ("id", "uri")]

@@ -132,6 +132,7 @@ def test_estimate_of_version_1_reads_as_the_same_in_version_2(home: Path) -> Non
     assert {key: value for key, value in new.items() if key not in old} == {
         "format": "opacc-estimate/2",
         "objects": None,
+        "label_files": [],
         "assisted": None,
         "mean_cost": None,
     }

@@ -17,7 +17,7 @@ from opacc_ray.audit.soundness import unfinished
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
-from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.errors import DataError, LabelError, OpaccError
 from opacc_ray.extract.index import read_index
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 
@@ -107,7 +107,7 @@ def test_damage_is_named(kind: str, run: Run, capsys: pytest.CaptureFixture[str]
 def test_lost_file_of_labels_is_named(run: Run) -> None:
     [path] = (Path(run.uri) / "rounds" / "2" / "labels").iterdir()
     path.unlink()
-    assert [text for text in problems(run) if path.name in text and "import it again" in text]
+    assert [text for text in problems(run) if path.name in text and "restore it" in text]
 
 
 def test_no_run_to_verify(tmp_path: Path) -> None:
@@ -245,3 +245,24 @@ def test_status_says_that_an_estimate_is_old(home: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     assert main(["status", run.uri]) == 0
     assert "12 labels); this is old: 20 labels are in now" in capsys.readouterr().out
+
+
+def test_lost_labels_of_a_closed_round_are_missing(home: Path) -> None:
+    run, _ = write_features(str(home))
+    chosen = steps.select(run, "srs", 20, {})
+    label(run, chosen.ids[:9])
+    label(run, chosen.ids[9:15])
+    steps.close(run)
+    results.estimate(run)
+    (home / "audit" / "estimate.json").unlink()
+    first, *_ = run.label_files(1)
+    run.store.delete(first)
+    with pytest.raises(LabelError, match="of 20 labels are missing"):
+        results.estimate(run)
+
+
+def test_lost_correction_is_named_by_the_next_estimate(run: Run) -> None:
+    lost = run.label_files(2)[0]
+    run.store.delete(lost)
+    with pytest.raises(DataError, match=rf"{lost} is lost, and the last estimate was made with it"):
+        results.estimate(run, partial=True)
