@@ -287,7 +287,7 @@ def damaged(bucket: str) -> str:
 
 
 def test_image_that_does_not_decode_is_named(spec, damaged: str) -> None:
-    refused(spec(pool={"uri": damaged, "format": "images"}), DataError, r"'031\.png'.*do not decode.*on_bad_item")
+    refused(spec(pool={"uri": damaged, "format": "images"}), DataError, r"'031\.png'.*are no image.*on_bad_item")
 
 
 def test_image_that_does_not_decode_is_excluded_and_counted(spec, damaged: str) -> None:
