@@ -9,7 +9,7 @@ BEYOND := 'from numpy._core import _multiarray_umath as m; \
 	print(*(f for f in m.__cpu_dispatch__ if m.__cpu_features__[f] and f not in m.__cpu_baseline__))'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpus lint format bench results docs wheel wheel-check clean
+.PHONY: help setup demo test test-cpus lint format bench results docs wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -65,6 +65,9 @@ wheel: $(READY)  ## build dist/*.whl
 
 wheel-check: wheel  ## run the demo from the wheel, in a clean environment outside the repository
 	$(BIN)/python infra/check_wheel.py dist/*.whl
+
+sbom: $(READY)  ## list what is installed for the package, with versions and licences
+	@$(BIN)/python infra/sbom.py
 
 clean:  ## remove .venv and all that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs import Design, legacy
 from opacc_ray.designs.reading import read_design
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, shortened
 
 FORMAT = "opacc-selection/2"
 FORMAT_1 = "opacc-selection/1"
@@ -112,8 +112,8 @@ class Selection:
     def from_json(cls, data: bytes, source: str) -> "Selection":
         try:
             content = json.loads(data)
-        except ValueError as error:
-            raise DataError(f"{source} is not the JSON of a selection: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{source} is not the JSON of a selection: {shortened(str(error))}") from None
         return cls.from_dict(content, source)
 
     def _save_parquet(self, target: Path) -> None:
@@ -178,8 +178,10 @@ def _read_parquet(source: Path) -> dict[str, Any]:
         columns = {name: table[name].to_pylist() for name in table.column_names}
         own = {name.removeprefix("design_"): columns[name] for name in columns if name.startswith("design_")}
         rows = {"index": columns["index"], "ids": columns["id"]}
-    except (pa.ArrowInvalid, KeyError, ValueError) as error:
-        raise DataError(f"{source} is not the Parquet of a selection: {error}") from None
+    except (pa.ArrowException, OSError, MemoryError, RecursionError, KeyError, ValueError) as error:
+        raise DataError(f"{source} is not the Parquet of a selection: {shortened(str(error))}") from None
+    if not isinstance(header, dict) or not isinstance(header.get("design", {}), dict):
+        raise DataError(f"{source} is not the Parquet of a selection: its header is no mapping")
     if header.get("format") == FORMAT_1:
         return header | rows | {"design": {name: {"values": values} for name, values in own.items()}}
     return header | rows | {"design": header.get("design", {}) | own}

@@ -3,6 +3,7 @@
 import io
 import os
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,19 @@ def broken_network() -> Net:
 
 def to_input(image: np.ndarray) -> np.ndarray:
     return image[None].astype(np.float32) / 255
+
+
+HELD: list[int] = []
+"""By call of `shrink`: how many of the images that it was given are in memory."""
+
+_given: list[weakref.ref[np.ndarray]] = []
+
+
+def shrink(image: np.ndarray) -> np.ndarray:
+    """8 x 8 of an image of any size."""
+    _given.append(weakref.ref(image))
+    HELD.append(sum(other() is not None for other in _given))
+    return to_input(image[:8, :8]).copy()
 
 
 def picture(i: int) -> bytes:

@@ -121,3 +121,19 @@ def test_a_damaged_file_of_format_1_is_refused() -> None:
     ]:
         with pytest.raises(DataError, match=f"^old.json: .*{message}"):
             Selection.from_dict(content | damage, "old.json")
+
+
+def test_parquet_that_is_damaged_anywhere_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    """Arrow raises OSError for pages that do not unpack, and asks for gigabytes where a length is damaged."""
+    path = tmp_path / "selection.parquet"
+    REPLICATES.save(path)
+    sound, rng = path.read_bytes(), np.random.default_rng(0)
+    refusals = []
+    for place in rng.integers(0, len(sound), 150):
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ 255]) + sound[place + 1 :])
+        try:
+            Selection.load(path)
+        except DataError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 20
+    assert [message for message in refusals if "\n" in message] == []

@@ -64,7 +64,7 @@ class Votes(Part):
 class RenamedRows(Part):
     """Rows of a file that name another annotator than the importer does."""
 
-    annotator: str = Field(description="whom the rows name")
+    annotator: str | None = Field(description="whom the rows name; null: somebody else than the first hundred")
     rows: int = Field(ge=1, description="how many")
 
 

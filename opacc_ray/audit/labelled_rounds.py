@@ -84,25 +84,35 @@ def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = 
     conflict, score : what to do where labels differ, and what a regression's prediction is worth; None: as the run has
         it.
     """
-    log = read_log(run)
-    joined = join_labels(run, log.labels(), conflict or log.conflict)
-    return labelled_rounds(run, joined, score or log.score)
+    log, selections = read_log(run), read_selections(run)
+    joined = join_labels(run, selections, log.labels(), conflict or log.conflict)
+    return labelled_rounds(run, selections, joined, score or log.score)
 
 
-def join_labels(run: Run, labels: Iterable[Label], conflict: str, source: str = "the labels so far") -> Joined:
-    """Bring labels together for the examples of all rounds."""
-    numbers = run.rounds()
-    if not numbers:
+def read_selections(run: Run) -> list[Selection]:
+    """The selections of all rounds; raises LabelError if there is none, DataError if they are of another pool."""
+    selections = [run.read_selection(number) for number in run.rounds()]
+    if not selections:
         raise LabelError(f"{run.uri} has no selection yet; run its spec, or `opacc select`")
-    selections = [run.read_selection(number) for number in numbers]
     _check_pool(run, selections)
+    return selections
+
+
+def join_labels(
+    run: Run,
+    selections: Sequence[Selection],
+    labels: Iterable[Label],
+    conflict: str,
+    source: str = "the labels so far",
+) -> Joined:
+    """Bring labels together for the examples of all rounds."""
     chosen = dict.fromkeys(name for selection in selections for name in selection.ids)
     return join(labels, list(chosen), run=run.name, conflict=conflict, source=source, read=canonical_form(run))
 
 
-def labelled_rounds(run: Run, joined: Joined, score: Score) -> list[LabelledRound]:
+def labelled_rounds(run: Run, selections: Sequence[Selection], joined: Joined, score: Score) -> list[LabelledRound]:
     """Every round with its part of the labels."""
-    return [_labelled_round(run, run.read_selection(number), joined, score) for number in run.rounds()]
+    return [_labelled_round(run, selection, joined, score) for selection in selections]
 
 
 def canonical_form(run: Run) -> Callable[[str, str], str]:

@@ -19,7 +19,14 @@ from opacc_ray.audit.label_documents import (
     Votes,
 )
 from opacc_ray.audit.label_log import LabelLog, Returned, now_after, read_log, write_action
-from opacc_ray.audit.labelled_rounds import LabelledRound, canonical_form, join_labels, labelled_rounds, read_rounds
+from opacc_ray.audit.labelled_rounds import (
+    LabelledRound,
+    canonical_form,
+    join_labels,
+    labelled_rounds,
+    read_rounds,
+    read_selections,
+)
 from opacc_ray.audit.run import Run, name_of_labels
 from opacc_ray.errors import LabelError
 from opacc_ray.labelling.joining import Joined, time_of, votes_of, winning
@@ -32,7 +39,7 @@ CLOCKS_DIFFER = timedelta(minutes=10)
 """By how much the clock of a labelling tool may be ahead of ours."""
 
 LISTED = 100
-"""Overruled answers that a document lists; all of them are in `opacc labels list`."""
+"""Overruled answers, and other names, that a document lists; `opacc labels list` has all answers."""
 
 
 def import_labels(
@@ -52,32 +59,22 @@ def import_labels(
     DataError
         A manifest, or another file of a round, is lost or not what was drawn.
     """
+    name = name.encode(errors="backslashreplace").decode()  # a file's name need not be valid Unicode
     for number in run.rounds():
         run.check_copies(number)
-    log = read_log(run)
-    annotator = _checked_name(annotator)
-    key = name_of_labels(name, data)
+    log, selections = read_log(run), read_selections(run)
+    annotator, key = _checked_name(annotator), name_of_labels(name, data)
     again = log.find(key, annotator)
     file = again or Returned(len(log.actions) + 1, key, name, data, annotator, name)
-    rule = conflict or log.conflict
     seen = _Seen(annotator, now_after(log) + CLOCKS_DIFFER)
-    kept = () if again else [part for part in log.returned if part.name == key and part.annotator is None]
-    with_it = _without(log, kept).labels()
-    joined = join_labels(run, _chain(with_it, seen.count(file, read_again=bool(again))), rule, source=name)
-    rounds = labelled_rounds(run, joined, log.score)  # raises before anything is kept
+    nameless = () if again else [part for part in log.returned if part.name == key and part.annotator is None]
+    rows = _chain(_without(log, nameless).labels(), seen.count(file, read_again=bool(again)))
+    joined = join_labels(run, selections, rows, conflict or log.conflict, source=name)
+    rounds = labelled_rounds(run, selections, joined, log.score)  # raises before anything is kept
     overruled = _overruled(joined, file.order)
-    if not again or (conflict and conflict != log.conflict):
-        action = LabelAction(
-            action="import",
-            at=_text(now_after(log)),
-            file=key,
-            source=_shortened(name),
-            annotator=annotator,
-            conflict=conflict if conflict != log.conflict else None,
-            overruled=overruled[:LISTED],
-            num_overruled=len(overruled),
-        )
-        write_action(run, action)
+    new_rule = conflict if conflict != log.conflict else None
+    if not again or new_rule:
+        write_action(run, _import_action(log, file, new_rule, overruled))
     if not log.is_kept(key):
         run.write_labels(rounds[-1].number, name, data)
     return ImportedLabels(
@@ -85,8 +82,8 @@ def import_labels(
         rows=seen.rows,
         again=again is not None,
         annotator=annotator,
-        renamed=[RenamedRows(annotator=who, rows=num) for who, num in sorted(seen.renamed.items())],
-        conflict=rule,
+        renamed=[RenamedRows(annotator=who, rows=num) for who, num in seen.renamed.most_common()],
+        conflict=conflict or log.conflict,
         not_used=_not_used(joined, file.order, rounds),
         votes=_votes(joined, log.names() | {file.order: name}),
         overruled=overruled[:LISTED],
@@ -95,12 +92,27 @@ def import_labels(
     )
 
 
+def _import_action(
+    log: LabelLog, file: Returned, conflict: ConflictRule | None, overruled: Sequence[Overruling]
+) -> LabelAction:
+    return LabelAction(
+        action="import",
+        at=_text(now_after(log)),
+        file=file.name,
+        source=(file.source or file.place)[-200:],
+        annotator=file.annotator,
+        conflict=conflict,
+        overruled=list(overruled[:LISTED]),
+        num_overruled=len(overruled),
+    )
+
+
 class _Seen:
     """What a file holds, counted while its rows pass."""
 
     def __init__(self, annotator: str | None, latest: datetime) -> None:
         self.rows = 0
-        self.renamed: Counter[str] = Counter()
+        self.renamed: Counter[str | None] = Counter()  # None: names after the first ones
         self._annotator, self._latest = annotator, latest
         self._times: dict[str, bool] = {}
 
@@ -109,7 +121,8 @@ class _Seen:
         for row in parse(file.data, file.place):
             self.rows += 1
             if self._annotator and row.annotator not in (None, self._annotator):
-                self.renamed[row.annotator] += 1
+                known = row.annotator in self.renamed or len(self.renamed) < LISTED
+                self.renamed[row.annotator if known else None] += 1
             if row.labelled_at and self._is_to_come(row.labelled_at):
                 raise LabelError(
                     f"{row.place} was labelled at {quoted(row.labelled_at)}, which is yet to come: correct the time, "
@@ -145,10 +158,6 @@ def _checked_name(annotator: str | None) -> str | None:
     if not name or len(name) > LONGEST["annotator"] or not name.isprintable():
         raise LabelError(f"--annotator {quoted(annotator)}: give a name of 1 to {LONGEST['annotator']} letters")
     return name
-
-
-def _shortened(name: str) -> str:
-    return name.encode(errors="replace").decode()[-200:]
 
 
 def _text(time: datetime) -> str:
@@ -220,7 +229,7 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
     """
     log = read_log(run)
     name, now = _checked_name(annotator), now_after(log)
-    number, chosen = _chosen(run)
+    chosen = _chosen(run)
     if id not in chosen:
         raise LabelError(f"{quoted(id)} was not selected in {run.uri}; `opacc labels list` has the ids")
     fields = {"id": id, "label": label, "annotator": name, "labelled_at": _text(now), "run": run.name}
@@ -229,34 +238,37 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
     if row.status == "blank":
         raise LabelError(f"{quoted(id)} is corrected to nothing: give a label, or ? if nobody can tell")
     if row.label is not None:
-        canonical_form(run)(id, row.label)
-    key = name_of_labels("correction.jsonl", data)
-    before = [item for item in _answers(run, log, id) if item.state in ("counts", "in conflict")]
-    overruled = [
-        Overruling(
-            id=id,
-            label=item.label,
-            annotator=item.annotator,
-            place=item.place,
-            by_label=row.label,
-            by_annotator=name,
-            by_place=None,
-        )
-        for item in before
-        if item.label is not None and item.label != row.label
-    ]
+        row = row._replace(label=canonical_form(run)(id, row.label))
+    overruled = _corrected(_answers(run, log, id), row, canonical_form(run))
     action = LabelAction(
         action="correct",
         at=_text(now),
-        file=key,
+        file=name_of_labels("correction.jsonl", data),
         annotator=name,
         ids=[id],
         overruled=overruled[:LISTED],
         num_overruled=len(overruled),
     )
     write_action(run, action)
-    run.write_labels(number, "correction.jsonl", data)
+    run.write_labels(run.rounds()[-1], "correction.jsonl", data)
     return action
+
+
+def _corrected(answers: Sequence[Answered], correction: Label, read: Callable[[str, str], str]) -> list[Overruling]:
+    """The answers that counted, or were in conflict, and say something else than their correction."""
+    return [
+        Overruling(
+            id=item.id,
+            label=item.label,
+            annotator=item.annotator,
+            place=item.place,
+            by_label=correction.label,
+            by_annotator=correction.annotator,
+            by_place=None,
+        )
+        for item in answers
+        if item.state in ("counts", "in conflict") and item.label and read(item.id, item.label) != correction.label
+    ]
 
 
 def withdraw(run: Run, what: str) -> LabelAction:
@@ -272,9 +284,9 @@ def withdraw(run: Run, what: str) -> LabelAction:
         There is no such example or file, or what is said fits several.
     """
     log = read_log(run)
-    _, chosen = _chosen(run)
+    chosen = _chosen(run)
     standing = [file for file in log.returned if not file.withdrawn]
-    files = sorted({file.name for file in standing if what in (file.name, file.source, file.place)})
+    files = sorted({file.name for file in standing if what in _names(file)})
     if len(files) + (what in chosen) > 1:
         names = few([*files, *(["an id"] if what in chosen else [])])
         raise LabelError(f"{quoted(what)} could be {names}; give a file by the name that it is kept under")
@@ -288,6 +300,12 @@ def withdraw(run: Run, what: str) -> LabelAction:
     action = LabelAction(action="withdraw", at=_text(now_after(log)), file=files[0] if files else None, ids=ids)
     write_action(run, action)
     return action
+
+
+def _names(file: Returned) -> set[str]:
+    """What a file may be called: as it is kept, and as it was called where it came from, with or without its folder."""
+    source = file.source or file.place
+    return {file.name, file.place, source, source.rpartition("/")[2]}
 
 
 def set_rule(run: Run, conflict: ConflictRule) -> LabelAction:
@@ -315,18 +333,15 @@ def list_answers(run: Run, id: str | None = None) -> AnswerList:
         The example was not selected.
     """
     log = read_log(run)
-    _, chosen = _chosen(run)
+    chosen = _chosen(run)
     if id is not None and id not in chosen:
         raise LabelError(f"{quoted(id)} was not selected in {run.uri}; `opacc labels list` without --id has the ids")
     return AnswerList(run=run.uri, conflict=log.conflict, answers=_answers(run, log, id))
 
 
-def _chosen(run: Run) -> tuple[int, set[str]]:
-    """The newest round, and the ids of all rounds."""
-    numbers = run.rounds()
-    if not numbers:
-        raise LabelError(f"{run.uri} has no selection yet; run its spec, or `opacc select`")
-    return numbers[-1], {id for number in numbers for id in run.read_selection(number).ids}
+def _chosen(run: Run) -> set[str]:
+    """The ids of all rounds."""
+    return {id for selection in read_selections(run) for id in selection.ids}
 
 
 def _answers(run: Run, log: LabelLog, id: str | None) -> list[Answered]:

@@ -17,7 +17,7 @@ from opacc_ray.audit.label_log import adopt_rules
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.audit.pool_objects import write_listing
 from opacc_ray.audit.progress import Report, unreported
-from opacc_ray.audit.provenance import checked_weights, header_of
+from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
 from opacc_ray.audit.soundness import unfinished
 from opacc_ray.errors import LabelError, SpecError
@@ -62,6 +62,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     StorageError, DataError, SpecError
         Pool, reference, weights or output cannot be used. Nothing is written then.
     """
+    spec = located(spec)
     check_budget(spec)
     plan = check_pool(spec)
     spec = checked_weights(spec)
@@ -117,17 +118,29 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
 
     ``progress(done, total)`` counts shards.
     """
-    from opacc_ray.cluster import session
+    from opacc_ray.cluster import session, visibility
 
     todo = [unfinished(stage.job, stage.plan) for stage in stages]
     total = sum(len(stage.plan.shards) for stage in stages)
     kept = total - sum(map(len, todo))
     progress(kept, total)
     finished = iter(range(kept + 1, total + 1))
-    with session.connected() if any(todo) else nullcontext():
+    with session.connected() if any(todo) else nullcontext(True) as is_ours:
+        if not is_ours:
+            visibility.refuse_unseen(_paths(stages))
         for stage, shards in zip(stages, todo, strict=True):
             reports = _work_on(stage.job, shards, lambda: progress(next(finished), total)) if shards else {}
             _complete(stage, reports)
+
+
+def _paths(stages: Sequence[Stage]) -> dict[str, str]:
+    """The local paths that workers need, by their keys in the spec."""
+    spec = stages[-1].job.spec
+    run = stages[-1].job.target.uri.rpartition("/")[0]  # it exists: its header is written
+    named = {"pool.uri": spec.pool.uri, "model.weights": spec.model.weights, "output": run}
+    if len(stages) > 1 and spec.reference is not None:
+        named["reference.uri"] = spec.reference.uri
+    return {key: uri for key, uri in named.items() if uri is not None and not uri.startswith("s3://")}
 
 
 def _work_on(job: Extraction, shards: Sequence[Shard], tick: Callable[[], None]) -> dict[int, ShardReport]:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from opacc_ray.audit import draws, feature_store, pool_objects
 from opacc_ray.audit.documents import ChangedObjects, Draw, Fault, Verification
+from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import ESTIMATE, HEADER, Run
 from opacc_ray.errors import DataError, OpaccError
@@ -161,6 +162,8 @@ def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -
             _check_chosen(run, selection)
     with found.checking(folder.uri_of("labels")):
         run.read_labels(number)
+    with found.checking(run.store.uri_of("labels")):
+        read_log(run)
     with found.checking(folder.uri_of("closed.json")):
         run.read_closed(number)
 

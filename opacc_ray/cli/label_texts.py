@@ -20,12 +20,12 @@ def imported(document: ImportedLabels) -> str:
     if document.again:
         lines.append("the same file came back before, so nothing changed")
     lines += [
-        f"{item.rows} rows name {quoted(item.annotator)} as their annotator; they count as {quoted(who)}'s"
+        f"{item.rows} rows name {_who(item.annotator)} as their annotator; they count as {quoted(who)}'s"
         for item in document.renamed
         if (who := document.annotator) is not None
     ]
     votes = [f"{_who(item.annotator)} {item.labels} ({printable_line(item.file)})" for item in document.votes]
-    if len(votes) > 1:
+    if len({item.annotator for item in document.votes}) > 1 or document.num_overruled:
         lines.append(f"labels by {few(votes, most=10)}")
     return "\n".join([*lines, *_overruled(document.overruled, document.num_overruled)])
 

@@ -24,14 +24,19 @@ log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def connected() -> Iterator[None]:
+def connected() -> Iterator[bool]:
     """Join the cluster that RAY_ADDRESS or an enclosing ``ray.init`` names, else start a local one and end it after.
 
     Workers of a local cluster inherit this process's environment and module path. On a cluster that is joined they
     use their own credentials: those of the driver are never sent, since Ray would show them to every user.
+
+    Yields
+    ------
+    bool
+        Whether the cluster is one that was started here.
     """
     if ray.is_initialized():
-        yield
+        yield False
         return
     address = os.environ.get("RAY_ADDRESS") or "local"
     options: dict[str, Any] = {"address": address, "job_config": _Job(_py_driver_sys_path=_own_folder())}
@@ -47,7 +52,7 @@ def connected() -> Iterator[None]:
     except (ConnectionError, RuntimeError, OSError) as error:
         raise ClusterError(f"no Ray cluster could be reached: {brief(error)}") from None
     try:
-        yield
+        yield address == "local"
     finally:
         ray.shutdown()
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract.columns import Columns
 from opacc_ray.extract.ids import Hashes, digest_of, hashes_of
 from opacc_ray.extract.machine import Machine
@@ -209,12 +209,10 @@ def _list_array(values: NDArray[Any]) -> Any:
 @contextmanager
 def _readable(source: str) -> Iterator[None]:
     """Name the file in the error if what is read is not a shard of features."""
-    import pyarrow as pa
-
     try:
         yield
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        reason = " ".join(str(error).split())  # some of Arrow's have lines
+    except OpaccError:
+        raise
+    except Exception as error:  # Arrow, JSON and a report of another form raise many kinds
+        reason = " ".join(str(error).split())[:300] or type(error).__name__  # some of Arrow's have lines
         raise DataError(f"{source} is not a shard of features ({reason}); {REMEDY}") from None

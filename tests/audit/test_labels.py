@@ -14,6 +14,7 @@ from opacc_ray.audit.label_log import adopt_rules, read_log
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
+from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.spec import LabelsSpec, ScoreSpec, Spec, parse_spec
@@ -39,7 +40,7 @@ def truth(ids: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def label_all(run: Run) -> None:
-    labels.import_labels(run, "labels.csv", csv_of(truth(ids_of(run))))
+    labels.import_labels(run, "back/labels.csv", csv_of(truth(ids_of(run))))
 
 
 def files_of(run: Run) -> dict[str, bytes]:
@@ -236,6 +237,7 @@ def test_action_that_was_edited_is_named(run: Run) -> None:
     run.store.write(entry.key, run.store.read(entry.key).replace(b'"annotator": null', b'"annotator": "eve"'))
     with pytest.raises(DataError, match=r"labels/.*\.json was changed since it was written"):
         read_rounds(run)
+    assert any("was changed since it was written" in fault.problem for fault in verify(run.uri).faults)
 
 
 # -- who wrote a file ------------------------------------------------------------------------------------
@@ -267,7 +269,7 @@ def test_who_overruled_whom_and_whose_votes_count_is_said_and_kept(run: Run) -> 
     forged = csv_of([(first, wrong, f"nobody {i}") for i in range(3)], "id,label,annotator")
     result = labels.import_labels(run, "forged.csv", forged, conflict="majority")
     assert [(item.annotator, item.file, item.labels) for item in result.votes] == [
-        (None, "labels.csv", 20),
+        (None, "back/labels.csv", 20),
         *((f"nobody {i}", "forged.csv", 1) for i in range(3)),
     ]
     (overruled,) = result.overruled

@@ -42,7 +42,6 @@ def run_all(asked: list[Command], folder: Path) -> list[str]:
     shim = folder / "bin" / "opacc"
     shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m opacc_ray "$@"\n')
     shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
-    (folder / "bin" / "python").symlink_to(sys.executable)
     path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     script = "\n".join(f"echo '@@@'\n{item.line}" for item in asked)

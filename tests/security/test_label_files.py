@@ -152,6 +152,10 @@ def test_pipe_that_is_closed_or_a_folder_is_one_sentence(
     for path in (tmp_path, tmp_path / "none.csv", "a\0b"):
         assert main(["labels", "import", run.uri, str(path)]) == 6
         assert capsys.readouterr().err.count("\n") == 1
+    unreadable = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv")
+    Path(unreadable).write_text("id,label\n")
+    assert main(["labels", "import", run.uri, unreadable]) == 0
+    assert "\\udcff.csv" in capsys.readouterr().out
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["sh", "-c", f"printf 'id,label\\n' > {tmp_path}/pipe"]) as writer:
         assert main(["labels", "import", run.uri, str(tmp_path / "pipe")]) == 0
