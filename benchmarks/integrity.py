@@ -139,7 +139,8 @@ def draw(uri: str, budget: int, settings: dict[str, str]) -> str:
     try:
         steps.next_round(Run.open(uri), budget)
     except LabelError as error:
-        return "told" if "drew round 2" in str(error) else str(error)
+        late = "round 2 of" in str(error) and "waits for" in str(error)  # it came after the other had ended
+        return "told" if late or "drew round 2" in str(error) else str(error)
     return "drew"
 
 

@@ -133,6 +133,8 @@ def test_estimate_of_version_1_reads_as_the_same_in_version_2(home: Path) -> Non
         "format": "opacc-estimate/2",
         "objects": None,
         "label_files": [],
+        "measure": "accuracy",
+        "clipped": 0,
         "assisted": None,
         "mean_cost": None,
     }
