@@ -14,7 +14,7 @@ BEYOND := 'from numpy._core import _multiarray_umath as m; \
 	print(*(f for f in m.__cpu_dispatch__ if m.__cpu_features__[f] and f not in m.__cpu_baseline__))'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpus lint format bench results docs fuzz lock sbom wheel wheel-check clean
+.PHONY: help setup demo test test-cpus lint format bench results docs fuzz lock wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -80,17 +80,15 @@ lock: $(TOOLS)  ## write infra/lock.txt again, after a change of dependencies (w
 	--python-platform x86_64-manylinux_2_28 -q -o infra/lock.txt
 	@sed -i '1i # Every package but torch, with the digests of its files: Python 3.11 on Linux, x86-64. Written by `make lock`.' infra/lock.txt
 
-sbom: $(READY) $(TOOLS)  ## write dist/sbom.json (CycloneDX): every installed package with its version and licence
-	@mkdir -p dist
-	@$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json $(BIN)/python
-	@echo "wrote dist/sbom.json"
-
 wheel: $(READY)  ## build dist/*.whl
 	@rm -rf build dist
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 wheel-check: wheel  ## run the demo from the wheel, in a clean environment outside the repository
 	$(BIN)/python infra/check_wheel.py dist/*.whl
+
+sbom: $(READY)  ## list what is installed for the package, with versions and licences
+	@$(BIN)/python infra/sbom.py
 
 clean:  ## remove .venv and all that was built
 	rm -rf $(VENV) $(TOOLS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from opacc_ray.audit import feature_store, labelled_rounds, steps
+from opacc_ray.audit import feature_store, labels, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.cli.main import main
 from opacc_ray.demo.s3_server import LocalS3
@@ -110,7 +110,7 @@ def _run(arguments: Sequence[str]) -> str:
 def _label(run: Run, number: int) -> None:
     chosen = run.read_chosen(number)
     rows = (f"{name},{said}" for name, said in zip(chosen.ids, chosen.predictions, strict=True))
-    labelled_rounds.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
+    labels.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
 
 
 if __name__ == "__main__":

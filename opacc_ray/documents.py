@@ -6,6 +6,7 @@ the same bytes. A document that an earlier version wrote is brought up to date, 
 file that existed before its versions had names counts as version 1.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from difflib import get_close_matches
 from types import UnionType
 from typing import Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from opacc_ray.errors import DataError, shortened, shown
 
@@ -81,6 +82,37 @@ class Document(Part):
                 raise DataError(f"{source} has format {shown(found)}; this version reads {shown(current)}")
             content = cls.upgrades[found](content)
         return content
+
+
+class SealedDocument(Document):
+    """A document that is kept, with a digest of itself: a value that was changed since is noticed when it is read."""
+
+    sha256: str | None = Field(default=None, description="SHA-256 of all other keys, as sorted compact JSON")
+
+    def to_dict(self) -> dict[str, Any]:
+        return sealed(super().to_dict())
+
+    @classmethod
+    def _up_to_date(cls, content: dict[str, Any], source: str) -> dict[str, Any]:
+        if content.get("format") == cls.model_fields["format"].default:
+            check_seal(content, source, cls.remedy)
+        return super()._up_to_date(content, source) | {"sha256": None}  # it is made anew of what is written
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON types with their digest under ``sha256``."""
+    return {**content, "sha256": _seal(content)}
+
+
+def check_seal(content: Mapping[str, Any], source: str, remedy: str) -> None:
+    """Raise DataError if JSON is not what :func:`sealed` gave."""
+    if content.get("sha256") != _seal(content):
+        raise DataError(f"{source} was changed since it was written: it does not fit its sha256; {remedy}")
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in content.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def first_problem(kind: type[BaseModel], error: ValidationError) -> str:

@@ -1,8 +1,8 @@
 """Errors a user meets: one clear sentence each, and the exit code the command line ends with.
 
 Every message names the value, the place it came from and the fix. The exit codes are part of the
-command line's contract (README, "Exit codes"): a script may branch on them. Values come from files that others
-wrote, so :func:`shown` never says more of one than fits a line.
+command line's contract (README, "Exit codes"): a script may branch on them. Values come from files that others wrote,
+so :func:`shown` never says more of one than fits a line.
 """
 
 import json

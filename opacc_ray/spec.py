@@ -5,7 +5,9 @@ nearest key that exists.
 """
 
 import importlib
+import os
 import re
+import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +23,12 @@ from opacc_ray.samplers.select import find_method, parse_parameters
 
 Feature = Literal["hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage"]
 Model = TypeVar("Model", bound=BaseModel)
+
+ConflictRule = Literal["error", "majority", "latest"]
+"""What happens where labels of one example differ."""
+
+LINK_FIELDS = ("id", "uri", "run", "round")
+"""What a manifest's link may name in braces."""
 
 MAX_TEXT, MAX_NODES = 1 << 18, 50_000
 """Characters and values that a YAML file may hold."""
@@ -46,6 +54,12 @@ class PoolSpec(_Section):
 
     uri: str = Field(description="s3://bucket/prefix, or a folder that all workers see")
     format: Literal["images", "npy"] = Field(description="one image a file, or one example a row of NumPy files")
+    alpha: Literal["refuse", "drop", "white", "black", "keep"] = Field(
+        default="refuse", description="images with transparency: refuse, drop it, show what lies behind, or keep it"
+    )
+    max_pixels: int = Field(default=1 << 26, ge=1, description="images of more pixels are bad items")
+    max_bytes: int = Field(default=8 << 30, ge=1, description="files of more bytes, stored or unpacked, are bad items")
+    follow_links: bool = Field(default=False, description="local folders: read what symbolic links lead to, too")
 
 
 class ModelSpec(_Section):
@@ -69,7 +83,9 @@ class ModelSpec(_Section):
         default=0.5, gt=0, lt=1, description="a binary model: predicts class 1 from this probability on"
     )
     classes: list[str] | None = Field(default=None, description="names that annotators use, in the model's order")
-    error_scale: float = Field(default=1.0, gt=0, description="regression: score = 1 - (error / scale)²")
+    error_scale: float = Field(
+        default=1.0, gt=0, description="regression: score = max(0, 1 - (error / scale)²), unless score says otherwise"
+    )
 
     def name_of(self, prediction: Any) -> str:
         """What annotators call a prediction."""
@@ -116,10 +132,16 @@ class CoverageSpec(_Section):
 
 
 class ExtractSpec(_Section):
-    """What is computed, by batch_size, precision, threads, features and coverage; the rest says how."""
+    """What is computed, by batch_size, shard_size, shard_bytes, precision, threads, features and coverage.
+
+    The rest says how.
+    """
 
     batch_size: int = Field(default=256, ge=1, description="examples that the model is given at a time")
     shard_size: int = Field(default=1024, ge=1, description="examples per shard, the unit of work and of resume")
+    shard_bytes: int = Field(
+        default=256 << 20, ge=1, description="bytes of image files per shard; fewer examples where they are large"
+    )
     precision: Literal["float32", "bfloat16", "float16"] = Field(
         default="float32", description="in which the model computes; features are kept as float32"
     )
@@ -133,6 +155,11 @@ class ExtractSpec(_Section):
     attempts: int = Field(default=3, ge=1, description="tries per shard before the run fails with its name")
     autoscaling: bool = Field(default=False, description="the cluster may grow: wait for actors instead of refusing")
     start_timeout: float = Field(default=300, gt=0, description="seconds an actor may take to start")
+    shard_timeout: float | None = Field(
+        default=1800,
+        gt=0,
+        description="seconds an actor may go without finishing a shard before it counts as hung; null: for ever",
+    )
     features: list[Feature] | None = Field(
         default=None, description="default: those of the forward pass, and what the method needs beside them"
     )
@@ -185,6 +212,43 @@ class ManifestSpec(_Section):
     formats: list[Literal["jsonl", "csv"]] = Field(default=["jsonl", "csv"], description="files that are written")
     show_prediction: bool = Field(default=False, description="an annotator who sees the answer tends to agree with it")
 
+    link: str | None = Field(
+        default=None,
+        description="what annotators open, with {id}, {uri}, {run} and {round}; default: the URI, but no local path",
+    )
+
+    @field_validator("link")
+    @classmethod
+    def _names_known_fields(cls, value: str | None) -> str | None:
+        unknown = [name for name in re.findall(r"\{([^{}]*)\}", value or "") if name not in LINK_FIELDS]
+        if unknown:
+            raise ValueError(f"{{{unknown[0]}}} is unknown; use {', '.join(f'{{{name}}}' for name in LINK_FIELDS)}")
+        return value
+
+
+class LabelsSpec(_Section):
+    """How labels that came back are read; `opacc labels rule` changes it for a run that is there."""
+
+    conflict: ConflictRule = Field(
+        default="error",
+        description="where labels of one example differ: refuse them, take the most frequent, or take the latest",
+    )
+
+
+class ScoreSpec(_Section):
+    """What a regression's prediction is worth, in [0, 1]; of the outcome only, so that no feature depends on it."""
+
+    error_scale: float | None = Field(
+        default=None, gt=0, description="score = max(0, 1 - (error / error_scale)²); default: model.error_scale"
+    )
+    within: float | None = Field(default=None, gt=0, description="score = 1 where the error is at most this, else 0")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "ScoreSpec":
+        if self.error_scale is not None and self.within is not None:
+            raise ValueError("give error_scale or within, not both")
+        return self
+
 
 class Spec(_Section):
     """One audit."""
@@ -195,11 +259,14 @@ class Spec(_Section):
     model: ModelSpec = Field(description="the model under audit")
     transform: str | None = Field(default=None, description="module:function: decoded example -> model input")
     reference: PoolSpec | None = Field(
-        default=None, description="training data, which dsa, lsa and some coverage compare with; format: the pool's"
+        default=None,
+        description="training data, which dsa, lsa and some coverage compare with; keys left out: the pool's",
     )
     extract: ExtractSpec = Field(default=ExtractSpec(), description="what is computed of each example, and how")
     sample: SampleSpec = Field(default=SampleSpec(), description="what is chosen, and the method's own parameters")
     manifest: ManifestSpec = Field(default=ManifestSpec(), description="what annotators are given")
+    labels: LabelsSpec = Field(default=LabelsSpec(), description="how labels that came back are read")
+    score: ScoreSpec = Field(default=ScoreSpec(), description="a regression: how an error becomes a score")
     output: str = Field(description="where runs go: s3://bucket/prefix, or a folder that all workers see")
 
     @field_validator("name")
@@ -214,14 +281,21 @@ class Spec(_Section):
     def _names_a_function(cls, value: str | None) -> str | None:
         return None if value is None else _function_name(value)
 
+    @model_validator(mode="after")
+    def _scores_values_only(self) -> "Spec":
+        if self.model.task != "regression" and self.score != ScoreSpec():
+            raise SpecError("score is of regressions, and model.task is classification; leave score out")
+        return self
+
     @model_validator(mode="before")
     @classmethod
-    def _reference_has_the_pools_format(cls, content: Any) -> Any:
+    def _reference_is_read_as_the_pool(cls, content: Any) -> Any:
         if not isinstance(content, dict):
             return content
         pool, reference = content.get("pool"), content.get("reference")
         if isinstance(pool, dict) and "format" in pool and isinstance(reference, dict):
-            return content | {"reference": {"format": pool["format"]} | reference}
+            shared = {key: value for key, value in pool.items() if key != "uri"}
+            return content | {"reference": shared | reference}
         return content
 
     @model_validator(mode="after")
@@ -274,13 +348,17 @@ class Spec(_Section):
         return find_method(self.sample.method).needs(parse_parameters(self.sample.method, self.sample.parameters))
 
     def identity(self) -> dict[str, Any]:
-        """All that decides the result. Where and how fast it is computed is left out, and what no feature uses."""
-        content = self.model_dump(exclude={"output"})
+        """All that decides features and selections.
+
+        Where and how fast they are computed is left out, what no feature uses, and how labels are read and scored.
+        """
+        content = self.model_dump(exclude={"output", "labels", "score"})
+        del content["model"]["error_scale"]
         if not self.compares_with():
             del content["reference"]
         if "coverage" not in self.features():
             del content["extract"]["coverage"]
-        for key in ("actors", "gpus_per_actor", "attempts", "autoscaling", "start_timeout"):
+        for key in ("actors", "gpus_per_actor", "attempts", "autoscaling", "start_timeout", "shard_timeout"):
             del content["extract"][key]
         return content
 
@@ -366,8 +444,15 @@ def validated(kind: type[Model], content: Any, source: str) -> Model:
         raise SpecError(f"{source}: {first_problem(kind, error)}") from None
 
 
+def see_modules(folder: str) -> None:
+    """Let modules be imported from a folder of the user's, after all that is installed: it never hides a package."""
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
 def load_function(name: str, key: str) -> Any:
-    """The callable that ``module:function`` under the spec's ``key`` names."""
+    """The callable that ``module:function`` under the spec's ``key`` names, also of a module in the current folder."""
+    see_modules(os.getcwd())
     module, _, function = name.partition(":")
     try:
         imported = importlib.import_module(module)

@@ -40,6 +40,18 @@ def bucket(s3: LocalS3) -> str:
 
 
 @pytest.fixture(scope="session")
+def moto_endpoint() -> Iterator[str]:
+    """A server of moto, which keeps checksums and knows conditional writes."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def ray_cluster(s3: LocalS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One local Ray for the whole session, whose workers know the S3 server and the tests' own modules."""
     import ray

@@ -8,7 +8,7 @@ from opacc_ray.labelling.rows import Label
 
 
 def read(text: str, name: str = "back.csv") -> list[Label]:
-    return parse(text.encode(), name)
+    return list(parse(text.encode(), name))
 
 
 def pairs(text: str, name: str = "back.csv") -> list[tuple[str, str | None]]:
@@ -17,5 +17,5 @@ def pairs(text: str, name: str = "back.csv") -> list[tuple[str, str | None]]:
 
 def refusal(text: str | bytes, name: str = "back.csv") -> str:
     with pytest.raises(LabelError) as caught:
-        parse(text if isinstance(text, bytes) else text.encode(), name)
+        list(parse(text if isinstance(text, bytes) else text.encode(), name))
     return str(caught.value)

@@ -3,6 +3,8 @@
 import io
 import os
 import time
+import weakref
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -26,6 +28,13 @@ def network() -> Net:
     return Net()
 
 
+def value_network() -> Net:
+    """A regression: the same with one output."""
+    net = network()
+    net.last = torch.nn.Linear(6, 1)
+    return net
+
+
 def slow_network() -> Net:
     """The same, but a batch takes a while: time to kill something."""
     net = network()
@@ -46,6 +55,36 @@ def dying_network() -> Net:
     return net
 
 
+def noted_network(folder: str) -> Net:
+    """The same, but every process that runs it leaves a file of its number, and takes its time."""
+    net = network()
+
+    def note(*_: object) -> None:
+        Path(folder, str(os.getpid())).touch()
+        time.sleep(5)  # until all actors have started
+
+    net.register_forward_pre_hook(note)
+    return net
+
+
+def spoiled_network(how: str, folder: str, times: int) -> Net:
+    """The same, but at the picture 055 it hangs, or finds no memory: the first ``times`` times over all processes."""
+    net = network()
+    poison = to_input(np.asarray(Image.open(io.BytesIO(picture(55)))))
+
+    def spoil(_: torch.nn.Module, inputs: tuple[torch.Tensor]) -> None:
+        if any(np.array_equal(item.numpy(), poison) for item in inputs[0]) and len(os.listdir(folder)) < times:
+            Path(folder, str(time.time_ns())).touch()
+            if how == "hang":
+                time.sleep(1000)
+            if how == "interpreter":
+                raise MemoryError("no memory for 055")
+            torch.empty(1 << 60)
+
+    net.register_forward_pre_hook(spoil)
+    return net
+
+
 def broken_network() -> Net:
     """The same, but it answers picture 033 with NaN."""
     net = network()
@@ -61,6 +100,19 @@ def broken_network() -> Net:
 
 def to_input(image: np.ndarray) -> np.ndarray:
     return image[None].astype(np.float32) / 255
+
+
+HELD: list[int] = []
+"""By call of `shrink`: how many of the images that it was given are in memory."""
+
+_given: list[weakref.ref[np.ndarray]] = []
+
+
+def shrink(image: np.ndarray) -> np.ndarray:
+    """8 x 8 of an image of any size."""
+    _given.append(weakref.ref(image))
+    HELD.append(sum(other() is not None for other in _given))
+    return to_input(image[:8, :8]).copy()
 
 
 def picture(i: int) -> bytes:

@@ -53,7 +53,8 @@ def check_budget(spec: Spec) -> str:
 
 def check_pool(spec: Spec) -> Plan:
     """The shards of the pool; raises SpecError if the budget is more than it can give."""
-    plan = plan_shards(open_store(spec.pool.uri), spec.pool.format, spec.extract.shard_size)
+    pool = open_store(spec.pool.uri, follow_links=spec.pool.follow_links)
+    plan = plan_shards(pool, spec.pool.format, spec.extract.shard_size, spec.extract.shard_bytes)
     num_files = sum(len(shard.keys) for shard in plan.shards)
     if spec.pool.format == "images" and (spec.sample.budget or 0) > num_files:
         raise SpecError(

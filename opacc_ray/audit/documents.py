@@ -3,22 +3,31 @@
 | document | where |
 |---|---|
 | :class:`RunHeader` | ``spec.json`` |
+| :class:`Draw` | ``rounds/N/draw-1.json`` |
 | :class:`DrawnRound` | answer of `opacc run`, `select` and `next` |
-| :class:`ImportedLabels` | answer of `opacc labels import` |
 | :class:`ClosedRound` | ``rounds/N/closed.json`` |
 | :class:`AccuracyEstimate` | ``estimate.json``, answer of `opacc estimate` |
 | :class:`ModelComparison` | answer of `opacc compare` |
 | :class:`RunStatus` | answer of `opacc status` |
+| :class:`Verification` | answer of `opacc verify` |
 """
 
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part, Upgrade
+from opacc_ray.documents import Document, Part, SealedDocument, Upgrade
 from opacc_ray.spec import Spec
 
 # -- the run -------------------------------------------------------------------------------------------------
+
+
+class IgnoredFiles(Part):
+    """What the pool's prefix holds beside the files of its format."""
+
+    kind: str = Field(description="a suffix, or what is no regular file, such as a FIFO")
+    num_files: int = Field(ge=1, description="how many")
+    first: list[str] = Field(description="some of their names")
 
 
 class PoolListing(Part):
@@ -27,6 +36,7 @@ class PoolListing(Part):
     digest: str = Field(description="digest of the listing: which files, how large, which version of each")
     num_files: int | None = Field(default=None, ge=0, description="files in the pool")
     num_shards: int = Field(ge=0, description="shards that they are extracted in")
+    ignored: list[IgnoredFiles] = Field(default=[], description="what else lies there and is not read, by kind")
 
 
 class ReferenceListing(Part):
@@ -47,7 +57,7 @@ def _header_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
     return unknown | {"created": None} | content | {"format": "opacc-run/2"}
 
 
-class RunHeader(Document):
+class RunHeader(SealedDocument):
     """What a run is: its spec, and where all that decides its result comes from."""
 
     upgrades: ClassVar[dict[str | None, Upgrade]] = {"opacc-run/1": _header_of_version_1}
@@ -64,6 +74,32 @@ class RunHeader(Document):
     created: str | None = Field(description="when the run was made: ISO 8601, UTC")
 
 
+class DrawnFile(Part):
+    """A file of a draw."""
+
+    sha256: str = Field(description="SHA-256 of its content")
+    size: int = Field(ge=0, description="bytes")
+
+
+class Draw(SealedDocument):
+    """The files of a round, all of one draw. It is created once, after them: the round exists when it does."""
+
+    format: Literal["opacc-draw/1"] = Field(default="opacc-draw/1", description="name and version of this form")
+    run: str | None = Field(description="digest of the run that it was drawn for; null in runs of version 0.1.0")
+    folder: str = Field(description="where they lie below the round: draws/ and a digest of all of them")
+    files: dict[str, DrawnFile] = Field(description="by name: selection.json, predictions.parquet, manifests")
+
+
+class ChangedObjects(Part):
+    """Objects of the pool that hold chosen examples, as they are now beside what the model saw."""
+
+    changed: int = Field(ge=0, description="objects with another content, by their tags")
+    lost: int = Field(ge=0, description="objects that are gone")
+    unknown: int = Field(ge=0, description="objects that could not be compared")
+    first: list[str] = Field(description="keys of the first that changed or are gone")
+    reason: str | None = Field(default=None, description="why nothing was compared; null if it was")
+
+
 class DrawnRound(Document):
     """A round whose examples wait for labels; or the answer that no further round is needed."""
 
@@ -74,6 +110,9 @@ class DrawnRound(Document):
     n: int = Field(default=0, ge=0, description="draws; an example that is drawn twice counts twice")
     pool_size: int | None = Field(default=None, ge=0, description="examples in the pool; null if nothing was drawn")
     manifests: list[str] = Field(default=[], description="URIs of the manifests for annotators")
+    objects: ChangedObjects | None = Field(
+        default=None, description="which objects of its examples changed since extraction; null if nothing was drawn"
+    )
     reached: bool | None = Field(
         default=None, description="whether the interval is as narrow as `--until` asks; null without it"
     )
@@ -104,26 +143,18 @@ class UnusedRows(Part):
     rows: int = Field(ge=1, description="how many")
 
 
-class ImportedLabels(Document, RoundCounts):
-    """A file of labels that was taken back, and the newest round after it."""
-
-    format: Literal["opacc-import/1"] = Field(default="opacc-import/1", description="name and version of this form")
-    file: str = Field(description="the file")
-    rows: int = Field(ge=0, description="rows in the file, unanswered ones included")
-    not_used: list[UnusedRows] = Field(description="rows for examples that were given up")
-
-
 def _closed_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
-    return content | {"format": "opacc-closed/2"}
+    return content | {"selection": None, "format": "opacc-closed/2"}
 
 
-class ClosedRound(Document):
+class ClosedRound(SealedDocument):
     """A round that will not be completed."""
 
     upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _closed_of_version_1}
     remedy: ClassVar[str] = "restore it, or delete it to open the round again"
 
     format: Literal["opacc-closed/2"] = Field(default="opacc-closed/2", description="name and version of this form")
+    selection: str | None = Field(description="SHA-256 of the selection of the round; null in runs of version 0.1.0")
     given_up: list[str] = Field(description="ids without a label: they count as not drawn")
 
 
@@ -197,12 +228,19 @@ class Basis(Part):
     """What a result is of, and what it leaves out."""
 
     run: str = Field(description="URI of the run")
+    measure: str = Field(default="accuracy", description="what is stated: the accuracy, or the score of a regression")
+    clipped: int = Field(
+        default=0, ge=0, description="labels of a regression so far from the prediction that they score 0, however far"
+    )
     pool_size: int = Field(ge=0, description="examples in the pool that the accuracy is stated for")
     excluded: int = Field(ge=0, description="further examples that could not be read, and are not counted")
     missing: int = Field(ge=0, description="examples that wait for a label")
     unsure: int = Field(ge=0, description="examples on which nobody could tell")
     given_up: int = Field(ge=0, description="examples without a label when their round was closed")
     rounds: list[RoundCounts] = Field(description="every round in numbers")
+    objects: ChangedObjects | None = Field(
+        default=None, description="which objects of chosen examples changed since extraction; null in old estimates"
+    )
 
 
 def _estimate_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
@@ -211,7 +249,7 @@ def _estimate_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
     return dict.fromkeys(optional) | content | {"format": "opacc-estimate/2"}
 
 
-class AccuracyEstimate(Basis, StatedEstimate, Document):
+class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
     """The accuracy of the model on the pool, from the labels of all rounds."""
 
     upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _estimate_of_version_1}
@@ -219,6 +257,9 @@ class AccuracyEstimate(Basis, StatedEstimate, Document):
 
     format: Literal["opacc-estimate/2"] = Field(default="opacc-estimate/2", description="name and version of this form")
     labels_digest: str = Field(description="digest of the labels it was made of: with others it is not current")
+    label_files: list[str] = Field(
+        default=[], description="files of labels, and of what was done with them, that it was made of"
+    )
     srs: SimpleRandomBaseline = Field(description="what a simple random sample would have given")
     sequence: AnytimeInterval = Field(description="an interval that holds at any time")
     assisted: AssistedEstimate | None = Field(description="with the help of the confidence; null unless asked for")
@@ -267,4 +308,27 @@ class RunStatus(Document):
     excluded: int | None = Field(ge=0, description="examples that could not be read; null as above")
     rounds: list[RoundCounts] = Field(description="every round in numbers")
     estimate: AccuracyEstimate | None = Field(description="the last estimate, if there is one")
+    estimate_is_current: bool | None = Field(
+        default=None, description="whether the last estimate is of all labels that are in now; null if there is none"
+    )
     waits_for: str = Field(description="what is to be done next, in words")
+
+
+class Fault(Part):
+    """Something wrong with a run."""
+
+    file: str = Field(description="URI of the file that is damaged, lost or not of the run")
+    problem: str = Field(description="what is wrong, and what to do")
+
+
+class Verification(Document):
+    """All files of a run, compared with their digests and with one another."""
+
+    format: Literal["opacc-verification/1"] = Field(
+        default="opacc-verification/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run")
+    sound: bool = Field(description="whether nothing is wrong")
+    checked: int = Field(ge=0, description="files that were read and compared")
+    faults: list[Fault] = Field(description="all that is wrong")
+    objects: ChangedObjects | None = Field(description="objects of the pool that changed; null if that is not known")

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.audit.pool_objects import find_objects
 from opacc_ray.audit.run import Chosen, Run
+from opacc_ray.audit.soundness import check_plan
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.features import Features, StoredParts
@@ -27,16 +30,22 @@ MEMORY_LIMIT = 2 << 30
 """Bytes of layers and coverage above which they are held by actors instead of this process."""
 
 
-def index_features(job: Extraction, plan: Plan, reports: Mapping[int, ShardReport] | None = None) -> Index:
+def index_features(
+    job: Extraction,
+    plan: Plan,
+    reports: Mapping[int, ShardReport] | None = None,
+    others: Mapping[str, bytes] | None = None,
+) -> Index:
     """Write the index that completes extraction, from the reports of the shards by their numbers.
 
-    A shard without a report was done before; its file tells the same. No feature is read. Ids that the pool brings are
-    checked to be unique over all shards.
+    A shard without a report was done before; its file tells the same. No feature is read. Ids are those of the
+    plan; ids that the pool brings are checked to be unique over all shards. ``others`` are further files of the folder.
 
     Raises
     ------
     DataError
-        If an id appears twice, no example is left, or the model predicts a class that the spec has no name for.
+        If a shard does not hold the examples of the plan, an id appears twice, no example is left, or the model
+        predicts a class that the spec has no name for.
     """
     known = dict(reports or {})
     sizes = {entry.key: entry.size for entry in job.target.list()} if len(known) < len(plan.shards) else {}
@@ -44,7 +53,9 @@ def index_features(job: Extraction, plan: Plan, reports: Mapping[int, ShardRepor
     found = in_order(lambda shard: read_report(job.target, shard.file, sizes[shard.file]), before, threads=16)
     known |= {shard.number: report for shard, report in zip(before, found, strict=True)}
     ordered = [known[shard.number] for shard in plan.shards]
-    index = make_index([shard.file for shard in plan.shards], ordered)
+    for shard, report in zip(plan.shards, ordered, strict=True):
+        check_plan(job, shard, report)
+    index = make_index([shard.file for shard in plan.shards], ordered, others)
     if not index.num_examples:
         raise DataError(f"none of the {len(index.bad)} examples of {job.source.uri} could be used, so none is left")
     _refuse_repeated(job, index, ordered)
@@ -83,9 +94,14 @@ def open_view(
 
 def find_chosen(run: Run, selection: Selection) -> Chosen:
     """Ids, places and predictions of the chosen examples, from the shards that hold them."""
-    features = Features.of(run.features, _index_of(run))
-    uris, predictions = features.take(["uri", "prediction"], selection.index)
-    return Chosen(list(selection.ids), uris, predictions)
+    uris, predictions = Features.of(run.features, _index_of(run)).take(["uri", "prediction"], selection.index)
+    return Chosen(list(selection.ids), uris, predictions, *find_objects(run, uris))
+
+
+def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]:
+    """Ids and predictions of the examples at ``index`` (n,), as the features have them."""
+    ids, predictions = Features.of(run.features, _index_of(run)).take(["id", "prediction"], index)
+    return ids, predictions
 
 
 def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:

@@ -2,19 +2,18 @@
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.documents import ImportedLabels, RoundCounts, UnusedRows
+from opacc_ray.audit.documents import RoundCounts
+from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labelling.joining import Joined, join
-from opacc_ray.labelling.outcomes import class_of, outcome_of_classes, outcome_of_values
-from opacc_ray.labelling.parsing import parse
+from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, value_of
 from opacc_ray.labelling.rows import Label
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec
@@ -34,6 +33,8 @@ class LabelledRound(NamedTuple):
     given_up: tuple[str, ...]  # ids without a label when the round was closed
     predicted: tuple[str, ...]  # of the labelled examples: what the model said
     truth: tuple[str, ...]  # and what it is, in the same words
+    measure: str = "accuracy"  # what the mean outcome is called
+    clipped: int = 0  # labels so far from the prediction that the score no longer tells how far
 
     @property
     def number(self) -> int:
@@ -72,61 +73,58 @@ class LabelledRound(NamedTuple):
         )
 
 
-def import_labels(run: Run, name: str, data: bytes, *, conflict: str = "error") -> ImportedLabels:
-    """Take a file of labels back; it is kept only if all labels so far fit together.
-
-    Returns
-    -------
-    ImportedLabels
-        The file's rows, those of them that are not used because the round that asked for them was closed, and the
-        newest round in numbers.
-
-    Raises
-    ------
-    LabelError
-        The file is of another run, names an unknown id, or contradicts labels that are there.
-    """
-    given = parse(data, name)
-    rounds = read_rounds(run, given, conflict=conflict, source=name)  # raises before anything is kept
-    run.write_labels(rounds[-1].number, name, data)
-    counts = rounds[-1].counts().model_dump()
-    return ImportedLabels(file=name, rows=len(given), not_used=_not_used(given, rounds), **counts)
-
-
-def _not_used(given: Sequence[Label], rounds: Sequence[LabelledRound]) -> list[UnusedRows]:
-    """Rows for examples that were given up and not drawn again, by the round that was closed."""
-    closed: dict[str, int | None] = {}
-    for item in rounds:
-        closed |= dict.fromkeys(item.selection.ids) | dict.fromkeys(item.given_up, item.number)
-    rows = Counter(closed[row.id] for row in given if row.status != "blank")
-    return [UnusedRows(round=number, rows=rows[number]) for number in sorted(number for number in rows if number)]
-
-
-def read_rounds(
-    run: Run, extra: Sequence[Label] = (), *, conflict: str = "error", source: str = "the labels so far"
-) -> list[LabelledRound]:
-    """Every round with its labels, from all files that came back (and ``extra`` ones).
+def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = None) -> list[LabelledRound]:
+    """Every round with its labels, from all files that came back.
 
     A label belongs to an example, whichever round's file it came in, so files may come in any order, in pieces and
     twice.
+
+    Parameters
+    ----------
+    conflict, score : what to do where labels differ, and what a regression's prediction is worth; None: as the run has
+        it.
     """
-    numbers = run.rounds()
-    if not numbers:
+    log, selections = read_log(run), read_selections(run)
+    joined = join_labels(run, selections, log.labels(), conflict or log.conflict)
+    return labelled_rounds(run, selections, joined, score or log.score)
+
+
+def read_selections(run: Run) -> list[Selection]:
+    """The selections of all rounds; raises LabelError if there is none, DataError if they are of another pool."""
+    selections = [run.read_selection(number) for number in run.rounds()]
+    if not selections:
         raise LabelError(f"{run.uri} has no selection yet; run its spec, or `opacc select`")
-    selections = [run.read_selection(number) for number in numbers]
     _check_pool(run, selections)
-    files = [file for number in numbers for file in run.read_labels(number)]
-    labels = [label for name, data in files for label in parse(data, name)]
+    return selections
+
+
+def join_labels(
+    run: Run,
+    selections: Sequence[Selection],
+    labels: Iterable[Label],
+    conflict: str,
+    source: str = "the labels so far",
+) -> Joined:
+    """Bring labels together for the examples of all rounds."""
     chosen = dict.fromkeys(name for selection in selections for name in selection.ids)
-    joined = join(
-        [*labels, *extra],
-        list(chosen),
-        run=run.name,
-        conflict=conflict,
-        source=source,
-        check=lambda name, text: _truth(run.spec.model, name, text),
-    )
-    return [_labelled_round(run, selection, joined) for selection in selections]
+    return join(labels, list(chosen), run=run.name, conflict=conflict, source=source, read=canonical_form(run))
+
+
+def labelled_rounds(run: Run, selections: Sequence[Selection], joined: Joined, score: Score) -> list[LabelledRound]:
+    """Every round with its part of the labels."""
+    return [_labelled_round(run, selection, joined, score) for selection in selections]
+
+
+def canonical_form(run: Run) -> Callable[[str, str], str]:
+    """What gives the text of a label, for an id, in the words of the predictions; raises LabelError if it is none."""
+    model, num_classes = run.spec.model, run.num_classes
+
+    def read(name: str, text: str) -> str:
+        if model.task == "regression":
+            return canonical_number(value_of(text, id=name))
+        return model.name_of(class_of(text, model.classes, num_classes, id=name))
+
+    return read
 
 
 def _check_pool(run: Run, selections: Sequence[Selection]) -> None:
@@ -142,75 +140,73 @@ def _check_pool(run: Run, selections: Sequence[Selection]) -> None:
 
 def digest_of(rounds: Sequence[LabelledRound]) -> str:
     """Digest of all labels: an estimate that was made of others is not current."""
-    content = [
+    content: list[list[Any]] = [
         [item.number, item.selection.ids, item.labelled.tolist(), item.truth, item.unsure, item.given_up]
+        + [item.measure] * (item.measure != "accuracy")
         for item in rounds
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _labelled_round(run: Run, selection: Selection, joined: Joined) -> LabelledRound:
+def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score) -> LabelledRound:
     given_up = run.read_closed(selection.round)
     label = {name: text for name, text in joined.label.items() if name not in (given_up or ())}
     model = run.spec.model
     predictions = _predictions(run, selection)
     pairs = [(name, prediction) for name, prediction in zip(selection.ids, predictions, strict=True) if name in label]
     own = set(selection.ids)
+    outcomes = [_outcome(model, score, label[name], prediction) for name, prediction in pairs]
+    is_regression = model.task == "regression"
     return LabelledRound(
         selection,
         np.array([name in label for name in selection.ids]),
-        np.array([_outcome(model, name, label[name], prediction) for name, prediction in pairs], dtype=np.float64),
-        missing=() if given_up is not None else tuple(name for name in joined.missing if name in own),
+        np.array(outcomes, dtype=np.float64),
+        missing=tuple(name for name in joined.missing if name in own.difference(given_up or ())),
         unsure=tuple(name for name in joined.unsure if name in own),
         given_up=tuple(given_up or ()),
         predicted=tuple(model.name_of(prediction) for _, prediction in pairs),
-        truth=tuple(_truth(model, name, label[name]) for name, _ in pairs),
+        truth=tuple(label[name] for name, _ in pairs),
+        measure=score.measure if is_regression else "accuracy",
+        clipped=sum(is_regression and score.clips(float(label[name]), value) for name, value in pairs),
     )
 
 
 def _predictions(run: Run, selection: Selection) -> list[Any]:
-    """What the model says of the examples of a selection, in their order."""
+    """What the model says of the examples of a selection, found by id, in their order."""
     chosen = run.read_chosen(selection.round)
-    if tuple(chosen.ids) != selection.ids:
+    said = dict(zip(chosen.ids, chosen.predictions, strict=True))
+    if said.keys() != set(selection.ids):
         raise DataError(
             f"predictions.parquet and selection.json of round {selection.round} of {run.uri} hold different examples; "
             "restore both from one backup"
         )
-    return chosen.predictions
+    return [said[name] for name in selection.ids]
 
 
-def _outcome(model: ModelSpec, name: str, label: str, prediction: Any) -> float:
+def _outcome(model: ModelSpec, score: Score, truth: str, prediction: Any) -> float:
+    """The outcome of a label in canonical form."""
     if model.task == "regression":
-        return outcome_of_values(label, prediction, model.error_scale, id=name)
-    return outcome_of_classes(label, prediction, model.classes, id=name)
-
-
-def _truth(model: ModelSpec, name: str, label: str) -> str:
-    """The label in the words of the predictions."""
-    if model.task == "regression":
-        return label
-    return model.name_of(class_of(label, model.classes, id=name))
+        return score.of(float(truth), prediction)
+    return float(truth == model.name_of(prediction))
 
 
 def outcomes_of_another(
-    known: Sequence[LabelledRound], model: ModelSpec, other: ModelSpec, predictions: Sequence[Any]
+    known: Sequence[LabelledRound], model: ModelSpec, other: ModelSpec, predictions: Sequence[Any], score: Score
 ) -> Outcomes:
     """What the same labels say of another model: its outcomes, round by round.
 
-    Classes are compared by name. Values are scored on the error scale of ``model``, so that the scores of both models
-    mean the same.
+    Classes are compared by name. Values are scored alike, so that the scores of both models mean the same.
 
     Parameters
     ----------
     known : rounds with their labels
     model, other : the one that the labels were drawn for, and the other
     predictions : what the other model says of the labelled examples, over all rounds
+    score : of a regression
     """
-    ids = [name for item in known for name in item.known.ids]
     truth = [text for item in known for text in item.truth]
     if model.task == "regression":
-        rows = zip(truth, predictions, ids, strict=True)
-        scores = [outcome_of_values(text, value, model.error_scale, id=name) for text, value, name in rows]
+        scores = [score.of(float(text), value) for text, value in zip(truth, predictions, strict=True)]
     else:
         scores = [float(text == other.name_of(c)) for text, c in zip(truth, predictions, strict=True)]
     ends = np.cumsum([len(item.outcome) for item in known])[:-1]

@@ -7,12 +7,12 @@ import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
-from opacc_ray.audit.documents import ModelDigest, PoolListing, ReferenceListing, RunHeader
+from opacc_ray.audit.documents import IgnoredFiles, ModelDigest, PoolListing, ReferenceListing, RunHeader
 from opacc_ray.errors import SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.shards import FEATURES_FORMAT
 from opacc_ray.lake.examples import Plan
-from opacc_ray.lake.storage import read_uri
+from opacc_ray.lake.storage import absolute, read_uri
 from opacc_ray.spec import Spec
 
 PACKAGES = ("opacc_ray", "numpy", "torch", "ray", "pyarrow", "boto3")
@@ -34,12 +34,30 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None) -> RunHeader:
     return RunHeader(
         spec=spec,
         digest=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
-        pool=PoolListing(digest=plan.digest, num_files=num_files, num_shards=len(plan.shards)),
+        pool=PoolListing(
+            digest=plan.digest,
+            num_files=num_files,
+            num_shards=len(plan.shards),
+            ignored=[IgnoredFiles(**item._asdict()) for item in plan.ignored],
+        ),
         reference=None if compared is None else ReferenceListing(digest=reference.digest(spec, compared)),
         model=ModelDigest(sha256=spec.model.sha256),
         versions=_versions(),
         git_commit=_git_commit(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def located(spec: Spec) -> Spec:
+    """The spec with absolute paths, so that they mean the same to this process and to workers elsewhere."""
+    model, reference = spec.model, spec.reference
+    if model.weights is not None:
+        model = model.model_copy(update={"weights": absolute(model.weights)})
+    if reference is not None:
+        reference = reference.model_copy(update={"uri": absolute(reference.uri)})
+    pool = spec.pool.model_copy(update={"uri": absolute(spec.pool.uri)})
+    return spec.model_copy(
+        update={"pool": pool, "model": model, "reference": reference, "output": absolute(spec.output)}
     )
 
 

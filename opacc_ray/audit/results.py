@@ -19,7 +19,9 @@ from opacc_ray.audit.documents import (
     SimpleRandomBaseline,
     StatedEstimate,
 )
+from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.labelled_rounds import LabelledRound, digest_of, outcomes_of_another, read_rounds
+from opacc_ray.audit.pool_objects import find_changed
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.assisted import assist as assist_rounds
@@ -32,6 +34,7 @@ from opacc_ray.estimators.domain import by_class, confusion, mean_cost
 from opacc_ray.estimators.estimate import estimate as estimate_rounds
 from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, labels_needed, stream_of
 from opacc_ray.labelling.costs import Costs
+from opacc_ray.labelling.outcomes import Score
 from opacc_ray.selection import Selection
 
 
@@ -40,9 +43,10 @@ def estimate(
     *,
     level: float = 0.95,
     partial: bool = False,
-    conflict: str = "error",
+    conflict: str | None = None,
     costs: Costs | None = None,
     assist: bool = False,
+    score: Score | None = None,
 ) -> AccuracyEstimate:
     """State the accuracy from the labels of all rounds, and write ``estimate.json``.
 
@@ -52,7 +56,8 @@ def estimate(
 
     Parameters
     ----------
-    level, partial, conflict : confidence level; whether labels may be missing; what to do where they differ
+    level, partial : confidence level; whether labels may be missing
+    conflict, score : what to do where labels differ; what a regression's prediction is worth; None: as the run has it
     costs : of errors, by the names of classes: state their mean, too
     assist : state the accuracy with the help of the confidence of the whole pool, too
 
@@ -63,7 +68,7 @@ def estimate(
     SpecError
         The run has no confidence, or its method no use for it, and ``assist`` is set.
     """
-    rounds = read_rounds(run, conflict=conflict)
+    rounds = read_rounds(run, conflict=conflict, score=score)
     known = _labelled(run, rounds, partial)
     sample = _sample(known)
     accuracy = estimate_rounds(*sample, level)
@@ -71,6 +76,7 @@ def estimate(
         **_basis(run, rounds),
         **_stated(accuracy, rounds),
         labels_digest=digest_of(rounds),
+        label_files=run.all_label_files(),
         srs=SimpleRandomBaseline(**baseline(*sample, accuracy).to_dict()),
         sequence=_sequence(known, level),
         assisted=_assisted(run, rounds, known, level) if assist else None,
@@ -82,7 +88,13 @@ def estimate(
 
 
 def compare(
-    run: Run, other: Run, *, level: float = 0.95, partial: bool = False, conflict: str = "error"
+    run: Run,
+    other: Run,
+    *,
+    level: float = 0.95,
+    partial: bool = False,
+    conflict: str | None = None,
+    score: Score | None = None,
 ) -> ModelComparison:
     """State the accuracy of a run's model beside that of another one on the same pool, by the labels of the run.
 
@@ -92,20 +104,18 @@ def compare(
     Raises
     ------
     LabelError
-        As :func:`estimate`, or the other model errs by more than the ``error_scale`` of the run.
+        As :func:`estimate`.
     SpecError
         The models have different tasks or classes.
     DataError
         The other run lacks a labelled example.
     """
     _check_comparable(run, other)
-    rounds = read_rounds(run, conflict=conflict)
+    score = score or read_log(run).score
+    rounds = read_rounds(run, conflict=conflict, score=score)
     known = _labelled(run, rounds, partial)
     predictions = feature_store.find_predictions(other, [name for item in known for name in item.known.ids])
-    try:
-        outcomes = outcomes_of_another(known, run.spec.model, other.spec.model, predictions)
-    except LabelError as error:  # a regression's score on the scale of the run
-        raise LabelError(f"the model of {other.uri} does not fit the spec of {run.uri}: {error}") from None
+    outcomes = outcomes_of_another(known, run.spec.model, other.spec.model, predictions, score)
     found = compare_outcomes(*_sample(known), outcomes, level)
     return ModelComparison(
         **_basis(run, rounds),
@@ -151,10 +161,20 @@ def _labelled(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[
             f"{len(missing)} of {sum(len(item.selection) for item in rounds)} labels are missing in {run.uri}, the "
             f"first for {missing[0]!r}; import them, or give --partial to state the accuracy without them"
         )
+    for item in rounds:
+        run.check_copies(item.number)
+    run.check_label_files(_last_estimate(run))
     known = [item for item in rounds if item.labelled.any()]
     if not known:
         raise LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
     return known
+
+
+def _last_estimate(run: Run) -> AccuracyEstimate | None:
+    try:
+        return run.read_estimate()
+    except DataError:  # it is made anew
+        return None
 
 
 def _basis(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
@@ -164,12 +184,15 @@ def _basis(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
         raise DataError(f"the features of {run.uri} are not complete; run its spec again, finished shards are kept")
     return {
         "run": run.uri,
+        "measure": rounds[0].measure,
+        "clipped": sum(item.clipped for item in rounds),
         "pool_size": index.num_examples,
         "excluded": len(index.bad),
         "missing": sum(len(item.missing) for item in rounds),
         "unsure": sum(len(item.unsure) for item in rounds),
         "given_up": sum(len(item.given_up) for item in rounds),
         "rounds": [item.counts() for item in rounds],
+        "objects": find_changed(run),
     }
 
 

@@ -2,19 +2,22 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.documents import AccuracyEstimate, RunStatus, ShardCounts
+from opacc_ray.audit.documents import RunStatus, ShardCounts
 from opacc_ray.audit.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.audit.run import Run
+from opacc_ray.errors import LabelError
 
 
 def status(run: Run) -> RunStatus:
     """What is done and what the run waits for.
 
-    Labels in conflict are counted by the most frequent one here: `opacc estimate` refuses them.
+    Labels in conflict under the rule of the run are said to be what it waits for.
     """
     index, total = run.read_index(), run.header.pool.num_shards
-    rounds = read_rounds(run, conflict="majority") if index and run.rounds() else []
+    rounds, conflict = _rounds(run) if index and run.rounds() else ([], None)
     estimate = run.read_estimate()
+    is_current = None if estimate is None else bool(rounds) and estimate.labels_digest == digest_of(rounds)
+    waits_for = conflict or _waits_for(rounds, is_current)
     return RunStatus(
         run=run.uri,
         shards=ShardCounts(done=total if index else len(run.finished_shards()), total=total),
@@ -22,16 +25,28 @@ def status(run: Run) -> RunStatus:
         excluded=len(index.bad) if index else None,
         rounds=[item.counts() for item in rounds],
         estimate=estimate,
-        waits_for=_waits_for(rounds, estimate) if index else "extraction: run the spec again, finished shards are kept",
+        estimate_is_current=is_current,
+        waits_for=waits_for if index else "extraction: run the spec again, finished shards are kept",
     )
 
 
-def _waits_for(rounds: Sequence[LabelledRound], estimate: AccuracyEstimate | None) -> str:
+def _rounds(run: Run) -> tuple[list[LabelledRound], str | None]:
+    """The rounds; and why they have no result yet, if labels are in conflict. They are counted by majority then."""
+    try:
+        return read_rounds(run), None
+    except LabelError as error:
+        reason = str(error)
+    try:
+        return read_rounds(run, conflict="majority"), reason
+    except LabelError:
+        return [], reason
+
+
+def _waits_for(rounds: Sequence[LabelledRound], is_current: bool | None) -> str:
     """What a run whose features are complete waits for."""
     if not rounds:
         return "a selection: run the spec again, or `opacc select`"
     missing = sum(len(item.missing) for item in rounds)
     if missing:
         return f"{missing} labels"
-    is_current = estimate is not None and estimate.labels_digest == digest_of(rounds)
     return "nothing" if is_current else "nothing but `opacc estimate`"

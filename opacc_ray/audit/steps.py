@@ -13,15 +13,18 @@ from typing import Any, NamedTuple
 
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.checks import check_budget, check_model, check_pool
+from opacc_ray.audit.label_log import adopt_rules
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.audit.pool_objects import write_listing
 from opacc_ray.audit.progress import Report, unreported
-from opacc_ray.audit.provenance import checked_weights, header_of
+from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
+from opacc_ray.audit.soundness import unfinished
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction, refusal
 from opacc_ray.extract.index import read_index
-from opacc_ray.extract.shards import ShardReport, finished_shards
+from opacc_ray.extract.shards import ShardReport
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
 from opacc_ray.lake.examples import BadItem, Plan, Shard
@@ -59,6 +62,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     StorageError, DataError, SpecError
         Pool, reference, weights or output cannot be used. Nothing is written then.
     """
+    spec = located(spec)
     check_budget(spec)
     plan = check_pool(spec)
     spec = checked_weights(spec)
@@ -69,6 +73,8 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
         log.info("trying the model on one example")
         check_model(spec, plan)
     run = Run.create(uri, header)
+    adopt_rules(run, spec)
+    write_listing(run, plan.entries)
     return run, _stages(run, spec, plan, compared)
 
 
@@ -84,7 +90,7 @@ def _stages(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[Sta
 
 
 def run(spec: Spec, extracting: Report = unreported, selecting: Report = unreported, *, trial: bool = False) -> Run:
-    """Extract, select and write manifests; what an earlier call did is kept.
+    """Extract, select and write manifests; what an earlier call did is kept, and what is damaged of it made again.
 
     ``extracting(done, total)`` counts shards, ``selecting(done, total)`` chosen examples.
     ``trial`` is that of :func:`start`.
@@ -92,6 +98,8 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
     audit, stages = start(spec, trial=trial)
     log.info("run %s: %d shards", audit.uri, sum(len(stage.plan.shards) for stage in stages))
     extract(stages, extracting)
+    for uri in [uri for number in audit.rounds() for uri in audit.restore_copies(number)]:
+        log.warning("%s was lost or changed; it is as it was drawn again", uri)
     if not audit.rounds():
         sample = spec.sample
         select(
@@ -106,21 +114,33 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
 
 
 def extract(stages: Sequence[Stage], progress: Report) -> None:
-    """Extract every shard that is not there yet, stage after stage, and write each one's index when all are.
+    """Extract every shard that is missing or damaged, stage after stage, and write each one's index when all are there.
 
     ``progress(done, total)`` counts shards.
     """
-    from opacc_ray.cluster import session
+    from opacc_ray.cluster import session, visibility
 
-    todo = [_missing(stage) for stage in stages]
+    todo = [unfinished(stage.job, stage.plan) for stage in stages]
     total = sum(len(stage.plan.shards) for stage in stages)
     kept = total - sum(map(len, todo))
     progress(kept, total)
     finished = iter(range(kept + 1, total + 1))
-    with session.connected() if any(todo) else nullcontext():
+    with session.connected() if any(todo) else nullcontext(True) as is_ours:
+        if not is_ours:
+            visibility.refuse_unseen(_paths(stages))
         for stage, shards in zip(stages, todo, strict=True):
             reports = _work_on(stage.job, shards, lambda: progress(next(finished), total)) if shards else {}
             _complete(stage, reports)
+
+
+def _paths(stages: Sequence[Stage]) -> dict[str, str]:
+    """The local paths that workers need, by their keys in the spec."""
+    spec = stages[-1].job.spec
+    run = stages[-1].job.target.uri.rpartition("/")[0]  # it exists: its header is written
+    named = {"pool.uri": spec.pool.uri, "model.weights": spec.model.weights, "output": run}
+    if len(stages) > 1 and spec.reference is not None:
+        named["reference.uri"] = spec.reference.uri
+    return {key: uri for key, uri in named.items() if uri is not None and not uri.startswith("s3://")}
 
 
 def _work_on(job: Extraction, shards: Sequence[Shard], tick: Callable[[], None]) -> dict[int, ShardReport]:
@@ -137,25 +157,13 @@ def _work_on(job: Extraction, shards: Sequence[Shard], tick: Callable[[], None])
     return reports
 
 
-def _missing(stage: Stage) -> list[Shard]:
-    """Shards that are not there yet."""
-    shards, folder = stage.plan.shards, stage.job.target
-    done = finished_shards(folder)
-    missing = [shard for shard in shards if shard.name not in done]
-    if len(missing) < len(shards):
-        kept = len(shards) - len(missing)
-        log.info("%d of %d shards were done before and are kept: %s", kept, len(shards), folder.uri)
-    return missing
-
-
 def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
     """Write the index of a folder whose shards are all there, and report what is left out."""
     job = stage.job
     index = read_index(job.target)
     if index is None:
-        if job.ranges:
-            reference.merge_ranges(job.target)
-        index = feature_store.index_features(job, stage.plan, reports)
+        others = reference.merge_ranges(job.target) if job.ranges else {}
+        index = feature_store.index_features(job, stage.plan, reports, others)
     if index.bad:
         first = BadItem(index.bad[0].id, index.bad[0].reason)
         if job.spec.extract.on_bad_item == "error":  # the run that extracted the reference went on without
@@ -174,17 +182,20 @@ def select(
 ) -> Selection:
     """Choose what to label in the newest round and write its manifests.
 
-    A selection that has no labels yet is replaced, and kept under ``superseded/``; one that has labels is not touched.
+    A selection that has no labels yet is replaced, and stays under ``draws/``; one that has labels is not touched.
     ``progress`` is that of :func:`opacc_ray.select`.
 
     Raises
     ------
     SpecError
         Unknown method or parameter, unfit budget, or labels that are there already.
+    LabelError
+        Another command drew the round meanwhile.
     """
     number = max(run.rounds(), default=1)
     earlier = read_rounds(run)[:-1] if number > 1 else []
     seed = run.spec.seed if seed is None else seed
+    there, before = number in run.rounds(), run.num_draws(number)
     selection = _choose(run, Choice(method, budget, parameters, seed, replicates), earlier, progress)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
@@ -194,8 +205,10 @@ def select(
                 f"round {number} of {run.uri} has labels already, which another selection would orphan; "
                 "draw a further round with `opacc next`, or start a new run with another name or seed"
             )
-        run.set_aside(number)
-    _write_round(run, selection)
+        if there and not before:
+            run.keep_draw(number)
+            before = 1
+    _write_round(run, selection, before)
     return selection
 
 
@@ -219,7 +232,7 @@ def next_round(
     Raises
     ------
     LabelError
-        The round before waits for labels and is not closed.
+        The round before waits for labels and is not closed, or another command drew this one first.
     SpecError
         Unknown method or parameter, or unfit budget. Nothing is closed then.
     """
@@ -282,19 +295,18 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
     return replace(chosen, round=len(earlier) + 1)
 
 
-def _write_round(run: Run, selection: Selection) -> None:
+def _write_round(run: Run, selection: Selection, before: int = 0) -> None:
     spec = run.spec
     chosen = feature_store.find_chosen(run, selection)
-    columns, predicted = selection.design.columns(), selection.design.predicted
     rows = [
         ManifestRow(
             id=chosen.ids[i],
-            uri=chosen.uris[i],
+            uri=manifest.link_to(
+                chosen.uris[i], spec.manifest.link, id=chosen.ids[i], run=run.name, round=selection.round
+            ),
             run=run.name,
             round=selection.round,
             order=i + 1,
-            design={name: values[i].item() for name, values in columns.items() if name not in predicted},
-            predicted={name: values[i].item() for name, values in columns.items() if name in predicted},
             prediction=spec.model.name_of(chosen.predictions[i]),
         )
         for i in _first_draws(selection)
@@ -306,7 +318,7 @@ def _write_round(run: Run, selection: Selection) -> None:
         )
         for kind in spec.manifest.formats
     }
-    run.write_round(selection, chosen, files)
+    run.write_round(selection, chosen, files, before)
 
 
 def _first_draws(selection: Selection) -> list[int]:

@@ -1,6 +1,7 @@
 """Answers of the commands that draw a round."""
 
 from opacc_ray.audit.documents import DrawnRound
+from opacc_ray.audit.pool_objects import find_changed
 from opacc_ray.audit.run import Run
 from opacc_ray.cli import texts
 from opacc_ray.cli.command import Answer
@@ -16,6 +17,7 @@ def drawn(run: Run, labels_to_go: int | None = None) -> Answer:
         n=len(selection),
         pool_size=selection.pool_size,
         manifests=run.manifests(selection.round),
+        objects=find_changed(run, [selection.round]),
         reached=None if labels_to_go is None else False,
         labels_to_go=labels_to_go,
     )

@@ -2,13 +2,17 @@
 
 import contextlib
 import json
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from opacc_ray.cli.printable import printable, printable_json
 from opacc_ray.cli.terminal import fail, kept_in_log
 from opacc_ray.errors import OpaccError, shortened
 
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES = (
     "Exit codes: 0 done · 1 unexpected failure · 2 wrong usage, spec or parameter · 3 storage · 4 cluster · "
-    "5 pool, model or features · 6 labels · 130 interrupted (what is done is kept; run again) · "
+    "5 pool, model or features · 6 labels · 130 interrupted, 143 ended by SIGTERM (what is done is kept; run again) · "
     "141 nobody reads the output"
 )
 
@@ -47,6 +51,9 @@ class Command(click.Command):
                 answer: Answer = super().invoke(context)
         except OpaccError as error:
             return fail(f"{error}{kept_in_log(error.details)}", error.exit_code, as_json=as_json)
+        except Terminated:
+            message = "ended by SIGTERM; what is done is kept, so run the same command again"
+            return fail(message, 128 + signal.SIGTERM, as_json=as_json)
         except KeyboardInterrupt:
             return fail("interrupted; what is done is kept, so run the same command again", 130, as_json=as_json)
         except (click.ClickException, BrokenPipeError):
@@ -54,11 +61,27 @@ class Command(click.Command):
         except Exception as error:  # a fault of the program: whoever fixes it needs the trace
             said = f"unexpected {type(error).__name__}: {shortened(str(error))}"
             return fail(f"{said}{kept_in_log(traceback.format_exc())}", 1, as_json=as_json)
-        text = json.dumps(answer.document.to_dict(), ensure_ascii=False) if as_json else answer.text
+        document = json.dumps(answer.document.to_dict(), ensure_ascii=False)
+        text = printable_json(document) if as_json else printable(answer.text)
         print(text, flush=True)
         if answer.failure is None:
             return 0
         return fail(f"{answer.failure}{kept_in_log(answer.failure.details)}", answer.failure.exit_code, as_json=False)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: the command ends as an interrupted one does, what it started included."""
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM raise :class:`Terminated`, once: what it interrupts may then end in its own time."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)
 
 
 class Section(NamedTuple):

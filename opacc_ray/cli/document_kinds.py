@@ -9,12 +9,14 @@ from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     ClosedRound,
+    Draw,
     DrawnRound,
-    ImportedLabels,
     ModelComparison,
     RunHeader,
     RunStatus,
+    Verification,
 )
+from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
@@ -38,13 +40,17 @@ class WrittenSchemas(Document):
 KINDS: tuple[type[Document], ...] = (
     SpecChecks,
     RunHeader,
+    Draw,
     Index,
     DrawnRound,
     ImportedLabels,
+    LabelAction,
+    AnswerList,
     ClosedRound,
     AccuracyEstimate,
     ModelComparison,
     RunStatus,
+    Verification,
     StudyResults,
     DemoResult,
     MethodList,

@@ -1,32 +1,117 @@
-"""Commands for labels that come back: labels import."""
+"""Commands for labels that come back: labels import, list, correct, withdraw, rule."""
 
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import conflict_option, run_argument
+from opacc_ray.cli.options import RULE, run_argument
 from opacc_ray.errors import LabelError
+
+if TYPE_CHECKING:
+    from opacc_ray.spec import ConflictRule
+
+MAX_BYTES = 256_000_000
+"""Size of a file of labels beyond which it is not read: some five million labels."""
 
 
 @command("import")
 @run_argument
 @click.argument("file", metavar="FILE")
-@conflict_option
-def import_file(uri: str, file: str, conflict: str) -> Answer:
+@click.option("--annotator", metavar="NAME", help="Who gave the labels, whatever the file says.")
+@click.option("--conflict", type=RULE, help="The rule of the run from now on, where labels differ.")
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(min=1),
+    default=MAX_BYTES,
+    show_default=True,
+    metavar="N",
+    help="Refuse larger files.",
+)
+def import_file(uri: str, file: str, annotator: str | None, conflict: "ConflictRule | None", max_bytes: int) -> Answer:
     """Take labels back: CSV or JSONL with id and label, in any pieces and order."""
-    from opacc_ray.audit.labelled_rounds import import_labels
+    from opacc_ray.audit.labels import import_labels
     from opacc_ray.audit.run import Run
-    from opacc_ray.cli import texts
+    from opacc_ray.cli import label_texts
 
+    data = _read(file, max_bytes)
+    imported = import_labels(Run.open(uri), file, data, conflict=conflict, annotator=annotator)
+    return Answer(imported, label_texts.imported(imported))
+
+
+def _read(file: str, most: int) -> bytes:
+    """The content of a file of at most ``most`` bytes; nothing of a larger one is kept."""
     try:
-        data = Path(file).read_bytes()
-    except OSError as error:
-        raise LabelError(f"the labels {file} cannot be read: {error.strerror}") from None
-    imported = import_labels(Run.open(uri), file, data, conflict=conflict)
-    return Answer(imported, texts.imported(imported))
+        with open(file, "rb") as opened:
+            size = opened.seek(0, 2) if opened.seekable() else 0
+            if size <= most:
+                if opened.seekable():
+                    opened.seek(0)
+                data = opened.read(most + 1)
+                size = len(data)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise LabelError(f"the labels {file} cannot be read: {reason}") from None
+    if size > most:
+        raise LabelError(f"{file} has more than {most} bytes: cut it in pieces, or raise --max-bytes")
+    return data
 
 
-labels = click.Group("labels", commands=[import_file], help="Labels that come back.")
+@command("list")
+@run_argument
+@click.option("--id", "example", metavar="ID", help="One example only.")
+def list_labels(uri: str, example: str | None) -> Answer:
+    """Show who said what when, and which answers count."""
+    from opacc_ray.audit.labels import list_answers
+    from opacc_ray.audit.run import Run
+    from opacc_ray.cli import label_texts
+
+    found = list_answers(Run.open(uri), example)
+    return Answer(found, label_texts.answers(found))
+
+
+@command("correct")
+@run_argument
+@click.argument("example", metavar="ID")
+@click.argument("label", metavar="LABEL")
+@click.option("--annotator", metavar="NAME", required=True, help="Who says so.")
+def correct(uri: str, example: str, label: str, annotator: str) -> Answer:
+    """Say what an example is (? for can't tell), whatever was said before; that is kept, and does not count."""
+    from opacc_ray.audit import labels as verbs
+
+    return _done(uri, lambda run: verbs.correct(run, example, label, annotator))
+
+
+@command("withdraw")
+@run_argument
+@click.argument("what", metavar="ID|FILE")
+def withdraw(uri: str, what: str) -> Answer:
+    """Let the labels of an example or of a file count no longer; they are kept."""
+    from opacc_ray.audit import labels as verbs
+
+    return _done(uri, lambda run: verbs.withdraw(run, what))
+
+
+@command("rule")
+@run_argument
+@click.argument("rule", metavar="RULE", type=RULE)
+def set_rule(uri: str, rule: "ConflictRule") -> Answer:
+    """Say what happens where labels differ, for every command from now on: error, majority or latest."""
+    from opacc_ray.audit import labels as verbs
+
+    return _done(uri, lambda run: verbs.set_rule(run, rule))
+
+
+def _done(uri: str, verb: Any) -> Answer:
+    from opacc_ray.audit.run import Run
+    from opacc_ray.cli import label_texts
+
+    action = verb(Run.open(uri))
+    return Answer(action, label_texts.action(action))
+
+
+labels = click.Group(
+    "labels", commands=[import_file, list_labels, correct, withdraw, set_rule], help="Labels that come back."
+)
 
 COMMANDS = [labels]

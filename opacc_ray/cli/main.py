@@ -12,7 +12,7 @@ from click.shell_completion import shell_complete
 
 import opacc_ray
 from opacc_ray.cli import experiments, explanations, labels, results, runs, schemas
-from opacc_ray.cli.command import EXIT_CODES, Application, Section
+from opacc_ray.cli.command import EXIT_CODES, Application, Section, end_on_sigterm
 from opacc_ray.cli.terminal import CLOSED_PIPE, fail, leave_closed_pipe, log_to_stderr, say_any_text
 
 COMPLETION = "_OPACC_COMPLETE"
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return shell_complete(application, {}, "opacc", COMPLETION, os.environ[COMPLETION])
     say_any_text()
     log_to_stderr()
-    sys.path.insert(0, os.getcwd())  # the user's own modules: model.factory and transform
+    end_on_sigterm()
     try:
         return _run(given)
     except BrokenPipeError:

@@ -1,12 +1,16 @@
 """Options that several commands have, and the kinds of value that they take."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from opacc_ray.errors import SpecError, shortened
+
+if TYPE_CHECKING:
+    from opacc_ray.labelling.outcomes import Score
+    from opacc_ray.spec import Spec
 
 
 class _BetweenZeroAndOne(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
@@ -55,6 +59,7 @@ def set_option(text: str) -> Callable[[Any], Any]:
 def statement_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """What results state, and of which labels."""
     for option in (
+        score_option,
         conflict_option,
         click.option("--partial", is_flag=True, help="Treat missing labels as missing at random."),
         click.option("--level", type=LEVEL, default=0.95, show_default=True, help="Confidence level of the intervals."),
@@ -63,23 +68,39 @@ def statement_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+RULE = click.Choice(["error", "majority", "latest"])
+
 conflict_option = click.option(
-    "--conflict",
-    type=click.Choice(["error", "majority"]),
-    default="error",
-    show_default=True,
-    help="What to do where labels differ.",
+    "--conflict", type=RULE, help="What to do where labels differ, here only; default: the rule of the run."
+)
+score_option = click.option(
+    "--score",
+    metavar="NAME=VALUE",
+    help="Of a regression, here only: within=0.5 or error_scale=2; default: the score of the run.",
 )
 
 
-def parse_assignments(given: Sequence[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` of ``--set``, with values in YAML, as a mapping."""
+def score_for(spec: "Spec", given: str | None) -> "Score | None":
+    """``NAME=VALUE`` of ``--score``, for the run of a spec; None if it is not given."""
+    from opacc_ray.labelling.outcomes import Score
+    from opacc_ray.spec import ScoreSpec, validated
+
+    if given is None:
+        return None
+    if spec.model.task != "regression":
+        raise SpecError(f"--score {given}: only a regression has a score; leave --score out")
+    stated = validated(ScoreSpec, parse_assignments([given], "--score"), "--score")
+    return Score(stated.error_scale or spec.model.error_scale, stated.within)
+
+
+def parse_assignments(given: Sequence[str], option: str = "--set") -> dict[str, Any]:
+    """``NAME=VALUE`` of an option, with values in YAML, as a mapping."""
     from opacc_ray.spec import parse_yaml
 
     parameters = {}
     for item in given:
         name, separator, value = item.partition("=")
         if not separator:
-            raise SpecError(f"--set {shortened(item, 80)}: write NAME=VALUE, such as --set sections=20")
-        parameters[name] = parse_yaml(value, f"--set {shortened(item, 80)}: the value")
+            raise SpecError(f"{option} {shortened(item, 80)}: write NAME=VALUE, such as --set sections=20")
+        parameters[name] = parse_yaml(value, f"{option} {shortened(item, 80)}: the value")
     return parameters

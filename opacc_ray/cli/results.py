@@ -3,7 +3,7 @@
 import click
 
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import run_argument, statement_options
+from opacc_ray.cli.options import run_argument, score_for, statement_options
 
 
 @command("estimate")
@@ -11,16 +11,27 @@ from opacc_ray.cli.options import run_argument, statement_options
 @click.option("--costs", metavar="COSTS.yaml", help="What errors cost, by class: state the mean cost, too.")
 @click.option("--assist", is_flag=True, help="State it with the help of the pool's confidence, too.")
 @statement_options
-def estimate(uri: str, costs: str | None, assist: bool, level: float, partial: bool, conflict: str) -> Answer:
-    """State the accuracy with its interval, and what it rests on."""
+def estimate(
+    uri: str,
+    costs: str | None,
+    assist: bool,
+    level: float,
+    partial: bool,
+    conflict: str | None,
+    score: str | None,
+) -> Answer:
+    """State the accuracy (of a regression: its score) with its interval, and what it rests on."""
     from opacc_ray.audit import results
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import texts
     from opacc_ray.labelling.costs import load_costs
 
     run = Run.open(uri)
+    worth = score_for(run.spec, score)
     prices = load_costs(costs, run.spec.model, run.num_classes) if costs else None
-    stated = results.estimate(run, level=level, partial=partial, conflict=conflict, costs=prices, assist=assist)
+    stated = results.estimate(
+        run, level=level, partial=partial, conflict=conflict, costs=prices, assist=assist, score=worth
+    )
     return Answer(stated, texts.estimate(stated))
 
 
@@ -28,7 +39,7 @@ def estimate(uri: str, costs: str | None, assist: bool, level: float, partial: b
 @run_argument
 @click.argument("other", metavar="OTHER")
 @statement_options
-def compare(uri: str, other: str, level: float, partial: bool, conflict: str) -> Answer:
+def compare(uri: str, other: str, level: float, partial: bool, conflict: str | None, score: str | None) -> Answer:
     """Compare the model of RUN with that of OTHER, by the labels of RUN.
 
     OTHER is a run of another model on the same pool; it needs no labels.
@@ -37,7 +48,10 @@ def compare(uri: str, other: str, level: float, partial: bool, conflict: str) ->
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import texts
 
-    stated = results.compare(Run.open(uri), Run.open(other), level=level, partial=partial, conflict=conflict)
+    run = Run.open(uri)
+    stated = results.compare(
+        run, Run.open(other), level=level, partial=partial, conflict=conflict, score=score_for(run.spec, score)
+    )
     return Answer(stated, texts.comparison(stated))
 
 

@@ -1,4 +1,4 @@
-"""Commands that make runs and choose what to label: check, run, status, select, next."""
+"""Commands that make runs and choose what to label: check, run, status, select, next, verify."""
 
 import logging
 
@@ -123,4 +123,17 @@ def next_round(
     return drawn(run, to_go)
 
 
-COMMANDS = [check, run_spec, status, select, next_round]
+@command("verify")
+@run_argument
+def verify(uri: str) -> Answer:
+    """Compare all files of a run with their digests and with one another; exit code 5 if anything is wrong."""
+    from opacc_ray.audit.verify import verify as verify_run
+    from opacc_ray.cli import texts
+    from opacc_ray.errors import DataError
+
+    found = verify_run(uri)
+    failure = None if found.sound else DataError(f"{uri}: {len(found.faults)} faults were found; see fault lines above")
+    return Answer(found, texts.verification(found), failure)
+
+
+COMMANDS = [check, run_spec, status, select, next_round, verify]

@@ -7,6 +7,8 @@ import os
 import sys
 import tempfile
 
+from opacc_ray.cli.printable import printable, printable_json
+
 CLOSED_PIPE = 141
 """Exit code if nobody reads the output any more, as in `opacc … | head -1`: what a shell says of SIGPIPE."""
 
@@ -30,6 +32,7 @@ def log_to_stderr() -> None:
 
 def say(text: str) -> None:
     """Print a line on stderr, and not into a progress bar."""
+    text = printable(text)
     bar = getattr(sys.modules.get("tqdm"), "tqdm", None)
     if bar is not None and sys.stderr.isatty():
         bar.write(text, file=sys.stderr)
@@ -56,7 +59,7 @@ def fail(message: str, code: int, *, as_json: bool) -> int:
         message = f"{message[: MAX_MESSAGE // 2]} ... {message[-MAX_MESSAGE // 2 :]}"
     say(f"opacc: {message}")
     if as_json:
-        print(json.dumps({"error": message, "exit_code": code}, ensure_ascii=False), flush=True)
+        print(printable_json(json.dumps({"error": message, "exit_code": code}, ensure_ascii=False)), flush=True)
     return code
 
 

@@ -6,12 +6,13 @@ from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     Basis,
+    ChangedObjects,
     DrawnRound,
-    ImportedLabels,
     ModelComparison,
     RoundCounts,
     RunStatus,
     StatedEstimate,
+    Verification,
 )
 
 
@@ -22,6 +23,7 @@ def drawn(document: DrawnRound) -> str:
         f"selected   {document.n} of {document.pool_size} examples by {document.method}",
         *(f"manifest   {uri}" for uri in document.manifests),
         f"next       label them, then: opacc labels import {document.run} FILE",
+        *changed(document.objects),
     ]
     return "\n".join(lines)
 
@@ -46,21 +48,26 @@ def status(document: RunStatus) -> str:
         for item in document.rounds
     ]
     if document.estimate:
-        lines.append(f"accuracy   {accuracy(document.estimate)}")
+        lines.append(f"{_name(document.estimate)} {accuracy(document.estimate)}{_age(document)}")
+        lines += _measure(document.estimate)
     return "\n".join([*lines, f"waits for  {document.waits_for}"])
 
 
-def imported(document: ImportedLabels) -> str:
-    """A file of labels that was taken back."""
-    lines = [
-        f"{document.labelled} labelled, {document.missing} missing, {document.unsure} can't tell "
-        f"({document.rows} rows read from {document.file})"
-    ]
-    lines += [
-        f"{item.rows} rows answer examples that were given up when round {item.round} was closed and are not used"
-        for item in document.not_used
-    ]
-    return "\n".join(lines)
+def _age(document: RunStatus) -> str:
+    if document.estimate_is_current is not False:
+        return ""
+    labelled = sum(item.labelled for item in document.rounds)
+    return f"; this is old: {labelled} labels are in now, so state it anew with opacc estimate {document.run}"
+
+
+def verification(document: Verification) -> str:
+    """What is wrong with a run, or that nothing is."""
+    lines = [f"run        {document.run}", f"checked    {document.checked} files"]
+    lines += [f"fault      {fault.problem}" for fault in document.faults]
+    lines += changed(document.objects)
+    return "\n".join(
+        [*lines, "sound      nothing is wrong" if document.sound else f"faults     {len(document.faults)}"]
+    )
 
 
 def estimate(document: AccuracyEstimate) -> str:
@@ -69,7 +76,7 @@ def estimate(document: AccuracyEstimate) -> str:
     worth = f"; these are worth {plain.effective_size:.0f} of its labels" if plain.effective_size else ""
     pending = f"; {sequence.reason}" if sequence.reason else ""
     lines = [
-        f"accuracy   {accuracy(document)}",
+        f"{_name(document)} {accuracy(document)}",
         f"by SRS     {plain.low:.4f} to {plain.high:.4f} with as many labels{worth}",
         f"any time   {sequence.low:.4f} to {sequence.high:.4f}, which holds however often you look{pending}",
     ]
@@ -85,7 +92,7 @@ def comparison(document: ModelComparison) -> str:
     first, second = document.num_first_better, document.num_second_better
     neither = document.difference.n - first - second
     lines = [
-        f"accuracy   {accuracy(document.first)} of {document.run}",
+        f"{_name(document)} {accuracy(document.first)} of {document.run}",
         f"other      {accuracy(document.second)} of {document.other}",
         f"difference {interval(document.difference, '+.4f')}",
         f"better     the first on {first} labels, the other on {second}, neither on {neither}",
@@ -97,7 +104,7 @@ def comparison(document: ModelComparison) -> str:
 
 def _basis(document: Basis, reason: str | None) -> list[str]:
     """What a result is of, what it leaves out, and why it is not design-based."""
-    lines = [f"pool       {document.pool_size} examples"]
+    lines = [*_measure(document), f"pool       {document.pool_size} examples"]
     if document.excluded:
         lines[-1] += f"; {document.excluded} more could not be read and are not counted"
     if document.unsure:
@@ -107,7 +114,33 @@ def _basis(document: Basis, reason: str | None) -> list[str]:
         lines.append(f"given up   {given_up}")
     if reason:
         lines.append(f"note       {reason}")
-    return lines
+    return [*lines, *changed(document.objects)]
+
+
+def changed(objects: ChangedObjects | None) -> list[str]:
+    """Which objects of the pool are not those that the model saw."""
+    if objects is None or not (objects.changed or objects.lost or objects.reason):
+        return []
+    if objects.reason:
+        return [f"warning    whether objects of the pool changed since extraction is not known: {objects.reason}"]
+    names = ", ".join(objects.first)
+    return [
+        f"warning    {objects.changed} objects of chosen examples changed since the model saw them, and {objects.lost} "
+        f"are gone, such as {names}; their labels may be of other examples"
+    ]
+
+
+def _name(document: Basis) -> str:
+    """What a result is called: the score of a regression is no accuracy."""
+    return "accuracy  " if document.measure == "accuracy" else "score     "
+
+
+def _measure(document: Basis) -> list[str]:
+    """What the score of a regression is."""
+    if document.measure == "accuracy":
+        return []
+    clipped = f"; {document.clipped} labels lie further off and score 0" if document.clipped else ""
+    return [f"measure    {document.measure}{clipped}"]
 
 
 def _given_up(rounds: Sequence[RoundCounts]) -> str:

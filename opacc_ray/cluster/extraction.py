@@ -1,21 +1,23 @@
 """Extraction on actors: how many, what each is given, and what happens when one dies.
 
-The driver keeps the queue of shards. Every actor is given at most two at a time, so that it reads the next one while it
-computes. An actor that dies is replaced and its shards go back to the queue; a shard that was in flight when an actor
-died is suspect and from then on has an actor to itself. After ``attempts`` tries the run fails with the shard's name: a
-shard that fails never becomes a smaller pool.
+The driver keeps the queue of shards. Every actor is given one, and a second to read while it computes if enough are
+left for the others. An actor that dies, or finishes nothing for ``shard_timeout`` seconds, is replaced and its shards
+go back to the queue; a shard that was in flight then is suspect and from then on has an actor to itself. Storage that
+fails, and memory that runs out, cost a shard a try, too. After ``attempts`` tries the run fails with the shard's name:
+a shard that fails never becomes a smaller pool.
 """
 
 import logging
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from opacc_ray.cluster.failures import brief, cause_of
+from opacc_ray.cluster.failures import LOST, brief, cause_of, ran_out_of_memory
 from opacc_ray.errors import ClusterError, StorageError
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.shards import ShardReport
@@ -102,6 +104,7 @@ class _Actor:
     handle: Any
     starting: Any  # reference of prepare(); None once the model is loaded
     shards: dict[Any, Shard] = field(default_factory=dict)  # reference -> shard in flight
+    last_sign: float = 0.0  # monotonic seconds when it last finished a shard, or was given one while it had none
 
 
 class _Crew:
@@ -122,20 +125,34 @@ class _Crew:
     def work(self, pending: deque[Shard], on_done: OnDone) -> None:
         """Feed the actors until nothing is pending or in flight."""
         while pending or any(actor.shards for actor in self._actors):
-            for actor in self._actors:
-                if actor.starting is None:
-                    self._feed(actor, pending)
+            self._feed(pending)
             flying = {reference: actor for actor in self._actors for reference in actor.shards}
             starting = {actor.starting: actor for actor in self._actors if actor.starting is not None}
-            patience = None if flying else self._options.start_timeout
-            ready, _ = ray.wait([*flying, *starting], num_returns=1, timeout=patience)
-            if not ready:
+            ready, _ = ray.wait([*flying, *starting], num_returns=1, timeout=self._patience())
+            if not ready and not flying:
                 raise self._no_start()
             for reference in ready:
                 if reference in starting:
                     self._on_started(starting[reference])
                 else:
                     self._collect(flying[reference], reference, pending, on_done)
+            self._replace_hung(pending)
+
+    def _patience(self) -> float | None:
+        """Seconds until an actor counts as hung, or as one that never starts; None to wait for ever."""
+        busy = [actor.last_sign for actor in self._actors if actor.shards]
+        if not busy:
+            return self._options.start_timeout
+        limit = self._options.shard_timeout
+        return None if limit is None else max(0.0, min(busy) + limit - time.monotonic())
+
+    def _replace_hung(self, pending: deque[Shard]) -> None:
+        limit = self._options.shard_timeout
+        for actor in list(self._actors):
+            if limit is not None and actor.shards and time.monotonic() - actor.last_sign >= limit:
+                log.warning("an actor finished nothing for %g s; it is replaced", limit)
+                what = f"nothing was finished for {limit:g} s: an example hangs, or extract.shard_timeout is too short"
+                self._give_up(actor, pending, TimeoutError(what))
 
     def _start(self) -> _Actor:
         remote = ray.remote(_Worker).options(
@@ -145,6 +162,7 @@ class _Crew:
         return _Actor(handle, handle.prepare.remote())
 
     def _replace(self, actor: _Actor) -> None:
+        ray.kill(actor.handle)  # it may live on, hung or cut off
         self._actors[self._actors.index(actor)] = self._start()
 
     def _on_started(self, actor: _Actor) -> None:
@@ -164,32 +182,48 @@ class _Crew:
                 ) from None
             self._replace(actor)
 
-    def _feed(self, actor: _Actor, pending: deque[Shard]) -> None:
-        """Give an actor up to two shards; a shard that failed before has it to itself."""
-        while pending and len(actor.shards) < IN_FLIGHT:
-            holds_suspect = any(self._tries[shard.number] for shard in actor.shards.values())
-            if holds_suspect or (self._tries[pending[0].number] and actor.shards):
-                return
-            shard = pending.popleft()
-            actor.shards[actor.handle.extract.remote(shard)] = shard
+    def _feed(self, pending: deque[Shard]) -> None:
+        """Give each actor that has none a shard, then a second to each if enough are left for those still starting."""
+        started = [actor for actor in self._actors if actor.starting is None]
+        for actor in started:
+            if pending and not actor.shards:
+                actor.last_sign = time.monotonic()
+                self._give(actor, pending.popleft())
+        num_starting = len(self._actors) - len(started)
+        for actor in started:
+            if len(pending) > num_starting and len(actor.shards) < IN_FLIGHT:
+                suspects = [self._tries[shard.number] for shard in (pending[0], *actor.shards.values())]
+                if not any(suspects):
+                    self._give(actor, pending.popleft())
+
+    def _give(self, actor: _Actor, shard: Shard) -> None:
+        actor.shards[actor.handle.extract.remote(shard)] = shard
 
     def _collect(self, actor: _Actor, reference: Any, pending: deque[Shard], on_done: OnDone) -> None:
-        if reference not in actor.shards:  # its actor died, and it is back in the queue
+        if reference not in actor.shards:  # its actor is lost, and it is back in the queue
             return
         try:
             report = ray.get(reference)
+            actor.last_sign = time.monotonic()
             on_done(actor.shards.pop(reference), report)
         except RayTaskError as error:
             cause = cause_of(error)
-            if not isinstance(cause, StorageError):
+            if not isinstance(cause, StorageError) and not ran_out_of_memory(cause):
                 raise cause from None
+            actor.last_sign = time.monotonic()
             self._send_back([actor.shards.pop(reference)], pending, cause)
-        except RayActorError as error:
-            lost = list(actor.shards.values())
-            actor.shards.clear()
-            log.warning("an actor died with %d shards in flight; it is replaced", len(lost))
-            self._replace(actor)
-            self._send_back(lost, pending, error)
+        except LOST as error:
+            log.warning("an actor was lost with %d shards in flight; it is replaced", len(actor.shards))
+            self._give_up(actor, pending, error)
+        except RayError as error:
+            raise ClusterError(f"the Ray cluster failed: {brief(error)}; finished shards are kept, run again") from None
+
+    def _give_up(self, actor: _Actor, pending: deque[Shard], error: Exception) -> None:
+        """Replace an actor; its shards go back."""
+        lost = list(actor.shards.values())
+        actor.shards.clear()
+        self._replace(actor)
+        self._send_back(lost, pending, error)
 
     def _send_back(self, shards: list[Shard], pending: deque[Shard], error: Exception) -> None:
         for shard in reversed(shards):
@@ -197,7 +231,7 @@ class _Crew:
             if self._tries[shard.number] >= self._options.attempts:
                 raise ClusterError(
                     f"shard {shard.name} ({shard.keys[0]} .. {shard.keys[-1]}) failed {self._options.attempts} "
-                    f"times, last with: {brief(error)}; finished shards are kept, so fix this one and run again"
+                    f"times, last with: {_reason(error)}; finished shards are kept, so fix this one and run again"
                 )
             pending.appendleft(shard)
 
@@ -207,3 +241,13 @@ class _Crew:
             f"{self._options.start_timeout:g} s; the cluster is full or cannot grow: "
             "ask for less, or raise extract.start_timeout"
         )
+
+
+def _reason(error: Exception) -> str:
+    if ran_out_of_memory(error):
+        return (
+            "memory ran out; lower extract.batch_size, or use fewer actors on a node "
+            f"({brief(getattr(error, 'cause', error))})"
+        )
+    often = " (often memory runs out: lower extract.batch_size)" if isinstance(error, RayActorError) else ""
+    return f"{brief(error)}{often}"

@@ -4,44 +4,88 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import sys
+import sysconfig
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray.job_config import JobConfig
 
 from opacc_ray.cluster.failures import brief
 from opacc_ray.errors import ClusterError
+from opacc_ray.lake.redaction import redacted
 
 log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def connected() -> Iterator[None]:
+def connected() -> Iterator[bool]:
     """Join the cluster that RAY_ADDRESS or an enclosing ``ray.init`` names, else start a local one and end it after.
 
     Workers of a local cluster inherit this process's environment and module path. On a cluster that is joined they
     use their own credentials: those of the driver are never sent, since Ray would show them to every user.
+
+    Yields
+    ------
+    bool
+        Whether the cluster is one that was started here.
     """
     if ray.is_initialized():
-        yield
+        yield False
         return
-    address = os.environ.get("RAY_ADDRESS")
-    options: dict[str, Any] = {}
-    if address is None:
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    options: dict[str, Any] = {"address": address, "job_config": _Job(_py_driver_sys_path=_own_folder())}
+    if address == "local":
         lock_local_cluster()
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        options = {"address": "local", "include_dashboard": False, "object_store_memory": 200 << 20}
-    log.info("joining Ray at %s", address) if address else log.info("starting a local Ray")
+        quiet = {"enable_metrics_collection": False}  # its port answers everyone, without the token
+        options |= {"include_dashboard": False, "object_store_memory": 200 << 20, "_system_config": quiet}
+    log.info("starting a local Ray" if address == "local" else f"joining Ray at {redacted(address)}")
     try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+        with _same_end_on_sigterm():
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, RuntimeError, OSError) as error:
         raise ClusterError(f"no Ray cluster could be reached: {brief(error)}") from None
     try:
-        yield
+        yield address == "local"
     finally:
         ray.shutdown()
+
+
+class _Job(JobConfig):  # type: ignore[misc]
+    """A job whose workers do not look for modules in the driver's current folder, and beside its script, first of all.
+
+    They would find what somebody left there instead of what is installed. Where the user's own modules are, the work
+    itself says (see ``see_modules``). Ray leaves its module path alone for jobs that bring a folder of their own.
+    """
+
+    def _runtime_env_has_working_dir(self) -> bool:
+        return True
+
+
+def _own_folder() -> list[str]:
+    """Where this package lies, if it is not installed: workers of a cluster that is joined would not find it."""
+    folder = Path(__file__).resolve().parents[2]
+    installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
+    return [] if folder in installed else [str(folder)]
+
+
+@contextlib.contextmanager
+def _same_end_on_sigterm() -> Iterator[None]:
+    """Keep this process's own answer to SIGTERM: ``ray.init`` replaces it by an exit that leaves a trace."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def lock_local_cluster() -> None:

@@ -19,7 +19,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from opacc_ray.audit import feature_store, labelled_rounds, results, steps
+from opacc_ray.audit import feature_store, labels, results, steps
 from opacc_ray.audit.documents import AccuracyEstimate, StatedEstimate
 from opacc_ray.audit.progress import Progress
 from opacc_ray.audit.run import Run
@@ -118,7 +118,7 @@ def _label(run: Run, number: int, home: Path, truth: dict[str, int]) -> None:
     returned = home / f"labels-{number}.csv"
     returned.write_text("id,label\n" + "".join(f"{name},{truth[name]}\n" for name in chosen))
     log.info("round %d: the annotator labels the %d chosen scans", number, len(chosen))
-    labelled_rounds.import_labels(run, returned.name, returned.read_bytes())
+    labels.import_labels(run, returned.name, returned.read_bytes())
 
 
 class _Compared(TypedDict):

@@ -3,9 +3,10 @@
 A shard's file is written once and whole, so it is the checkpoint of its work: what exists is done.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from opacc_ray.extract.columns import Columns, not_finite
 from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
 from opacc_ray.extract.user_code import user_code
-from opacc_ray.lake.examples import BadItem, Examples, Shard
+from opacc_ray.lake.examples import BadItem, Example, Rules, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.neurons.coverage import Ranges
-from opacc_ray.spec import SURPRISE, PoolSpec, Spec, load_function
+from opacc_ray.spec import SURPRISE, PoolSpec, Spec, load_function, see_modules
 
 if TYPE_CHECKING:
     from opacc_ray.extract.model import Activations, Model
@@ -40,21 +41,25 @@ class Extraction:
     target: Store  # folder of features
     reference: Store | None = None  # folder of what the features compare with
     ranges: bool = False  # extract ranges of the covered neurons, too
+    modules: str = field(default_factory=os.getcwd)  # the driver's folder, where the user's modules may lie
 
 
 class Extractor:
     """Holds the model, and what features compare with; turns shards into files of features.
 
-    ``extract`` may be called from two threads at a time: the second reads its examples while the first computes.
+    ``extract`` may be called from two threads at a time: the second reads and decodes a batch while the first computes.
+    The transform is called by one of them at a time, the model too. Each holds the inputs of one batch, one decoded
+    example and the files that were read ahead, whatever the size of the shard.
     """
 
     def __init__(self, job: Extraction, device: str = "cpu") -> None:
         self._job = job
         self._device = device
-        self._source = open_store(job.source.uri)
+        self._source = open_store(job.source.uri, follow_links=job.source.follow_links)
         self._model: Model | None = None
         self._reference = reference.NONE
         self._computing = threading.RLock()
+        self._transforming = threading.Lock()
 
     def prepare(self) -> "Model":
         """Load model and reference, once. Called first, so that their errors come before any shard is read."""
@@ -63,6 +68,7 @@ class Extractor:
         job, extract = self._job, self._job.spec.extract
         with self._computing:
             if self._model is None:
+                see_modules(job.modules)
                 load_transform(job.spec)
                 covered = extract.coverage if job.ranges or "coverage" in job.names else None
                 model = Model(job.spec.model, self._device, extract.precision, extract.threads_per_actor, covered)
@@ -74,30 +80,51 @@ class Extractor:
     def extract(self, shard: Shard) -> ShardReport:
         """Read, compute and write one shard; raises DataError naming the example that is at fault."""
         job = self._job
-        examples = read_examples(self._source, job.source.format, shard)
-        self._check(examples.bad)
-        with self._computing:
-            columns, ranges = self._compute(examples)
-        whole = self._without_bad_rows(FeatureShard(*examples[:2], columns, examples.bad, examples.own_ids))
+        whole, ranges = self._compute(shard)
+        whole = self._without_bad_rows(whole)
         if ranges:
             reference.write_ranges(job.target, shard, ranges)
         data = encode_shard(whole, self.prepare().machine)
         job.target.write(shard.file, data)
         return report_on(whole, data, job.target.uri_of(shard.file))
 
-    def _compute(self, examples: Examples) -> tuple[Columns, list[Ranges]]:
-        """Columns of a shard, and ranges of the covered neurons batch by batch."""
-        spec = self._job.spec
+    def _compute(self, shard: Shard) -> tuple[FeatureShard, list[Ranges]]:
+        """All columns of a shard, and ranges of the covered neurons batch by batch."""
+        found = FeatureShard([], [], {}, [], own_ids=False)
         parts: list[Columns] = []
         ranges: list[Ranges] = []
-        for batch in _batches(examples, load_transform(spec), spec.extract.batch_size):
-            activations = self._run(batch)
-            parts.append(self._measure(activations))
-            sound = np.delete(np.arange(len(batch)), list(not_finite(parts[-1])))
+        for batch in self._batches(shard, found.bad):
+            with self._computing:
+                activations = self._run(np.stack(batch.inputs))
+                parts.append(self._measure(activations))
+            sound = np.delete(np.arange(len(batch.inputs)), list(not_finite(parts[-1])))
             if self._job.ranges and len(sound):
                 ranges.append(Ranges.of([values[sound] for values in activations.layers]))
+            found.ids.extend(batch.ids)
+            found.uris.extend(batch.uris)
+            found = found._replace(own_ids=batch.own_ids)
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
-        return columns | self._compare(columns), ranges
+        with self._computing:
+            return found._replace(columns=columns | self._compare(columns)), ranges
+
+    def _batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["_Batch"]:
+        """Batches of inputs, cut by position among the sound examples and so always the same; others go to ``bad``."""
+        spec, source = self._job.spec, self._job.source
+        rules = Rules(source.alpha, source.max_pixels, source.max_bytes)
+        transform = load_transform(spec)
+        batch = _Batch()
+        for item in read_examples(self._source, source.format, shard, rules):
+            if isinstance(item, BadItem):
+                self._check([item])
+                bad.append(item)
+                continue
+            with self._transforming:
+                batch.add(item, transformed(transform, item))
+            if len(batch.inputs) == spec.extract.batch_size:
+                yield batch
+                batch = _Batch()
+        if batch.inputs:
+            yield batch
 
     def _run(self, batch: NDArray[np.float32]) -> "Activations":
         return run_model(self.prepare(), batch)
@@ -180,22 +207,30 @@ def default_transform(example: NDArray[Any]) -> NDArray[np.float32]:
     return np.moveaxis(scaled, -1, 0) if scaled.ndim == 3 else scaled[None]
 
 
-def _batches(examples: Examples, transform: Callable[[NDArray[Any]], Any], size: int) -> Iterator[NDArray[np.float32]]:
-    """Batches of inputs (B, ...); cut by position in the shard, so always the same."""
-    for start in range(0, len(examples.arrays), size):
-        stop = min(start + size, len(examples.arrays))
-        inputs = [transformed(transform, examples.ids[row], examples.arrays[row]) for row in range(start, stop)]
-        odd = next((i for i, item in enumerate(inputs) if item.shape != inputs[0].shape), None)
-        if odd is not None:
+@dataclass
+class _Batch:
+    """Inputs of the model, all of one shape, and whose they are."""
+
+    ids: list[str] = field(default_factory=list)
+    uris: list[str] = field(default_factory=list)
+    inputs: list[NDArray[np.float32]] = field(default_factory=list)
+    own_ids: bool = False
+
+    def add(self, example: Example, value: NDArray[np.float32]) -> None:
+        if self.inputs and value.shape != self.inputs[0].shape:
             raise DataError(
-                f"example {examples.ids[start + odd]!r} has shape {inputs[odd].shape} and "
-                f"{examples.ids[start]!r} {inputs[0].shape}; set transform to a function that makes them alike"
+                f"example {example.id!r} has shape {value.shape} and {self.ids[0]!r} {self.inputs[0].shape}; "
+                "set transform to a function that makes them alike"
             )
-        yield np.stack(inputs)
+        self.ids.append(example.id)
+        self.uris.append(example.uri)
+        self.inputs.append(value)
+        self.own_ids = example.own_id
 
 
-def transformed(transform: Callable[[NDArray[Any]], Any], name: str, array: NDArray[Any]) -> NDArray[np.float32]:
+def transformed(transform: Callable[[NDArray[Any]], Any], example: Example) -> NDArray[np.float32]:
     """The model's input of one example."""
+    name, array = example.id, example.array
     with user_code(f"transform, given example {name!r} of shape {array.shape} and type {array.dtype},"):
         return np.asarray(transform(array), dtype=np.float32)
 

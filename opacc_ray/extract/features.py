@@ -29,12 +29,13 @@ Result = TypeVar("Result")
 
 
 class FeatureFile(NamedTuple):
-    """One shard's file; sizes in bytes are None where the index does not say."""
+    """One shard's file; None is what the index does not say."""
 
     name: str
     num_examples: int
-    size: int | None
+    size: int | None  # in bytes
     footer_size: int | None
+    sha256: str | None  # of the footer
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Features:
     def of(cls, store: Store, index: Index) -> "Features":
         """The files of a folder that hold examples."""
         held = (shard for shard in index.shards if shard.examples)
-        return cls(store, tuple(FeatureFile(s.file, s.examples, s.bytes, s.footer_bytes) for s in held))
+        return cls(store, tuple(FeatureFile(s.file, s.examples, s.bytes, s.footer_bytes, s.sha256) for s in held))
 
     @property
     def sizes(self) -> list[int]:
@@ -108,7 +109,15 @@ class Features:
         return min(MOST_THREADS, max(2, EXAMPLES_AT_A_TIME // max(self.sizes)))
 
     def _read(self, file: FeatureFile, names: Sequence[str]) -> Any:
-        return read_table(self.store, file.name, names, file.size, file.footer_size)
+        return read_table(
+            self.store,
+            file.name,
+            names,
+            file.size,
+            file.footer_size,
+            num_examples=file.num_examples,
+            sha256=file.sha256,
+        )
 
 
 class StoredParts:

@@ -1,14 +1,17 @@
 """The index of a folder of features, which completes it: files with their sizes and digests, and totals over them."""
 
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from opacc_ray.documents import Document, Part, Upgrade
+from opacc_ray.documents import Part, SealedDocument, Upgrade
+from opacc_ray.errors import DataError
+from opacc_ray.extract.ids import digest_of
 from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.shards import ShardReport
+from opacc_ray.extract.shards import REMEDY, ShardReport, read_table, widths
 from opacc_ray.lake.storage import Store
 
 INDEX = "index.json"
@@ -18,7 +21,7 @@ class IndexedShard(Part):
     """One file. What may be null is not known of files that version 0.1.0 indexed."""
 
     file: str = Field(description="name of the file beside the index")
-    examples: int = Field(ge=0, description="examples in it")
+    examples: int = Field(ge=0, le=1 << 40, description="examples in it")
     bytes: int | None = Field(default=None, ge=0, description="size of the file")
     footer_bytes: int | None = Field(default=None, ge=0, description="bytes from its footer to its end")
     sha256: str | None = Field(
@@ -41,7 +44,7 @@ def _index_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"format": "opacc-index/2"}
 
 
-class Index(Document):
+class Index(SealedDocument):
     """The index of a folder of features: it is written last, and says that they are complete."""
 
     upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _index_of_version_1}
@@ -50,16 +53,22 @@ class Index(Document):
     format: Literal["opacc-index/2"] = Field(default="opacc-index/2", description="name and version of this form")
     shards: tuple[IndexedShard, ...] = Field(strict=False, description="the files, in the order of the pool")
     num_examples: int = Field(ge=0, description="examples in all files")
-    features: dict[str, int] = Field(description="feature -> values per example")
+    features: dict[str, Annotated[int, Field(ge=1, le=1 << 24)]] = Field(description="feature -> values per example")
     bad: tuple[Excluded, ...] = Field(strict=False, description="examples that could not be used")
     predicted: dict[Annotated[int, Strict(False)], int] | None = Field(
         default=None, description="predicted class -> examples; null for a regression, and where it is not known"
     )
     machines: tuple[Machine, ...] = Field(default=(), strict=False, description="kinds of machines that made the files")
+    others: dict[str, str] = Field(default={}, description="file beside the index that is no shard -> its SHA-256")
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
         found = sum(shard.examples for shard in self.shards)
+        elsewhere = [shard.file for shard in self.shards if {"", ".", ".."} & set(shard.file.split("/"))]
+        if elsewhere:
+            raise ValueError(f"the file {elsewhere[0]!r} is not beside the index")
+        if len({shard.file for shard in self.shards}) < len(self.shards):
+            raise ValueError("a file is there twice among the shards")
         if found != self.num_examples:
             raise ValueError(f"the shards hold {found} examples, and num_examples is {self.num_examples}")
         if self.predicted is not None and sum(self.predicted.values()) != self.num_examples:
@@ -67,8 +76,10 @@ class Index(Document):
         return self
 
 
-def make_index(files: Sequence[str], reports: Sequence[ShardReport]) -> Index:
-    """Return the index of files, in the order of the pool, from the report of each."""
+def make_index(
+    files: Sequence[str], reports: Sequence[ShardReport], others: Mapping[str, bytes] | None = None
+) -> Index:
+    """Return the index of files, in the order of the pool, from the report of each; and of ``others`` by content."""
     machines = sorted({report.machine for report in reports if report.machine}, key=str)
     features: dict[str, int] = {}
     predicted: Counter[int] = Counter()
@@ -83,6 +94,7 @@ def make_index(files: Sequence[str], reports: Sequence[ShardReport]) -> Index:
         bad=tuple(Excluded(**item._asdict()) for report in reports for item in report.bad),
         predicted=dict(sorted(predicted.items())) if counted else None,
         machines=tuple(machines),
+        others={name: hashlib.sha256(data).hexdigest() for name, data in (others or {}).items()},
     )
 
 
@@ -96,6 +108,30 @@ def read_index(folder: Store) -> Index | None:
 def write_index(folder: Store, index: Index) -> None:
     """Say that a folder's features are complete."""
     folder.write(INDEX, index.to_bytes())
+
+
+def check_shard(folder: Store, index: Index, shard: IndexedShard, size: int, *, whole: bool = True) -> None:
+    """Raise DataError if a file is not the one of the index: by all of its bytes, or else by its size and its end."""
+    source = folder.uri_of(shard.file)
+    if shard.bytes not in (None, size):
+        raise DataError(f"{source} has {size} bytes, and its index says {shard.bytes}; {REMEDY}")
+    names: list[str] | None = None if whole else []
+    table = read_table(
+        folder, shard.file, names, size, shard.footer_bytes, num_examples=shard.examples, sha256=shard.sha256
+    )
+    if whole and shard.ids not in (None, digest_of(table["id"].to_pylist())):
+        raise DataError(f"{source} does not hold the ids that its index says; {REMEDY}")
+    if whole and shard.examples and widths(table.schema) != index.features:
+        raise DataError(f"{source} does not hold the features that its index says; {REMEDY}")
+
+
+def read_other(folder: Store, name: str) -> bytes:
+    """Return a file beside the shards; raises DataError if it is not the one that the index names."""
+    index, data = read_index(folder), folder.read(name)
+    expected = index.others.get(name) if index else None
+    if expected not in (None, hashlib.sha256(data).hexdigest()):
+        raise DataError(f"{folder.uri_of(name)} was changed since it was indexed; {REMEDY}")
+    return data
 
 
 def _indexed(file: str, report: ShardReport, machines: Sequence[Machine]) -> IndexedShard:

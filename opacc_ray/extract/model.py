@@ -5,7 +5,8 @@ The only module of the package that imports torch (the demo, which plays a user,
 
 import hashlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,7 +80,7 @@ class Model:
     def __call__(self, batch: NDArray[np.float32]) -> Activations:
         """Run one batch (B, ...)."""
         self._seen.clear()
-        with torch.inference_mode():
+        with torch.inference_mode(), _memory_errors():
             output = _tensor_of(self.module(torch.from_numpy(batch).to(self.device, self.dtype)))
         if output.ndim == 0 or len(output) != len(batch):
             raise DataError(
@@ -188,6 +189,17 @@ def _tensor_of(returned: Any) -> torch.Tensor:
             "return a tensor, or a mapping or object with logits"
         )
     return first
+
+
+@contextmanager
+def _memory_errors() -> Iterator[None]:
+    """Raise MemoryError where torch, on a GPU or a CPU, has none left."""
+    try:
+        yield
+    except RuntimeError as error:  # torch's own OutOfMemoryError is one, too
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            raise MemoryError(str(error).partition("\n")[0]) from None
+        raise
 
 
 def _names(module: torch.nn.Module) -> list[str]:

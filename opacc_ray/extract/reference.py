@@ -19,7 +19,7 @@ import numpy as np
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.features import Features
-from opacc_ray.extract.index import read_index
+from opacc_ray.extract.index import read_index, read_other
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.shards import FEATURES_FORMAT
 from opacc_ray.extract.surprise import Reference
@@ -32,7 +32,8 @@ from opacc_ray.spec import Spec
 RANGES = "ranges.npz"
 
 _OF_MODEL = {"factory", "arguments", "sha256", "hidden_layer", "task"}
-_OF_EXTRACT = {"batch_size", "shard_size", "precision", "threads_per_actor"}
+_OF_SOURCE = {"format", "alpha", "max_pixels", "max_bytes"}
+_OF_EXTRACT = {"batch_size", "shard_size", "shard_bytes", "precision", "threads_per_actor"}
 _OF_COVERAGE = {"layers", "channels"}
 
 
@@ -57,13 +58,8 @@ def plan(spec: Spec) -> Plan | None:
     source = spec.reference
     if source is None or not spec.compares_with():
         return None
-    try:
-        return plan_shards(open_store(source.uri), source.format, spec.extract.shard_size)
-    except DataError:
-        raise DataError(
-            f"the reference {source.uri} holds no examples in the format {source.format}; "
-            "check reference.uri and reference.format"
-        ) from None
+    store = open_store(source.uri, follow_links=source.follow_links)
+    return plan_shards(store, source.format, spec.extract.shard_size, spec.extract.shard_bytes, "reference")
 
 
 def names(spec: Spec) -> tuple[str, ...]:
@@ -76,7 +72,7 @@ def digest(spec: Spec, planned: Plan) -> str:
     content = {
         "version": FEATURES_FORMAT,
         "listing": planned.digest,
-        "format": spec.reference.format if spec.reference else None,
+        "source": spec.reference.model_dump(include=_OF_SOURCE) if spec.reference else None,
         "model": spec.model.model_dump(include=_OF_MODEL),
         "transform": spec.transform,
         "extract": spec.extract.model_dump(include=_OF_EXTRACT),
@@ -97,8 +93,20 @@ def load(folder: Store, spec: Spec, arrays: Arrays) -> Loaded:
     """What the spec's features compare with, from a reference that is complete."""
     needed = spec.compares_with()
     traces = _load_traces(folder, spec, arrays) if "traces" in needed else None
-    ranges = Ranges.decode(folder.read(RANGES), folder.uri_of(RANGES)) if "ranges" in needed else None
-    return Loaded(traces, ranges)
+    return Loaded(traces, read_ranges(folder) if "ranges" in needed else None)
+
+
+def read_ranges(folder: Store) -> Ranges:
+    """The ranges over all shards; raises DataError if the file is damaged, or not the one of the index."""
+    return Ranges.decode(read_other(folder, RANGES), folder.uri_of(RANGES))
+
+
+def check_ranges(folder: Store, shard: Shard) -> None:
+    """Raise DataError if the ranges over a shard are missing or damaged."""
+    key = f"{shard.name}.{RANGES}"
+    if not folder.exists(key):
+        raise DataError(f"{folder.uri_of(key)} is lost; run the spec again")
+    Ranges.decode(folder.read(key), folder.uri_of(key))
 
 
 def _load_traces(folder: Store, spec: Spec, arrays: Arrays) -> Reference:
@@ -115,8 +123,10 @@ def write_ranges(folder: Store, shard: Shard, parts: Sequence[Ranges]) -> None:
     folder.write(f"{shard.name}.{RANGES}", Ranges.merge(parts).encode())
 
 
-def merge_ranges(folder: Store) -> None:
-    """Make the ranges over all shards."""
+def merge_ranges(folder: Store) -> dict[str, bytes]:
+    """Make the ranges over all shards; returns their file by its name, for the index."""
     keys = [entry.key for entry in folder.list() if entry.key.endswith(f".{RANGES}")]
     parts = [Ranges.decode(data, folder.uri_of(key)) for key, data in zip(keys, folder.read_many(keys), strict=True)]
-    folder.write(RANGES, Ranges.merge(parts).encode())
+    data = Ranges.merge(parts).encode()
+    folder.write(RANGES, data)
+    return {RANGES: data}

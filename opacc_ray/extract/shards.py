@@ -11,12 +11,13 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract.columns import Columns
 from opacc_ray.extract.ids import Hashes, digest_of, hashes_of
 from opacc_ray.extract.machine import Machine
@@ -24,8 +25,10 @@ from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.parquet_io import Footer, footer_of, read_columns, read_footer
 from opacc_ray.lake.storage import Store
 
-FEATURES_FORMAT = 1
+FEATURES_FORMAT = 2
 """Raised when the same spec would give other features, so that runs of different versions do not mix."""
+
+REMEDY = "run the spec again, which extracts a damaged shard anew"
 
 _KEY = "opacc"  # of the report in the file's metadata
 
@@ -102,13 +105,45 @@ def read_report(store: Store, file: str, size: int) -> ShardReport:
         return _parse(footer, size, _describe(table["id"].to_pylist(), prediction, []) | {"own_ids": True})
 
 
-def read_table(store: Store, file: str, names: Sequence[str], size: int | None, footer_size: int | None) -> Any:
-    """Return some columns of a file as an Arrow table; raises DataError if it is not a shard of features."""
+def read_table(
+    store: Store,
+    file: str,
+    names: Sequence[str] | None,
+    size: int | None,
+    footer_size: int | None,
+    *,
+    num_examples: int | None = None,
+    sha256: str | None = None,
+) -> Any:
+    """Return some columns of a file as an Arrow table, or all.
+
+    With ``sha256`` the footer is checked, which tells the file from every other; the pages that are read are checked by
+    their own checksums; and all bytes by their digest, if all were read.
+
+    Parameters
+    ----------
+    size, footer_size, num_examples, sha256 : what the index says of the file, as far as it does
+
+    Raises
+    ------
+    DataError
+        The file is damaged, or not the one of the index.
+    """
+    check = None if sha256 is None else partial(_check, sha256)
     with _readable(store.uri_of(file)):
-        table = read_columns(store, file, names, size=size, footer_size=footer_size)
-        for name in names:
+        table = read_columns(store, file, names, size=size, footer_size=footer_size, check=check)
+        for name in names or ():
             table.column(name)
+        if num_examples not in (None, len(table)):
+            raise ValueError(f"it holds {len(table)} examples, and its index says {num_examples}")
         return table
+
+
+def _check(sha256: str, footer: Footer, before: bytes | None) -> None:
+    if hashlib.sha256(footer.data).hexdigest() != sha256:
+        raise ValueError("it is not the one of its index")
+    if before is not None and hashlib.sha256(before).hexdigest() != _header(footer)["data_sha256"]:
+        raise ValueError("it does not fit its digest")
 
 
 def to_numpy(column: Any) -> NDArray[Any]:
@@ -146,7 +181,7 @@ def _parse(footer: Footer, size: int, measured: dict[str, Any] | None = None) ->
     return ShardReport(
         num_examples=footer.metadata.num_rows,
         bad=[BadItem(**item) for item in said["bad"]],
-        widths=_widths(footer.metadata.schema.to_arrow_schema()),
+        widths=widths(footer.metadata.schema.to_arrow_schema()),
         predicted=None if predicted is None else {int(c): num for c, num in predicted.items()},
         ids=said["ids"],
         own_ids=said["own_ids"],
@@ -157,7 +192,8 @@ def _parse(footer: Footer, size: int, measured: dict[str, Any] | None = None) ->
     )
 
 
-def _widths(schema: Any) -> dict[str, int]:
+def widths(schema: Any) -> dict[str, int]:
+    """Values per example of each feature of an Arrow schema."""
     import pyarrow as pa
 
     held = [item for item in schema if item.name not in ("id", "uri")]
@@ -173,11 +209,10 @@ def _list_array(values: NDArray[Any]) -> Any:
 @contextmanager
 def _readable(source: str) -> Iterator[None]:
     """Name the file in the error if what is read is not a shard of features."""
-    import pyarrow as pa
-
     try:
         yield
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{source} is not a shard of features ({error}); delete it and run again") from None
+    except OpaccError:
+        raise
+    except Exception as error:  # Arrow, JSON and a report of another form raise many kinds
+        reason = " ".join(str(error).split())[:300] or type(error).__name__  # some of Arrow's have lines
+        raise DataError(f"{source} is not a shard of features ({reason}); {REMEDY}") from None

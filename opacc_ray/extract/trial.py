@@ -1,14 +1,11 @@
 """One example through transform and model, on the CPU: what an actor would find out, known before any starts."""
 
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.extractor import load_transform, run_model, transformed
 from opacc_ray.extract.outputs import read_output
-from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.lake.examples import Example, Plan, Rules
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.storage import open_store
 from opacc_ray.spec import Spec
@@ -40,8 +37,8 @@ def try_example(spec: Spec, plan: Plan) -> Trial:
     transform = load_transform(spec)
     covered = spec.extract.coverage if "coverage" in spec.features() else None
     model = Model(spec.model, "cpu", spec.extract.precision, spec.extract.threads_per_actor, covered)
-    name, example = _first_sound(spec, plan)
-    value = transformed(transform, name, example)
+    example = _first_sound(spec, plan)
+    value = transformed(transform, example)
     activations = run_model(model, value[None])
     columns = read_output(
         activations.output,
@@ -52,18 +49,19 @@ def try_example(spec: Spec, plan: Plan) -> Trial:
     )
     sizes = activations.hidden.shape[1], columns["output"].shape[1]
     said = columns["prediction"][0].item()
-    return Trial(name, example.shape, str(example.dtype), value.shape, *sizes, said)
+    return Trial(example.id, example.array.shape, str(example.array.dtype), value.shape, *sizes, said)
 
 
-def _first_sound(spec: Spec, plan: Plan) -> tuple[str, NDArray[Any]]:
-    """Id and array of the first example of the first shard that decodes; unless bad ones are excluded, of the first."""
-    store, excludes = open_store(spec.pool.uri), spec.extract.on_bad_item == "exclude"
+def _first_sound(spec: Spec, plan: Plan) -> Example:
+    """The first example of the first shard that decodes; unless bad ones are excluded, the first one."""
+    pool = spec.pool
+    store = open_store(pool.uri, follow_links=pool.follow_links)
+    rules = Rules(pool.alpha, pool.max_pixels, pool.max_bytes)
     reason = "it holds no example"
-    for key in plan.shards[0].keys:
-        examples = read_examples(store, spec.pool.format, Shard(0, (key,)))
-        if examples.arrays:
-            return examples.ids[0], np.asarray(examples.arrays[0])
-        reason = f"{examples.bad[0].id}: {examples.bad[0].reason}" if examples.bad else f"{key} holds no example"
-        if examples.bad and not excludes:
+    for item in read_examples(store, pool.format, plan.shards[0], rules):
+        if isinstance(item, Example):
+            return item
+        reason = f"{item.id}: {item.reason}"
+        if spec.extract.on_bad_item != "exclude":
             break
-    raise DataError(f"no example of {spec.pool.uri} could be read, the first because of {reason}; check the pool")
+    raise DataError(f"no example of {pool.uri} could be read, the first because of {reason}; check the pool")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from opacc_ray.errors import SpecError
+from opacc_ray.labelling.messages import quoted
 from opacc_ray.labelling.outcomes import find_class, why_no_class
 from opacc_ray.spec import ModelSpec, read_yaml
 
@@ -82,7 +83,7 @@ class _File:
             raise SpecError(f"{self.path}: YAML reads the name of a class as {key!r}; put quotes around it")
         found = find_class(str(key), self.model.classes)
         if found is None:
-            raise SpecError(f"{self.path} names {str(key)!r}, {why_no_class(str(key), self.model.classes)}")
+            raise SpecError(f"{self.path} names {quoted(str(key))}, {why_no_class(str(key), self.model.classes)}")
         if self.num_classes is not None and found >= self.num_classes:
             raise SpecError(f"{self.path}: the class {found} is none of the model's, 0 to {self.num_classes - 1}")
         return self.model.name_of(found)

@@ -12,26 +12,27 @@ import io
 from collections.abc import Iterator, Sequence
 
 from opacc_ray.errors import LabelError
+from opacc_ray.labelling.label_file import LabelFile
+from opacc_ray.labelling.messages import quoted
 from opacc_ray.labelling.rows import COLUMNS, Context, Label, ManifestRow, label_of
 
 FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠")  # the wide ones are read as formulas in East Asian locales
 
 
 def encode(rows: Sequence[ManifestRow], context: Context) -> bytes:
-    """Write a manifest: a column per field of the design, in alphabetical order."""
-    design = sorted({name for row in rows for name in row.fields_of_design})
+    """Write a manifest.
+
+    It always starts with a byte-order mark: Excel reads a file without one in a local code page and would save broken
+    ids.
+    """
     with_prediction = any(row.prediction is not None for row in rows)
-    header = ["id", "uri", "run", "round", "order", "label"]
-    header += ["prediction"] * with_prediction + [f"design_{name}" for name in design]
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    writer.writerow(header)
+    writer.writerow(["id", "uri", "run", "round", "order", "label"] + ["prediction"] * with_prediction)
     for row in rows:
         cells = [_text_cell(row.id), _text_cell(row.uri), _text_cell(row.run), row.round, row.order, ""]
-        cells += [_text_cell(row.prediction)] * with_prediction + [row.fields_of_design.get(name) for name in design]
-        writer.writerow(cells)
-    # Excel reads a file without the mark in a local code page, and would save broken ids.
-    return text.getvalue().encode("utf-8" if text.getvalue().isascii() else "utf-8-sig")
+        writer.writerow(cells + [_text_cell(row.prediction)] * with_prediction)
+    return text.getvalue().encode("utf-8-sig")
 
 
 def _text_cell(text: str | None) -> str:
@@ -45,50 +46,57 @@ def spreadsheet_safe(text: str) -> str:
 
 def from_spreadsheet(cell: str) -> str:
     """Return the text that `spreadsheet_safe` made this cell from; any other cell is its own text."""
-    guarded = cell.startswith("'") and cell.lstrip("'").startswith(FORMULA_STARTS)
+    guarded = cell[:1] == "'" and cell.lstrip("'").startswith(FORMULA_STARTS)
     return cell[1:] if guarded else cell
 
 
-def parse(text: str, name: str) -> list[Label]:
-    """Read labels below a header with the columns id and label; ``name`` is the file's, for messages."""
-    headers = {mark: _header(text, mark) for mark in ",;\t"}
+def parse(file: LabelFile) -> Iterator[Label]:
+    """Yield the labels below a header with the columns id and label."""
+    headers = {mark: _header(file, mark) for mark in ",;\t"}
     delimiter = next((mark for mark, names in headers.items() if {"id", "label"} <= set(names)), None)
     if delimiter is None:
-        first = text.strip().partition("\n")[0][:80]
-        raise LabelError(f"{name} starts with {first!r}: start it with a header with the columns id and label")
+        first = quoted(file.start(), 80)
+        raise LabelError(f"{file.name} starts with {first}: start it with a header with the columns id and label")
     header = headers[delimiter]
     twice = [column for column in COLUMNS if header.count(column) > 1]
     if twice:
-        raise LabelError(f"{name} has two columns {twice[0]!r} in its header: keep one of them")
-    rows = _csv_rows(text, name, delimiter)
+        raise LabelError(f"{file.name} has two columns {twice[0]!r} in its header: keep one of them")
+    rows = _csv_rows(file, delimiter)
     next(rows)  # the header
-    return [_label_of_cells(header, cells, place) for place, cells in rows]
+    columns = [(column, header.index(column)) for column in COLUMNS if column in header]
+    for number, cells in rows:
+        yield _label_of_cells(len(header), columns, cells, f"{file.name} line {number}")
 
 
-def _header(text: str, delimiter: str) -> list[str]:
+def _header(file: LabelFile, delimiter: str) -> list[str]:
     try:
-        _, cells = next(_csv_rows(text, "", delimiter), ("", []))
-    except LabelError:  # quotes that make no sense with this delimiter
+        _, cells = next(_csv_rows(file, delimiter), (1, []))
+    except CsvError:  # quotes that make no sense with this delimiter
         return []
     return [cell.strip().lower() for cell in cells]
 
 
-def _csv_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield place and cells of each row that is not blank; a place names the row's first line."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+class CsvError(LabelError):
+    """A file is not CSV with this delimiter."""
+
+
+def _csv_rows(file: LabelFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the first line and the cells of each row that is not blank."""
+    reader = csv.reader(file.lines(), delimiter=delimiter, strict=True)
     cells: list[str] | None = []
     while cells is not None:
-        place = f"{name} line {reader.line_num + 1}"
+        number = reader.line_num + 1
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise LabelError(f"{place} is not valid CSV ({error}): check the quotes from there on") from None
-        if cells and any(map(str.strip, cells)):
-            yield place, cells
+            place = f"{file.name} line {number}"
+            raise CsvError(f"{place} is not valid CSV ({error}): check the quotes from there on") from None
+        if cells and (cells[0].strip() or any(map(str.strip, cells))):
+            yield number, cells
 
 
-def _label_of_cells(header: list[str], cells: list[str], place: str) -> Label:
-    if any(map(str.strip, cells[len(header) :])):
-        counts = f"{len(cells)} cells, but the header has {len(header)}"
+def _label_of_cells(width: int, columns: Sequence[tuple[str, int]], cells: list[str], place: str) -> Label:
+    if len(cells) > width and any(map(str.strip, cells[width:])):
+        counts = f"{len(cells)} cells, but the header has {width}"
         raise LabelError(f"{place} has {counts}: put quotes around a text that holds the separator")
-    return label_of(dict(zip(header, map(from_spreadsheet, cells), strict=False)), place)
+    return label_of({name: from_spreadsheet(cells[i]) for name, i in columns if i < len(cells)}, place)

@@ -1,24 +1,37 @@
 """Labels come back: bring all labels of a run together, by id alone: never by order, never by file name.
 
-The result depends on which labels came back, not on the order of files or lines.
+The result depends on which labels came back, not on the order of lines; files have an order where they are said to.
 
+- Labels are compared in their canonical form: 7, 7.0 and the name of class 7 are one label.
 - Repeats that agree are one label.
+- A correction outranks all that was said of its example; the last one counts.
 - An annotator who answers an example again corrects it if `labelled_at` says which answer is later, in
   whatever file. Without it their answers are in conflict. Lines without an annotator may come from different
   people: none of them replaces another.
 - A label counts beside somebody's "can't tell"; an example is unsure when nobody could tell.
-- Labels in conflict are refused, or the most frequent one is taken: one vote for each line without an
-  annotator; one for each annotator and label, however often a file was exported and imported again.
+- Labels in conflict are refused (``error``), or one of them is taken. ``majority``: the most frequent; one vote for
+  each line without an annotator, one for each annotator and label, however often a file was exported and imported
+  again. ``latest``: the last by `labelled_at` if all of them have one, else that of the file that came back last.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import get_args
 
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.labelling.messages import few, quoted
 from opacc_ray.labelling.rows import Label
+from opacc_ray.spec import ConflictRule
+
+RULES: tuple[ConflictRule, ...] = get_args(ConflictRule)
+
+MOST_ANSWERS = 1000
+"""Different answers to one example, by annotator, label and time, beyond which a file is refused."""
+
+SETTLE = "correct them with `opacc labels correct`, or let a rule decide: `opacc labels rule RUN majority`, or latest"
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,7 @@ class Joined:
     overruled : number of answers that are not the result: corrected, outvoted, "can't tell" beside a label.
     blank : number of rows that nobody had filled in.
     num_annotators : number of distinct names among the answers.
+    answers : id → its distinct answers, in canonical form.
     """
 
     label: dict[str, str]
@@ -43,6 +57,7 @@ class Joined:
     overruled: int
     blank: int
     num_annotators: int
+    answers: dict[str, list[Label]] = field(default_factory=dict, compare=False, repr=False)
 
 
 def join(
@@ -53,55 +68,102 @@ def join(
     pool_contains: Callable[[str], bool] | None = None,
     conflict: str = "error",
     source: str = "labels",
-    check: Callable[[str, str], object] | None = None,
+    read: Callable[[str, str], str] | None = None,
 ) -> Joined:
     """Find the label of each selected example, by id.
 
     Parameters
     ----------
-    labels : all labels that came back so far, of all files, in any order.
+    labels : all labels that came back so far, of all files, in any order; read once, and not held.
     selected : ids of the selection; an id may be in it more than once.
     run : the run that is answered.
     pool_contains : tells whether an id is in the run's pool, to say what is wrong with an unknown one.
-    conflict : ``error`` refuses labels that differ, ``majority`` takes the most frequent.
+    conflict : one of `RULES`.
     source : what the labels are called in messages.
-    check : given the id and the text of a label in conflict, raises if it is no label at all, which is said first.
+    read : given an id and the text of a label, returns its canonical form, or raises if it is no label at all; texts
+        that a correction outranks are not read.
 
     Raises
     ------
-    LabelError : a label names another run, an id is unknown, labels are in conflict (``majority``: tied).
-    SpecError : `conflict` is neither of the two.
+    LabelError : a label names another run, an id is unknown, labels are in conflict (or tied).
+    SpecError : `conflict` is none of the rules.
     """
-    if conflict not in ("error", "majority"):
-        raise SpecError(f"conflict {conflict!r} is unknown: use error or majority")
-    rows = list(labels)
-    _refuse_other_runs(rows, run, source)
-    _refuse_unknown_ids({row.id for row in rows} - set(selected), selected, pool_contains, source)
-    answers: dict[str, list[Label]] = {id: [] for id in selected}
-    for row in rows:
-        if row.status != "blank":
-            answers[row.id].append(row)
-    winners = {id: _winners(given, conflict) for id, given in answers.items() if given}
-    for id, text in [(id, text) for id, texts in winners.items() if len(texts) > 1 for text in texts]:
-        if check:
-            check(id, text)
+    if conflict not in RULES:
+        raise SpecError(f"conflict {conflict!r} is unknown: use one of {', '.join(RULES)}")
+    answers, blank = _gather(labels, selected, run, pool_contains, source)
+    answers = {id: _read(given, read) for id, given in answers.items()}
+    winners = {id: winning(given, conflict) for id, given in answers.items() if given}
     _refuse_disputes(winners, answers, conflict, source)
     chosen = {id: texts[0] if texts else None for id, texts in winners.items()}
     return Joined(
         label={id: text for id, text in chosen.items() if text is not None},
         unsure=tuple(id for id, text in chosen.items() if text is None),
         missing=tuple(id for id, given in answers.items() if not given),
-        repeated=sum(len(given) > 1 for given in answers.values()),
-        overruled=sum(row.label != chosen[row.id] for given in answers.values() for row in given),
-        blank=sum(row.status == "blank" for row in rows),
+        repeated=sum(sum(row.lines for row in given) > 1 for given in answers.values()),
+        overruled=sum(row.lines for given in answers.values() for row in given if row.label != chosen[row.id]),
+        blank=blank,
         num_annotators=len({row.annotator for given in answers.values() for row in given} - {None}),
+        answers=answers,
     )
 
 
-def _refuse_other_runs(rows: Sequence[Label], run: str, source: str) -> None:
-    others = sorted((row.place, row.run) for row in rows if row.run is not None and row.run != run)
-    for place, other in others[:1]:
-        what = f"{len(others)} row(s) answer another run, {other!r} ({place}), not {run!r}"
+def _gather(
+    labels: Iterable[Label],
+    selected: Sequence[str],
+    run: str,
+    pool_contains: Callable[[str], bool] | None,
+    source: str,
+) -> tuple[dict[str, list[Label]], int]:
+    """Return the distinct answers to each selected id, with how many lines say the same, and the number of blank rows.
+
+    Only they are held in memory, so files may be large.
+    """
+    lines: dict[str, dict[tuple[object, ...], tuple[Label, int]]] = {id: {} for id in selected}
+    blank, unknown = 0, set()
+    others: Counter[tuple[str, str]] = Counter()
+    for row in labels:
+        if row.run is not None and row.run != run:
+            others[row.place, row.run] += 1
+        elif row.id not in lines:
+            unknown.add(row.id)
+        elif row.status == "blank":
+            blank += 1
+        else:
+            same = lines[row.id]
+            key = (row.label, row.annotator, row.labelled_at, row.returned, row.correction)
+            first, count = same.get(key, (row, 0))
+            if not count and len(same) == MOST_ANSWERS:
+                raise LabelError(
+                    f"{source}: {quoted(row.id)} has more than {MOST_ANSWERS} different answers ({row.place}): "
+                    "import labels that people gave"
+                )
+            same[key] = (first if first.place <= row.place else row, count + row.lines)
+    _refuse_other_runs(others, run, source)
+    _refuse_unknown_ids(unknown, selected, pool_contains, source)
+    return {id: [row._replace(lines=num) for row, num in same.values()] for id, same in lines.items()}, blank
+
+
+def _read(answers: Sequence[Label], read: Callable[[str, str], str] | None) -> list[Label]:
+    """Return the answers with their labels in canonical form; those that a correction outranks stay as they are."""
+    if read is None:
+        return list(answers)
+    rank = max((row.correction for row in answers), default=0)
+    return [
+        row if row.label is None or row.correction < rank else row._replace(label=_read_one(row, row.label, read))
+        for row in answers
+    ]
+
+
+def _read_one(row: Label, text: str, read: Callable[[str, str], str]) -> str:
+    try:
+        return read(row.id, text)
+    except LabelError as error:
+        raise LabelError(f"{error} ({row.place})" if row.place else str(error)) from None
+
+
+def _refuse_other_runs(others: Mapping[tuple[str, str], int], run: str, source: str) -> None:
+    for place, other in sorted(others)[:1]:
+        what = f"{sum(others.values())} row(s) answer another run, {quoted(other)} ({place}), not {run!r}"
         raise LabelError(f"{source}: {what}: import them into the run that they answer")
 
 
@@ -113,7 +175,9 @@ def _refuse_unknown_ids(
     strangers = {id for id in unknown if pool_contains and not pool_contains(id)}
     passed_over = ("in the pool but " if pool_contains else "") + "not selected for labelling"
     parts = [(strangers, "not in the pool of this run"), (unknown - strangers, passed_over)]
-    said = "; ".join(f"{len(ids)} id(s) {what}: {few(sorted(map(repr, ids)))}" for ids, what in parts if ids)
+    said = "; ".join(
+        f"{len(ids)} id(s) {what}: {few([quoted(id) for id in sorted(ids)])}" for ids, what in parts if ids
+    )
     remedy = "import the file into the run that it answers"
     shortened = {id.lstrip("0") for id in selected if id.startswith("0")}
     if any(id in shortened or re.fullmatch(r"\d(\.\d+)?E\+\d+", id) for id in unknown):
@@ -121,28 +185,52 @@ def _refuse_unknown_ids(
     raise LabelError(f"{source}: {said}: {remedy}")
 
 
-def _winners(answers: Sequence[Label], conflict: str) -> list[str]:
+def winning(answers: Sequence[Label], conflict: str) -> list[str]:
     """Return the labels that count: none if nobody could tell, more than one if there is a dispute."""
-    by_annotator: dict[str | None, list[Label]] = {}
-    for answer in answers:
-        by_annotator.setdefault(answer.annotator, []).append(answer)
-    votes: Counter[str] = Counter(row.label for row in by_annotator.pop(None, []) if row.label is not None)
-    for given in by_annotator.values():
-        votes.update({row.label for row in _latest(given) if row.label is not None})
+    voting = votes_of(answers)
+    if conflict == "latest":
+        voting = _newest(voting)
+    votes: Counter[str] = Counter()
+    for row in voting:
+        votes[str(row.label)] += row.lines if row.annotator is None else 0
+    votes.update(text for text, _ in {(str(row.label), row.annotator) for row in voting if row.annotator is not None})
     fewest = max(votes.values(), default=0) if conflict == "majority" else 1
     return sorted(text for text, count in votes.items() if count >= fewest)
 
 
+def votes_of(answers: Sequence[Label]) -> list[Label]:
+    """Return the answers that have a vote: labels that neither a correction nor their own annotator replaced."""
+    rank = max((row.correction for row in answers), default=0)
+    by_annotator: dict[str | None, list[Label]] = {}
+    for answer in answers:
+        if answer.correction == rank:
+            by_annotator.setdefault(answer.annotator, []).append(answer)
+    rows = by_annotator.pop(None, [])
+    return [
+        row for row in [*rows, *(row for g in by_annotator.values() for row in _latest(g))] if row.label is not None
+    ]
+
+
+def _newest(answers: Sequence[Label]) -> list[Label]:
+    """Return the last answers of all, by their times if every one has a time, else by the order of the files."""
+    times = [time_of(answer.labelled_at) for answer in answers]
+    if answers and None not in times:
+        return _latest(answers)
+    last = max((answer.returned for answer in answers), default=0)
+    return [answer for answer in answers if answer.returned == last]
+
+
 def _latest(answers: Sequence[Label]) -> list[Label]:
     """Return the last answers of one annotator; all of them if one has no time to order them by."""
-    times = [_time(answer.labelled_at or "") for answer in answers]
+    times = [time_of(answer.labelled_at) for answer in answers]
     last = None if None in times else max(time for time in times if time)
     return [answer for answer, time in zip(answers, times, strict=True) if last in (None, time)]
 
 
-def _time(text: str) -> datetime | None:
+def time_of(text: str | None) -> datetime | None:
+    """Return the moment that an ISO 8601 text names, in UTC unless it says otherwise; None if it names none."""
     try:
-        time = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text or "")
     except ValueError:
         return None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
@@ -154,17 +242,14 @@ def _refuse_disputes(
     said = [_dispute(id, texts, answers[id]) for id, texts in winners.items() if len(texts) > 1]
     if not said:
         return
-    what, remedy = "labels in conflict", "settle them, or take the most frequent with --conflict majority"
+    what, remedy = "labels in conflict", SETTLE
     if conflict == "majority":
-        what, remedy = "a tie between labels", "have one more person label them"
+        what, remedy = "a tie between labels", "have one more person label them, or `opacc labels correct` them"
+    if conflict == "latest":
+        what, remedy = "labels of which none is the latest", "`opacc labels correct` them"
     raise LabelError(f"{source}: {what} on {len(said)} example(s): {few(said, '; ')}: {remedy}")
 
 
 def _dispute(id: str, texts: Sequence[str], answers: Sequence[Label]) -> str:
     places = {text: min(row.place for row in answers if row.label == text) for text in texts}
-    return f"{id!r} is " + " and ".join(f"{text!r} ({place})" for text, place in places.items())
-
-
-def few(texts: Sequence[str], separator: str = ", ", most: int = 5) -> str:
-    more = [f"and {len(texts) - most} more"] if len(texts) > most else []
-    return separator.join([*texts[:most], *more])
+    return f"{quoted(id)} is " + " and ".join(f"{quoted(text)} ({place})" for text, place in places.items())

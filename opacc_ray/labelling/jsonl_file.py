@@ -1,9 +1,10 @@
 """JSON Lines: one object per line, in manifests and in files of labels."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from opacc_ray.errors import LabelError
+from opacc_ray.labelling.label_file import LabelFile
 from opacc_ray.labelling.rows import COLUMNS, Context, Label, ManifestRow, label_of
 
 
@@ -24,18 +25,18 @@ def _json_fields(row: ManifestRow) -> dict[str, object]:
     }
     if row.prediction is not None:
         fields["prediction"] = row.prediction
-    return fields | {"design": row.fields_of_design}
+    return fields
 
 
 def looks_like(text: str) -> bool:
     """Whether a text is JSON, by its first character."""
-    return text.lstrip().startswith(("{", "["))
+    return text.startswith(("{", "["))
 
 
-def parse(text: str, name: str) -> list[Label]:
-    """Read labels: objects with the keys id and label; ``name`` is the file's, for messages."""
-    lines = enumerate(text.split("\n"), start=1)  # splitlines() would also split inside a string
-    return [_label_of_json(line, f"{name} line {number}") for number, line in lines if line.strip()]
+def parse(file: LabelFile) -> Iterator[Label]:
+    """Yield labels: objects with the keys id and label."""
+    lines = enumerate(file.lines("\n"), start=1)  # other ends of lines may lie inside a string
+    return (_label_of_json(line, f"{file.name} line {number}") for number, line in lines if not line.isspace())
 
 
 def _label_of_json(line: str, place: str) -> Label:
@@ -45,12 +46,16 @@ def _label_of_json(line: str, place: str) -> Label:
         raise LabelError(f"{place} is not valid JSON: write one JSON object per line") from None
     if not isinstance(found, dict) or "id" not in found or not {"label", "status"} & set(found):
         raise LabelError(f"{place} is not a JSON object with the keys id and label: write one per line")
-    return label_of({column: _text(found.get(column), column, place) for column in COLUMNS}, place)
+    return label_of({column: _text(found[column], column, place) for column in COLUMNS if column in found}, place)
 
 
 def _text(value: object, column: str, place: str) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise LabelError(f"{place} has half a character as its {column}, which is not valid Unicode: write it anew")
+        return value
     if isinstance(value, int | float):
         return json.dumps(value)  # 7 → "7", true → "true", a float as its shortest exact repr
     raise LabelError(f"{place} has a {type(value).__name__} as its {column}: use a text or a number")

@@ -1,21 +1,24 @@
 """What annotators get: the selected examples of one round, as a file they can fill in.
 
-A manifest has one row per example: its id, where its content lies, the run and the round that chose it,
-its place in the order of choice, the design fields (stratum, draw probability, ...) and an empty label.
+A manifest has one row per example: its id, a link to its content, the run and the round that chose it,
+its place in the order of choice and an empty label.
 The model's prediction is left out unless asked for: an annotator who sees it tends to agree with it
-(anchoring), which makes the model look better than it is. So is the failure that a method predicts. The other
-design fields are harmless for most designs and make a manifest readable by itself; whoever thinks that they
-hint at the answer (a stratum of low confidence) drops those columns: on the way back only `id` and `label`
-are needed.
+(anchoring), which makes the model look better than it is. What the design says of an example (stratum, draw
+probability, ...) is left out for the same reason: it tells how sure the model is. It is in the selection.
+
+The link is the example's URI where that is the same for everybody (S3). A path of the machine that wrote the manifest
+is left out. A run may say what to write instead (`manifest.link`).
 
 The bytes depend on the rows alone: rows are sorted by round and order, fields have a fixed order, lines
-end in a line feed, the text is UTF-8, and there is no time stamp.
+end in a line feed, the text is UTF-8 (CSV: always with a byte-order mark), and there is no time stamp.
 
 **A new format** is one function, `(rows, context) -> bytes`, in a file of its own, and one line in `FORMATS`.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import quote
 
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.labelling import csv_file, jsonl_file
@@ -34,6 +37,21 @@ FORMATS: dict[str, Format] = {
     "jsonl": Format(".jsonl", jsonl_file.encode),
     "csv": Format(".csv", csv_file.encode),
 }
+
+
+def link_to(uri: str, template: str | None, *, id: str, run: str, round: int) -> str | None:
+    """Return what a manifest says of where an example lies.
+
+    Parameters
+    ----------
+    uri : where the pool has it.
+    template : a link in which {id}, quoted as a part of a URL, {uri}, {run} and {round} are filled in; None: the URI,
+        or nothing if it is a path of this machine.
+    """
+    if template is None:
+        return uri if "://" in uri and not uri.startswith("file:") else None
+    fields = {"id": quote(id, safe="/", errors="replace"), "uri": uri, "run": quote(run), "round": str(round)}
+    return re.sub(r"\{(\w+)\}", lambda found: fields.get(found[1], found[0]), template)
 
 
 def encode(
@@ -62,7 +80,7 @@ def encode(
     _check_ids(rows)
     shown = sorted(rows, key=lambda row: (row.round, row.order, row.id))
     if not show_prediction:  # taken away here, so that no format can give it away
-        shown = [replace(row, prediction=None, predicted={}) for row in shown]
+        shown = [replace(row, prediction=None) for row in shown]
     return FORMATS[format].encode(shown, context or Context())
 
 

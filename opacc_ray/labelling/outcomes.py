@@ -1,19 +1,29 @@
-"""From a label to an outcome: 1 if the model said the same, 0 if not; for a value, a score."""
+"""From a label to an outcome: 1 if the model said the same, 0 if not; for a value, a score.
+
+A label has one canonical form, whatever tool wrote it: a class is the name or the index that the run uses, a value the
+shortest text of its number. Labels are compared in that form.
+"""
 
 import difflib
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labelling.joining import few
+from opacc_ray.labelling.messages import few, quoted
 from opacc_ray.labelling.rows import whole_number
 
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)  # one way to match each text: linear
 
-def class_of(label_text: str, classes: Sequence[str] | None, *, id: str) -> int:
+LONGEST_GUESS = 100
+"""Characters of a label beyond which it is not compared with the names of the classes."""
+
+
+def class_of(label_text: str, classes: Sequence[str] | None, num_classes: int | None = None, *, id: str) -> int:
     """The index of the class that a label names.
 
-    A label is the name of a class or its index (`classes` None: always an index). Where a class has a whole number
-    for a name, whole numbers are names only, so that "1" never means two classes.
+    A label is the name of a class or its index (`classes` None: always an index, below `num_classes` if that is known).
+    Where a class has a whole number for a name, whole numbers are names only, so that "1" never means two classes.
 
     Raises
     ------
@@ -21,8 +31,27 @@ def class_of(label_text: str, classes: Sequence[str] | None, *, id: str) -> int:
     """
     index = find_class(label_text, classes)
     if index is None:
-        raise LabelError(f"example {id!r} has the label {label_text!r}, {why_no_class(label_text, classes)}")
+        raise LabelError(
+            f"example {quoted(id)} has the label {quoted(label_text)}, {why_no_class(label_text, classes)}"
+        )
+    if num_classes is not None and index >= num_classes:
+        raise LabelError(
+            f"example {quoted(id)} has the label {quoted(label_text)}, which is none of the {num_classes} classes: "
+            f"use a whole number from 0 to {num_classes - 1}"
+        )
     return index
+
+
+def value_of(label_text: str, *, id: str) -> float:
+    """The number that a label of a regression is; raises LabelError if it is none."""
+    if not NUMBER.fullmatch(label_text):
+        raise LabelError(f"example {quoted(id)} has the label {quoted(label_text)}: write a number such as 12.5")
+    return float(label_text)
+
+
+def canonical_number(value: float) -> str:
+    """The shortest text of a number, the same for 7, 7.0 and 70e-1."""
+    return repr(value + 0.0).removesuffix(".0")  # + 0.0: no -0
 
 
 def outcome_of_classes(label_text: str, prediction: int, classes: Sequence[str] | None, *, id: str) -> float:
@@ -30,23 +59,37 @@ def outcome_of_classes(label_text: str, prediction: int, classes: Sequence[str] 
     return float(class_of(label_text, classes, id=id) == prediction)
 
 
-def outcome_of_values(label_text: str, prediction: float, scale: float = 1.0, *, id: str) -> float:
-    """Return the score 1 − ((label − prediction) / scale)², in [0, 1]: `scale` is the error that scores 0.
+@dataclass(frozen=True)
+class Score:
+    """What a prediction of a value is worth: a bounded loss turned round, in [0, 1], defined for every error.
 
-    Raises
-    ------
-    LabelError : the label is not a decimal number, or the error is larger than the scale.
+    Attributes
+    ----------
+    scale : the error from which on the score is 0: max(0, 1 − (error / scale)²).
+    within : if given, the score is 1 where the error is at most this, else 0.
     """
-    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", label_text, re.ASCII):
-        raise LabelError(f"example {id!r} has the label {label_text!r}: write a number such as 12.5")
-    error = float(label_text) - float(prediction)
-    score = 1.0 - (error / scale) * (error / scale)
-    if not score >= 0.0:
-        raise LabelError(
-            f"example {id!r} with label {label_text} and prediction {prediction:g} scores {score:g}, but"
-            f" scores must lie in [0, 1]: set model.error_scale (now {scale:g}) to {abs(error)!r} or more"
-        )
-    return score
+
+    scale: float = 1.0
+    within: float | None = None
+
+    @property
+    def measure(self) -> str:
+        """What the mean of such scores is called."""
+        if self.within is not None:
+            return f"share within ±{self.within:g}"
+        return f"mean score, max(0, 1 - (error / {self.scale:g})²)"
+
+    def of(self, label: float, prediction: float) -> float:
+        """Return the score of one prediction."""
+        error = abs(label - float(prediction))
+        if self.within is not None:
+            return float(error <= self.within)
+        relative = error / self.scale
+        return 1.0 - relative * relative if relative < 1 else 0.0
+
+    def clips(self, label: float, prediction: float) -> bool:
+        """Whether the error is larger than the scale, so that the score no longer tells how large."""
+        return self.within is None and not abs(label - float(prediction)) <= self.scale
 
 
 def find_class(text: str, classes: Sequence[str] | None) -> int | None:
@@ -67,6 +110,7 @@ def why_no_class(text: str, classes: Sequence[str] | None) -> str:
     if classes is None:
         return "but the run has no class names: give the index of the class, a whole number from 0"
     by_lower = {name.lower(): name for name in classes}
-    near = difflib.get_close_matches(text.lower(), by_lower, n=1)
+    near = difflib.get_close_matches(text.lower(), by_lower, n=1) if len(text) <= LONGEST_GUESS else []
     guess = f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
-    return f"which is none of the {len(classes)} classes{guess}: use one of {few(classes, most=20)}"
+    names = few([quoted(name) if len(name) > 60 else name for name in classes], most=20)
+    return f"which is none of the {len(classes)} classes{guess}: use one of {names}"

@@ -8,19 +8,19 @@ together.
 **A new format** is a file with `looks_like` and `parse`, and one line in `FORMATS`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from opacc_ray.errors import LabelError
 from opacc_ray.labelling import csv_file, jsonl_file
+from opacc_ray.labelling.label_file import LabelFile
 from opacc_ray.labelling.rows import Label
 
 
 class LabelFormat(NamedTuple):
-    """A kind of file: how to recognise it by its text, and how to parse its text, given its name."""
+    """A kind of file: how to recognise it by its first line, and how to read its rows."""
 
     looks_like: Callable[[str], bool]
-    parse: Callable[[str, str], list[Label]]
+    parse: Callable[[LabelFile], Iterator[Label]]
 
 
 FORMATS: tuple[LabelFormat, ...] = (
@@ -29,16 +29,13 @@ FORMATS: tuple[LabelFormat, ...] = (
 )
 
 
-def parse(data: bytes, name: str) -> list[Label]:
-    """Read a file of labels: one per row, unanswered rows included so that they can be counted.
+def parse(data: bytes, name: str) -> Iterator[Label]:
+    """Yield the labels of a file, one per row, unanswered rows included so that they can be counted.
 
     Raises
     ------
     LabelError : the file is not UTF-8, or a line cannot be understood; the message names the line.
     """
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise LabelError(f"{name} line {line} is not UTF-8: save it as UTF-8 (in Excel: CSV UTF-8)") from None
-    return next(form for form in FORMATS if form.looks_like(text)).parse(text, name)
+    file = LabelFile(name, data)
+    start = file.start()
+    return next(form for form in FORMATS if form.looks_like(start)).parse(file)

@@ -6,16 +6,21 @@ says "can't tell": status ``unsure``, never a guess. (A class with such a name i
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from opacc_ray.errors import LabelError
+from opacc_ray.labelling.messages import quoted
 
 Status = Literal["labelled", "unsure", "blank"]
 
 COLUMNS = ("id", "label", "annotator", "status", "run", "round", "labelled_at")
 """What a file of labels may say; other columns are ignored."""
 
+LONGEST = {"id": 4096, "label": 1000, "annotator": 200, "status": 100, "run": 200, "round": 20, "labelled_at": 64}
+"""Characters that each may have."""
+
+WHOLE = re.compile(r"(\d{1,18})(\.0*)?", re.ASCII)
 UNSURE = frozenset({"?", "unsure", "can't tell", "cannot tell", "skipped"})
 ANSWERED = frozenset({"", "labelled", "labeled", "done", "completed"})
 
@@ -27,14 +32,11 @@ class ManifestRow:
     Attributes
     ----------
     id : the example's id in the pool; labels come back under it.
-    uri : where its content lies, if the pool knows.
+    uri : a link to its content, if there is one that an annotator may open.
     run : the run that chose it.
     round : the round of that run, from 1.
     order : its place in the order of choice, from 1.
-    design : what the design says of it, such as ``{"stratum": 2}`` or ``{"draw_probability": 0.01}``.
     prediction : the model's answer; encoded only on request.
-    predicted : what the design expects of that answer, such as ``{"predicted_failure": 0.3}``; encoded among the design
-        fields, and only on request.
     """
 
     id: str
@@ -42,14 +44,7 @@ class ManifestRow:
     run: str
     round: int
     order: int
-    design: dict[str, float | int] = field(default_factory=dict)
     prediction: str | None = None
-    predicted: dict[str, float | int] = field(default_factory=dict)
-
-    @property
-    def fields_of_design(self) -> dict[str, float | int]:
-        """Sorted by name."""
-        return dict(sorted((self.design | self.predicted).items()))
 
 
 @dataclass(frozen=True)
@@ -59,12 +54,13 @@ class Context:
     classes: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True)
-class Label:
+class Label(NamedTuple):
     """One answer of one person on one example.
 
     `label` is None unless the status is ``labelled``; `annotator`, `run`, `round` and `labelled_at` are what
-    the file says; `place` is where it says so, such as ``batch.csv line 7``.
+    the file says; `place` is where it says so, such as ``batch.csv line 7``. `returned` is the place of the file in the
+    order in which files came back; `correction`, if it is above 0, the place of this label among the corrections, each
+    of which outranks all that was said before; `lines` is how many lines say the same.
     """
 
     id: str
@@ -75,41 +71,63 @@ class Label:
     round: int | None = None
     labelled_at: str | None = None
     place: str = ""
+    returned: int = 0
+    correction: int = 0
+    lines: int = 1
 
 
 def label_of(fields: Mapping[str, str], place: str) -> Label:
     """Build a label from the texts of its columns; the id is kept as it is, the others are trimmed."""
-    if not fields.get("id"):
+    for column, found in fields.items():
+        if len(found) > LONGEST[column]:
+            what = f"{len(found)} characters as its {column}, where {LONGEST[column]} are the most"
+            raise LabelError(f"{place} has {what}: {quoted(found, 40)}")
+    text = {column: found.strip() for column, found in fields.items()}
+    id = fields.get("id")
+    if not id:
         raise LabelError(f"{place} has no id: labels are joined by id, so give each row the id it answers")
-    text = {column: fields.get(column, "").strip() for column in COLUMNS}
-    status = _status(text["label"], text["status"], place)
-    round = whole_number(text["round"])
-    if text["round"] and round is None:
-        raise LabelError(f"{place} has the round {text['round']!r}: use a whole number, or leave it empty")
+    label = text.get("label", "")
+    status = _status(label, text.get("status", ""), place)
     return Label(
-        id=fields["id"],
-        label=text["label"] if status == "labelled" else None,
-        status=status,
-        annotator=text["annotator"] or None,
-        run=text["run"] or None,
-        round=round,
-        labelled_at=text["labelled_at"] or None,
-        place=place,
+        id,
+        label if status == "labelled" else None,
+        status,
+        text.get("annotator") or None,
+        text.get("run") or None,
+        _round(text["round"], place) if text.get("round") else None,
+        text.get("labelled_at") or None,
+        place,
     )
 
 
+def _round(text: str, place: str) -> int:
+    number = whole_number(text)
+    if number is None:
+        raise LabelError(f"{place} has the round {quoted(text)}: use a whole number, or leave it empty")
+    return number
+
+
 def _status(label: str, status: str, place: str) -> Status:
-    said = [" ".join(text.replace("’", "'").lower().split()) for text in (label, status)]
-    if not UNSURE.isdisjoint(said):
+    if _says_unsure(label) or _says_unsure(status):
         return "unsure"
-    if said[1] not in ANSWERED:
-        raise LabelError(f"{place} has the status {status!r}: use labelled or unsure, or leave it empty")
-    if status and not label:
-        raise LabelError(f"{place} has the status {status!r} but no label: fill it in, or clear the status")
+    if status:
+        if _plain(status) not in ANSWERED:
+            raise LabelError(f"{place} has the status {quoted(status)}: use labelled or unsure, or leave it empty")
+        if not label:
+            said = quoted(status)
+            raise LabelError(f"{place} has the status {said} but no label: fill it in, or clear the status")
     return "labelled" if label else "blank"
+
+
+def _says_unsure(text: str) -> bool:
+    return bool(text) and len(text) <= 40 and _plain(text) in UNSURE
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("’", "'").lower().split())
 
 
 def whole_number(text: str) -> int | None:
     """Read "7", also as "7.0", which is what some tools make of a column of numbers with gaps."""
-    found = re.fullmatch(r"(\d{1,18})(\.0*)?", text, re.ASCII)
+    found = WHOLE.fullmatch(text)
     return int(found[1]) if found else None

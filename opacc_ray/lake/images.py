@@ -1,34 +1,37 @@
 """Pools of images: one example a file, its id the file's key."""
 
-import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-import numpy as np
+from opacc_ray.lake.decode import ImageError, decode_image
+from opacc_ray.lake.examples import BadItem, Example, Rules
+from opacc_ray.lake.store import Entry, Store
 
-from opacc_ray.lake.examples import BadItem, Examples
-from opacc_ray.lake.store import Store
-
-SUFFIXES = (".png", ".jpg", ".jpeg")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 
 
-def cut(keys: Sequence[str], shard_size: int) -> list[tuple[str, ...]]:
-    """Return the keys of each shard: ``shard_size`` images, and the rest in the last."""
-    return [tuple(keys[start : start + shard_size]) for start in range(0, len(keys), shard_size)]
+def cut(entries: Sequence[Entry], shard_size: int, shard_bytes: int) -> list[tuple[Entry, ...]]:
+    """Return the files of each shard: ``shard_size`` images, or fewer where they take ``shard_bytes`` together."""
+    shards: list[tuple[Entry, ...]] = []
+    start, held = 0, 0
+    for stop, entry in enumerate(entries):
+        if stop > start and (stop - start == shard_size or held + entry.size > shard_bytes):
+            shards.append(tuple(entries[start:stop]))
+            start, held = stop, 0
+        held += entry.size
+    return [*shards, tuple(entries[start:])]
 
 
-def read(store: Store, keys: Sequence[str]) -> Examples:
-    """Read and decode the images of one shard; what does not decode is returned in ``bad`` with its reason."""
-    from PIL import Image
-
-    found = Examples([], [], [], [])
-    for key, content in zip(keys, store.read_many(keys), strict=True):
+def read(store: Store, entries: Sequence[Entry], rules: Rules) -> Iterator[Example | BadItem]:
+    """Yield the images of one shard in their order, each decoded when its turn comes."""
+    fitting = [entry for entry in entries if entry.size <= rules.max_bytes]
+    contents = store.read_entries(fitting)
+    for entry in entries:
+        if entry.size > rules.max_bytes:
+            yield BadItem(entry.key, f"{entry.size} bytes, and pool.max_bytes is {rules.max_bytes}")
+            continue
         try:
-            with Image.open(io.BytesIO(content), formats=("PNG", "JPEG")) as image:
-                array = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
-        except Exception as error:  # Pillow raises many kinds on damaged files
-            found.bad.append(BadItem(key, f"{len(content)} bytes that do not decode as an image ({error})"))
+            array = decode_image(next(contents), alpha=rules.alpha, max_pixels=rules.max_pixels)
+        except ImageError as error:
+            yield BadItem(entry.key, str(error))
         else:
-            found.ids.append(key)
-            found.uris.append(store.uri_of(key))
-            found.arrays.append(array)
-    return found
+            yield Example(entry.key, store.uri_of(entry.key), array)

@@ -49,7 +49,7 @@ class ObjectFile(io.RawIOBase):
 
     def load(self, ranges: Iterable[Range]) -> None:
         """Fetch ranges that will be read: one request for each run of ranges that lie near one another."""
-        missing = [(start, stop) for start, stop in ranges if self._held(start, stop) is None]
+        missing = [(start, stop) for start, stop in ranges if self.held(start, stop) is None]
         self._loaded += [(start, self._fetch(start, stop)) for start, stop in merged(missing)]
 
     def read(self, size: int | None = -1) -> bytes:
@@ -57,13 +57,14 @@ class ObjectFile(io.RawIOBase):
         start, self._place = self._place, max(self._place, stop)
         if start >= stop:
             return b""
-        held = self._held(start, stop)
+        held = self.held(start, stop)
         if held is not None:
             return held
         self._ahead = start, self._fetch(start, min(max(stop, start + READ_AHEAD), self.size))
         return self._ahead[1][: stop - start]
 
-    def _held(self, start: int, stop: int) -> bytes | None:
+    def held(self, start: int, stop: int) -> bytes | None:
+        """Return the bytes from a place up to another if they have been fetched together, else None."""
         for first, piece in (*self._loaded, self._ahead):
             if first <= start and stop <= first + len(piece):
                 return piece[start - first : stop - first]

@@ -8,7 +8,7 @@ process by a signal ("terminate called without an active exception"). So nothing
 decoded in the thread that asks, from its own reads, without pre-buffering, and bytes are copied into Arrow's memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from opacc_ray.lake.object_file import ObjectFile, Range
@@ -35,6 +35,10 @@ class Footer(NamedTuple):
         return (self.metadata.metadata or {}).get(key)
 
 
+Check = Callable[[Footer, bytes | None], None]
+"""Given a file's footer, and all bytes before it if they were read."""
+
+
 def read_columns(
     store: Store,
     key: str,
@@ -42,6 +46,7 @@ def read_columns(
     *,
     size: int | None = None,
     footer_size: int | None = None,
+    check: Check | None = None,
 ) -> Any:
     """Return the named columns of a Parquet file as an Arrow table; names that it lacks are left out.
 
@@ -50,6 +55,7 @@ def read_columns(
     names : columns at the top level; None for all
     size : of the file in bytes, if it is known; else it is asked for
     footer_size : bytes from the footer to the end of the file, if that is known
+    check : raises if the footer, or the bytes before it, are not those that were expected
 
     Raises
     ------
@@ -64,6 +70,8 @@ def read_columns(
         if names is None:
             file.load([(0, file.size)])
         footer = _footer(file, footer_size)
+        if check:
+            check(footer, file.held(0, file.size - len(footer.data)))
         file.load(_chunks(footer.metadata, names or []))
         return _decode(pa.PythonFile(file, mode="r"), names, footer.metadata)
 

@@ -1,26 +1,36 @@
 """Objects on AWS S3, or on any server that speaks its protocol. The only user of boto3.
 
+What arrives is checked: its length against the answer's and the listing's, its MD5 against the ETag where that is one
+(32 hexadecimal digits, of an object that came in one part and is not encrypted with a customer's key), and the
+checksums that the server keeps, which are asked for. What differs is asked for again. Servers whose ETags look like an
+MD5 and are none need OPACC_OPAQUE_ETAGS=1 in the environment.
+
 Each process makes one client per configuration, when it is first needed, from the standard AWS variables and profile.
 Importing this module does not import boto3.
 """
 
 import functools
+import hashlib
 import io
 import os
+import re
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.store import Entries, Entry, Store, check_key, whole_range
+from opacc_ray.lake.redaction import redacted
+from opacc_ray.lake.store import Entries, Entry, Store, changed, check_key, whole_range
 
 ATTEMPTS = 8  # in all, unless AWS_MAX_ATTEMPTS or the profile says otherwise
 CONNECTIONS = 64  # at most, per process
 AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn")  # any other endpoint is a custom one
+_NO_ETAG = "modified "  # begins the tag of an object whose server gives no ETag
 MULTIPART_BYTES = 64 << 20  # larger objects travel in parts
 
 
@@ -38,13 +48,20 @@ class S3Store(Store):
 
     def read(self, key: str) -> bytes:
         with self._client("read", key) as s3:
-            return _get_object(s3, self.bucket, self.prefix + key)
+            return _get_object(s3, self.bucket, self.prefix + key).content
+
+    def read_entry(self, entry: Entry) -> bytes:
+        with self._client("read", entry.key) as s3:
+            found = _get_object(s3, self.bucket, self.prefix + entry.key, listed=entry)
+        if found.tag != entry.tag and not _lack_etags(found.tag, entry.tag):
+            raise changed(self.uri_of(entry.key), "its ETag is another")
+        return found.content
 
     def read_range(self, key: str, start: int, stop: int) -> bytes:
         if start >= stop:
             return b""
         with self._client("read", key) as s3:
-            found = _get_object(s3, self.bucket, self.prefix + key, Range=f"bytes={start}-{stop - 1}")
+            found = _get_object(s3, self.bucket, self.prefix + key, Range=f"bytes={start}-{stop - 1}").content
         if len(found) > stop - start:  # from a server that does not know ranges: it is the whole object
             found = found[start:stop]
         return whole_range(found, start, stop, self.uri_of(key))
@@ -60,6 +77,25 @@ class S3Store(Store):
                 s3.put_object(Bucket=self.bucket, Key=self.prefix + key, Body=data)
             else:
                 s3.upload_fileobj(io.BytesIO(data), self.bucket, self.prefix + key)
+
+    def _create(self, key: str, data: bytes) -> bool | None:
+        check_key(key, self.uri)
+        with self._client("write", key) as s3:
+            if not _creates_once(s3, self.bucket, self.prefix):
+                return None
+            return _put_new(s3, self.bucket, self.prefix + key, data)
+
+    def entry(self, key: str) -> Entry | None:
+        from botocore.exceptions import ClientError
+
+        with self._client("look for", key) as s3:
+            try:
+                found = s3.head_object(Bucket=self.bucket, Key=self.prefix + key)
+                return Entry(key, found["ContentLength"], _tag(found))
+            except ClientError as error:
+                if error.response["Error"]["Code"] in ("404", "NoSuchKey"):
+                    return None
+                raise
 
     def exists(self, key: str) -> bool:
         # Unlike HEAD, listing tells a missing bucket from a missing object. A key is its own first match.
@@ -85,8 +121,7 @@ class S3Store(Store):
                 for found in page.get("Contents", []):
                     if not found["Key"].endswith("/"):
                         key = found["Key"].removeprefix(self.prefix)
-                        tag = str(found.get("ETag") or found["LastModified"])
-                        entries[key] = Entry(key, found["Size"], tag.strip('"'))
+                        entries[key] = Entry(key, found["Size"], _tag(found))
         return sorted(entries.values())
 
     @contextmanager
@@ -95,7 +130,13 @@ class S3Store(Store):
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
+            _check_endpoint()
             yield _client_for(self.checksums)
+        except _Damaged as error:
+            raise StorageError(
+                f"cannot read {self.uri_of(key)}: {error}, after retries too; the object or the way to it is damaged: "
+                "restore it, or check proxies and the network (OPACC_OPAQUE_ETAGS=1 if this server's ETags are no MD5)"
+            ) from None
         except (BotoCoreError, ClientError, ValueError) as error:
             reason = _reason(error, self.checksums)
             raise StorageError(f"cannot {action} {self.uri_of(key).rstrip('/')}: {reason}") from error
@@ -137,20 +178,93 @@ def _new_client(process: int, checksums: str, settings: tuple[tuple[str, str], .
     return session.client("s3", region_name=region, config=config)
 
 
-def _get_object(s3: Any, bucket: str, key: str, **options: str) -> bytes:
-    """Return the object's content; ask again if the answer breaks off, which boto3 does not do."""
-    from botocore.exceptions import HTTPClientError, IncompleteReadError
+@functools.lru_cache(maxsize=64)
+def _creates_once(s3: Any, bucket: str, prefix: str) -> bool:
+    """Tell whether the server honours `If-None-Match: *`, tried once on an object of this prefix. Some ignore it."""
+    from botocore.exceptions import ClientError
 
+    probe = f"{prefix}.opacc-probe-{uuid.uuid4().hex}"
+    s3.put_object(Bucket=bucket, Key=probe, Body=b"")
+    try:
+        return not _put_new(s3, bucket, probe, b"")
+    except ClientError:  # a server that refuses the condition itself
+        return False
+    finally:
+        s3.delete_object(Bucket=bucket, Key=probe)
+
+
+def _put_new(s3: Any, bucket: str, key: str, data: bytes) -> bool:
+    """Write the object on the condition that it is not there; tell whether it was written."""
+    from botocore.exceptions import ClientError
+
+    for _ in range(ATTEMPTS):
+        try:
+            s3.put_object(Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+            return True
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code in ("PreconditionFailed", "412"):
+                return False
+            if code not in ("ConditionalRequestConflict", "409"):  # two at once: ask again
+                raise
+            time.sleep(0.1)
+    return False
+
+
+class _Object(NamedTuple):
+    content: bytes
+    tag: str
+
+
+class _Damaged(Exception):
+    """An answer that is not the object's content; the text says how that shows."""
+
+
+def _get_object(s3: Any, bucket: str, key: str, listed: Entry | None = None, **options: str) -> _Object:
+    """Return the object's content; ask again if the answer breaks off or is damaged, which boto3 does not do."""
+    from botocore.exceptions import FlexibleChecksumError, HTTPClientError, IncompleteReadError
+
+    if "Range" not in options:
+        options["ChecksumMode"] = "ENABLED"
     attempts_left = s3.meta.config.retries["total_max_attempts"]
     while True:
         attempts_left -= 1
-        body = s3.get_object(Bucket=bucket, Key=key, **options)["Body"]
+        answer = s3.get_object(Bucket=bucket, Key=key, **options)
         try:
-            return bytes(body.read())
-        except (HTTPClientError, IncompleteReadError):
+            content = bytes(answer["Body"].read())
+            _check(content, answer, listed)
+            return _Object(content, _tag(answer))
+        except (HTTPClientError, IncompleteReadError, FlexibleChecksumError, _Damaged):
             if not attempts_left:
                 raise
             time.sleep(0.5)
+
+
+def _check(content: bytes, answer: Any, listed: Entry | None) -> None:
+    """Raise _Damaged if the content is not that of the object which the answer names."""
+    tag = _tag(answer)
+    if listed is not None and tag == listed.tag and len(content) != listed.size:
+        raise _Damaged(f"{len(content)} bytes came, and the listing says {listed.size}")
+    if "ContentRange" in answer or not _is_md5(tag, answer):
+        return
+    if hashlib.md5(content, usedforsecurity=False).hexdigest() != tag:
+        raise _Damaged(f"{len(content)} bytes came whose MD5 is not the ETag {tag}")
+
+
+def _is_md5(tag: str, answer: Any) -> bool:
+    """Whether an ETag is the MD5 of the content: see the S3 API reference, "Object", ETag."""
+    customers_key = "SSECustomerAlgorithm" in answer or answer.get("ServerSideEncryption", "AES256") != "AES256"
+    is_opaque = customers_key or bool(os.environ.get("OPACC_OPAQUE_ETAGS"))
+    return not is_opaque and re.fullmatch(r"[0-9a-f]{32}", tag) is not None
+
+
+def _lack_etags(*tags: str) -> bool:
+    return any(tag.startswith(_NO_ETAG) for tag in tags)
+
+
+def _tag(found: Any) -> str:
+    """What differs when an object has changed, from a listing or an answer."""
+    return str(found.get("ETag") or f"{_NO_ETAG}{found.get('LastModified', '')}").strip('"')
 
 
 def _reason(error: Exception, checksums: str) -> str:
@@ -163,7 +277,15 @@ def _reason(error: Exception, checksums: str) -> str:
         endpoint = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
         attempts = meta.config.retries["total_max_attempts"]
         return f"no answer from {endpoint} in {attempts} attempts ({code}); check AWS_ENDPOINT_URL and the network"
-    return _REASONS.get(code, " ".join(str(error).split()))
+    return _REASONS.get(code, redacted(" ".join(str(error).split())))
+
+
+def _check_endpoint() -> None:
+    """Refuse an endpoint without a scheme, which boto3 would repeat with the credentials that it may hold."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        value = os.environ.get(name, "")
+        if value and not value.startswith(("http://", "https://")):
+            raise ValueError(f"Invalid endpoint: {name} is {redacted(value)!r}; write https://host:port")
 
 
 _REASONS = {

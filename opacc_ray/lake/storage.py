@@ -9,15 +9,16 @@ from urllib.parse import unquote, urlsplit
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.local import LocalStore
+from opacc_ray.lake.redaction import refuse_credentials
 from opacc_ray.lake.s3 import S3Store
 from opacc_ray.lake.store import Entry, Store
 
-__all__ = ["Entry", "Store", "join", "open_store", "read_uri", "split"]
+__all__ = ["Entry", "Store", "absolute", "join", "open_store", "read_uri", "split"]
 
 CHECKSUMS = ("auto", "when_required", "when_supported")
 
 
-def open_store(uri: str, *, checksums: str = "auto") -> Store:
+def open_store(uri: str, *, checksums: str = "auto", follow_links: bool = False) -> Store:
     """Return the store at `uri`: `s3://bucket/prefix`, `file:///path` or a path. Nothing is contacted yet.
 
     Parameters
@@ -25,12 +26,18 @@ def open_store(uri: str, *, checksums: str = "auto") -> Store:
     uri : a relative path is made absolute here, so that it means the same on every node.
     checksums : when S3 requests and answers carry the newer checksums: "when_supported", "when_required"
         (many servers need it), or "auto": "when_required" at a custom endpoint, else boto3's default.
+    follow_links : list what symbolic links in a local folder lead to, too
+
+    Raises
+    ------
+    StorageError
+        The URI is of no known kind, names no bucket, or holds credentials.
     """
     if checksums not in CHECKSUMS:
         raise StorageError(f"checksums is {checksums!r}, but must be one of {', '.join(CHECKSUMS)}")
     uri = _without_file_scheme(uri)
     if not uri.startswith("s3://"):
-        return LocalStore(os.path.abspath(os.path.expanduser(uri)))
+        return LocalStore(os.path.abspath(os.path.expanduser(uri)), follow_links)
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     if not bucket:
         raise StorageError(f"{uri} names no bucket: write s3://bucket/prefix")
@@ -41,6 +48,12 @@ def read_uri(uri: str, *, checksums: str = "auto") -> bytes:
     """Return the content of the one object at `uri`."""
     parent, name = split(uri)
     return open_store(parent, checksums=checksums).read(name)
+
+
+def absolute(uri: str) -> str:
+    """Return a URI that means the same in every process: a path is made absolute, all else stays as it is."""
+    store = open_store(uri)
+    return store.uri or "/" if isinstance(store, LocalStore) else uri
 
 
 def join(uri: str, *parts: str) -> str:
@@ -58,6 +71,7 @@ def split(uri: str) -> tuple[str, str]:
 
 
 def _without_file_scheme(uri: str) -> str:
+    refuse_credentials(uri)
     if "://" not in uri or uri.startswith("s3://"):
         return uri
     parts = urlsplit(uri)

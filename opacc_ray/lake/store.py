@@ -12,7 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from opacc_ray.errors import StorageError
+from opacc_ray.errors import OpaccError, StorageError
+from opacc_ray.lake.agreement import agree
 from opacc_ray.lake.object_file import ObjectFile
 
 TEMPORARY_PREFIX = ".opacc-tmp-"  # a local file being written; no listing shows it
@@ -30,6 +31,26 @@ class Entry(NamedTuple):
 
 
 Entries = list[Entry]
+
+
+class Oddity(NamedTuple):
+    """What lies in a folder and is no object: nothing opens it."""
+
+    key: str
+    kind: str  # "symbolic link", "FIFO", "socket", "device", ...
+
+
+class Listing(NamedTuple):
+    """All that lies at a place."""
+
+    entries: Entries
+    oddities: list[Oddity]
+
+
+class ChangedError(OpaccError):
+    """An object is not what it was when the pool was listed."""
+
+    exit_code = 5
 
 
 class Store(ABC):
@@ -56,6 +77,24 @@ class Store(ABC):
     def write(self, key: str, data: bytes) -> None:
         """Create or replace the object atomically: on failure, what was there before stays."""
 
+    def create(self, key: str, data: bytes) -> bytes:
+        """Create the object unless it is there, and return what it holds: ``data``, or what was there first.
+
+        Of any number of writers, at any time, one creates it, and all others are given its content.
+        """
+        created = self._create(key, data)
+        if created is None:
+            return agree(self, key, data)
+        return data if created else self.read(key)
+
+    @abstractmethod
+    def _create(self, key: str, data: bytes) -> bool | None:
+        """Tell whether the object was created; None if this place has no operation that creates an object once."""
+
+    @abstractmethod
+    def entry(self, key: str) -> Entry | None:
+        """Return what a listing says of the object; None if it is not there."""
+
     @abstractmethod
     def exists(self, key: str) -> bool:
         """Tell whether the object is there. A bucket that is missing is an error."""
@@ -75,6 +114,22 @@ class Store(ABC):
         A prefix or folder that does not exist is empty; a bucket that does not exist is an error.
         """
 
+    def survey(self) -> Listing:
+        """Return all objects, and what is none; raises StorageError if there is no such place."""
+        return Listing(self.list(), [])
+
+    @abstractmethod
+    def read_entry(self, entry: Entry) -> bytes:
+        """Return the content of an object that was listed.
+
+        Raises
+        ------
+        ChangedError
+            It is another object now.
+        StorageError
+            It cannot be read, or came damaged again and again.
+        """
+
     def open(self, key: str, size: int | None = None) -> ObjectFile:
         """Return the object as a file that reads only the bytes it is asked for.
 
@@ -89,6 +144,10 @@ class Store(ABC):
         turn comes.
         """
         return in_order(self.read, keys, threads)
+
+    def read_entries(self, entries: Iterable[Entry], threads: int = 16) -> Iterator[bytes]:
+        """Yield the contents of listed objects in their order, as :meth:`read_many` does."""
+        return in_order(self.read_entry, entries, threads)
 
     def write_many(self, objects: Iterable[tuple[str, bytes]], threads: int = 16) -> None:
         """Write (key, content) pairs on `threads` threads; raises at the first that fails."""
@@ -130,3 +189,11 @@ def whole_range(found: bytes, start: int, stop: int, uri: str) -> bytes:
             "the object has changed or is cut short, so restore it or start again"
         )
     return found
+
+
+def changed(uri: str, what: str) -> ChangedError:
+    """The error of an object that is not the one that was listed; ``what`` says how that shows."""
+    return ChangedError(
+        f"{uri} has changed since the pool was listed ({what}); run the same spec again once the pool is at rest: "
+        "it is listed anew, as a run of its own"
+    )

@@ -16,7 +16,7 @@ import pytest
 from small_model import network, picture
 from small_spec import small_spec
 
-from opacc_ray.audit import feature_store, labelled_rounds, results, steps
+from opacc_ray.audit import feature_store, labels, results, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
 from opacc_ray.demo.s3_server import LocalS3
@@ -60,11 +60,18 @@ def labels_for(run: Run, wrong: int = 4) -> bytes:
 
 def test_from_images_to_an_interval(run: Run) -> None:
     assert status(run).to_dict()["waits_for"] == "40 labels"
-    assert labelled_rounds.import_labels(run, "labels.csv", labels_for(run)).to_dict() == {
+    assert labels.import_labels(run, "labels.csv", labels_for(run)).to_dict() == {
         "format": "opacc-import/1",
         "file": "labels.csv",
         "rows": 40,
+        "again": False,
+        "annotator": None,
+        "renamed": [],
+        "conflict": "error",
         "not_used": [],
+        "votes": [{"annotator": None, "file": "labels.csv", "labels": 40}],
+        "overruled": [],
+        "num_overruled": 0,
         "round": 1,
         "method": "ces",
         "budget": 40,
@@ -82,7 +89,7 @@ def test_from_images_to_an_interval(run: Run) -> None:
 
 
 def test_run_prefix_reads_with_pyarrow_and_json_alone(run: Run) -> None:
-    labelled_rounds.import_labels(run, "labels.csv", labels_for(run))
+    labels.import_labels(run, "labels.csv", labels_for(run))
     results.estimate(run)
     keys = {entry.key for entry in run.store.list()}
     plain = {"spec.json", "estimate.json", "features/index.json", "rounds/1/selection.json"}
@@ -112,8 +119,7 @@ def test_manifest_names_what_to_label_and_hides_the_prediction(spec) -> None:
     assert [row["order"] for row in rows] == list(range(1, 21))
     assert {row["run"] for row in rows} == {run.name}
     assert all(row["uri"].endswith(f"/pool/{row['id']}") for row in rows)
-    assert [row["design"]["stratum"] for row in rows] == selection.design.stratum.tolist()
-    assert "prediction" not in rows[0]
+    assert set(rows[0]) == {"id", "uri", "run", "round", "order", "label"}
 
 
 def test_same_seed_same_bytes_with_one_actor_or_two(spec, finished: Run) -> None:
@@ -136,7 +142,7 @@ def test_long_selections_report_their_progress(run: Run) -> None:
     steps.select(run, "ces", 60, {"candidates": 10}, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (60, 60)
     assert len(seen) > 1
-    labelled_rounds.import_labels(run, "one.csv", answer(run, 1))
+    labels.import_labels(run, "one.csv", answer(run, 1))
     seen.clear()
     steps.next_round(run, 40, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (40, 40)
@@ -153,7 +159,7 @@ def test_another_selection_extracts_nothing_and_keeps_the_first(run: Run) -> Non
 
 
 def test_another_selection_does_not_orphan_labels(run: Run) -> None:
-    labelled_rounds.import_labels(run, "labels.csv", labels_for(run))
+    labels.import_labels(run, "labels.csv", labels_for(run))
     with pytest.raises(SpecError, match=r"round 1 of .* has labels already"):
         steps.select(run, "srs", 25, {})
     assert run.read_selection(1).method == "ces"
@@ -290,7 +296,7 @@ def test_image_that_does_not_decode_is_excluded_and_counted(spec, damaged: str) 
     assert index is not None
     assert index.num_examples == 59
     assert [item.id for item in index.bad] == ["031.png"]
-    labelled_rounds.import_labels(run, "labels.csv", labels_for(run))
+    labels.import_labels(run, "labels.csv", labels_for(run))
     result = results.estimate(run).to_dict()
     assert (result["pool_size"], result["excluded"]) == (59, 1)
 
@@ -312,26 +318,26 @@ def test_nan_in_the_features_can_be_excluded(spec) -> None:
 def test_labels_of_another_run_or_with_an_unknown_id_change_nothing(run: Run) -> None:
     foreign = b'{"id": "000.png", "label": "1", "run": "other-12345678"}\n'
     with pytest.raises(LabelError, match="other-12345678"):
-        labelled_rounds.import_labels(run, "foreign.jsonl", foreign)
+        labels.import_labels(run, "foreign.jsonl", foreign)
     with pytest.raises(LabelError, match=r"no\.png"):
-        labelled_rounds.import_labels(run, "unknown.csv", labels_for(run) + b"\nno.png,1")
+        labels.import_labels(run, "unknown.csv", labels_for(run) + b"\nno.png,1")
     assert run.read_labels(1) == []
 
 
 def test_labels_in_pieces_twice_and_out_of_order_end_in_the_same_estimate(run: Run) -> None:
     header, *rows = labels_for(run).splitlines()
     pieces = [b"\n".join([header, *rows[25:]]), b"\n".join([header, *rows[:30][::-1]])]
-    assert labelled_rounds.import_labels(run, "b.csv", pieces[0]).to_dict()["missing"] == 25
+    assert labels.import_labels(run, "b.csv", pieces[0]).to_dict()["missing"] == 25
     with pytest.raises(LabelError, match="25 of 40 labels are missing"):
         results.estimate(run)
     partial = results.estimate(run, partial=True).to_dict()
     assert (partial["n"], partial["missing"], partial["design_based"]) == (15, 25, False)
     for name, piece in (("a.csv", pieces[1]), ("again.csv", pieces[0])):
-        labelled_rounds.import_labels(run, name, piece)
+        labels.import_labels(run, name, piece)
     in_pieces = results.estimate(run).to_dict()
     for entry in run.store.list("rounds/1/labels/"):
         run.store.delete(entry.key)
-    labelled_rounds.import_labels(run, "all.csv", labels_for(run))
+    labels.import_labels(run, "all.csv", labels_for(run))
     assert results.estimate(run).to_dict() == in_pieces
 
 
@@ -349,14 +355,14 @@ def answer(run: Run, number: int) -> bytes:
 
 
 def test_three_rounds_with_files_out_of_order_and_twice(run: Run) -> None:
-    labelled_rounds.import_labels(run, "one.csv", answer(run, 1))
+    labels.import_labels(run, "one.csv", answer(run, 1))
     for number in (2, 3):
         chosen = steps.next_round(run, 15, method="neyman")
         assert chosen.round == number
         header, *rows = answer(run, number).splitlines()
-        labelled_rounds.import_labels(run, "late.csv", b"\n".join([header, *rows[6:]]))
-        labelled_rounds.import_labels(run, "early.csv", b"\n".join([header, *rows[:9]]))
-        labelled_rounds.import_labels(run, "again.csv", b"\n".join([header, *rows[6:]]))
+        labels.import_labels(run, "late.csv", b"\n".join([header, *rows[6:]]))
+        labels.import_labels(run, "early.csv", b"\n".join([header, *rows[:9]]))
+        labels.import_labels(run, "again.csv", b"\n".join([header, *rows[6:]]))
     in_pieces = results.estimate(run).to_dict()
     assert in_pieces["n"] == 70
     assert [item["method"] for item in in_pieces["rounds"]] == ["ces", "neyman", "neyman"]
@@ -366,20 +372,20 @@ def test_three_rounds_with_files_out_of_order_and_twice(run: Run) -> None:
     for entry in [entry for entry in run.store.list("rounds/") if "/labels/" in entry.key]:
         run.store.delete(entry.key)
     whole = b"\n".join([answer(run, 1), *(answer(run, number).partition(b"\n")[2] for number in (2, 3))])
-    labelled_rounds.import_labels(run, "all.csv", whole)
+    labels.import_labels(run, "all.csv", whole)
     assert results.estimate(run).to_dict() == in_pieces
 
 
 def test_next_round_waits_for_labels_or_closes(run: Run) -> None:
     header, *rows = answer(run, 1).splitlines()
-    labelled_rounds.import_labels(run, "some.csv", b"\n".join([header, *rows[:30]]))
+    labels.import_labels(run, "some.csv", b"\n".join([header, *rows[:30]]))
     with pytest.raises(LabelError, match=r"round 1 of .* waits for 10 labels.*--close"):
         steps.next_round(run, 10)
     steps.next_round(run, 10, close=True)
     assert status(run).to_dict()["rounds"][0]["given_up"] == 10
     with pytest.raises(LabelError, match="10 of 50 labels are missing"):
         results.estimate(run)
-    labelled_rounds.import_labels(run, "two.csv", answer(run, 2))
+    labels.import_labels(run, "two.csv", answer(run, 2))
     result = results.estimate(run).to_dict()
     assert (result["n"], result["given_up"]) == (40, 10)
     assert "missing at random" in result["reason"]
@@ -388,7 +394,7 @@ def test_next_round_waits_for_labels_or_closes(run: Run) -> None:
 def test_closed_round_of_a_sequential_method_keeps_its_design(run: Run) -> None:
     steps.select(run, "srs", 20, {})
     header, *rows = answer(run, 1).splitlines()
-    labelled_rounds.import_labels(run, "first.csv", b"\n".join([header, *rows[:12]]))
+    labels.import_labels(run, "first.csv", b"\n".join([header, *rows[:12]]))
     result = results.estimate(run, partial=True).to_dict()
     assert (result["n"], result["design_based"], result["reason"]) == (12, True, None)
 
@@ -398,7 +404,7 @@ def test_example_drawn_twice_is_labelled_once(run: Run) -> None:
     assert len(set(chosen.ids)) < 80
     manifest = run.store.read("rounds/1/manifest.jsonl").splitlines()
     assert len(manifest) == len(set(chosen.ids))
-    labelled_rounds.import_labels(run, "all.csv", answer(run, 1))
+    labels.import_labels(run, "all.csv", answer(run, 1))
     assert results.estimate(run).to_dict()["n"] == 80
 
 
@@ -434,7 +440,7 @@ def test_array_files_give_the_same_features_as_images(spec, finished: Run, tmp_p
 
 
 def test_estimate_says_more_than_one_number(run: Run) -> None:
-    labelled_rounds.import_labels(run, "one.csv", answer(run, 1))
+    labels.import_labels(run, "one.csv", answer(run, 1))
     result = results.estimate(run).to_dict()
     assert result["srs"]["n"] == 40
     assert result["sequence"]["low"] <= result["low"]
@@ -466,7 +472,7 @@ def test_another_model_on_the_same_pictures_in_another_order(run: Run, spec, buc
     other = run_spec(spec(name="other", model=model, pool={"uri": str(tmp_path), "format": "npy"}))
     with pytest.raises(LabelError, match="40 of 40 labels are missing"):
         results.compare(run, other)
-    labelled_rounds.import_labels(run, "labels.csv", labels_for(run))
+    labels.import_labels(run, "labels.csv", labels_for(run))
     result = results.compare(run, other).to_dict()
     said = net(torch.tensor(rows[:, None] / np.float32(255))).argmax(dim=1).numpy()[::-1]
     label = dict(line.decode().split(",") for line in labels_for(run).splitlines()[1:])
@@ -481,7 +487,7 @@ def test_another_model_on_the_same_pictures_in_another_order(run: Run, spec, buc
 def test_labels_to_go_until_precise_enough(run: Run) -> None:
     with pytest.raises(LabelError, match="has a label yet"):
         results.labels_to_go(run, 0.1)
-    labelled_rounds.import_labels(run, "one.csv", answer(run, 1))
+    labels.import_labels(run, "one.csv", answer(run, 1))
     assert results.labels_to_go(run, 0.9) == 0
     few, many = results.labels_to_go(run, 0.05), results.labels_to_go(run, 0.01)
     assert 0 < few < many <= 80
@@ -489,7 +495,7 @@ def test_labels_to_go_until_precise_enough(run: Run) -> None:
 
 def test_replicates_give_an_interval_of_their_own(run: Run) -> None:
     steps.select(run, "ces", 40, {"initial": 2, "candidates": 20}, replicates=4)
-    labelled_rounds.import_labels(run, "one.csv", answer(run, 1))
+    labels.import_labels(run, "one.csv", answer(run, 1))
     result = results.estimate(run).to_dict()
     assert result["interval"] == "4 replicates"
     assert result["design_based"]

@@ -6,7 +6,7 @@ import pytest
 from counting_proxy import CountingProxy
 from synthetic_run import write_synthetic
 
-from opacc_ray.audit import labelled_rounds, results, steps
+from opacc_ray.audit import labels, results, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.demo.s3_server import LocalS3
 
@@ -25,7 +25,7 @@ def run(s3: LocalS3) -> Run:
 def label(run: Run, number: int) -> None:
     chosen = run.read_chosen(number)
     rows = (f"{name},{said}" for name, said in zip(chosen.ids, chosen.predictions, strict=True))
-    labelled_rounds.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
+    labels.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
 
 
 @pytest.fixture

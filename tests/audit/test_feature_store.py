@@ -178,9 +178,9 @@ class Reads:
         self.seen: list[tuple[str, tuple[str, ...]]] = []
         plain = features.read_table
 
-        def read(store: Any, file: str, names: Any, *sizes: Any) -> Any:
+        def read(store: Any, file: str, names: Any, *sizes: Any, **known: Any) -> Any:
             self.seen.append((file, tuple(names)))
-            return plain(store, file, names, *sizes)
+            return plain(store, file, names, *sizes, **known)
 
         monkeypatch.setattr(features, "read_table", read)
 

@@ -12,7 +12,7 @@ import pytest
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import labelled_rounds, results, steps
+from opacc_ray.audit import labels, results, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimators.calibration import calibrate
@@ -26,7 +26,7 @@ def label(run: Run, method: str = "srs", **parameters: Any) -> opacc.Selection:
     chosen = steps.select(run, method, 60, parameters)
     names = run.spec.model.classes or [str(c) for c in range(3)]
     rows = "".join(f"{name},{names[TRUTH[IDS.index(name)]]}\n" for name in dict.fromkeys(chosen.ids))
-    labelled_rounds.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    labels.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     return chosen
 
 
@@ -56,7 +56,7 @@ def test_classes_without_counts_or_with_heavy_weights_stay_as_they_are(
     chosen = label(run, method, **parameters)
     if method == "srs":  # an index that an earlier version wrote
         index = json.loads(run.features.read("index.json"))
-        del index["predicted"]
+        del index["predicted"], index["format"], index["sha256"]
         run.features.write("index.json", json.dumps(index).encode())
     said, true = (np.array(CLASSES)[values[chosen.index]] for values in (PREDICTION, TRUTH))
     result = results.estimate(run).to_dict()
@@ -67,7 +67,7 @@ def test_classes_without_counts_or_with_heavy_weights_stay_as_they_are(
 def test_classes_say_that_labels_are_missing(run: Run) -> None:
     chosen = steps.select(run, "srs", 60, {})
     rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
-    labelled_rounds.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    labels.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     result = results.estimate(run, partial=True).to_dict()
     reasons = [result["reason"], result["by_true_class"]["cat"]["reason"], result["confusion"]["reason"]]
     assert all("20 of 60 labels of round 1 are taken to be missing at random" in reason for reason in reasons)
@@ -95,7 +95,7 @@ def test_other_model_with_missing_labels_or_examples(run: Run, tmp_path: Path) -
     other = write_run(tmp_path, "other", OTHER, classes=CLASSES)
     chosen = steps.select(run, "srs", 60, {})
     rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
-    labelled_rounds.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    labels.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     with pytest.raises(LabelError, match="20 of 60 labels are missing"):
         results.compare(run, other)
     result = results.compare(run, other, partial=True).to_dict()
@@ -134,17 +134,14 @@ def test_regressions_are_compared_on_the_scale_of_the_run(tmp_path: Path) -> Non
     other = write_run(tmp_path, "other", value + 0.3, task="regression", error_scale=7)
     chosen = steps.select(mine, "srs", 30, {})
     rows = "".join(f"{name},{value[IDS.index(name)].item()!r}\n" for name in chosen.ids)
-    labelled_rounds.import_labels(mine, "labels.csv", ("id,label\n" + rows).encode())
+    labels.import_labels(mine, "labels.csv", ("id,label\n" + rows).encode())
     result = results.compare(mine, other).to_dict()
     assert result["first"]["value"] == pytest.approx(1 - 0.05**2)
     assert result["second"]["value"] == pytest.approx(1 - 0.15**2)
     assert result["difference"]["value"] == pytest.approx(0.15**2 - 0.05**2)
     assert (result["num_first_better"], result["num_second_better"]) == (30, 0)
     far = write_run(tmp_path, "far", value + 3, task="regression", error_scale=7)
-    with pytest.raises(
-        LabelError, match=r"the model of .*far does not fit .*mine: .* set model\.error_scale \(now 2\)"
-    ):
-        results.compare(mine, far)
+    assert results.compare(mine, far).second.value == 0
     assert results.estimate(mine).by_true_class is None
     with pytest.raises(SpecError, match="a regression has none; leave --assist out"):
         results.estimate(mine, assist=True)
@@ -189,7 +186,7 @@ def test_method_that_predicts_outcomes_itself_is_not_assisted(run: Run) -> None:
 def test_run_without_confidence_cannot_be_assisted(run: Run) -> None:
     label(run)
     index = json.loads(run.features.read("index.json"))
-    del index["features"]["confidence"]
+    del index["features"]["confidence"], index["format"], index["sha256"]  # as one that an earlier version wrote
     run.features.write("index.json", json.dumps(index).encode())
     with pytest.raises(OpaccError, match=r"output, not confidence; add extract\.features"):
         results.estimate(run, assist=True)

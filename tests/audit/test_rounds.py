@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import labelled_rounds, results, steps
+from opacc_ray.audit import labelled_rounds, labels, results, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> Run:
 
 def import_for(run: Run, ids: Sequence[str]) -> dict[str, Any]:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
-    return labelled_rounds.import_labels(run, "labels.csv", ("id,label\n" + rows).encode()).to_dict()
+    return labels.import_labels(run, "labels.csv", ("id,label\n" + rows).encode()).to_dict()
 
 
 def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -164,11 +164,11 @@ def test_corrected_label_asks_for_another_estimate(run: Run) -> None:
     chosen = steps.select(run, "srs", 20, {})
     rows = [f"{name},cat,ann,2024-01-01T00:00\n" for name in chosen.ids]
     header = "id,label,annotator,labelled_at\n"
-    labelled_rounds.import_labels(run, "labels.csv", (header + "".join(rows)).encode())
+    labels.import_labels(run, "labels.csv", (header + "".join(rows)).encode())
     results.estimate(run)
     assert status(run).to_dict()["waits_for"] == "nothing"
     correction = f"{header}{chosen.ids[0]},dog,ann,2024-01-02T00:00\n"
-    labelled_rounds.import_labels(run, "correction.csv", correction.encode())
+    labels.import_labels(run, "correction.csv", correction.encode())
     assert status(run).to_dict()["waits_for"] == "nothing but `opacc estimate`"
     assert results.estimate(run).to_dict()["n"] == 20
     assert status(run).to_dict()["waits_for"] == "nothing"
@@ -179,4 +179,4 @@ def test_no_class_is_said_before_a_conflict(text: str, run: Run) -> None:
     chosen = steps.select(run, "srs", 20, {})
     import_for(run, chosen.ids)
     with pytest.raises(LabelError, match=f"has the label '{text}', which is none of the 3 classes"):
-        labelled_rounds.import_labels(run, "more.csv", f"id,label\n{chosen.ids[0]},{text}\n".encode())
+        labels.import_labels(run, "more.csv", f"id,label\n{chosen.ids[0]},{text}\n".encode())

@@ -12,7 +12,7 @@ from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
 from opacc_ray.cli.document_kinds import KINDS, schemas
 from opacc_ray.cli.main import main
-from opacc_ray.documents import Document
+from opacc_ray.documents import Document, SealedDocument
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +34,7 @@ def test_every_kind_of_document_has_a_schema() -> None:
     def kinds(base: type[Document]) -> set[type[Document]]:
         return set(base.__subclasses__()).union(*(kinds(kind) for kind in base.__subclasses__()))
 
-    ours = {kind for kind in kinds(Document) if kind.__module__.startswith("opacc_ray.")}
+    ours = {kind for kind in kinds(Document) - {SealedDocument} if kind.__module__.startswith("opacc_ray.")}
     assert ours == set(KINDS)
 
 

@@ -1,47 +1,108 @@
-"""How many actors a spec gets, and that what travels to them is small."""
+"""Extraction on actors of a real Ray: shares of the work, shards that hang, memory that runs out, SIGTERM."""
 
-import pickle
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opacc_ray.cluster.extraction import Placement, place
+from opacc_ray.audit import steps
+from opacc_ray.audit.run import Run
 from opacc_ray.errors import ClusterError
-from opacc_ray.extract.extractor import Extraction
-from opacc_ray.lake.storage import open_store
-from opacc_ray.spec import ExtractSpec, parse_spec
+from opacc_ray.spec import parse_spec
 
-pytestmark = pytest.mark.usefixtures("ray_cluster")  # of 2 CPU
+TESTS = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize(
-    ("extract", "num_shards", "expected"),
-    [
-        ({}, 12, Placement(2, 0.0, 1)),
-        ({}, 1, Placement(1, 0.0, 1)),
-        ({"threads_per_actor": 2}, 12, Placement(1, 0.0, 2)),
-        ({"actors": 1}, 12, Placement(1, 0.0, 1)),
-        ({"actors": 9, "autoscaling": True}, 5, Placement(5, 0.0, 1)),
-    ],
-)
-def test_actors_fit_the_cluster_and_the_shards(extract: dict[str, Any], num_shards: int, expected: Placement) -> None:
-    assert place(ExtractSpec(**extract), num_shards) == expected
+def extracted(content: dict[str, Any]) -> Run:
+    run, stages = steps.start(parse_spec(content, "spec"))
+    steps.extract(stages, lambda *_: None)
+    return run
 
 
-@pytest.mark.parametrize("extract", [{"actors": 3}, {"threads_per_actor": 3}, {"gpus_per_actor": 1}])
-def test_more_than_there_is_is_refused(extract: dict[str, Any]) -> None:
-    with pytest.raises(ClusterError, match=r"the spec asks for .* and the cluster has 0 GPU and 2 CPU in all; lower"):
-        place(ExtractSpec(**extract), 12)
+@pytest.fixture
+def with_model(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Makes specs whose model is another; its arguments have an empty folder of their own."""
+
+    def make(factory: str, arguments: dict[str, Any], **extract: Any) -> dict[str, Any]:
+        content = spec()
+        content["model"] |= {"factory": f"small_model:{factory}", "arguments": {"folder": str(tmp_path)} | arguments}
+        content["extract"] |= extract
+        return content
+
+    return make
 
 
-def test_work_that_travels_to_actors_is_small() -> None:
-    content = {
-        "name": "x",
-        "pool": {"uri": "s3://lake/pool", "format": "images"},
-        "model": {"factory": "user:network"},
-        "sample": {"method": "css", "budget": 10},
-        "output": "s3://lake/audits",
-    }
-    spec = parse_spec(content, "spec")
-    job = Extraction(spec, spec.pool, spec.features(), open_store("s3://lake/audits/x/features"))
-    assert len(pickle.dumps(job)) < 10_000
+@pytest.mark.usefixtures("ray_cluster")
+def test_two_shards_go_to_two_actors(with_model: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    extracted(with_model("noted_network", {}, shard_size=60, batch_size=60))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_shard_that_hangs_is_given_to_another_actor(
+    with_model: Callable[..., dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = extracted(with_model("spoiled_network", {"how": "hang", "times": 1}, shard_timeout=8))
+    assert "an actor finished nothing for 8 s; it is replaced" in caplog.text
+    assert len(list(tmp_path.iterdir())) == 1
+    index = run.read_index()
+    assert index is not None
+    assert index.num_examples == 120
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_shard_that_always_hangs_is_named(with_model: Callable[..., dict[str, Any]]) -> None:
+    content = with_model("spoiled_network", {"how": "hang", "times": 9}, shard_timeout=8, attempts=2)
+    message = r"part-000005 \(050\.png \.\. 059\.png\) failed 2 times, last with: nothing was finished for 8 s"
+    with pytest.raises(ClusterError, match=message):
+        extracted(content)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("how", ["interpreter", "torch"])
+def test_memory_that_runs_out_costs_a_try(with_model: Callable[..., dict[str, Any]], tmp_path: Path, how: str) -> None:
+    run = extracted(with_model("spoiled_network", {"how": how, "times": 2}))
+    assert len(list(tmp_path.iterdir())) == 2
+    assert run.read_index() is not None
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_memory_that_always_runs_out_names_the_shard_and_the_fix(with_model: Callable[..., dict[str, Any]]) -> None:
+    message = r"part-000005 .* failed 3 times, last with: memory ran out; lower extract\.batch_size"
+    with pytest.raises(ClusterError, match=message):
+        extracted(with_model("spoiled_network", {"how": "interpreter", "times": 9}))
+
+
+def test_sigterm_ends_a_run_as_an_interruption_does(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    content = spec()
+    content["model"] |= {"factory": "small_model:slow_network"}
+    content["extract"] |= {"actors": 1}
+    run, _ = steps.start(parse_spec(content, "spec"))
+    path, log = tmp_path / "spec.yaml", tmp_path / "log"
+    path.write_text(json.dumps(content))
+    command = [sys.executable, "-m", "opacc_ray", "run", str(path)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    driver = subprocess.Popen(command, cwd=TESTS, stderr=log.open("w"), env=environment)
+    try:
+        deadline = time.monotonic() + 120
+        while not run.finished_shards():
+            assert driver.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        driver.send_signal(signal.SIGTERM)
+        assert driver.wait(60) == 143, log.read_text()
+    finally:
+        driver.kill()
+    assert log.read_text().splitlines()[-1] == (
+        "opacc: ended by SIGTERM; what is done is kept, so run the same command again"
+    )
+    assert not [word for word in ("Traceback", "terminate called", "***", "Stack trace") if word in log.read_text()]
+    assert run.finished_shards()
+    assert run.read_index() is None

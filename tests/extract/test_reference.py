@@ -316,7 +316,7 @@ def test_actors_are_not_what_computes(spec, finished: Run) -> None:
 
 
 def test_reference_of_a_model_without_weights_is_not_shared(spec) -> None:
-    model = {"factory": "small_model:network", "task": "regression"}
+    model = {"factory": "small_model:value_network", "task": "regression"}
     run = extract_here(spec(model=model, extract={"features": ["lsa"]}, sample={"method": "srs", "budget": 20}))
     assert run.store.exists("reference/index.json")
     assert index_of(run).features == {"lsa": 1, "prediction": 1}
@@ -408,6 +408,6 @@ def test_reference_of_one_class(spec, bucket: str) -> None:
 
 def test_reference_without_images(spec, bucket: str) -> None:
     content = spec(extract=ALL, reference={"uri": f"{bucket}/void"})
-    with pytest.raises(DataError, match=r"the reference .*/void holds no examples.*reference\.uri"):
+    with pytest.raises(DataError, match=r"the reference .*/void holds no \.png .*reference\.uri"):
         run_spec(content)
     assert open_store(bucket).list() == []

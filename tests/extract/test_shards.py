@@ -1,6 +1,7 @@
 """Files of features: they give back what was written, report on themselves, and are read by their own bytes."""
 
 import hashlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -147,10 +148,32 @@ def test_flipped_bits_are_noticed(store: Store) -> None:
 @pytest.mark.parametrize("data", [b"", b"PAR1 and no more", b"x" * 70_000, encode_shard(SHARD)[:-30]])
 def test_damaged_file_is_named(data: bytes, store: Store) -> None:
     store.write("part-7.parquet", data)
-    with pytest.raises(DataError, match=r"part-7\.parquet is not a shard of features \(.*\); delete it and run again"):
+    with pytest.raises(DataError, match=r"part-7\.parquet is not a shard of features \(.*\); run the spec again"):
         read_table(store, "part-7.parquet", ["id"], None, None)
     with pytest.raises(DataError, match=r"part-7\.parquet is not a shard of features"):
         read_report(store, "part-7.parquet", len(data))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"predicted": [1]},
+        {"predicted": {"x": 1}},
+        {"bad": [{}]},
+        {"bad": 3},
+        {"machine": "m"},
+        {"ids": None, "bad": [[1, 2]]},
+    ],
+)
+def test_report_of_another_form_is_named(said: dict[str, Any], store: Store) -> None:
+    data = encode_shard(SHARD)
+    table = pq.read_table(io.BytesIO(data))
+    report = json.loads(pq.read_metadata(io.BytesIO(data)).metadata[b"opacc"]) | said
+    sink = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata({"opacc": json.dumps(report)}), sink)
+    store.write("part-7.parquet", sink.getvalue())
+    with pytest.raises(DataError, match=r"part-7\.parquet is not a shard of features"):
+        read_report(store, "part-7.parquet", len(sink.getvalue()))
 
 
 def test_file_that_lacks_a_column_is_named(store: Store) -> None:

@@ -89,7 +89,7 @@ def test_conflict_names_ids_labels_places_and_the_option() -> None:
     labels = [answer(id, text, place=place) for id, text, place in given]
     assert join_refusal(*labels) == (
         "labels: labels in conflict on 1 example(s): 'b' is 'x' (f line 2) and 'y' (g line 3):"
-        " settle them, or take the most frequent with --conflict majority"
+        " correct them with `opacc labels correct`, or let a rule decide: `opacc labels rule RUN majority`, or latest"
     )
 
 
@@ -133,7 +133,7 @@ def test_lines_without_an_annotator_are_one_vote_each() -> None:
 
 
 def test_unknown_conflict_rule() -> None:
-    with pytest.raises(SpecError, match="'newest' is unknown: use error or majority"):
+    with pytest.raises(SpecError, match="'newest' is unknown: use one of error, majority, latest"):
         join([], [], run="r", conflict="newest")
 
 

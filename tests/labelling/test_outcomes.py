@@ -1,9 +1,11 @@
 """From a label to an outcome: classes by name or index, values by their error; anything else is refused."""
 
+import time
+
 import pytest
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labelling.outcomes import outcome_of_classes, outcome_of_values
+from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, outcome_of_classes, value_of
 
 ANIMALS = ["cat", "dog", "None"]
 DIGITS = ["1", "2", "0"]  # names that are whole numbers, not in the order of their indices
@@ -70,24 +72,53 @@ def test_a_number_is_no_index_where_classes_are_named_by_numbers() -> None:
         (".5", 0, 1, 0.75),
     ],
 )
-def test_outcome_of_values(text: str, prediction: float, scale: float, expected: float) -> None:
-    assert outcome_of_values(text, prediction, scale, id="a") == expected
+def test_score_of_values(text: str, prediction: float, scale: float, expected: float) -> None:
+    assert Score(scale).of(value_of(text, id="a"), prediction) == expected
+    assert not Score(scale).clips(value_of(text, id="a"), prediction)
 
 
-def test_an_error_above_the_scale_names_the_setting_and_a_value_that_helps() -> None:
-    with pytest.raises(LabelError) as caught:
-        outcome_of_values("5", 2.0, id="a")
-    assert str(caught.value) == (
-        "example 'a' with label 5 and prediction 2 scores -8, but scores must lie in [0, 1]:"
-        " set model.error_scale (now 1) to 3.0 or more"
-    )
-    assert outcome_of_values("5", 2.0, 3.0, id="a") == 0.0
-    for huge in ("1e300", "1e400"):
-        with pytest.raises(LabelError, match="scores -inf"):
-            outcome_of_values(huge, 2.0, id="a")
+@pytest.mark.parametrize("text", ["5", "1e300", "1e400", "-1e400"])
+def test_an_error_above_the_scale_scores_0_and_is_counted(text: str) -> None:
+    value = value_of(text, id="a")
+    assert Score(2.0).of(value, 2.0) == 0.0
+    assert Score(2.0).clips(value, 2.0)
+    assert Score(2.0).of(value, float("nan")) == 0.0
+
+
+def test_score_within_a_tolerance() -> None:
+    score = Score(within=0.5)
+    assert [score.of(value, 2.0) for value in (1.5, 2.0, 2.5, 2.51, 1e300)] == [1, 1, 1, 0, 0]
+    assert not score.clips(1e300, 2.0)
+
+
+def test_scores_are_called_by_what_they_measure() -> None:
+    assert Score(0.5).measure == "mean score, max(0, 1 - (error / 0.5)²)"
+    assert Score(within=0.5).measure == "share within ±0.5"
+
+
+@pytest.mark.parametrize("texts", [("7", "7.0", "7.", "+7", "70e-1", "07"), ("0", "-0", "0.0"), ("0.1", ".1", "1e-1")])
+def test_numbers_have_one_form(texts: tuple[str, ...]) -> None:
+    assert len({canonical_number(value_of(text, id="a")) for text in texts}) == 1
 
 
 @pytest.mark.parametrize("text", ["", "cat", "3,5", "1_000", "nan", "inf", "0x10", "1.5 m", "٣"])
 def test_label_that_is_no_number(text: str) -> None:
     with pytest.raises(LabelError, match="write a number such as"):
-        outcome_of_values(text, 1.0, id="a")
+        value_of(text, id="a")
+
+
+@pytest.mark.parametrize("text", ["7", "7.0", "7.000", "07"])
+def test_index_of_a_class_that_the_model_does_not_have(text: str) -> None:
+    assert class_of(text, None, 8, id="a") == 7
+    with pytest.raises(LabelError, match=r"none of the 7 classes: use a whole number from 0 to 6"):
+        class_of(text, None, 7, id="a")
+
+
+def test_message_about_a_long_label_is_short_and_comes_at_once() -> None:
+    digits = "1" * 40_000 + "x"
+    for task in (lambda: value_of(digits, id="a"), lambda: class_of(digits, ANIMALS, id="b" * 4000)):
+        start = time.monotonic()
+        with pytest.raises(LabelError) as caught:
+            task()
+        assert time.monotonic() - start < 1
+        assert len(str(caught.value)) < 400

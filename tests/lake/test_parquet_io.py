@@ -154,7 +154,7 @@ assert read_bytes(store.read("a.parquet")).num_rows == len(table)
 @pytest.mark.slow
 def test_processes_that_read_end_in_peace(tmp_path: Path) -> None:
     """Arrow's threads must not hold what Python owns when the interpreter ends."""
-    open_store(str(tmp_path)).write("a.parquet", encoded())
+    open_store(str(tmp_path)).write("a.parquet", encoded(TABLE.slice(0, 5000)))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
     def ends(_: int) -> tuple[int, bytes]:

@@ -6,10 +6,11 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake.examples import Shard
-from opacc_ray.lake.pools import FORMATS, plan_shards, read_examples
+from opacc_ray.lake.examples import BadItem, Example, Ignored, Rules
+from opacc_ray.lake.pools import DEFAULTS, FORMATS, plan_shards, read_examples
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.spec import PoolSpec
 
@@ -17,6 +18,19 @@ from opacc_ray.spec import PoolSpec
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return open_store(str(tmp_path))
+
+
+def read(store: Store, kind: str, rules: Rules = DEFAULTS) -> tuple[list[Example], list[BadItem]]:
+    """The examples and the bad items of a whole pool."""
+    shards = plan_shards(store, kind, 100).shards
+    items = [item for shard in shards for item in read_examples(store, kind, shard, rules)]
+    return [item for item in items if isinstance(item, Example)], [item for item in items if isinstance(item, BadItem)]
+
+
+def image(kind: str, pixels: np.ndarray) -> bytes:
+    sink = io.BytesIO()
+    Image.fromarray(pixels).save(sink, format=kind)
+    return sink.getvalue()
 
 
 def npz(**arrays: np.ndarray) -> bytes:
@@ -47,33 +61,84 @@ def test_one_array_file_is_one_shard(store: Store) -> None:
     assert [shard.keys for shard in plan_shards(store, "npy", 1000).shards] == [("a.npy",), ("b.npz",)]
 
 
+def test_shards_are_cut_by_bytes_too(store: Store) -> None:
+    for name, size in {"a.png": 40, "b.png": 40, "c.png": 30, "d.png": 200, "e.png": 1}.items():
+        store.write(name, b"x" * size)
+    plan = plan_shards(store, "images", 3, shard_bytes=80)
+    assert [shard.keys for shard in plan.shards] == [("a.png", "b.png"), ("c.png",), ("d.png",), ("e.png",)]
+
+
+def test_what_is_not_read_is_counted_and_named(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a.png", "b.avif", "c.AVIF", "d.avif", "e/f.avif", "README"):
+        store.write(name, b"x")
+    plan = plan_shards(store, "images", 3)
+    assert plan.ignored == (Ignored(".avif", 4, ("b.avif", "c.AVIF", "d.avif")), Ignored("no suffix", 1, ("README",)))
+    assert "4 x .avif (b.avif, c.AVIF, d.avif, ...), 1 x no suffix (README)" in caplog.text
+
+
 def test_empty_pool_says_what_it_looked_for(store: Store) -> None:
     store.write("notes.txt", b"x")
-    with pytest.raises(DataError, match=r"holds no \.png or \.jpg or \.jpeg file among its 1 objects"):
+    with pytest.raises(DataError, match=r"holds no \.png or .* file; it holds 1 x \.txt \(notes\.txt\)"):
         plan_shards(store, "images", 10)
+
+
+def test_image_formats_are_read_as_what_they_hold(store: Store) -> None:
+    colour = np.random.default_rng(0).integers(0, 256, (6, 5, 3), dtype=np.uint8)
+    deep = np.arange(30, dtype=np.uint16).reshape(6, 5) * 2000
+    for suffix, kind in {"bmp": "BMP", "png": "PNG", "tif": "TIFF", "tiff": "TIFF"}.items():
+        store.write(f"{suffix}.{suffix}", image(kind, colour))
+    store.write("deep.png", image("PNG", deep))
+    store.write("palette.gif", image("GIF", np.full((6, 5), 7, dtype=np.uint8)))
+    found, bad = read(store, "images")
+    arrays = {example.id: example.array for example in found}
+    assert not bad
+    assert all(np.array_equal(arrays[f"{suffix}.{suffix}"], colour) for suffix in ("bmp", "png", "tif", "tiff"))
+    assert arrays["deep.png"].dtype == np.uint16
+    assert np.array_equal(arrays["deep.png"], deep)
+    assert (arrays["palette.gif"] == 7).all()
+
+
+def test_image_without_a_rule_or_too_large_is_a_bad_item(store: Store) -> None:
+    glass = np.full((4, 4, 4), 128, dtype=np.uint8)
+    store.write("a.png", image("PNG", np.zeros((4, 4), dtype=np.uint8)))
+    store.write("glass.png", image("PNG", glass))
+    store.write("large.png", image("PNG", np.zeros((40, 40), dtype=np.uint8)))
+    store.write("long.bmp", image("BMP", np.zeros((30, 30), dtype=np.uint8)))
+    found, bad = read(store, "images", Rules(max_pixels=1000, max_bytes=900))
+    assert [example.id for example in found] == ["a.png"]
+    assert [item.id for item in bad] == ["glass.png", "large.png", "long.bmp"]
+    assert "set pool.alpha" in bad[0].reason
+    assert bad[1].reason.startswith("40 x 40 pixels, and pool.max_pixels is 1000")
+    assert bad[2].reason == f"{len(store.read('long.bmp'))} bytes, and pool.max_bytes is 900"
+    found, bad = read(store, "images", Rules(alpha="white"))
+    assert (len(found), bad) == (4, [])
 
 
 def test_rows_have_ids_and_places(store: Store) -> None:
     store.write("rows.npy", npy(np.arange(12).reshape(3, 4)))
-    found = read_examples(store, "npy", Shard(0, ("rows.npy",)))
-    assert found.ids == ["rows.npy:0", "rows.npy:1", "rows.npy:2"]
-    assert found.uris[2] == f"{store.uri}/rows.npy#row=2"
-    assert [row.tolist() for row in found.arrays] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    found, _ = read(store, "npy")
+    assert [example.id for example in found] == ["rows.npy:0", "rows.npy:1", "rows.npy:2"]
+    assert found[2].uri == f"{store.uri}/rows.npy#row=2"
+    assert [example.array.tolist() for example in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"not numpy", "does not read as a NumPy file"),
-        (npy(np.arange(3)), r"has shape \(3,\); give one example per row"),
+        (npy(np.arange(3)), "has shape (3,); give one example per row"),
         (npz(a=np.zeros((2, 2)), b=np.zeros((2, 2))), "holds the arrays a, b; name the examples 'x'"),
         (npz(x=np.zeros((2, 2)), ids=np.array(["one"])), "2 rows and 1 ids"),
+        (npz(x=np.zeros((2, 2)))[:-9], "rows.npz does not read as an .npz archive"),
+        (npy(np.zeros((2, 0))), "its rows hold nothing"),
+        (npy(np.zeros((200, 2000))), "3200128 bytes, and pool.max_bytes is 2000000"),
     ],
 )
-def test_array_file_that_cannot_be_used(store: Store, content: bytes, message: str) -> None:
+def test_array_file_that_cannot_be_used_is_a_bad_item(store: Store, content: bytes, message: str) -> None:
     store.write("rows.npz", content)
-    with pytest.raises(DataError, match=message):
-        read_examples(store, "npy", Shard(0, ("rows.npz",)))
+    found, bad = read(store, "npy", Rules(max_bytes=2_000_000))
+    assert (found, [item.id for item in bad]) == ([], ["rows.npz"])
+    assert message in bad[0].reason
 
 
 def test_pickled_objects_are_not_loaded(store: Store, tmp_path: Path) -> None:
@@ -84,17 +149,21 @@ def test_pickled_objects_are_not_loaded(store: Store, tmp_path: Path) -> None:
     sink = io.BytesIO()
     np.save(sink, np.array([[Attack()]], dtype=object), allow_pickle=True)
     store.write("rows.npy", sink.getvalue())
-    with pytest.raises(DataError, match="does not read as a NumPy file"):
-        read_examples(store, "npy", Shard(0, ("rows.npy",)))
+    _, [bad] = read(store, "npy")
+    assert "give numbers, booleans or short text" in bad.reason
     assert not (tmp_path / "owned").exists()
 
 
 def test_ids_of_the_files_are_told_from_ids_made_of_keys(store: Store) -> None:
     store.write("made.npz", npz(x=np.zeros((2, 2))))
     store.write("own.npz", npz(x=np.zeros((2, 2)), ids=np.array(["one", "two"])))
-    assert not read_examples(store, "npy", Shard(0, ("made.npz",))).own_ids
-    own = read_examples(store, "npy", Shard(1, ("own.npz",)))
-    assert (own.own_ids, own.ids) == (True, ["one", "two"])
+    found, _ = read(store, "npy")
+    assert [(example.id, example.own_id) for example in found] == [
+        ("made.npz:0", False),
+        ("made.npz:1", False),
+        ("one", True),
+        ("two", True),
+    ]
 
 
 def test_every_format_of_a_spec_has_a_reader() -> None:

@@ -35,7 +35,11 @@ def test_a_missing_bucket_is_an_error(s3: LocalS3, call: int) -> None:
         ("AWS_SECRET_ACCESS_KEY", "wrong-secret", "the secret key is wrong; check AWS_SECRET_ACCESS_KEY"),
         ("AWS_ACCESS_KEY_ID", "wrong-key", "the server does not know the access key; check AWS_ACCESS_KEY_ID"),
         ("AWS_ACCESS_KEY_ID", None, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
-        ("AWS_ENDPOINT_URL_S3", "no-scheme:9000", "Invalid endpoint"),
+        (
+            "AWS_ENDPOINT_URL_S3",
+            "no-scheme:9000",
+            "Invalid endpoint: AWS_ENDPOINT_URL_S3 is 'no-scheme:9000'; write https://host:port",
+        ),
         ("AWS_PROFILE", "nobody", "config profile (nobody) could not be found"),
     ],
 )
@@ -125,7 +129,7 @@ def test_a_listing_asks_little_of_the_server(scripted: ScriptedS3) -> None:
     )
     body += b"</ListBucketResult>"
     scripted.answers = [(200, body, len(body))]
-    tag = "2026-01-01 00:00:00+00:00"
+    tag = "modified 2026-01-01 00:00:00+00:00"
     assert open_store("s3://lake/x").list() == [("a", 2, tag), ("b", 3, tag)]
 
 

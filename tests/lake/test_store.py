@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,8 +18,9 @@ import pytest
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import StorageError
 from opacc_ray.lake import s3 as s3_module
+from opacc_ray.lake.agreement import agree
 from opacc_ray.lake.local import LocalStore
-from opacc_ray.lake.storage import Store, join, open_store, read_uri
+from opacc_ray.lake.storage import Entry, Store, join, open_store, read_uri
 
 ODD_NAMES = [
     "a b.txt",
@@ -35,17 +36,6 @@ ODD_NAMES = [
     "dots..and.dots",
     ".hidden",
 ]
-
-
-@pytest.fixture(scope="session")
-def moto_endpoint() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
 
 
 @pytest.fixture(params=["folder", "rclone", "moto"])
@@ -279,3 +269,66 @@ def test_an_object_opens_as_a_file(store: Store) -> None:
         assert file.read() == b"dog\n"
     with store.open("a.csv", len(data)) as file:
         assert list(file) == data.splitlines(keepends=True)
+
+
+# -- created once ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_an_object_is_created_once_and_all_writers_are_given_its_content(store: Store, number: int) -> None:
+    contents = [f"{number} {writer}".encode() for writer in range(6)]
+    start = threading.Barrier(len(contents))
+
+    def create(data: bytes) -> bytes:
+        start.wait()
+        return store.create("deep/er/a.json", data)
+
+    with ThreadPoolExecutor(len(contents)) as pool:
+        found = list(pool.map(create, contents))
+    assert len(set(found)) == 1
+    assert found[0] in contents
+    assert store.read("deep/er/a.json") == found[0]
+    assert store.create("deep/er/a.json", b"later") == found[0]
+
+
+def test_what_was_written_before_is_not_created_again(store: Store) -> None:
+    store.write("a.json", b"first")
+    assert store.create("a.json", b"second") == b"first"
+    assert store.create("b.json", b"own") == b"own"
+
+
+def test_writers_without_an_operation_that_creates_agree(tmp_path: Path) -> None:
+    """At every pause of the first writer, others come, agree and go on; then it learns what they agreed on."""
+    for pause in range(1, 8):
+        steps = itertools.count()
+        plain = LocalStore(str(tmp_path / str(pause)))
+        others: list[bytes] = []
+
+        class Pausing(LocalStore):
+            def write(self, key: str, data: bytes, steps=steps, pause=pause, plain=plain, others=others) -> None:
+                if next(steps) == pause:
+                    others.extend(agree(plain, "a", content) for content in (b"2", b"3"))
+                super().write(key, data)
+                if next(steps) == pause:
+                    others.extend(agree(plain, "a", content) for content in (b"0", b"3"))
+
+        mine = agree(Pausing(plain.root), "a", b"1")
+        assert {mine, *others} == {plain.read("a")}, pause
+
+
+def test_a_writer_that_dies_half_way_blocks_nobody(tmp_path: Path) -> None:
+    class Dying(LocalStore):
+        def list(self, prefix: str = "") -> list[Entry]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        agree(Dying(str(tmp_path)), "a", b"1")
+    first = agree(LocalStore(str(tmp_path)), "a", b"2")
+    assert first == agree(LocalStore(str(tmp_path)), "a", b"3") == LocalStore(str(tmp_path)).read("a")
+
+
+def test_an_entry_is_that_of_the_listing(store: Store) -> None:
+    store.write("deep/a.bin", b"first")
+    assert [store.entry("deep/a.bin")] == store.list()
+    assert store.entry("deep/b.bin") is None
+    assert store.entry("deep") is None

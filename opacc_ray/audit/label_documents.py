@@ -1,0 +1,110 @@
+"""The documents of labels: what was done with them, what that changed, and who said what when.
+
+| document | where |
+|---|---|
+| :class:`LabelAction` | ``labels/TIME-DIGEST.json``, answer of `opacc labels correct`, `withdraw` and `rule` |
+| :class:`ImportedLabels` | answer of `opacc labels import` |
+| :class:`AnswerList` | answer of `opacc labels list` |
+"""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from opacc_ray.audit.documents import RoundCounts, UnusedRows
+from opacc_ray.documents import Document, Part
+from opacc_ray.spec import ConflictRule, ScoreSpec
+
+
+class Overruling(Part):
+    """An answer that does not count, and one that counts instead."""
+
+    id: str = Field(description="the example")
+    label: str = Field(description="the answer that does not count")
+    annotator: str | None = Field(description="who gave it, if that is known")
+    place: str = Field(description="file and line of it")
+    by_label: str | None = Field(description="what counts instead; null: that nobody can tell")
+    by_annotator: str | None = Field(description="who said so, if that is known")
+    by_place: str | None = Field(description="file and line of that")
+
+
+class LabelAction(Document):
+    """One thing that was done with the labels of a run, in the order of ``at``; none is ever changed or removed."""
+
+    remedy: ClassVar[str] = "restore it"
+
+    format: Literal["opacc-label-action/1"] = Field(
+        default="opacc-label-action/1", description="name and version of this form"
+    )
+    action: Literal["import", "correct", "withdraw", "rule", "spec"] = Field(
+        description="a file came back; a label was corrected; labels were withdrawn; a rule was set by a command, "
+        "or by an edited spec"
+    )
+    at: str = Field(description="when: ISO 8601, UTC")
+    file: str | None = Field(default=None, description="the file of labels, by the name that it is kept under")
+    source: str | None = Field(default=None, description="the name that the file had")
+    annotator: str | None = Field(
+        default=None, description="who gave the labels, in the importer's word; null: as the file says"
+    )
+    ids: list[str] = Field(default=[], description="the examples that were corrected or withdrawn")
+    conflict: ConflictRule | None = Field(default=None, description="the rule from then on; null: as before")
+    score: ScoreSpec | None = Field(default=None, description="the score from then on; null: as before")
+    overruled: list[Overruling] = Field(default=[], description="answers overruled by it or in it, the first ones")
+    num_overruled: int = Field(default=0, ge=0, description="how many answers were overruled by it or in it")
+
+
+class Votes(Part):
+    """How many examples an annotator answered in a file."""
+
+    annotator: str | None = Field(description="who; null: the file does not say")
+    file: str = Field(description="the file")
+    labels: int = Field(ge=0, description="examples with a label of theirs")
+
+
+class RenamedRows(Part):
+    """Rows of a file that name another annotator than the importer does."""
+
+    annotator: str | None = Field(description="whom the rows name; null: somebody else than the first hundred")
+    rows: int = Field(ge=1, description="how many")
+
+
+class ImportedLabels(Document, RoundCounts):
+    """A file of labels that was taken back, and the newest round after it."""
+
+    format: Literal["opacc-import/1"] = Field(default="opacc-import/1", description="name and version of this form")
+    file: str = Field(description="the file")
+    rows: int = Field(ge=0, description="rows in the file, unanswered ones included")
+    again: bool = Field(description="whether the same file came back before, so that nothing changed")
+    annotator: str | None = Field(description="who gave the labels, in the importer's word; null: as the file says")
+    renamed: list[RenamedRows] = Field(description="rows whose own annotator the importer's word replaced")
+    conflict: ConflictRule = Field(description="the rule of the run where labels differ")
+    not_used: list[UnusedRows] = Field(description="rows for examples that were given up")
+    votes: list[Votes] = Field(description="labels per annotator and file, over all files")
+    overruled: list[Overruling] = Field(description="answers overruled by this file or in it, the first ones")
+    num_overruled: int = Field(ge=0, description="how many answers were overruled by this file or in it")
+
+
+class Answered(Part):
+    """What one person said of one example in one place."""
+
+    id: str = Field(description="the example")
+    label: str | None = Field(description="the label, as it was written; null: can't tell")
+    annotator: str | None = Field(description="who, if that is known")
+    labelled_at: str | None = Field(description="when, if the file says so")
+    imported_at: str | None = Field(description="when the file came back, if that is known")
+    file: str = Field(description="the file, by the name that it is kept under")
+    source: str | None = Field(description="the name that the file had, if that is known")
+    place: str = Field(description="file and line")
+    correction: bool = Field(description="whether it corrects what was said before")
+    state: Literal["counts", "in conflict", "overruled", "withdrawn", "no label"] = Field(
+        description="whether it is the result; no label: it names no class, or no number"
+    )
+
+
+class AnswerList(Document):
+    """Who said what when."""
+
+    format: Literal["opacc-answers/1"] = Field(default="opacc-answers/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    conflict: ConflictRule = Field(description="the rule of the run where labels differ")
+    answers: list[Answered] = Field(description="every answer, by example and then in the order in which they came")

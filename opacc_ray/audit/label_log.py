@@ -1,0 +1,201 @@
+"""What was done with the labels of a run: files that came back, corrections, withdrawals, rules. Nothing is destroyed.
+
+Files of labels stay under ``rounds/N/labels`` as they came, named by their content; a correction is such a file, too.
+Beside them, ``labels/`` holds one small document per action, named by its time. Which answers count follows from both:
+
+- A file that no action names came back before there were actions; it counts as it is.
+- The same file for the same annotator counts once, however often it comes back.
+- The importer's word for who wrote a file (``annotator``) replaces what its rows say.
+- A withdrawal concerns what came back before it.
+- A correction outranks every answer to its example; the last one counts.
+
+An action is written before the file that it names, so an interrupted import leaves an action without a file, which
+changes nothing.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from opacc_ray.audit.label_documents import LabelAction
+from opacc_ray.audit.run import Run
+from opacc_ray.errors import DataError
+from opacc_ray.labelling.outcomes import Score
+from opacc_ray.labelling.parsing import parse
+from opacc_ray.labelling.rows import Label
+from opacc_ray.spec import ConflictRule, ScoreSpec, Spec
+
+FOLDER = "labels/"
+
+
+@dataclass
+class Returned:
+    """A file that came back, for one annotator.
+
+    Attributes
+    ----------
+    order : its place among all actions; 0 if it came before there were any.
+    name : of the file: the digest of its content.
+    place : what messages call it.
+    withdrawn : whether the whole file is.
+    withdrawn_ids : examples whose answers in it are.
+    """
+
+    order: int
+    name: str
+    place: str
+    data: bytes
+    annotator: str | None = None
+    source: str | None = None
+    at: str | None = None
+    is_correction: bool = False
+    withdrawn: bool = False
+    withdrawn_ids: set[str] = field(default_factory=set)
+
+    def labels(self) -> Iterator[Label]:
+        """Yield all labels of the file, withdrawn ones included."""
+        for row in parse(self.data, self.place):
+            yield row._replace(
+                annotator=self.annotator or row.annotator,
+                returned=self.order,
+                correction=self.order if self.is_correction else 0,
+            )
+
+    def is_standing(self, id: str) -> bool:
+        return not self.withdrawn and id not in self.withdrawn_ids
+
+
+@dataclass(frozen=True)
+class LabelLog:
+    """All that was done with the labels of a run.
+
+    Attributes
+    ----------
+    actions : in their order.
+    returned : the files, in the order in which they came back.
+    conflict : the rule where labels differ.
+    score : what a regression's prediction is worth.
+    """
+
+    actions: tuple[LabelAction, ...]
+    returned: tuple[Returned, ...]
+    conflict: ConflictRule
+    score: Score
+
+    def labels(self) -> Iterator[Label]:
+        """Yield all labels that are not withdrawn."""
+        for file in self.returned:
+            if file.withdrawn:
+                continue
+            for row in file.labels():
+                if row.id not in file.withdrawn_ids:
+                    yield row
+
+    def names(self) -> dict[int, str]:
+        """Return what each file was called, by its order."""
+        return {file.order: file.source or file.place for file in self.returned}
+
+    def find(self, name: str, annotator: str | None) -> Returned | None:
+        """Return the file with this content, for this annotator, if it came back and is not withdrawn."""
+        same = [file for file in self.returned if file.name == name and not file.withdrawn]
+        return next((file for file in same if annotator in (None, file.annotator)), None)
+
+    def is_kept(self, name: str) -> bool:
+        """Tell whether a file with this content is there, withdrawn or not."""
+        return any(file.name == name for file in self.returned)
+
+
+def read_log(run: Run) -> LabelLog:
+    """Read what was done with the labels of a run."""
+    keys = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(".json")]
+    found = zip(keys, run.store.read_many(keys), strict=True)
+    actions = [_read_action(data, run.store.uri_of(key)) for key, data in found]
+    files = [file for number in run.rounds() for file in run.read_labels(number)]
+    rules = [action.conflict for action in actions if action.conflict]
+    scores = [action.score for action in actions if action.score]
+    return LabelLog(
+        actions=tuple(actions),
+        returned=tuple(_returned(actions, {key.rpartition("/")[2]: (key, data) for key, data in reversed(files)})),
+        conflict=rules[-1] if rules else run.spec.labels.conflict,
+        score=_score(scores[-1] if scores else stated_score(run.spec)),
+    )
+
+
+def _read_action(data: bytes, source: str) -> LabelAction:
+    if not source.endswith(f"-{_digest(data)}.json"):
+        raise DataError(f"{source} was changed since it was written: its name is not its digest; restore it")
+    return LabelAction.from_bytes(data, source)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def stated_score(spec: Spec) -> ScoreSpec:
+    """Return the score of a spec, with the scale that it takes from the model."""
+    if spec.score.within is not None:
+        return spec.score
+    return ScoreSpec(error_scale=spec.score.error_scale or spec.model.error_scale)
+
+
+def _score(stated: ScoreSpec) -> Score:
+    return Score(stated.error_scale or 1.0, stated.within)
+
+
+def _returned(actions: Sequence[LabelAction], files: Mapping[str, tuple[str, bytes]]) -> list[Returned]:
+    named = {action.file for action in actions if action.action in ("import", "correct")}
+    found = [Returned(0, name, *files[name]) for name in sorted(files) if name not in named]
+    for order, action in enumerate(actions, start=1):
+        if action.action == "withdraw":
+            _withdraw(found, action)
+        elif action.action in ("import", "correct") and action.file and action.file in files:
+            _add(found, Returned(order, action.file, *files[action.file]), action)
+    return found
+
+
+def _add(found: list[Returned], new: Returned, action: LabelAction) -> None:
+    """Add a file, unless it is there; a name replaces the same file without one."""
+    same = [file for file in found if file.name == new.name and not file.withdrawn]
+    if any(action.annotator in (None, file.annotator) for file in same):
+        return
+    for file in same:
+        file.withdrawn = file.withdrawn or file.annotator is None
+    new.annotator, new.source, new.at = action.annotator, action.source, action.at
+    new.is_correction = action.action == "correct"
+    found.append(new)
+
+
+def _withdraw(found: Sequence[Returned], action: LabelAction) -> None:
+    for file in found:
+        file.withdrawn_ids.update(action.ids)
+        file.withdrawn = file.withdrawn or file.name == action.file
+
+
+def now_after(log: LabelLog) -> datetime:
+    """Return the time, later than that of every action, whatever the clocks of other machines said."""
+    last = [datetime.fromisoformat(action.at) for action in log.actions[-1:]]
+    return max([datetime.now(UTC), *(time + timedelta(microseconds=1) for time in last)])
+
+
+def write_action(run: Run, action: LabelAction) -> None:
+    """Add an action; it never replaces another."""
+    time = datetime.fromisoformat(action.at).strftime("%Y%m%dT%H%M%S.%f")
+    data = action.to_bytes()
+    run.store.write(f"{FOLDER}{time}-{_digest(data)}.json", data)
+
+
+def adopt_rules(run: Run, spec: Spec) -> None:
+    """Take over the rules of an edited spec: they are no part of a run's identity, so its header has the first ones."""
+    log = read_log(run)
+    before = [action for action in log.actions if action.action == "spec"]
+    conflict = next((a.conflict for a in reversed(before) if a.conflict), run.spec.labels.conflict)
+    score = next((a.score for a in reversed(before) if a.score), stated_score(run.spec))
+    action = LabelAction(
+        action="spec",
+        at=now_after(log).isoformat(timespec="microseconds"),
+        conflict=spec.labels.conflict if spec.labels.conflict != conflict else None,
+        score=stated_score(spec) if stated_score(spec) != score else None,
+    )
+    if action.conflict or action.score:
+        write_action(run, action)

@@ -1,0 +1,114 @@
+"""The objects of the pool as they were when it was listed, and whether those of chosen examples have changed since.
+
+The model saw the pool of the listing; annotators see that of today. A chosen example's object with another tag now (its
+ETag, or time and size) is another picture than the model's, and its label says nothing of the model.
+"""
+
+import io
+import logging
+from collections.abc import Sequence
+
+from opacc_ray.audit.documents import ChangedObjects
+from opacc_ray.audit.run import Run
+from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.lake.parquet_io import read_bytes
+from opacc_ray.lake.pools import digest_of
+from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store import Entry, in_order
+
+log = logging.getLogger(__name__)
+
+LISTING = "listing.parquet"
+
+PER_PAGE = 1000
+"""Objects that one request lists."""
+
+NAMED = 5
+"""Objects that are named; the others are counted."""
+
+
+def write_listing(run: Run, entries: Sequence[Entry]) -> None:
+    """Keep the listing that the run's digest was made of, unless it is there and sound."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not entries or digest_of(entries) != run.header.pool.digest:
+        return
+    try:
+        if read_listing(run) is not None:
+            return
+    except DataError as error:
+        log.warning("%s; it is written again", str(error).partition("; ")[0])
+    sink = io.BytesIO()
+    columns = dict(zip(Entry._fields, zip(*entries, strict=True), strict=True))
+    pq.write_table(
+        pa.table({k: list(v) for k, v in columns.items()}), sink, compression="zstd", write_page_checksum=True
+    )
+    run.store.write(LISTING, sink.getvalue())
+
+
+def read_listing(run: Run) -> dict[str, Entry] | None:
+    """The listing by key; None in a run of version 0.1.0. Raises DataError if it is not that of the run's digest."""
+    import pyarrow as pa
+
+    if not run.store.exists(LISTING):
+        return None
+    source = run.store.uri_of(LISTING)
+    try:
+        table = read_bytes(run.store.read(LISTING))
+        entries = [Entry(*row) for row in zip(*(table[name].to_pylist() for name in Entry._fields), strict=True)]
+    except (pa.ArrowException, OSError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{source} is no listing ({reason}); run the spec again, which writes it anew") from None
+    if digest_of(entries) != run.header.pool.digest:
+        raise DataError(
+            f"{source} is not the listing that the run was made of; run the spec again, which writes it anew"
+        )
+    return {entry.key: entry for entry in entries}
+
+
+def find_objects(run: Run, uris: Sequence[str]) -> tuple[list[str | None], list[str | None]]:
+    """Key and tag of the object that holds each example, as listed; None where that is not known."""
+    listing = read_listing(run) or {}
+    root = f"{open_store(run.spec.pool.uri).uri}/"
+    found = [_entry_of(uri.removeprefix(root), listing) for uri in uris]
+    return [entry.key if entry else None for entry in found], [entry.tag if entry else None for entry in found]
+
+
+def _entry_of(place: str, listing: dict[str, Entry]) -> Entry | None:
+    """A row of an array file lies at ``KEY#row=7``."""
+    return listing.get(place) or listing.get(place.rpartition("#")[0])
+
+
+def find_changed(run: Run, numbers: Sequence[int] | None = None) -> ChangedObjects:
+    """The objects of chosen examples that changed or went since the pool was listed.
+
+    One listing of the pool, or one request for each object, whichever are fewer. A pool that cannot be reached is no
+    error: the answer then says that nothing was checked.
+
+    Parameters
+    ----------
+    numbers : of the rounds; all of them if it is None
+    """
+    rounds = [run.read_chosen(number) for number in (run.rounds() if numbers is None else numbers)]
+    before = {
+        key: tag for chosen in rounds for key, tag in zip(chosen.objects, chosen.tags, strict=True) if key and tag
+    }
+    unknown = len({name for chosen in rounds for name, tag in zip(chosen.ids, chosen.tags, strict=True) if not tag})
+    try:
+        now = _tags(run, list(before)) if before else {}
+    except OpaccError as error:
+        return ChangedObjects(changed=0, lost=0, unknown=len(before) + unknown, first=[], reason=str(error))
+    lost = [key for key in before if key not in now]
+    changed = [key for key in before if key in now and now[key] != before[key]]
+    return ChangedObjects(changed=len(changed), lost=len(lost), unknown=unknown, first=sorted(changed + lost)[:NAMED])
+
+
+def _tags(run: Run, keys: Sequence[str]) -> dict[str, str]:
+    """Tag of each of the objects that is there."""
+    store = open_store(run.spec.pool.uri)
+    num_files = run.header.pool.num_files
+    if num_files is not None and num_files <= PER_PAGE * len(keys):
+        wanted = set(keys)
+        return {entry.key: entry.tag for entry in store.list() if entry.key in wanted}
+    return {entry.key: entry.tag for entry in in_order(store.entry, keys, threads=16) if entry}

@@ -1,0 +1,92 @@
+"""Which shards of a stage have to be extracted, since they are missing, damaged, or not those of the plan.
+
+A folder whose index is there is compared with it: every byte, up to ``READ_WHOLE`` in all; above, sizes and the ends
+of files, which tell a file from every other (`opacc verify` reads all). A folder without an index is compared with the
+plan: files that read, with the ids that the plan has.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from opacc_ray.errors import DataError
+from opacc_ray.extract import reference
+from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.ids import digest_of
+from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
+from opacc_ray.extract.shards import ShardReport, read_report
+from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.lake.pools import planned_ids
+from opacc_ray.lake.store import in_order
+
+log = logging.getLogger(__name__)
+
+READ_WHOLE = 4 << 30
+"""Bytes of features that are read again to find damage when a complete run is started again."""
+
+THREADS = 4
+
+
+def unfinished(job: Extraction, plan: Plan) -> list[Shard]:
+    """Shards of the plan without sound features; an index that does not stand for the rest of them is deleted."""
+    index = _sound_index(job, plan)
+    sizes = {entry.key: entry.size for entry in job.target.list()}
+    there = [shard for shard in plan.shards if shard.file in sizes]
+    indexed = {shard.file: shard for shard in index.shards} if index else {}
+    whole = sum(sizes[shard.file] for shard in there) <= READ_WHOLE
+
+    def fault(shard: Shard) -> str | None:
+        try:
+            if index and shard.file in indexed:
+                check_shard(job.target, index, indexed[shard.file], sizes[shard.file], whole=whole)
+            else:
+                report = read_report(job.target, shard.file, sizes[shard.file])
+                check_plan(job, shard, report)
+                if job.ranges and report.num_examples:
+                    reference.check_ranges(job.target, shard)
+        except DataError as error:
+            return str(error)
+        return None
+
+    faults = dict(zip(there, in_order(fault, there, THREADS), strict=True))
+    missing = [shard for shard in plan.shards if faults.get(shard, "it is missing") is not None]
+    _say(job, missing, {shard: text for shard, text in faults.items() if text}, len(plan.shards))
+    if index and missing:
+        log.warning("%s lacks %d of its shards; they are extracted again", job.target.uri, len(missing))
+        job.target.delete(INDEX)
+    return missing
+
+
+def check_plan(job: Extraction, shard: Shard, report: ShardReport) -> None:
+    """Raise DataError if a shard's file does not hold the examples that the plan has for it."""
+    planned = planned_ids(job.source.format, shard)
+    if planned is None:
+        return
+    bad = {item.id for item in report.bad}
+    if not bad <= set(planned) or digest_of(name for name in planned if name not in bad) != report.ids:
+        raise DataError(
+            f"{job.target.uri_of(shard.file)} holds {report.num_examples} examples and names {len(bad)} that could not "
+            f"be used, which are not the {len(planned)} of its plan; delete it and run the spec again"
+        )
+
+
+def _sound_index(job: Extraction, plan: Plan) -> Index | None:
+    """The index of a folder; None, and it is deleted, if it is damaged or of another plan."""
+    try:
+        index = read_index(job.target)
+        if index and [shard.file for shard in index.shards] != [shard.file for shard in plan.shards]:
+            raise DataError(f"{job.target.uri_of(INDEX)} names other shards than the plan")
+        if index and job.ranges:
+            reference.read_ranges(job.target)
+    except DataError as error:
+        log.warning("%s; it is made again", error)
+        job.target.delete(INDEX)
+        return None
+    return index
+
+
+def _say(job: Extraction, missing: Sequence[Shard], faults: dict[Shard, str], total: int) -> None:
+    for text in faults.values():
+        log.warning("%s; it is extracted again now", text.partition("; ")[0])
+    kept = total - len(missing)
+    if kept:
+        log.info("%d of %d shards were done before and are kept: %s", kept, total, job.target.uri)

@@ -1,0 +1,181 @@
+"""All files of a run, compared with their digests and with one another: what is damaged, lost or of another run."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from opacc_ray.audit import draws, feature_store, pool_objects
+from opacc_ray.audit.documents import ChangedObjects, Draw, Fault, Verification
+from opacc_ray.audit.label_log import read_log
+from opacc_ray.audit.labelled_rounds import read_rounds
+from opacc_ray.audit.run import ESTIMATE, HEADER, Run
+from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.extract import reference
+from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
+from opacc_ray.lake.storage import Store, join, open_store
+from opacc_ray.lake.store import in_order
+from opacc_ray.selection import Selection
+
+THREADS = 4
+
+
+def verify(uri: str) -> Verification:
+    """Read and compare all of a run, and name all that is wrong.
+
+    Raises
+    ------
+    DataError
+        There is no run.
+    """
+    found = _Findings()
+    store = open_store(uri)
+    if not store.list():
+        raise DataError(f"there is no run at {store.uri}; give the URI that `opacc run` printed")
+    objects = None
+    with found.checking(store.uri_of(HEADER)):
+        run = Run.open(uri)
+        objects = _check_run(run, found)
+    return Verification(
+        run=store.uri, sound=not found.faults, checked=found.checked, faults=found.faults, objects=objects
+    )
+
+
+class _Findings:
+    """What has been checked, and what is wrong."""
+
+    def __init__(self) -> None:
+        self.checked = 0
+        self.faults: list[Fault] = []
+
+    @contextmanager
+    def checking(self, uri: str) -> Iterator[None]:
+        """Count a file, and note the error that it raises."""
+        self.checked += 1
+        try:
+            yield
+        except OpaccError as error:
+            self.note(uri, str(error))
+
+    def note(self, uri: str, problem: str) -> None:
+        known = {fault.problem for fault in self.faults}
+        if problem not in known:
+            self.faults.append(Fault(file=uri, problem=problem if uri in problem else f"{uri}: {problem}"))
+
+    def each(self, uris: list[str], works: list[Callable[[], object]]) -> None:
+        """Check files on some threads."""
+
+        def problem(work: Callable[[], object]) -> str | None:
+            try:
+                work()
+            except OpaccError as error:
+                return str(error)
+            return None
+
+        for uri, text in zip(uris, in_order(problem, works, THREADS), strict=True):
+            self.checked += 1
+            if text:
+                self.note(uri, text)
+
+
+def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
+    index = _check_features(run.features, found)
+    if index is None and run.store.list("rounds/"):
+        found.note(run.features.uri_of(INDEX), "it is lost or damaged, and the rounds were drawn from its features")
+    _check_reference(run, found)
+    with found.checking(run.store.uri_of(pool_objects.LISTING)):
+        pool_objects.read_listing(run)
+    numbers: list[int] = []
+    with found.checking(run.store.uri_of("rounds")):
+        numbers = run.rounds()
+    for number in numbers:
+        _check_round(run, number, index, found)
+    with found.checking(run.store.uri_of("rounds")):
+        if numbers:
+            read_rounds(run, conflict="majority")
+    with found.checking(run.store.uri_of(ESTIMATE)):
+        run.check_label_files(run.read_estimate())
+    try:
+        return pool_objects.find_changed(run)
+    except OpaccError:  # what is wrong has been noted
+        return None
+
+
+def _check_features(folder: Store, found: _Findings) -> Index | None:
+    """Check a folder of features, all bytes of it."""
+    index = None
+    with found.checking(folder.uri_of(INDEX)):
+        index = read_index(folder)
+    if index is None:
+        return None
+    sizes = {entry.key: entry.size for entry in folder.list()}
+
+    def check(number: int) -> None:
+        shard = index.shards[number]
+        if shard.file not in sizes:
+            raise DataError(f"{folder.uri_of(shard.file)} is lost; run the spec again, which extracts it anew")
+        check_shard(folder, index, shard, sizes[shard.file])
+
+    found.each(
+        [folder.uri_of(shard.file) for shard in index.shards],
+        [lambda number=number: check(number) for number in range(len(index.shards))],  # type: ignore[misc]
+    )
+    named = {shard.file for shard in index.shards}
+    for key in sizes:
+        if key.endswith(".parquet") and key not in named:
+            found.note(folder.uri_of(key), f"{folder.uri_of(key)} is not in the index of its folder; remove it")
+    return index
+
+
+def _check_reference(run: Run, found: _Findings) -> None:
+    known = run.header.reference
+    if known is None:
+        return
+    if run.spec.model.weights is None:
+        folder = run.store.store("reference")
+    else:
+        folder = open_store(join(run.spec.output, "references", known.digest[:16]))
+    _check_features(folder, found)
+    if "ranges" in run.spec.compares_with():
+        with found.checking(folder.uri_of(reference.RANGES)):
+            reference.read_ranges(folder)
+
+
+def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -> None:
+    """Check every draw of a round, its copies, and the chosen examples beside the features."""
+    folder = run.store.store(f"rounds/{number}")
+    last: Draw | None = None
+    with found.checking(folder.uri):
+        count = run.num_draws(number)
+        for place in range(1, count + 1):
+            with found.checking(folder.uri_of(f"draw-{place}.json")):
+                last = draws.read(folder, place, run.header.digest)
+                names = list(last.files)
+                found.each(
+                    [folder.uri_of(f"{last.folder}/{name}") for name in names],
+                    [lambda name=name, draw=last: draws.read_file(folder, draw, name) for name in names],  # type: ignore[misc]
+                )
+    if last is not None:
+        for name, problem in draws.faults(folder, last):
+            found.note(folder.uri_of(name), f"{problem}; run the spec again, which copies it anew")
+    with found.checking(folder.uri):
+        selection = run.read_selection(number)
+        if index is not None and not found.faults:
+            _check_chosen(run, selection)
+    with found.checking(folder.uri_of("labels")):
+        run.read_labels(number)
+    with found.checking(run.store.uri_of("labels")):
+        read_log(run)
+    with found.checking(folder.uri_of("closed.json")):
+        run.read_closed(number)
+
+
+def _check_chosen(run: Run, selection: Selection) -> None:
+    """Compare ids and predictions of a round with the features at the same places."""
+    chosen = run.read_chosen(selection.round)
+    ids, predictions = feature_store.find_rows(run, selection.index)
+    rows = zip(selection.ids, chosen.ids, chosen.predictions, ids, predictions, strict=True)
+    for name, here, said, found, own in rows:
+        if (name, name, said) != (here, found, own):
+            raise DataError(
+                f"round {selection.round} of {run.uri} has {name!r} with the prediction {said!r} where its features "
+                f"have {found!r} with {own!r}; restore the round, or the features"
+            )

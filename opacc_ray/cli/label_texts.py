@@ -1,0 +1,85 @@
+"""Documents about labels as people read them on a terminal."""
+
+from collections.abc import Sequence
+
+from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, Overruling
+from opacc_ray.cli.printable import printable_line
+from opacc_ray.labelling.messages import few, quoted
+
+
+def imported(document: ImportedLabels) -> str:
+    """A file of labels that was taken back."""
+    lines = [
+        f"{document.labelled} labelled, {document.missing} missing, {document.unsure} can't tell "
+        f"({document.rows} rows read from {printable_line(document.file)})"
+    ]
+    lines += [
+        f"{item.rows} rows answer examples that were given up when round {item.round} was closed and are not used"
+        for item in document.not_used
+    ]
+    if document.again:
+        lines.append("the same file came back before, so nothing changed")
+    lines += [
+        f"{item.rows} rows name {_who(item.annotator)} as their annotator; they count as {quoted(who)}'s"
+        for item in document.renamed
+        if (who := document.annotator) is not None
+    ]
+    votes = [f"{_who(item.annotator)} {item.labels} ({printable_line(item.file)})" for item in document.votes]
+    if len({item.annotator for item in document.votes}) > 1 or document.num_overruled:
+        lines.append(f"labels by {few(votes, most=10)}")
+    return "\n".join([*lines, *_overruled(document.overruled, document.num_overruled)])
+
+
+def answers(document: AnswerList) -> str:
+    """Who said what when, one line for each answer."""
+    rows = [
+        (
+            quoted(item.id),
+            "can't tell" if item.label is None else quoted(item.label),
+            _who(item.annotator),
+            printable_line(item.labelled_at or item.imported_at or ""),
+            item.state + (" (correction)" if item.correction else ""),
+            printable_line(item.place + (f" ({item.source})" if item.source else "")),
+        )
+        for item in document.answers
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*lines, f"{len(rows)} answers; where labels differ: {document.conflict}"])
+
+
+def action(document: LabelAction) -> str:
+    """One thing that was done with labels."""
+    lines = [_what(document)]
+    return "\n".join([*lines, *_overruled(document.overruled, document.num_overruled)])
+
+
+def _what(document: LabelAction) -> str:
+    if document.action == "rule":
+        return f"where labels differ: {document.conflict}"
+    what = quoted(document.ids[0]) if document.ids else f"the file {document.file}"
+    if document.action == "withdraw":
+        return f"withdrawn: the labels of {what}; they are kept and do not count"
+    return f"corrected: {what}, by {_who(document.annotator)}"
+
+
+def _overruled(listed: Sequence[Overruling], num: int) -> list[str]:
+    """Who overruled whom."""
+    if not num:
+        return []
+    said = [
+        f"{quoted(item.id)}: {quoted(item.label)} of {_who(item.annotator)} ({item.place}) by "
+        f"{_label(item.by_label)} of {_who(item.by_annotator)}"
+        for item in listed
+    ]
+    rest = num - min(num, len(said), 5)
+    more = f", and {rest} more: see `opacc labels list`" if rest else ""
+    return [f"{num} answers overruled: {printable_line('; '.join(said[:5]))}{more}"]
+
+
+def _who(annotator: str | None) -> str:
+    return "somebody" if annotator is None else quoted(annotator)
+
+
+def _label(text: str | None) -> str:
+    return "can't tell" if text is None else quoted(text)

@@ -1,0 +1,208 @@
+"""A round is created once, with all files of one draw, however many commands draw at once."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from audited_run import KEYS, label, write_features, write_pool
+
+from opacc_ray.audit import results, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.errors import DataError, LabelError, OpaccError
+from opacc_ray.lake.storage import join
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run whose first round is labelled."""
+    return labelled(str(tmp_path))
+
+
+def labelled(home: str) -> Run:
+    write_pool(home)
+    run, _ = write_features(home)
+    label(run, steps.select(run, "srs", 20, {}).ids)
+    return run
+
+
+def manifest_ids(run: Run, number: int) -> list[str]:
+    lines = run.store.read(f"rounds/{number}/manifest.jsonl").splitlines()
+    return [json.loads(line)["id"] for line in lines]
+
+
+# -- at once ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["folder", "rclone", "moto"])
+def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "folder":
+        return str(tmp_path)
+    bucket = str(request.getfixturevalue("bucket"))
+    if request.param == "moto":
+        endpoint = request.getfixturevalue("moto_endpoint")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+        boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=bucket.removeprefix("s3://"))
+    return join(bucket, "audits")
+
+
+def at_once(works: list[Callable[[], Any]]) -> list[Any]:
+    """What each returns, or the error that it raises, all started together."""
+    start = threading.Barrier(len(works))
+
+    def one(work: Callable[[], Any]) -> Any:
+        start.wait()
+        try:
+            return work()
+        except OpaccError as error:
+            return error
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return list(pool.map(one, works))
+
+
+def test_of_commands_that_draw_a_round_at_once_one_does_and_the_others_are_told(home: str) -> None:
+    run = labelled(home)
+    works = [lambda budget=budget: steps.next_round(run, budget) for budget in (15, 16, 17)]
+    found = at_once(works)
+    [drawn] = [item for item in found if not isinstance(item, Exception)]
+    told = [item for item in found if isinstance(item, Exception)]
+    assert [type(error) for error in told] == [LabelError, LabelError]
+    assert all("another `opacc next` drew round 2 of" in str(error) and error.exit_code == 6 for error in told)
+    assert run.rounds() == [1, 2]
+    assert run.read_selection(2).to_dict() == drawn.to_dict()
+    assert run.read_chosen(2).ids == list(drawn.ids) == manifest_ids(run, 2)
+    run.check_copies(2)
+    label(run, drawn.ids)
+    results.estimate(run)
+
+
+def test_processes_that_draw_at_once_end_in_one_round(run: Run) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "opacc_ray", "next", run.uri, "--json", "--budget"]
+    started = [
+        subprocess.Popen([*command, budget], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for budget in ("15", "16")
+    ]
+    outputs = [process.communicate(timeout=120) for process in started]
+    codes = [process.returncode for process in started]
+    assert sorted(codes) == [0, 6], outputs
+    assert json.loads(outputs[codes.index(0)][0])["n"] == len(run.read_selection(2)) == len(manifest_ids(run, 2))
+
+
+def test_command_that_draws_late_is_told_although_the_round_is_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the first one's files are there when the second, which has read the run before, writes its own."""
+    write, first = Run.write_round, []
+
+    def late(self: Run, *arguments: Any) -> None:
+        monkeypatch.setattr(Run, "write_round", write)
+        first.append(steps.next_round(run, 15))
+        write(self, *arguments)
+
+    monkeypatch.setattr(Run, "write_round", late)
+    with pytest.raises(LabelError, match=r"another `opacc next` drew round 2 of .* first"):
+        steps.next_round(run, 16)
+    assert run.read_selection(2).to_dict() == first[0].to_dict()
+
+
+def test_the_same_draw_at_once_is_one_draw(run: Run) -> None:
+    first, second = at_once([lambda: steps.next_round(run, 15)] * 2)
+    assert first.to_dict() == second.to_dict() == run.read_selection(2).to_dict()
+
+
+def test_selections_at_once_replace_a_round_one_by_one(run: Run) -> None:
+    steps.next_round(run, 15)
+    works = [lambda budget=budget: steps.select(run, "srs", budget, {}) for budget in (7, 8)]
+    found = at_once(works)
+    assert len(run.read_selection(2)) in (7, 8)
+    assert run.read_chosen(2).ids == list(run.read_selection(2).ids) == manifest_ids(run, 2)
+    assert all(str(item).startswith("another `opacc select`") for item in found if isinstance(item, Exception))
+    assert {len(open_draw(run, number)["ids"]) for number in range(1, run.num_draws(2) + 1)} >= {15}
+
+
+def open_draw(run: Run, number: int) -> Any:
+    folder = json.loads(run.store.read(f"rounds/2/draw-{number}.json"))["folder"]
+    return json.loads(run.store.read(f"rounds/2/{folder}/selection.json"))
+
+
+def test_a_round_of_version_0_1_0_that_is_replaced_is_kept(run: Run) -> None:
+    for path in (Path(run.uri) / "rounds").rglob("*"):
+        if path.name == "draw-1.json" or "labels" in path.parts:
+            path.unlink() if path.is_file() else None
+    for path in sorted((Path(run.uri) / "rounds" / "1" / "draws").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    before = run.read_selection(1)
+    steps.select(run, "srs", 9, {})
+    assert run.num_draws(1) == 2
+    assert len(run.read_selection(1)) == 9
+    folder = json.loads(run.store.read("rounds/1/draw-1.json"))["folder"]
+    assert json.loads(run.store.read(f"rounds/1/{folder}/selection.json"))["ids"] == list(before.ids)
+
+
+# -- damage ----------------------------------------------------------------------------------------------
+
+
+def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    pq.write_table(change(pq.read_table(path)), path)
+
+
+def test_predictions_are_joined_by_id(run: Run) -> None:
+    """Also in a round of version 0.1.0, which has no digests."""
+    expected = results.estimate(run).value
+    home = Path(run.uri) / "rounds" / "1"
+    (home / "draw-1.json").unlink()
+    (home / "draws").rename(home.parent / "aside")
+    rewrite(home / "predictions.parquet", lambda table: table.take(list(range(len(table)))[::-1]))
+    assert results.estimate(run).value == expected
+
+
+@pytest.mark.parametrize("name", ["predictions.parquet", "selection.json"])
+def test_file_of_a_draw_that_was_changed_or_lost_is_named(name: str, run: Run) -> None:
+    [path] = (Path(run.uri) / "rounds" / "1" / "draws").glob(f"*/{name}")
+    content = path.read_bytes()
+    path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+    with pytest.raises(DataError, match=f"{name} was changed since it was drawn; restore it"):
+        results.estimate(run)
+    path.unlink()
+    with pytest.raises(DataError, match=f"{name} is lost; restore it"):
+        results.estimate(run)
+
+
+@pytest.mark.parametrize("name", ["manifest.csv", "manifest.jsonl", "predictions.parquet", "selection.json"])
+def test_file_of_a_round_that_people_see_is_what_was_drawn(name: str, run: Run) -> None:
+    path = Path(run.uri) / "rounds" / "1" / name
+    good = path.read_bytes()
+    path.write_bytes(good.replace(KEYS[0][:2].encode(), b"99") + b" ")
+    with pytest.raises(DataError, match=rf"{name} was changed since it was drawn; copy it from .*draws/"):
+        label(run, run.read_selection(1).ids)
+    path.unlink()
+    for verb in (results.estimate, lambda run: label(run, run.read_selection(1).ids)):
+        with pytest.raises(DataError, match=rf"{name} is lost; copy it from .*draws/.*{name}"):
+            verb(run)
+    assert run.restore_copies(1) == [str(path)]
+    assert path.read_bytes() == good
+
+
+@pytest.mark.parametrize("file", ["rounds/1/draw-1.json", "rounds/1"])
+def test_draw_or_round_that_is_lost_is_named(file: str, run: Run) -> None:
+    steps.next_round(run, 10)
+    path = Path(run.uri) / file
+    path.rename(Path(run.uri) / "aside")
+    with pytest.raises(DataError, match=rf"{file} is lost"):
+        results.estimate(run, partial=True)
+
+
+def test_file_of_labels_that_is_not_the_one_of_its_name_is_refused(run: Run) -> None:
+    [path] = (Path(run.uri) / "rounds" / "1" / "labels").iterdir()
+    path.write_bytes(path.read_bytes().replace(b"cat", b"dog"))
+    with pytest.raises(DataError, match=rf"{path.name} was changed since it was imported"):
+        results.estimate(run)

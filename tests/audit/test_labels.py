@@ -1,0 +1,354 @@
+"""Labels after they came back: one form, a rule of the run, corrections and withdrawals that destroy nothing."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
+
+from opacc_ray.audit import labels, results, steps
+from opacc_ray.audit.label_log import adopt_rules, read_log
+from opacc_ray.audit.labelled_rounds import read_rounds
+from opacc_ray.audit.run import Run
+from opacc_ray.audit.status import status
+from opacc_ray.audit.verify import verify
+from opacc_ray.cli.main import main
+from opacc_ray.errors import DataError, LabelError
+from opacc_ray.spec import LabelsSpec, ScoreSpec, Spec, parse_spec
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    made = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
+    steps.select(made, "srs", 20, {})
+    return made
+
+
+def ids_of(run: Run) -> tuple[str, ...]:
+    return run.read_selection(1).ids
+
+
+def csv_of(labels: Sequence[tuple[str, ...]], header: str = "id,label") -> bytes:
+    return "\n".join([header, *(",".join(row) for row in labels)]).encode()
+
+
+def truth(ids: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name, CLASSES[TRUTH[IDS.index(name)]]) for name in ids]
+
+
+def label_all(run: Run) -> None:
+    labels.import_labels(run, "back/labels.csv", csv_of(truth(ids_of(run))))
+
+
+def files_of(run: Run) -> dict[str, bytes]:
+    return {key: data for number in run.rounds() for key, data in run.read_labels(number)}
+
+
+def states(run: Run, id: str) -> list[tuple[str | None, str | None, str]]:
+    return [(item.label, item.annotator, item.state) for item in labels.list_answers(run, id).answers]
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    capsys.readouterr()
+    assert main(arguments) == code
+    out, err = capsys.readouterr()
+    return out or err
+
+
+# -- one form of a class ---------------------------------------------------------------------------------
+
+
+def test_label_of_a_class_that_the_model_does_not_have(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "nameless", PREDICTION)
+    first, *_ = steps.select(run, "srs", 20, {}).ids
+    with pytest.raises(LabelError, match=r"label '3', which is none of the 3 classes.*0 to 2 \(back\.csv line 2\)"):
+        labels.import_labels(run, "back.csv", csv_of([(first, "3")]))
+    assert files_of(run) == {}
+
+
+def test_forms_of_one_class_never_conflict(tmp_path: Path) -> None:
+    nameless, named = (
+        write_run(tmp_path, "nameless", PREDICTION),
+        write_run(tmp_path, "named", PREDICTION, classes=CLASSES),
+    )
+    for run, forms in ((nameless, ("1", "1.0", " 1 ", "01")), (named, ("dog", "1", "1.0", " dog "))):
+        first, *_ = steps.select(run, "srs", 20, {}).ids
+        for number, text in enumerate(forms):
+            labels.import_labels(run, f"{number}.csv", csv_of([(first, text, str(number))], "id,label,annotator"))
+        (known,) = read_rounds(run)
+        assert known.truth == (run.spec.model.name_of(1),)
+
+
+# -- the rule of a run -----------------------------------------------------------------------------------
+
+
+def test_conflict_that_a_rule_settled_never_comes_back(
+    run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    label_all(run)
+    first = ids_of(run)[0]
+    wrong = next(name for name in CLASSES if (first, name) not in truth([first]))
+    more = tmp_path / "more.csv"
+    for number in (1, 2):
+        more.write_bytes(csv_of([(first, wrong, f"somebody {number}")], "id,label,annotator"))
+        told(capsys, "labels", "import", run.uri, str(more), "--conflict", "majority", code=6 if number == 1 else 0)
+        if number == 1:  # one against one is a tie; the two together are not
+            more2 = csv_of([(first, wrong, "a"), (first, wrong, "b")], "id,label,annotator")
+            labels.import_labels(run, "both.csv", more2, conflict="majority")
+    assert read_log(run).conflict == "majority"
+    told(capsys, "estimate", run.uri)
+    told(capsys, "status", run.uri)
+    told(capsys, "labels", "import", run.uri, str(more))
+    told(capsys, "next", run.uri, "--budget", "10")
+    assert [item.truth[item.selection.ids.index(first)] for item in read_rounds(run)[:1]] == [wrong]
+
+
+def test_conflict_of_an_old_run_is_settled_by_a_rule_or_a_correction(run: Run) -> None:
+    first = ids_of(run)[0]
+    for text in ("cat", "dog", "dog"):  # files that came back before there were actions
+        run.write_labels(1, "old.csv", csv_of([*truth(ids_of(run)[1:]), (first, text)]) + b"\n" * len(files_of(run)))
+    with pytest.raises(LabelError, match=r"in conflict on 1 example.*opacc labels correct.*opacc labels rule"):
+        results.estimate(run)
+    assert "in conflict" in status(run).waits_for
+    with pytest.raises(LabelError, match="in conflict"):
+        labels.set_rule(run, "error")
+    with pytest.raises(LabelError, match="none is the latest"):
+        labels.set_rule(run, "latest")
+    labels.set_rule(run, "majority")
+    assert results.estimate(run).n == 20
+    labels.correct(run, first, "owl", "ann")
+    labels.set_rule(run, "error")
+    assert read_rounds(run)[0].truth[0] == "owl"
+
+
+def test_latest_label_counts_by_its_time_or_by_the_order_of_the_files(run: Run) -> None:
+    label_all(run)
+    labels.set_rule(run, "latest")
+    first = ids_of(run)[0]
+    for text in ("cat", "dog", "owl"):
+        labels.import_labels(run, f"{text}.csv", csv_of([(first, text)]))
+        assert read_rounds(run)[0].truth[0] == text
+    timed = [(first, "dog", "a", "2024-01-02T00:00"), (first, "cat", "b", "2024-01-01T00:00")]
+    labels.withdraw(run, first)
+    labels.import_labels(run, "timed.csv", csv_of(timed, "id,label,annotator,labelled_at"))
+    assert read_rounds(run)[0].truth[0] == "dog"
+
+
+def test_rule_of_an_edited_spec_holds_without_another_run(run: Run) -> None:
+    spec = run.spec.model_copy(update={"labels": LabelsSpec(conflict="latest")})
+    assert spec.identity() == run.spec.identity()
+    adopt_rules(run, run.spec)
+    assert read_log(run).actions == ()
+    adopt_rules(run, spec)
+    labels.set_rule(run, "majority")
+    adopt_rules(run, spec)  # the spec says nothing new: the command's word stays
+    assert read_log(run).conflict == "majority"
+    adopt_rules(run, run.spec)
+    assert read_log(run).conflict == "error"
+
+
+# -- corrections and withdrawals -------------------------------------------------------------------------
+
+
+def test_correction_outranks_what_was_said_and_keeps_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    label_all(run)
+    before, first = files_of(run), ids_of(run)[0]
+    right = dict(truth([first]))[first]
+    wrong = next(name for name in CLASSES if name != right)
+    said = told(capsys, "labels", "correct", run.uri, first, wrong, "--annotator", "ann")
+    assert said.startswith(f"corrected: {first!r}, by 'ann'\n1 answers overruled: {first!r}: {right!r} of somebody")
+    assert read_rounds(run)[0].truth[0] == wrong
+    assert states(run, first) == [(right, None, "overruled"), (wrong, "ann", "counts")]
+    labels.import_labels(run, "again.csv", csv_of(truth([first])))  # a cumulative export brings the old answer again
+    assert read_rounds(run)[0].truth[0] == wrong
+    labels.correct(run, first, "?", "bob")
+    assert read_rounds(run)[0].unsure == (first,)
+    labels.correct(run, first, right, "bob")
+    assert read_rounds(run)[0].truth[0] == right
+    assert before.items() <= files_of(run).items()
+    assert [item[2] for item in states(run, first)] == ["overruled", "overruled", "overruled", "overruled", "counts"]
+    assert f"{len(ids_of(run)) + 4} answers; where labels differ: error" in told(capsys, "labels", "list", run.uri)
+
+
+@pytest.mark.parametrize(
+    ("id", "label", "annotator", "message"),
+    [
+        ("no.png", "cat", "ann", "'no.png' was not selected"),
+        (None, "horse", "ann", "'horse', which is none of the 3 classes"),
+        (None, " ", "ann", "corrected to nothing"),
+        (None, "cat", " ", "--annotator ' ': give a name"),
+        (None, "cat", "a\x1b[31m", r"--annotator 'a\\x1b\[31m': give a name"),
+        (None, "x" * 40_000, "ann", r"40000 characters as its label, where 1000 are the most"),
+    ],
+)
+def test_correction_that_is_refused_changes_nothing(
+    id: str | None, label: str, annotator: str, message: str, run: Run
+) -> None:
+    with pytest.raises(LabelError, match=message):
+        labels.correct(run, id or ids_of(run)[0], label, annotator)
+    assert (read_log(run).actions, files_of(run)) == ((), {})
+
+
+def test_withdrawn_label_of_no_class_lets_a_run_go_on(run: Run) -> None:
+    run.write_labels(1, "old.csv", csv_of([*truth(ids_of(run)[1:]), (ids_of(run)[0], "horse")]))
+    with pytest.raises(LabelError, match="'horse', which is none of the 3 classes"):
+        read_rounds(run)
+    assert states(run, ids_of(run)[0]) == [("horse", None, "no label")]
+    labels.withdraw(run, ids_of(run)[0])
+    assert read_rounds(run)[0].missing == (ids_of(run)[0],)
+    labels.import_labels(run, "new.csv", csv_of(truth(ids_of(run)[:1])))
+    assert results.estimate(run).n == 20
+
+
+def test_withdrawn_file_counts_no_longer_until_it_comes_back(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    label_all(run)
+    assert "the labels of the file" in told(capsys, "labels", "withdraw", run.uri, "labels.csv")
+    assert len(read_rounds(run)[0].missing) == 20
+    assert {item.state for item in labels.list_answers(run).answers} == {"withdrawn"}
+    with pytest.raises(LabelError, match=r"'labels\.csv' is no selected id and no file"):
+        labels.withdraw(run, "labels.csv")
+    label_all(run)
+    assert results.estimate(run).n == 20
+
+
+def test_file_that_comes_back_twice_changes_nothing(run: Run) -> None:
+    label_all(run)
+    again = labels.import_labels(run, "other name.csv", csv_of(truth(ids_of(run))))
+    assert (again.again, again.rows, again.labelled) == (True, 20, 20)
+    assert len(read_log(run).actions) == 1
+    assert read_rounds(run)[0].labelled.all()
+
+
+def test_action_without_its_file_changes_nothing(run: Run) -> None:
+    label_all(run)
+    (key,) = files_of(run)
+    run.store.delete(key)  # as an import that was interrupted leaves it
+    assert len(read_rounds(run)[0].missing) == 20
+    label_all(run)
+    assert results.estimate(run).n == 20
+
+
+def test_action_that_was_edited_is_named(run: Run) -> None:
+    label_all(run)
+    (entry,) = run.store.list("labels/")
+    run.store.write(entry.key, run.store.read(entry.key).replace(b'"annotator": null', b'"annotator": "eve"'))
+    with pytest.raises(DataError, match=r"labels/.*\.json was changed since it was written"):
+        read_rounds(run)
+    assert any("was changed since it was written" in fault.problem for fault in verify(run.uri).faults)
+
+
+# -- who wrote a file ------------------------------------------------------------------------------------
+
+
+def test_importer_says_who_wrote_a_file(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = [(name, text, "ann") for name, text in truth(ids_of(run))]
+    path = tmp_path / "back.csv"
+    path.write_bytes(csv_of(rows, "id,label,annotator"))
+    said = told(capsys, "labels", "import", run.uri, str(path), "--annotator", "bob")
+    assert "20 rows name 'ann' as their annotator; they count as 'bob''s" in said
+    assert {item.annotator for item in labels.list_answers(run).answers} == {"bob"}
+    labels.import_labels(run, "back.csv", path.read_bytes())
+    assert {item.annotator for item in labels.list_answers(run).answers} == {"bob"}
+
+
+def test_same_answers_of_two_people_are_two_votes(run: Run) -> None:
+    label_all(run)
+    for name in ("ann", "bob"):
+        result = labels.import_labels(run, "labels.csv", csv_of(truth(ids_of(run))), annotator=name)
+    assert [(item.annotator, item.labels) for item in result.votes] == [("ann", 20), ("bob", 20)]
+
+
+def test_who_overruled_whom_and_whose_votes_count_is_said_and_kept(run: Run) -> None:
+    label_all(run)
+    first = ids_of(run)[0]
+    right = dict(truth([first]))[first]
+    wrong = next(name for name in CLASSES if name != right)
+    forged = csv_of([(first, wrong, f"nobody {i}") for i in range(3)], "id,label,annotator")
+    result = labels.import_labels(run, "forged.csv", forged, conflict="majority")
+    assert [(item.annotator, item.file, item.labels) for item in result.votes] == [
+        (None, "back/labels.csv", 20),
+        *((f"nobody {i}", "forged.csv", 1) for i in range(3)),
+    ]
+    (overruled,) = result.overruled
+    assert (overruled.label, overruled.by_label, overruled.by_annotator) == (right, wrong, "nobody 0")
+    assert list(read_log(run).actions[-1].overruled) == [overruled]
+
+
+# -- regressions -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def regression(tmp_path: Path) -> Run:
+    value = np.linspace(0, 1, N)
+    made = write_run(
+        tmp_path, "values", value + np.where(np.arange(N) % 2, 0.1, 3.0), task="regression", error_scale=0.5
+    )
+    chosen = steps.select(made, "srs", 30, {})
+    rows = [(name, repr(value[IDS.index(name)].item())) for name in chosen.ids]
+    labels.import_labels(made, "labels.csv", csv_of(rows))
+    return made
+
+
+def test_error_above_the_scale_scores_0_and_is_counted(regression: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    stated = results.estimate(regression)
+    near = sum(IDS.index(name) % 2 for name in ids_of(regression))
+    assert stated.value == pytest.approx(near / 30 * (1 - 0.2**2))
+    assert (stated.clipped, stated.measure) == (30 - near, "mean score, max(0, 1 - (error / 0.5)²)")
+    said = told(capsys, "estimate", regression.uri)
+    assert "accuracy" not in said
+    assert f"measure    mean score, max(0, 1 - (error / 0.5)²); {30 - near} labels lie further off and score 0" in said
+    assert "accuracy" not in told(capsys, "status", regression.uri)
+    assert "accuracy" not in told(capsys, "compare", regression.uri, regression.uri)
+
+
+def test_estimate_is_stated_again_with_another_score(regression: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    near = sum(IDS.index(name) % 2 for name in ids_of(regression))
+    stated = json.loads(told(capsys, "estimate", regression.uri, "--score", "within=0.2", "--json"))
+    assert (stated["value"], stated["measure"]) == (pytest.approx(near / 30), "share within ±0.2")
+    stated = json.loads(told(capsys, "estimate", regression.uri, "--score", "error_scale=10", "--json"))
+    assert stated["clipped"] == 0
+    assert "--score: within: Input should be greater than 0" in told(
+        capsys, "estimate", regression.uri, "--score", "within=-1", code=2
+    )
+
+
+def test_score_of_an_edited_spec_extracts_nothing_anew(regression: Run) -> None:
+    content = regression.spec.model_dump()
+    for change in ({"score": {"within": 0.2}}, {"model": content["model"] | {"error_scale": 9.0}}):
+        spec: Spec = parse_spec(content | change, "spec")
+        assert spec.identity() == regression.spec.identity()
+        adopt_rules(regression, spec)
+        expected = ScoreSpec(within=0.2) if "score" in change else ScoreSpec(error_scale=9.0)
+        assert read_log(regression).actions[-1].score == expected
+        assert results.estimate(regression).measure == read_log(regression).score.measure
+
+
+def test_numbers_in_other_forms_do_not_conflict(regression: Run) -> None:
+    first = ids_of(regression)[0]
+    labels.withdraw(regression, first)
+    for number, text in enumerate(["7", "7.0", "70e-1", "+7."]):
+        labels.import_labels(regression, f"{number}.csv", csv_of([(first, text)]))
+    assert read_rounds(regression)[0].truth[0] == "7"
+
+
+def test_only_regressions_have_a_score(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "only a regression has a score" in told(capsys, "estimate", run.uri, "--score", "within=1", code=2)
+    content: dict[str, Any] = run.spec.model_dump() | {"score": {"within": 1.0}}
+    with pytest.raises(ValueError, match="score is of regressions"):
+        parse_spec(content, "spec")
+
+
+# -- manifests -------------------------------------------------------------------------------------------
+
+
+def test_manifest_tells_neither_the_design_nor_a_path_of_this_machine(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "mine", PREDICTION, ids=[f"{tmp_path}/pool/{name}" for name in IDS])
+    steps.select(run, "neyman", 20, {})
+    rows = [json.loads(line) for line in run.store.read("rounds/1/manifest.jsonl").splitlines()]
+    assert {tuple(row) for row in rows} == {("id", "uri", "run", "round", "order", "label")}
+    assert {row["uri"] for row in rows} == {None}
+    header = run.store.read("rounds/1/manifest.csv").decode("utf-8-sig").splitlines()[0]
+    assert header == '"id","uri","run","round","order","label"'

@@ -1,0 +1,268 @@
+"""What is wrong with a run is named, and what can be made again is."""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from audited_run import KEYS, label, write_features, write_pool
+from audited_run import extract_by_hand as extract
+
+from opacc_ray.audit import feature_store, results, steps
+from opacc_ray.audit.documents import Verification
+from opacc_ray.audit.run import Run
+from opacc_ray.audit.soundness import unfinished
+from opacc_ray.audit.status import status
+from opacc_ray.audit.verify import verify
+from opacc_ray.cli.main import main
+from opacc_ray.errors import DataError, LabelError, OpaccError
+from opacc_ray.extract.index import read_index
+from opacc_ray.extract.shards import FeatureShard, encode_shard
+
+OLD = Path(__file__).parents[1] / "v0_1_0" / "runs"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    write_pool(str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def run(home: Path) -> Run:
+    """A run with two rounds, labels and an estimate."""
+    run, _ = write_features(str(home))
+    label(run, steps.select(run, "srs", 20, {}).ids)
+    label(run, steps.next_round(run, 10).ids)
+    results.estimate(run)
+    return run
+
+
+def problems(run: Run) -> list[str]:
+    return [fault.problem for fault in verify(run.uri).faults]
+
+
+def flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+# -- verify ----------------------------------------------------------------------------------------------
+
+
+def test_sound_run_is_sound(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["verify", run.uri, "--json"]) == 0
+    found = Verification.from_dict(json.loads(capsys.readouterr().out), "stdout")
+    assert (found.sound, found.faults) == (True, [])
+    assert found.checked > 15
+    assert main(["verify", run.uri]) == 0
+    assert "sound      nothing is wrong" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["css-00000001", "neyman-00000001"])
+def test_run_of_version_0_1_0_is_sound(name: str, tmp_path: Path) -> None:
+    shutil.copytree(OLD / name, tmp_path / name)
+    assert verify(str(tmp_path / name)).faults == []
+
+
+def replaced(old: bytes, new: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(path.read_bytes().replace(old, new))
+
+
+SHARD, LAST = "features/part-000001.parquet", "features/part-000002.parquet"
+DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "header": ("spec.json", replaced(b'"srs"', b'"css"')),
+    "index": ("features/index.json", replaced(b".parquet", b".parquex")),
+    "lost index": ("features/index.json", Path.unlink),
+    "page": (SHARD, lambda path: flip(path, 300)),
+    "footer": (SHARD, lambda path: flip(path, path.stat().st_size - 30)),
+    "empty": (LAST, lambda path: path.write_bytes(b"")),
+    "lost shard": (LAST, Path.unlink),
+    "foreign shard": (LAST, lambda path: shutil.copy(path.with_name("part-000000.parquet"), path)),
+    "listing": ("listing.parquet", lambda path: flip(path, 200)),
+    "selection": ("rounds/2/selection.json", replaced(b" 90", b" 91")),
+    "predictions": ("rounds/1/predictions.parquet", lambda path: flip(path, 100)),
+    "lost manifest": ("rounds/1/manifest.csv", Path.unlink),
+    "draw": ("rounds/2/draw-1.json", lambda path: flip(path, 100)),
+    "estimate": ("estimate.json", replaced(b'"value": 0.', b'"value": 0.1')),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_named(kind: str, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    file, damage = DAMAGE[kind]
+    damage(Path(run.uri) / file)
+    found = problems(run)
+    assert any(str(Path(run.uri) / file) in text for text in found), found
+    assert not [text for text in found if "\n" in text]
+    capsys.readouterr()
+    assert main(["verify", run.uri]) == 5
+    assert f"faults     {len(found)}" in capsys.readouterr().out
+
+
+def test_lost_file_of_labels_is_named(run: Run) -> None:
+    [path] = (Path(run.uri) / "rounds" / "2" / "labels").iterdir()
+    path.unlink()
+    assert [text for text in problems(run) if path.name in text and "restore it" in text]
+
+
+def test_no_run_to_verify(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no run at"):
+        verify(str(tmp_path / "none"))
+
+
+# -- reading ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["page", "footer", "empty", "foreign shard"])
+def test_damaged_shard_is_refused_where_it_is_read(kind: str, run: Run) -> None:
+    file, damage = DAMAGE[kind]
+    damage(Path(run.uri) / file)
+    with pytest.raises(OpaccError, match=rf"{Path(file).name}\b"), feature_store.open_view(run, ["hidden"]) as view:
+        view.map(type)
+
+
+# -- made again ------------------------------------------------------------------------------------------
+
+
+def complete(home: Path) -> list[str]:
+    """What `opacc run` does of extraction; returns the shards that it extracts."""
+    _, stage = write_features(str(home), extract=False)
+    missing = unfinished(stage.job, stage.plan)
+    for shard in missing:
+        extract(stage.job, shard)
+    steps._complete(stage, {})
+    return [shard.name for shard in missing]
+
+
+@pytest.mark.parametrize("kind", ["page", "footer", "empty", "lost shard", "foreign shard", "index", "lost index"])
+def test_damaged_shards_are_extracted_again_and_said(
+    kind: str, run: Run, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = {entry.key: run.features.read(entry.key) for entry in run.features.list()}
+    file, damage = DAMAGE[kind]
+    damage(Path(run.uri) / file)
+    with caplog.at_level(logging.INFO):
+        again = complete(home)
+    assert again == ([] if "index" in kind else [Path(file).stem])
+    assert {entry.key: run.features.read(entry.key) for entry in run.features.list()} == before
+    assert problems(run) == []
+    if kind not in ("lost index", "index"):
+        assert "2 of 3 shards were done before and are kept" in caplog.text
+        assert Path(file).name in caplog.text or "lacks 1 of its shards" in caplog.text
+
+
+def test_shard_with_other_examples_than_the_plan_is_extracted_again(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """28 rows lost, or rows in another order, before there is an index."""
+    run, stage = write_features(str(home))
+    run.features.delete("index.json")
+    for names in (KEYS[30:32], KEYS[30:60][::-1]):
+        columns = {"prediction": feature_store.np.zeros(len(names), int)}
+        run.features.write("part-000001.parquet", encode_shard(FeatureShard(names, names, columns, [])))
+        with pytest.raises(DataError, match=r"part-000001\.parquet holds .* which are not the 30 of its plan"):
+            feature_store.index_features(stage.job, stage.plan)
+        assert [shard.name for shard in unfinished(stage.job, stage.plan)] == ["part-000001"]
+    assert complete(home) == ["part-000001"]
+    index = read_index(run.features)
+    assert index is not None
+    assert index.num_examples == 90
+
+
+def test_listing_that_is_damaged_is_written_again(run: Run, home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = Path(run.uri) / "listing.parquet"
+    before = path.read_bytes()
+    flip(path, 200)
+    write_features(str(home), extract=False)
+    assert path.read_bytes() == before
+    assert "it is written again" in caplog.text
+
+
+# -- objects of the pool ---------------------------------------------------------------------------------
+
+
+def test_objects_that_changed_since_extraction_are_counted_and_named(
+    run: Run, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = run.read_selection(1).ids[:2]
+    other = next(key for key in KEYS if key not in {*run.read_selection(1).ids, *run.read_selection(2).ids})
+    (home / "pool" / other).write_bytes(b"nobody chose it")
+    assert results.estimate(run).objects.changed == 0
+    (home / "pool" / first).write_bytes(b"another picture")
+    (home / "pool" / second).unlink()
+    found = results.estimate(run).objects
+    assert (found.changed, found.lost, found.unknown, found.first) == (1, 1, 0, sorted([first, second]))
+    assert verify(run.uri).objects == found
+    capsys.readouterr()
+    assert main(["estimate", run.uri]) == 0
+    said = (
+        f"1 objects of chosen examples changed since the model saw them, and 1 are gone, such as {min(first, second)}"
+    )
+    assert said in capsys.readouterr().out
+    assert main(["next", run.uri, "--budget", "60", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["objects"] is not None
+
+
+def test_draw_of_a_changed_object_says_so(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, _ = write_features(str(home))
+    for key in KEYS:
+        (home / "pool" / key).write_bytes(b"another picture")
+    capsys.readouterr()
+    assert main(["select", run.uri, "--method", "srs", "--budget", "7"]) == 0
+    assert "7 objects of chosen examples changed since the model saw them" in capsys.readouterr().out
+
+
+def test_pool_that_cannot_be_reached_is_said(run: Run, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    old = Run.open(str(home / "audit"))
+    (home / "pool").rename(home / "elsewhere")
+    found = results.estimate(old).objects
+    assert found.lost == len({*run.read_selection(1).ids, *run.read_selection(2).ids}) or found.reason
+
+
+def test_run_of_version_0_1_0_does_not_know_its_objects(tmp_path: Path) -> None:
+    shutil.copytree(OLD / "css-00000001", tmp_path / "css-00000001")
+    found = results.estimate(Run.open(str(tmp_path / "css-00000001"))).objects
+    assert (found.changed, found.lost) == (0, 0)
+    assert found.unknown > 0
+
+
+# -- status ----------------------------------------------------------------------------------------------
+
+
+def test_status_says_that_an_estimate_is_old(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, _ = write_features(str(home))
+    chosen = steps.select(run, "srs", 20, {})
+    label(run, chosen.ids[:12])
+    results.estimate(run, partial=True)
+    assert status(run).estimate_is_current is True
+    label(run, chosen.ids[12:])
+    assert status(run).estimate_is_current is False
+    capsys.readouterr()
+    assert main(["status", run.uri]) == 0
+    assert "12 labels); this is old: 20 labels are in now" in capsys.readouterr().out
+
+
+def test_lost_labels_of_a_closed_round_are_missing(home: Path) -> None:
+    run, _ = write_features(str(home))
+    chosen = steps.select(run, "srs", 20, {})
+    label(run, chosen.ids[:9])
+    label(run, chosen.ids[9:15])
+    steps.close(run)
+    results.estimate(run)
+    (home / "audit" / "estimate.json").unlink()
+    first, *_ = run.label_files(1)
+    run.store.delete(first)
+    with pytest.raises(LabelError, match="of 20 labels are missing"):
+        results.estimate(run)
+
+
+def test_lost_correction_is_named_by_the_next_estimate(run: Run) -> None:
+    lost = run.label_files(2)[0]
+    run.store.delete(lost)
+    with pytest.raises(DataError, match=rf"{lost} is lost, and the last estimate was made with it"):
+        results.estimate(run, partial=True)

@@ -1,0 +1,50 @@
+"""Errors that came through Ray: which mean that work was lost, and which that memory ran out."""
+
+import pytest
+from ray import ObjectRef
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    OwnerDiedError,
+    RayTaskError,
+    TaskCancelledError,
+    WorkerCrashedError,
+)
+
+from opacc_ray.cluster.failures import LOST, ran_out_of_memory
+
+REFERENCE = ObjectRef.from_random().hex()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ActorDiedError(),
+        ActorUnavailableError("gone", None),
+        NodeDiedError("gone"),
+        ObjectLostError(REFERENCE, None, ""),
+        OutOfMemoryError("the node runs low on memory"),
+        OwnerDiedError(REFERENCE, None, ""),
+        WorkerCrashedError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_lost_work_is_told_from_work_that_failed(error: Exception) -> None:
+    assert isinstance(error, LOST)
+
+
+@pytest.mark.parametrize("error", [TaskCancelledError(), RayTaskError("f", "trace", KeyError("x")), ValueError("x")])
+def test_work_that_failed_by_itself_is_not_lost(error: Exception) -> None:
+    assert not isinstance(error, LOST)
+    assert not ran_out_of_memory(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OutOfMemoryError("x"), MemoryError("x"), RayTaskError("f", "trace", MemoryError("x")).as_instanceof_cause()],
+)
+def test_memory_that_ran_out_is_told_apart(error: Exception) -> None:
+    assert ran_out_of_memory(error)

@@ -1,0 +1,53 @@
+"""Paths that the driver sees and workers do not are refused before anything is extracted."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_model import picture
+
+from opacc_ray.audit import steps
+from opacc_ray.audit.run import Run
+from opacc_ray.cluster.visibility import refuse_unseen
+from opacc_ray.errors import StorageError
+from opacc_ray.lake.storage import open_store
+from opacc_ray.spec import parse_spec
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Iterator[str]:
+    """A folder of pictures by a path that this process alone sees."""
+    open_store(str(tmp_path)).write_many((f"{i:03d}.png", picture(i)) for i in range(12))
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    yield f"/proc/self/fd/{descriptor}"
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("key", ["pool", "output"])
+def test_path_that_workers_do_not_see_is_refused(spec: Callable[..., dict[str, Any]], private: str, key: str) -> None:
+    content = spec(sample={"method": "srs", "budget": 5})
+    content |= {"output": private} if key == "output" else {"pool": {"uri": private, "format": "images"}}
+    name = "output" if key == "output" else "pool.uri"
+    with pytest.raises(StorageError, match=rf"^{name}: there is no {private}\S* for the worker on [\d.]+; put it on"):
+        steps.run(parse_spec(content, "spec"))
+
+
+def test_path_that_all_see_is_fine(tmp_path: Path) -> None:
+    refuse_unseen({"pool.uri": str(tmp_path)})
+    refuse_unseen({})
+
+
+def test_relative_paths_mean_the_drivers_folder(
+    spec: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_store(str(tmp_path / "pool")).write_many((f"{i:03d}.png", picture(i)) for i in range(12))
+    monkeypatch.chdir(tmp_path)
+    content = spec(pool={"uri": "pool", "format": "images"}, sample={"method": "srs", "budget": 5}, output="runs")
+    run = steps.run(parse_spec(content, "spec"))
+    assert run.spec.pool.uri == str(tmp_path / "pool")
+    assert run.uri.startswith(str(tmp_path / "runs"))
+    assert len(Run.open(run.uri).finished_shards()) == 2

@@ -1,0 +1,76 @@
+"""What an actor does with a shard, without Ray: one example at a time is decoded, and bad ones are set aside."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import small_model
+from PIL import Image
+from small_model import picture
+
+from opacc_ray.errors import DataError
+from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.extract.shards import ShardReport
+from opacc_ray.lake.pools import plan_shards
+from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store import ChangedError
+from opacc_ray.spec import Spec, parse_spec
+
+
+def spec_of(folder: Path, **sections: Any) -> Spec:
+    content: dict[str, Any] = {
+        "name": "one",
+        "pool": {"uri": str(folder / "pool"), "format": "images"},
+        "model": {"factory": "small_model:network"},
+        "extract": {"batch_size": 8},
+        "sample": {"method": "srs", "budget": 2},
+        "output": str(folder / "runs"),
+    }
+    return parse_spec(content | sections, "spec")
+
+
+def extract(spec: Spec, folder: Path) -> ShardReport:
+    plan = plan_shards(open_store(spec.pool.uri), spec.pool.format, 100)
+    job = Extraction(spec, spec.pool, spec.features(), open_store(str(folder / "features")))
+    return Extractor(job).extract(plan.shards[0])
+
+
+def test_one_decoded_image_is_held_at_a_time(tmp_path: Path) -> None:
+    sink = io.BytesIO()
+    Image.fromarray(np.zeros((300, 400), dtype=np.uint8)).save(sink, format="PNG")
+    open_store(str(tmp_path / "pool")).write_many((f"{i:03d}.png", sink.getvalue()) for i in range(30))
+    small_model.HELD.clear()
+    report = extract(spec_of(tmp_path, transform="small_model:shrink"), tmp_path)
+    assert report.num_examples == len(small_model.HELD) == 30
+    assert max(small_model.HELD) <= 2
+
+
+@pytest.mark.parametrize("fault", ["no rule", "too large", "damaged"])
+def test_image_that_cannot_be_used_is_an_error_or_left_out(tmp_path: Path, fault: str) -> None:
+    pool = open_store(str(tmp_path / "pool"))
+    pool.write_many((f"{i:03d}.png", picture(i)) for i in range(10))
+    glass, large = io.BytesIO(), io.BytesIO()
+    Image.fromarray(np.full((8, 8, 4), 9, dtype=np.uint8)).save(glass, format="PNG")
+    Image.fromarray(np.zeros((80, 80), dtype=np.uint8)).save(large, format="PNG")
+    content = {"no rule": glass.getvalue(), "too large": large.getvalue(), "damaged": picture(3)[:60]}[fault]
+    pool.write("003.png", content)
+    section = {"uri": str(tmp_path / "pool"), "format": "images", "max_pixels": 1000}
+    reason = {"no rule": "set pool.alpha", "too large": "pool.max_pixels is 1000", "damaged": "do not decode"}[fault]
+    with pytest.raises(DataError, match=rf"example '003\.png' of .*{reason}.*on_bad_item: exclude"):
+        extract(spec_of(tmp_path, pool=section), tmp_path)
+    report = extract(spec_of(tmp_path, pool=section, extract={"batch_size": 4, "on_bad_item": "exclude"}), tmp_path)
+    assert report.num_examples == 9
+    assert [item.id for item in report.bad] == ["003.png"]
+
+
+def test_pool_that_changes_during_extraction_is_said_so(tmp_path: Path) -> None:
+    pool = open_store(str(tmp_path / "pool"))
+    pool.write_many((f"{i:03d}.png", picture(i)) for i in range(10))
+    spec = spec_of(tmp_path, extract={"on_bad_item": "exclude"})
+    plan = plan_shards(pool, "images", 100)
+    pool.write("004.png", picture(4) + b"more")
+    job = Extraction(spec, spec.pool, spec.features(), open_store(str(tmp_path / "features")))
+    with pytest.raises(ChangedError, match=r"004\.png has changed since the pool was listed"):
+        Extractor(job).extract(plan.shards[0])

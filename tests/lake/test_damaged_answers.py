@@ -1,0 +1,98 @@
+"""What comes damaged from a real S3 server is noticed, asked for again, and never taken for the object."""
+
+from collections.abc import Iterator
+
+import boto3
+import pytest
+from damaging_proxy import Damage, DamagingProxy
+
+from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.errors import StorageError
+from opacc_ray.lake.s3 import _is_md5
+from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store import ChangedError
+
+CONTENT = bytes(range(256)) * 40
+
+DAMAGES: dict[str, Damage] = {
+    "cut short": lambda body: body[:-1],
+    "empty": lambda body: b"",
+    "one bit": lambda body: body[:5000] + bytes([body[5000] ^ 4]) + body[5001:],
+    "longer": lambda body: body + b"\0",
+}
+
+
+@pytest.fixture
+def proxy(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[DamagingProxy]:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "3")
+    with DamagingProxy(s3.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def store(bucket: str, proxy: DamagingProxy, monkeypatch: pytest.MonkeyPatch) -> Store:
+    store = open_store(f"{bucket}/pool")
+    store.write_many([("a", CONTENT), ("b", b"other")])
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.endpoint)
+    return store
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("listed", [True, False])
+def test_damage_on_the_way_is_asked_for_again(store: Store, proxy: DamagingProxy, damage: str, listed: bool) -> None:
+    [entry, _] = store.list()
+    proxy.damage, proxy.times = DAMAGES[damage], 2
+    assert (store.read_entry(entry) if listed else store.read("a")) == CONTENT
+    assert proxy.times == 0
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_that_stays_is_an_error_of_storage(store: Store, proxy: DamagingProxy, damage: str) -> None:
+    entries = store.list()
+    proxy.damage, proxy.times = DAMAGES[damage], -1
+    with pytest.raises(StorageError, match=r"^cannot read s3://\S+/pool/a: \d+ bytes came.* after retries too"):
+        list(store.read_entries(entries))
+
+
+def test_object_that_was_replaced_since_the_listing_is_not_read(store: Store, s3: LocalS3) -> None:
+    [entry, _] = store.list()
+    bucket, _, key = store.uri_of("a").removeprefix("s3://").partition("/")
+    boto3.client("s3", endpoint_url=s3.endpoint).put_object(Bucket=bucket, Key=key, Body=CONTENT[::-1])
+    with pytest.raises(ChangedError, match=r"/pool/a has changed since the pool was listed \(its ETag is another\)"):
+        store.read_entry(entry)
+
+
+@pytest.mark.parametrize(
+    ("tag", "answer", "expected"),
+    [
+        ("0" * 32, {}, True),
+        ("0" * 32, {"ServerSideEncryption": "AES256"}, True),
+        ("0" * 32, {"ServerSideEncryption": "aws:kms"}, False),
+        ("0" * 32, {"SSECustomerAlgorithm": "AES256"}, False),
+        (f"{'0' * 32}-2", {}, False),
+        ("not-hex", {}, False),
+    ],
+)
+def test_tag_is_an_md5_where_s3_says_so(tag: str, answer: dict[str, str], expected: bool) -> None:
+    assert _is_md5(tag, answer) == expected
+
+
+def test_server_whose_tags_are_no_md5_can_be_used(
+    store: Store, proxy: DamagingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPACC_OPAQUE_ETAGS", "1")
+    proxy.damage, proxy.times = DAMAGES["one bit"], -1
+    assert len(store.read("a")) == len(CONTENT)
+
+
+def test_checksum_of_the_server_is_asked_for(moto_endpoint: str, s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that keeps checksums sends them, and the client compares; ETags are set aside to show it."""
+    with DamagingProxy(moto_endpoint) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.endpoint)
+        monkeypatch.setenv("OPACC_OPAQUE_ETAGS", "1")
+        client = boto3.client("s3", endpoint_url=moto_endpoint)
+        client.create_bucket(Bucket="checked")
+        client.put_object(Bucket="checked", Key="a", Body=CONTENT, ChecksumAlgorithm="SHA256")
+        proxy.damage, proxy.times = DAMAGES["one bit"], 1
+        assert open_store("s3://checked").read("a") == CONTENT
+        assert proxy.times == 0

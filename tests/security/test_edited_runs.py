@@ -1,0 +1,102 @@
+"""A run's prefix that somebody else wrote: one sentence and exit code 5, no trace, no memory, no time.
+
+The run is one of version 0.1.0, whose files carry no digest of themselves that an editor would have to correct.
+"""
+
+import json
+import resource
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opacc_ray.cli.main import main
+
+OLD = Path(__file__).parents[1] / "v0_1_0" / "runs" / "css-00000001"
+HUGE = 10**12
+DEEP = b"[" * 200_000 + b"]" * 200_000
+
+
+def edited(file: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
+    def edit(home: Path) -> None:
+        content = json.loads((home / file).read_bytes())
+        change(content)
+        (home / file).write_text(json.dumps(content))
+
+    return edit
+
+
+def first_design_column(content: Any) -> Any:
+    return next(iter(content["design"].values()))
+
+
+SELECTION, INDEX = "rounds/1/selection.json", "features/index.json"
+EDITS: dict[str, Callable[[Path], object]] = {
+    "deep selection": lambda home: (home / SELECTION).write_bytes(DEEP),
+    "deep index": lambda home: (home / INDEX).write_bytes(DEEP),
+    "deep header": lambda home: (home / "spec.json").write_bytes(DEEP),
+    "deep estimate": lambda home: (home / "estimate.json").write_bytes(DEEP),
+    "deep facts": lambda home: (home / SELECTION).write_bytes(
+        (home / SELECTION).read_bytes().replace(b'"facts": {', b'"facts": {"a": ' + DEEP + b", ")
+    ),
+    "list for the design": edited(SELECTION, lambda content: content.update(design=[1, 2])),
+    "list for a column": edited(SELECTION, lambda content: content["design"].update(stratum=[1])),
+    "list for the features": edited(INDEX, lambda content: content.update(features=["hidden"])),
+    "list for the header": lambda home: (home / "spec.json").write_bytes(b"[]"),
+    "pool of 10**12": edited(SELECTION, lambda content: content.update(pool_size=HUGE)),
+    "shards of 10**12": edited(INDEX, lambda content: content["shards"][0].update(examples=HUGE)),
+    "index of 10**12": edited(
+        INDEX,
+        lambda content: (
+            content["shards"][0].update(examples=HUGE),
+            content.update(num_examples=HUGE + sum(shard["examples"] for shard in content["shards"][1:])),
+        ),
+    ),
+    "number as text": edited(INDEX, lambda content: content.update(num_examples=str(content["num_examples"]))),
+    "index as text": edited(SELECTION, lambda content: content.update(index=[str(i) for i in content["index"]])),
+    "round as text": edited(SELECTION, lambda content: content.update(round="1")),
+    "shards as text": edited("spec.json", lambda content: content["pool"].update(num_shards="3")),
+    "file that lies elsewhere": edited(INDEX, lambda content: content["shards"][0].update(file="../../spec.json")),
+    "shard of two numbers": edited(INDEX, lambda content: content["shards"][1].update(content["shards"][0])),
+    "width": edited(INDEX, lambda content: content["features"].update(hidden=HUGE)),
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    shutil.copytree(OLD, tmp_path / OLD.name)
+    return tmp_path / OLD.name
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_edited_run_is_refused_in_a_sentence(kind: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    EDITS[kind](home)
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    codes = {}
+    for arguments in (["verify"], ["status"], ["estimate"], ["next", "--budget", "10"]):
+        capsys.readouterr()
+        codes[arguments[0]] = main([arguments[0], str(home), *arguments[1:]])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        assert all(len(line) < 1000 for line in [*out.splitlines(), *err.splitlines()])
+        if arguments[0] != "verify" and codes[arguments[0]]:
+            assert (codes[arguments[0]], len(err.splitlines())) == (5, 1), err
+    assert codes["verify"] == 5
+    assert codes["next"] == (0 if kind == "deep estimate" else 5)  # which it does not read
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB
+    assert time.monotonic() - started < 20
+
+
+def test_type_of_a_column_is_not_believed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dtype of 1.5 GB an item: version 0.1.0 wrote them, and nothing reads them."""
+    capsys.readouterr()
+    main(["estimate", str(home), "--json"])
+    expected = json.loads(capsys.readouterr().out)["value"]
+    edited(SELECTION, lambda content: first_design_column(content).update(dtype="S1500000000"))(home)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert main(["estimate", str(home), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["value"] == expected
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000

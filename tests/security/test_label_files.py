@@ -1,0 +1,162 @@
+"""Label files come from outside: none of them hangs, fills memory, speaks for others or reaches the terminal raw."""
+
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from written_run import PREDICTION, write_run
+
+from opacc_ray.audit import labels, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.cli.main import main
+from opacc_ray.errors import LabelError
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    made = write_run(tmp_path, "mine", PREDICTION, classes=["cat", "dog", "owl"])
+    steps.select(made, "srs", 20, {})
+    return made
+
+
+def refusal(run: Run, data: bytes, name: str = "back.csv") -> str:
+    start = time.monotonic()
+    with pytest.raises(LabelError) as caught:
+        labels.import_labels(run, name, data)
+    assert time.monotonic() - start < 5
+    assert len(str(caught.value)) < 700
+    assert not run.read_labels(1)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "length"), [("label", 40_000), ("id", 40_000), ("annotator", 3_000), ("labelled_at", 90_000)]
+)
+def test_long_text_is_refused_at_once_and_not_repeated(column: str, length: int, run: Run) -> None:
+    row = {"id": run.read_selection(1).ids[0], "label": "cat", "annotator": "", "labelled_at": ""} | {
+        column: "1" * length
+    }
+    said = refusal(run, f"{','.join(row)}\n{','.join(row.values())}\n".encode())
+    assert f"back.csv line 2 has {length} characters as its {column}" in said
+
+
+def test_digits_without_end_are_no_number_and_take_no_time(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "values", PREDICTION.astype(float), task="regression")
+    first, *_ = steps.select(run, "srs", 20, {}).ids
+    assert "write a number" in refusal(run, f"id,label\n{first},{'1' * 990}x\n".encode())
+
+
+def test_one_line_without_end_is_refused_early(run: Run) -> None:
+    for start in (b"id,label\n", b"", b'{"id": "'):
+        said = refusal(run, start + b"x" * 60_000_000)
+        assert "is longer than 1048576 characters" in said
+
+
+def test_file_over_the_limit_is_refused_before_it_is_read(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(run.uri).parent / "large.csv"
+    with path.open("wb") as file:
+        file.truncate(20_000_000_000)  # sparse: it takes no space, and would take 20 GB of memory
+    start = time.monotonic()
+    assert main(["labels", "import", run.uri, str(path)]) == 6
+    assert time.monotonic() - start < 5
+    assert "has more than 256000000 bytes: cut it in pieces, or raise --max-bytes" in capsys.readouterr().err
+    assert main(["labels", "import", run.uri, "/dev/zero", "--max-bytes", "1000"]) == 6
+    assert "/dev/zero has more than 1000 bytes" in capsys.readouterr().err
+
+
+LIMITED = """
+import resource, sys, time
+from opacc_ray.audit import labels
+from opacc_ray.audit.run import Run
+run, path = Run.open(sys.argv[1]), sys.argv[2]
+data = open(path, "rb").read()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.process_time()
+labels.import_labels(run, path, data, conflict="majority")
+print(time.process_time() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+@pytest.mark.slow
+def test_file_of_30_mb_takes_seconds_and_little_memory(run: Run, tmp_path: Path) -> None:
+    ids = run.read_selection(1).ids
+    rows = [f"{name},cat,annotator {i}\n" for i in range(40) for name in ids]
+    path = tmp_path / "large.csv"
+    path.write_text("id,label,annotator\n" + "".join(rows) * (30_000_000 // sum(map(len, rows))))
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, run.uri, str(path)], capture_output=True, text=True, check=True, timeout=120
+    )
+    seconds, mebibytes = map(float, done.stdout.split())
+    assert seconds < 15
+    assert mebibytes < 150
+
+
+def test_names_without_end_are_refused_early(run: Run) -> None:
+    first = run.read_selection(1).ids[0]
+    rows = "".join(f"{first},cat,name {i}\n" for i in range(200_000))
+    said = refusal(run, f"id,label,annotator\n{rows}".encode())
+    assert f"{first!r} has more than 1000 different answers (back.csv line 1002)" in said
+
+
+def test_time_to_come_is_refused(run: Run) -> None:
+    first = run.read_selection(1).ids[0]
+    soon = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    for time_text in ("9999-12-31T23:59:59", "9999-12-31T23:59:59-23:00", soon):
+        said = refusal(run, f"id,label,annotator,labelled_at\n{first},cat,ann,{time_text}\n".encode())
+        assert f"back.csv line 2 was labelled at '{time_text}', which is yet to come" in said
+
+
+def test_another_s_file_does_not_speak_for_ann(run: Run) -> None:
+    first = run.read_selection(1).ids[0]
+    header = "id,label,annotator,labelled_at\n"
+    labels.import_labels(run, "ann.csv", f"{header}{first},cat,ann,2024-01-01T00:00\n".encode(), annotator="ann")
+    forged = f"{header}{first},dog,ann,2024-01-02T00:00\n".encode()
+    with pytest.raises(LabelError, match="labels in conflict"):
+        labels.import_labels(run, "eve.csv", forged, annotator="eve")
+    result = labels.import_labels(run, "eve.csv", forged)
+    (overruled,) = result.overruled  # whoever imports it without a name of their own at least reads who overruled whom
+    assert (overruled.label, overruled.by_label, overruled.by_annotator) == ("cat", "dog", "ann")
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2028x"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_control_characters_never_reach_the_terminal(
+    as_json: bool, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run.read_selection(1).ids[0]
+    path = tmp_path / f"{EVIL}.csv"
+    more = ["--json"] * as_json
+    for content in (
+        f"id,label\n{EVIL},cat\n",
+        f"id,label\n{first},{EVIL}\n",
+        f"id,label,annotator\n{first},cat,{EVIL}\n",
+    ):
+        path.write_text(content)
+        main(["labels", "import", run.uri, str(path), *more])
+    assert main(["labels", "list", run.uri, *more]) == 0
+    assert main(["labels", "list", run.uri, "--id", EVIL, *more]) == 6
+    said = "".join(capsys.readouterr())
+    assert "owned" in said
+    assert not [character for character in EVIL[:-1] if character in said and not character.isprintable()]
+
+
+def test_pipe_that_is_closed_or_a_folder_is_one_sentence(
+    run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for path in (tmp_path, tmp_path / "none.csv", "a\0b"):
+        assert main(["labels", "import", run.uri, str(path)]) == 6
+        assert capsys.readouterr().err.count("\n") == 1
+    unreadable = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv")
+    Path(unreadable).write_text("id,label\n")
+    assert main(["labels", "import", run.uri, unreadable]) == 0
+    assert "\\udcff.csv" in capsys.readouterr().out
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["sh", "-c", f"printf 'id,label\\n' > {tmp_path}/pipe"]) as writer:
+        assert main(["labels", "import", run.uri, str(tmp_path / "pipe")]) == 0
+        assert writer.wait() == 0

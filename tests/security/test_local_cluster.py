@@ -1,0 +1,133 @@
+"""A cluster that the package starts lets nobody in, and no other cluster on the machine disturbs it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from listening import Listener, family, grpc_codes, http_status, listeners
+
+HOLD = """
+import ray, sys
+from opacc_ray.cluster.session import connected
+with connected():
+    print(ray.get_runtime_context().gcs_address, ray.get(ray.remote(lambda: 6 * 7).remote()), flush=True)
+    sys.stdin.read()
+"""
+
+OTHER = """
+import os, sys, secrets
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+import ray
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+print(ray.get_runtime_context().gcs_address, flush=True)
+for line in sys.stdin:
+    print(ray.get(ray.remote(lambda: "still here").remote()), flush=True)
+"""
+
+JOIN = """
+import ray, sys
+ray.init(address=sys.argv[1], log_to_driver=False)
+print("joined")
+"""
+
+
+def started(script: str, folder: Path) -> subprocess.Popen[str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": (folder / "log").open("a"), "text": True}
+    return subprocess.Popen([sys.executable, "-c", script], env=plain | {"HOME": str(folder)}, **pipes)  # type: ignore[call-overload, no-any-return]
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    try:
+        process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def other(home: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another Ray on this machine, of another process, with a token of its own: the newest that Ray would find."""
+    process = started(OTHER, home)
+    assert ":" in line_of(process), (home / "log").read_text()
+    yield process
+    end(process)
+
+
+@pytest.fixture(scope="module")
+def ours(other: subprocess.Popen[str], home: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process with a cluster of ours, started while another Ray runs, and the address of the cluster."""
+    process = started(HOLD, home)
+    address, _, answer = line_of(process).partition(" ")
+    assert answer == "42", (home / "log").read_text()
+    yield process, address
+    end(process)
+
+
+@pytest.fixture(scope="module")
+def doors(ours: tuple[subprocess.Popen[str], str]) -> list[Listener]:
+    return listeners(family(ours[0].pid))
+
+
+def test_other_ray_on_the_machine_does_not_disturb(
+    other: subprocess.Popen[str], ours: tuple[subprocess.Popen[str], str]
+) -> None:
+    assert ours[1]
+    assert other.stdin is not None
+    other.stdin.write("ask\n")
+    other.stdin.flush()
+    assert line_of(other) == "still here"
+
+
+@pytest.mark.parametrize("token", [None, "0" * 64])
+def test_client_without_the_token_is_refused(
+    ours: tuple[subprocess.Popen[str], str], token: str | None, home: Path
+) -> None:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    credentials = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_MODE": "disabled"}
+    command = [sys.executable, "-c", JOIN, ours[1]]
+    done = subprocess.run(
+        command, env=plain | credentials | {"HOME": str(home)}, capture_output=True, text=True, timeout=120
+    )
+    assert "joined" not in done.stdout
+    assert "AuthenticationError" in done.stderr or "token" in done.stderr.lower()
+
+
+def test_token_is_in_no_file(ours: tuple[subprocess.Popen[str], str], home: Path) -> None:
+    assert not list(home.glob(".ray/*"))
+    environment = Path(f"/proc/{ours[0].pid}/environ")
+    assert environment.stat().st_mode & 0o077 == 0  # for this user alone
+
+
+def test_no_port_answers_without_the_token(doors: list[Listener]) -> None:
+    listing = "\n".join(map(str, doors))
+    assert len(doors) >= 4, listing
+    for door in doors:
+        for path in ("/", "/metrics", "/get_or_create_runtime_env"):
+            assert http_status(door, path) in (None, 401, 403, 404, 405), (door, path, listing)
+        assert grpc.StatusCode.OK not in grpc_codes(door).values(), (door, listing)
+
+
+def test_services_of_ray_ask_for_the_token(doors: list[Listener]) -> None:
+    asking = {method for door in doors for method, code in grpc_codes(door).items() if code.name == "UNAUTHENTICATED"}
+    assert {method.split("/")[1].rpartition(".")[2] for method in asking} >= {
+        "NodeInfoGcsService",
+        "InternalKVGcsService",
+        "NodeManagerService",
+        "CoreWorkerService",
+        "ObjectManagerService",
+    }
