@@ -3,23 +3,30 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+TOOLS  := .venv-tools
+
+# The machine that infra/lock.txt is for; another one installs the versions of infra/constraints.txt, without digests.
+MACHINE := import platform as p; print(p.system(), p.machine(), *p.python_version_tuple()[:2], sep="-")
+LOCKED  := Linux-x86_64-3-11
 
 # What this machine has beyond NumPy's baseline, for NPY_DISABLE_CPU_FEATURES.
 BEYOND := 'from numpy._core import _multiarray_umath as m; \
 	print(*(f for f in m.__cpu_dispatch__ if m.__cpu_features__[f] and f not in m.__cpu_baseline__))'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpus lint format bench results docs wheel wheel-check sbom clean
+.PHONY: help setup demo test test-cpus lint format bench results docs fuzz lock wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
 
 setup: $(READY)  ## make .venv with the pinned dependencies
 
-$(READY): pyproject.toml infra/constraints.txt
+$(READY): pyproject.toml infra/constraints.txt infra/lock.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=python3.x")'
 	@echo "setting up $(VENV) (once; some minutes, mostly torch and ray)"
 	@$(PYTHON) -m venv $(VENV)
+	@if [ "$$($(PYTHON) -c '$(MACHINE)')" = $(LOCKED) ]; then \
+		$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r infra/lock.txt; fi
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c infra/constraints.txt -e '.[dev]'
 	@touch $(READY)
 
@@ -59,6 +66,20 @@ docs: $(READY)  ## write again what the docs take from the code: the rooms, spec
 	$(BIN)/opacc schemas docs/schemas
 	$(BIN)/python benchmarks/write_results.py --copy
 
+fuzz: $(READY)  ## try mutated specs, pool files, runs and selections: make fuzz MUTANTS=1000
+	@PYTHONPATH=tests $(BIN)/python -m fuzz $(or $(MUTANTS),250)
+
+$(TOOLS): infra/tools.txt
+	@$(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/pip install --quiet --disable-pip-version-check -r infra/tools.txt
+	@touch $(TOOLS)
+
+lock: $(TOOLS)  ## write infra/lock.txt again, after a change of dependencies (with the index of torch's CPU build)
+	$(TOOLS)/bin/uv pip compile pyproject.toml --extra dev -c infra/constraints.txt --generate-hashes --no-annotate \
+	--no-header --no-emit-index-url --no-emit-find-links --no-emit-package torch --python-version 3.11 \
+	--python-platform x86_64-manylinux_2_28 -q -o infra/lock.txt
+	@sed -i '1i # Every package but torch, with the digests of its files: Python 3.11 on Linux, x86-64. Written by `make lock`.' infra/lock.txt
+
 wheel: $(READY)  ## build dist/*.whl
 	@rm -rf build dist
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
@@ -70,4 +91,4 @@ sbom: $(READY)  ## list what is installed for the package, with versions and lic
 	@$(BIN)/python infra/sbom.py
 
 clean:  ## remove .venv and all that was built
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(TOOLS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,6 +1,7 @@
 """The wheel holds the package, all of it and nothing else, and says what it is."""
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -118,3 +119,19 @@ def test_papers_of_the_methods_are_cited() -> None:
     named = {word.strip(".,;)") for text in texts for word in text.split() if word.startswith("https://doi.org/")}
     assert named
     assert {url.removeprefix("https://doi.org/") for url in named} <= cited
+
+
+def test_lock_has_every_pinned_version_and_digests_and_names_no_host() -> None:
+    """All but torch, whose builds for CPU and GPU are different files under one version."""
+    lock, constraints = ((ROOT / "infra" / name).read_text() for name in ("lock.txt", "constraints.txt"))
+    locked, pinned = (
+        {_name(name): version for name, version in re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", text, re.MULTILINE)}
+        for text in (lock, constraints)
+    )
+    assert set(pinned) - set(locked) == {"torch"}
+    assert {name: locked[name] for name in pinned if name != "torch"} == {
+        name: version for name, version in pinned.items() if name != "torch"
+    }
+    blocks = re.split(r"^(?=\S+==)", lock, flags=re.MULTILINE)[1:]
+    assert [block.split()[0] for block in blocks if "--hash=sha256:" not in block] == []
+    assert "//" not in lock

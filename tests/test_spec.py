@@ -44,6 +44,12 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"sample": {"method": "cse"}}, "sample: there is no method 'cse'; did you mean"),
         ({"sample": {"method": "ces", "section": 9}}, "no parameter 'section'; did you mean 'sections'"),
         ({"sample": {"method": "ces", "budget": 0}}, "budget=0: give a whole number"),
+        ({"sample": {"method": "css", "fractions": [[1], 1]}}, r"fractions=\[1\] of method 'css': give a number"),
+        (
+            {"sample": {"method": "css", "allocation": [float("nan"), 1]}},
+            "allocation=nan of .*: give a number",
+        ),
+        ({"sample": {"method": "ces", "layer": [["hidden"]]}}, r"layer=\['hidden'\] of method 'ces': give a name"),
         ({"model": {"factory": "a:b", "task": "regression"}, "sample": {"method": "css"}}, "no confidence"),
         ({"extract": {"features": ["output"]}}, "'ces' needs hidden.*add hidden to extract.features"),
         ({"model": REGRESSION, "extract": {"features": ["hidden", "confidence"]}}, "names confidence.*no confidence"),

@@ -35,6 +35,8 @@ def open_store(uri: str, *, checksums: str = "auto", follow_links: bool = False)
     """
     if checksums not in CHECKSUMS:
         raise StorageError(f"checksums is {checksums!r}, but must be one of {', '.join(CHECKSUMS)}")
+    if "\0" in uri:
+        raise StorageError(f"{uri!r} holds a character of code 0, which no path has; correct the URI")
     uri = _without_file_scheme(uri)
     if not uri.startswith("s3://"):
         return LocalStore(os.path.abspath(os.path.expanduser(uri)), follow_links)

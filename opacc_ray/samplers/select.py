@@ -115,7 +115,9 @@ def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
             near = get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known) or 'none'}"
             raise SpecError(f"method {method!r} has no parameter {shortened(repr(name), 60)}; {hint}")
-        if not (name in lists and isinstance(value, list | tuple)):
+        if isinstance(value, list | tuple) and (name in lists or isinstance(known[name], tuple)):
+            _check_items(method, name, value, known[name])
+        else:
             _check_type(method, name, value, known[name])
     return kind(**given)
 
@@ -130,6 +132,13 @@ def _check_type(method: str, name: str, value: Any, default: Any) -> None:
         wanted = {int: "a whole number", float: "a number", str: "a name", bool: "true or false"}
         given = f"{name}={shortened(repr(value), 60)} of method {method!r}"
         raise SpecError(f"{given}: give {wanted.get(kinds[0], 'a list')}, such as {default!r}")
+
+
+def _check_items(method: str, name: str, values: Sequence[Any], default: Any) -> None:
+    """What a list holds has the type of what the default is or holds."""
+    example = default[0] if isinstance(default, tuple) else default
+    for value in values:
+        _check_type(method, name, value, example)
 
 
 def _check_seed(seed: int) -> None:

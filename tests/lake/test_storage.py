@@ -47,3 +47,8 @@ def test_folders_need_no_boto3(tmp_path: Path) -> None:
         "assert not {'boto3', 'botocore'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+
+
+def test_path_with_a_null_character_is_refused() -> None:
+    with pytest.raises(StorageError, match="holds a character of code 0"):
+        open_store("a\0b")
