@@ -11,6 +11,7 @@ from opacc_ray.audit.run import Run
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
 from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.lake.store import Entry
 from opacc_ray.spec import parse_spec
 
 CLASSES = 10
@@ -36,7 +37,7 @@ def open_synthetic(
         "output": home,
     }
     starts = range(0, size, shard_size)
-    plan = Plan(tuple(Shard(number, (f"{number}.npy",)) for number in range(len(starts))), "")
+    plan = Plan(tuple(Shard(number, (Entry(f"{number}.npy", 1, ""),)) for number in range(len(starts))), "")
     run = Run.create(uri, header_of(parse_spec(content, name), plan, None))
 
     def written() -> Iterator[ShardReport]:
