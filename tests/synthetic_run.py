@@ -37,7 +37,8 @@ def open_synthetic(
         "output": home,
     }
     starts = range(0, size, shard_size)
-    plan = Plan(tuple(Shard(number, (Entry(f"{number}.npy", 1, ""),)) for number in range(len(starts))), "")
+    files = [(Entry(f"{number}.npy", 1, ""),) if own_ids else () for number in range(len(starts))]  # no image is listed
+    plan = Plan(tuple(Shard(number, entries) for number, entries in enumerate(files)), "")
     run = Run.create(uri, header_of(parse_spec(content, name), plan, None))
 
     def written() -> Iterator[ShardReport]:
