@@ -5,6 +5,7 @@
 | :class:`RunHeader` | ``spec.json`` |
 | :class:`Draw` | ``rounds/N/draw-1.json`` |
 | :class:`DrawnRound` | answer of `opacc run`, `select` and `next` |
+| :class:`Goal` | ``rounds/N/goal.json`` |
 | :class:`ClosedRound` | ``rounds/N/closed.json`` |
 | :class:`AccuracyEstimate` | ``estimate.json``, answer of `opacc estimate` |
 | :class:`ModelComparison` | answer of `opacc compare` |
@@ -100,6 +101,43 @@ class ChangedObjects(Part):
     reason: str | None = Field(default=None, description="why nothing was compared; null if it was")
 
 
+class RoundLook(Part):
+    """What the labels say after a round."""
+
+    round: int = Field(ge=1, description="number of the round")
+    labels: int = Field(ge=1, description="labels of all rounds so far")
+    half_width: float = Field(ge=0, description="half the width of the interval")
+    cautious_half_width: float = Field(ge=0, description="the one that decides: wider while few failures are met")
+
+
+class GoalProgress(Part):
+    """How near the labels are to a goal of `opacc next --until`, and what it takes."""
+
+    half_width: float = Field(gt=0, description="the goal: half the width of the interval")
+    level: float = Field(gt=0, lt=1, description="how often the interval holds that is stated at the goal")
+    look_level: float = Field(gt=0, lt=1, description="level at which the intervals of all looks are made, for that")
+    reached: bool = Field(description="whether it is reached")
+    value: float = Field(description="the estimate so far")
+    low: float = Field(description="lower end of its interval; the one to state if the goal is reached")
+    high: float = Field(description="upper end of its interval")
+    reason: str | None = Field(description="what it rests on, if not on the sampling design alone")
+    looks: list[RoundLook] = Field(description="the look after each round that is whole or closed")
+    total_labels: int = Field(ge=1, description="about how many labels the goal takes in all, or how many it took")
+    labels_to_go: int = Field(ge=0, description="about how many of them are still to come")
+    sizes: list[int] = Field(description="labels of the further rounds, if all goes as forecast")
+    srs_labels: int = Field(ge=1, description="labels that a simple random sample takes in all, planned in advance")
+    advice: str | None = Field(description="one sentence if the goal is not to be had at a sensible price")
+    earlier_goals: list[float] = Field(description="other goals asked for before, in their order")
+
+
+class Goal(GoalProgress, SealedDocument):
+    """What `opacc next --until` found after a round, and what it decided."""
+
+    remedy: ClassVar[str] = "restore it, or delete it"
+
+    format: Literal["opacc-goal/1"] = Field(default="opacc-goal/1", description="name and version of this form")
+
+
 class DrawnRound(Document):
     """A round whose examples wait for labels; or the answer that no further round is needed."""
 
@@ -119,6 +157,7 @@ class DrawnRound(Document):
     labels_to_go: int | None = Field(
         default=None, ge=0, description="about how many more labels `--until` takes; null without it"
     )
+    goal: GoalProgress | None = Field(default=None, description="how near `--until` is; null without it")
 
 
 # -- labels --------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """What a run states: its accuracy with an interval and what that rests on, and its model beside another."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any
@@ -14,8 +16,10 @@ from opacc_ray.audit.documents import (
     AnytimeInterval,
     AssistedEstimate,
     ConfusionShares,
+    Goal,
     MeanCost,
     ModelComparison,
+    RoundLook,
     SimpleRandomBaseline,
     StatedEstimate,
 )
@@ -32,7 +36,8 @@ from opacc_ray.estimators.calibration import design_for_classes
 from opacc_ray.estimators.comparison import compare as compare_outcomes
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
 from opacc_ray.estimators.estimate import estimate as estimate_rounds
-from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, labels_needed, stream_of
+from opacc_ray.estimators.looks import Look, advice, forecast, labels_for, look
+from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, stream_of
 from opacc_ray.labelling.costs import Costs
 from opacc_ray.labelling.outcomes import Score
 from opacc_ray.selection import Selection
@@ -129,28 +134,70 @@ def compare(
     )
 
 
-def labels_to_go(run: Run, half_width: float, *, level: float = 0.95, close: bool = False) -> int:
-    """About how many more labels bring the interval to ``± half_width``; 0 if it is that narrow.
+def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bool = False) -> Goal:
+    """Whether the labels are enough for an interval of ``± half_width``, and how many more it takes.
 
-    The interval that decides is the confidence sequence, which holds though one stops because it looks narrow. Of
-    methods that it follows round by round, a round that still waits for labels does not count, unless it is to be
-    closed now (``close``).
+    Rounds are looked at that have all their labels, or were closed; with ``close`` also one that is to be closed now.
+    Nothing is written. The same labels, and goals asked for before, give the same answer.
 
     Raises
     ------
     LabelError
-        No label is there, or no round that counts.
+        No label is there, or no whole round; or ``half_width`` is not above 0.
     """
-    known = _labelled(run, read_rounds(run), partial=True)
-    counted = known if close else _counted(known)
-    if not counted:
+    rounds = read_rounds(run)
+    known = _labelled(run, rounds, partial=True)
+    whole = known if close else _whole(known)
+    if not whole:
         raise LabelError(
-            f"round {known[0].number} of {run.uri} waits for {len(known[0].missing)} labels, and the "
-            f"{SPENDING} counts whole rounds only; import them, or give --close to go on without them"
+            f"round {known[0].number} of {run.uri} waits for {len(known[0].missing)} labels, and only whole rounds are "
+            "looked at; import them, or give --close to go on without them"
         )
-    more = labels_needed(confidence_sequence(*_sample(counted), level), half_width, known[0].selection.pool_size)
-    there = sum(len(item.outcome) for item in known[len(counted) :])
-    return max(1, more - there) if more else 0
+    found = [look(*_sample(whole[:k]), level) for k in range(1, len(whole) + 1)]
+    looks, estimate = [item for item, _ in found], found[-1][1]
+    pool_size = whole[0].selection.pool_size
+    ahead = forecast(looks, half_width, pool_size)
+    plain = baseline(*_sample(whole), replace(estimate, level=level))
+    by_srs = labels_for(half_width, plain.n, max(plain.high - plain.low, 1e-9) / 2, pool_size)
+    there = sum(len(item.outcome) for item in known[len(whole) :])
+    return Goal(
+        half_width=half_width,
+        level=level,
+        look_level=estimate.level,
+        reached=ahead.reached,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        reason=_reason(estimate.reason, rounds),
+        looks=[_round_look(item.number, one) for item, one in zip(whole, looks, strict=True)],
+        total_labels=ahead.total,
+        labels_to_go=0 if ahead.reached else max(1, ahead.total - looks[-1].labels - there),
+        sizes=list(ahead.sizes),
+        srs_labels=max(1, math.ceil(by_srs)),
+        advice=advice(ahead, by_srs, looks[-1], pool_size),
+        earlier_goals=_earlier_goals(run, half_width),
+    )
+
+
+def _round_look(number: int, found: Look) -> RoundLook:
+    return RoundLook(
+        round=number,
+        labels=found.labels,
+        half_width=found.half_width,
+        cautious_half_width=found.cautious_half_width,
+    )
+
+
+def record_goal(run: Run, goal: Goal) -> None:
+    """Keep what was found beside the last round that it looked at."""
+    run.write_goal(goal.looks[-1].round, goal)
+
+
+def _earlier_goals(run: Run, half_width: float) -> list[float]:
+    """Half-widths of the goals before this one."""
+    kept = [goal for number in run.rounds() if (goal := run.read_goal(number)) is not None]
+    asked = [width for goal in kept for width in (*goal.earlier_goals, goal.half_width)]
+    return [width for width in dict.fromkeys(asked) if width != half_width]
 
 
 def _labelled(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[LabelledRound]:
@@ -231,6 +278,11 @@ def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
     """The rounds that a confidence sequence may count: all if it follows them label by label, else the whole ones."""
     if stream_of(*_sample(known)) is not None:
         return list(known)
+    return _whole(known)
+
+
+def _whole(known: Sequence[LabelledRound]) -> list[LabelledRound]:
+    """The first rounds that wait for no label."""
     return list(takewhile(lambda item: not item.missing, known))
 
 

@@ -12,6 +12,7 @@
     rounds/1/labels/              the files that came back, as they came
     labels/                       what was done with those files: imports, corrections, withdrawals, rules
     rounds/1/closed.json          if the round was closed: the ids that were given up
+    rounds/1/goal.json            what `opacc next --until` found after the round, and what it decided
     estimate.json
 
 All of it reads with pyarrow or a JSON parser alone. Objects are written whole or not at all.
@@ -25,7 +26,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from opacc_ray.audit import draws
-from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, RunHeader
+from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, Goal, RunHeader
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.extract.index import Index, read_index
 from opacc_ray.extract.shards import finished_shards
@@ -247,6 +248,14 @@ class Run:
 
     def _selection_digest(self, number: int) -> str:
         return hashlib.sha256(self._read_drawn(number, draws.SELECTION)).hexdigest()
+
+    def read_goal(self, number: int) -> Goal | None:
+        """What `opacc next --until` last found after a round; None if it was not asked."""
+        key = f"rounds/{number}/goal.json"
+        return Goal.from_bytes(self.store.read(key), self.store.uri_of(key)) if self.store.exists(key) else None
+
+    def write_goal(self, number: int, goal: Goal) -> None:
+        self.store.write(f"rounds/{number}/goal.json", goal.to_bytes())
 
     # -- result ------------------------------------------------------------------------------------------
 

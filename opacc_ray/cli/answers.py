@@ -1,14 +1,14 @@
 """Answers of the commands that draw a round."""
 
-from opacc_ray.audit.documents import DrawnRound
+from opacc_ray.audit.documents import DrawnRound, Goal, GoalProgress
 from opacc_ray.audit.pool_objects import find_changed
 from opacc_ray.audit.run import Run
 from opacc_ray.cli import texts
 from opacc_ray.cli.command import Answer
 
 
-def drawn(run: Run, labels_to_go: int | None = None) -> Answer:
-    """The newest round of a run; ``labels_to_go`` is what the interval asked for takes, if one was."""
+def drawn(run: Run, goal: Goal | None = None) -> Answer:
+    """The newest round of a run, and how near the goal is that it was drawn for, if there is one."""
     selection = run.read_selection(run.rounds()[-1])
     document = DrawnRound(
         run=run.uri,
@@ -18,13 +18,18 @@ def drawn(run: Run, labels_to_go: int | None = None) -> Answer:
         pool_size=selection.pool_size,
         manifests=run.manifests(selection.round),
         objects=find_changed(run, [selection.round]),
-        reached=None if labels_to_go is None else False,
-        labels_to_go=labels_to_go,
+        reached=None if goal is None else goal.reached,
+        labels_to_go=None if goal is None else goal.labels_to_go,
+        goal=None if goal is None else _progress(goal),
     )
     return Answer(document, texts.drawn(document))
 
 
-def reached(run: Run, half_width: float) -> Answer:
+def reached(run: Run, goal: Goal) -> Answer:
     """The interval is as narrow as asked for, and nothing was drawn."""
-    text = f"reached    the interval is ±{half_width:g} or narrower; no more labels are needed"
-    return Answer(DrawnRound(run=run.uri, reached=True, labels_to_go=0), text)
+    progress = _progress(goal)
+    return Answer(DrawnRound(run=run.uri, reached=True, labels_to_go=0, goal=progress), texts.reached(progress))
+
+
+def _progress(goal: Goal) -> GoalProgress:
+    return GoalProgress(**{name: getattr(goal, name) for name in GoalProgress.model_fields})

@@ -86,7 +86,10 @@ def select(
 @click.option("--replicates", type=int, metavar="R", help="Default: as many as in the round before; 0: without.")
 @click.option("--close", is_flag=True, help="Give up the labels that are missing.")
 @click.option(
-    "--until", type=HALF_WIDTH, metavar="±W", help="Stop once the interval is ±W; else draw what is expected to lack."
+    "--until",
+    type=HALF_WIDTH,
+    metavar="±W",
+    help="Stop once the interval is ±W; else draw the next of the rounds planned for it.",
 )
 def next_round(
     uri: str,
@@ -102,25 +105,27 @@ def next_round(
     from opacc_ray.audit.run import Run
     from opacc_ray.cli.answers import drawn, reached
 
-    run, parameters, to_go = Run.open(uri), parse_assignments(assignments), None
+    run, parameters, goal = Run.open(uri), parse_assignments(assignments), None
     if until is not None:
-        to_go = results.labels_to_go(run, until, close=close)
-        if to_go == 0:
+        goal = results.look_for_goal(run, until, close=close)
+        if goal.reached:
             if close:
                 steps.close(run)
-            return reached(run, until)
-        log.info("about %d more labels are expected to reach ±%g", to_go, until)
+            results.record_goal(run, goal)
+            return reached(run, goal)
     with _selecting() as progress:
         steps.next_round(
             run,
-            budget or to_go,
+            goal.sizes[0] if goal and budget is None else budget,
             method=method,
             parameters=parameters,
             replicates=replicates,
             close=close,
             progress=progress,
         )
-    return drawn(run, to_go)
+    if goal:
+        results.record_goal(run, goal)
+    return drawn(run, goal)
 
 
 @command("verify")

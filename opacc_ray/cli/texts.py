@@ -8,6 +8,7 @@ from opacc_ray.audit.documents import (
     Basis,
     ChangedObjects,
     DrawnRound,
+    GoalProgress,
     ModelComparison,
     RoundCounts,
     RunStatus,
@@ -25,6 +26,8 @@ def drawn(document: DrawnRound) -> str:
         f"next       label them, then: opacc labels import {document.run} FILE",
         *changed(document.objects),
     ]
+    if document.goal:
+        lines += _ahead(document.goal)
     return "\n".join(lines)
 
 
@@ -32,6 +35,39 @@ def checks(document: SpecChecks) -> str:
     """One line a check."""
     lines = [f"{item.name:10} {'ok' if item.ok else 'wrong':6} {item.found}" for item in document.checks]
     return "\n".join(lines)
+
+
+def reached(goal: GoalProgress) -> str:
+    """The interval is narrow enough: what to state."""
+    inside = min(max(goal.value, goal.low), goal.high)
+    lines = [
+        f"reached    ±{goal.half_width:g} with {goal.looks[-1].labels} labels in {len(goal.looks)} rounds; "
+        "no more labels are needed",
+        f"estimate   {inside:.4f}, {100 * goal.level:g}% interval {goal.low:.4f} to {goal.high:.4f}, "
+        "which holds though you stop because it is narrow",
+    ]
+    return "\n".join([*lines, *_notes(goal)])
+
+
+def _ahead(goal: GoalProgress) -> list[str]:
+    """How near a goal is, and what it takes."""
+    now, rounds = goal.looks[-1], len(goal.sizes)
+    return [
+        f"goal       ±{goal.half_width:g}; it is ±{now.half_width:.2g} with {now.labels} labels",
+        f"expected   about {goal.labels_to_go} more labels in {rounds} round{'s' * (rounds > 1)}, "
+        f"{goal.total_labels} in all; a simple random sample takes about {goal.srs_labels}",
+        *_notes(goal),
+    ]
+
+
+def _notes(goal: GoalProgress) -> list[str]:
+    notes = [goal.advice, goal.reason]
+    if goal.earlier_goals:
+        notes.append(
+            f"the goal was ±{goal.earlier_goals[-1]:g} before; if it was changed for what the labels show, state the "
+            "interval of `opacc estimate` that holds at any time"
+        )
+    return [f"note       {text}" for text in notes if text]
 
 
 def status(document: RunStatus) -> str:

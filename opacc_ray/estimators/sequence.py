@@ -1,8 +1,8 @@
-"""Intervals for looking at the labels as they come, and how many more are needed.
+"""Intervals for looking at the labels as they come, whatever makes one stop.
 
-Whoever labels until an interval is narrow enough looks at many intervals and stops at one that pleases; a fixed-n
-interval then covers the truth less often than it says. The intervals here hold at all looks at once:
-P(some of them excludes the truth) <= 1 - level. They are wider, by half as a rule.
+Whoever looks at many intervals and stops at one that pleases has one that covers the truth less often than it says. The
+intervals here hold at all looks at once: P(some of them excludes the truth) <= 1 - level. They are wider, by half as a
+rule. (Who stops because the interval is as narrow as planned, whatever its value, needs less: ``looks.py``.)
 
 **Label by label**, where each draw has known probabilities given the draws before (srs, sups, two_ups, deepest, and
 rounds of them in any mix). With q_k the probability with which draw k took its example, D_k the failures already drawn,
@@ -35,7 +35,6 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.designs.base import Before, Stream
-from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.rounds import known, plain_estimate
 from opacc_ray.selection import Selection
@@ -74,27 +73,6 @@ def confidence_sequence(
     sure_low, sure_high = _sure(selections, given)
     name = SPENDING if stream is None else BETTING
     return replace(latest, low=max(low, sure_low), high=min(high, sure_high), interval=name)
-
-
-def labels_needed(latest: Estimate, half_width: float, pool_size: int) -> int:
-    """How many more labels, about, until the interval is ``value ± half_width``.
-
-    Half-widths are taken to shrink as √(1/n - 1/N), as those of a simple random sample do: as if further labels were
-    like those so far. Methods that learn from round to round need fewer. 0 if it is narrow enough.
-
-    Raises
-    ------
-    LabelError
-        If ``half_width`` is not above 0.
-    """
-    if not half_width > 0:
-        raise LabelError(f"half_width={half_width}: give a number above 0, such as 0.02")
-    now = (latest.high - latest.low) / 2
-    if now <= half_width:
-        return 0
-    doubt = max(1 / latest.n - 1 / pool_size, 0.0)
-    total = 1 / (doubt * (half_width / now) ** 2 + 1 / pool_size)
-    return max(1, math.ceil(total - 1e-9) - latest.n)
 
 
 def stream_of(selections: Sequence[Selection], outcomes: Sequence[Any]) -> Stream | None:

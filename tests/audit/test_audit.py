@@ -493,10 +493,10 @@ def test_another_model_on_the_same_pictures_in_another_order(run: Run, spec, buc
 
 def test_labels_to_go_until_precise_enough(run: Run) -> None:
     with pytest.raises(LabelError, match="has a label yet"):
-        results.labels_to_go(run, 0.1)
+        results.look_for_goal(run, 0.1)
     labels.import_labels(run, "one.csv", answer(run, 1))
-    assert results.labels_to_go(run, 0.9) == 0
-    few, many = results.labels_to_go(run, 0.05), results.labels_to_go(run, 0.01)
+    assert results.look_for_goal(run, 0.9).reached
+    few, many = (results.look_for_goal(run, width).labels_to_go for width in (0.05, 0.01))
     assert 0 < few < many <= 80
 
 

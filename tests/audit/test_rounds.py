@@ -121,21 +121,23 @@ def test_half_a_round_is_no_look_where_a_sequence_goes_round_by_round(
 ) -> None:
     first = steps.select(run, "css", 60, {})
     import_for(run, first.ids[::2])
-    with pytest.raises(LabelError, match=r"round 1 of .* waits for 30 labels, and the .* counts whole rounds only"):
-        results.labels_to_go(run, 0.1)
+    with pytest.raises(LabelError, match=r"round 1 of .* waits for 30 labels, and only whole rounds are looked"):
+        results.look_for_goal(run, 0.1)
     sequence = results.estimate(run, partial=True).to_dict()["sequence"]
     assert (sequence["low"], sequence["high"]) == (0, 1)
     import_for(run, first.ids[1::2])
     whole = results.estimate(run).to_dict()["sequence"]
     assert (whole["interval"], whole["reason"]) == (SPENDING, None)
-    before = results.labels_to_go(run, 0.02)
+    before = results.look_for_goal(run, 0.02)
     second = steps.next_round(run, 50)
     import_for(run, second.ids[::5])
     halfway = results.estimate(run, partial=True).to_dict()["sequence"]
     assert halfway == whole | {"reason": "it counts whole rounds only, and round 2 still waits for labels"}
     told = text_of(capsys, "estimate", run.uri, "--partial")
     assert "however often you look; it counts whole rounds only, and round 2" in told
-    assert results.labels_to_go(run, 0.02) == before - 10
+    now = results.look_for_goal(run, 0.02)
+    assert (now.looks, now.total_labels) == (before.looks, before.total_labels)
+    assert now.labels_to_go == before.labels_to_go - 10
 
 
 def test_half_a_round_is_a_look_where_a_sequence_goes_label_by_label(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Confidence sequences: never wrong at any look, to within their level; and how many labels are needed."""
+"""Confidence sequences: never wrong at any look, to within their level."""
 
 import itertools
 
@@ -10,13 +10,10 @@ from scipy.stats import binom
 import opacc_ray as opacc
 from opacc_ray.designs.base import Stream
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.errors import LabelError
-from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.sequence import (
     BETTING,
     SPENDING,
     confidence_sequence,
-    labels_needed,
     largest_capital,
     least_share,
     stream_of,
@@ -184,26 +181,6 @@ def test_gaps_in_a_design_that_builds_on_its_draws_go_round_by_round() -> None:
     assert confidence_sequence(chosen, outcome[chosen.index]).interval == SPENDING
     chosen = opacc.select(pool, "sups", 40, seed=1).restrict(np.arange(40) != 7)  # independent draws
     assert confidence_sequence(chosen, outcome[chosen.index]).interval == BETTING
-
-
-def test_labels_needed_for_a_half_width() -> None:
-    latest = Estimate(0.9, 0.03, 0.86, 0.94, 0.95, "any", 100, True)
-    assert labels_needed(latest, 0.04, 10_000) == 0
-    assert labels_needed(latest, 0.02, 10**9) == 300
-    assert labels_needed(latest, 0.02, 1000) == 208  # 1/n - 1/1000 a quarter of what it is: n = 307.7
-    assert labels_needed(latest, 1e-6, 1000) == 900
-    with pytest.raises(LabelError, match="half_width=0"):
-        labels_needed(latest, 0, 1000)
-
-
-def test_labels_needed_are_about_enough() -> None:
-    pool, outcome = _pool(0.2)
-    chosen = opacc.select(pool, "srs", N, seed=1)
-    y = outcome[chosen.index]
-    latest = opacc.estimate(_first(chosen, 100), y[:100])
-    total = 100 + labels_needed(latest, 0.03, N)
-    reached = opacc.estimate(_first(chosen, total), y[:total])
-    assert (reached.high - reached.low) / 2 == pytest.approx(0.03, rel=0.15)
 
 
 def _first(selection: opacc.Selection, num: int) -> opacc.Selection:
