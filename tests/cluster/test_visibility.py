@@ -1,5 +1,6 @@
 """Paths that the driver sees and workers do not are refused before anything is extracted."""
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,9 +23,11 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 def private(tmp_path: Path) -> Iterator[str]:
     """A folder of pictures by a path that this process alone sees."""
     open_store(str(tmp_path)).write_many((f"{i:03d}.png", picture(i)) for i in range(12))
-    descriptor = os.open(tmp_path, os.O_RDONLY)
+    opened = os.open(tmp_path, os.O_RDONLY)
+    descriptor = fcntl.fcntl(opened, fcntl.F_DUPFD, 900)  # a number that no worker has for something else
     yield f"/proc/self/fd/{descriptor}"
     os.close(descriptor)
+    os.close(opened)
 
 
 @pytest.mark.parametrize("key", ["pool", "output"])
