@@ -50,9 +50,7 @@ def test_strata_of_all_rounds_are_those_of_one_score_interval() -> None:
     """Two rounds by hand: what the second knows of the first is a constant, and each stratum weighs as its round."""
     pool, outcome = confident_pool()
     (first, second), (one, two) = rounds = draw(pool, outcome, ["css", "css"], [30, 60], seed=1)
-    weight = np.array([30 * np.cbrt(30), 60 * np.cbrt(90)])
-    weight /= weight.sum()
-    left = 1 - 30 / N
+    weight, left = np.array([30, 60]) / 90, 1 - 30 / N
     drawn = np.array([*first.design.num, *second.design.num])
     right = [values[part.design.stratum == j].sum() for part, values in ((first, one), (second, two)) for j in range(3)]
     shares = np.array([*(weight[0] * first.design.shares), *(weight[1] * left * second.design.shares)])
@@ -61,8 +59,10 @@ def test_strata_of_all_rounds_are_those_of_one_score_interval() -> None:
     known = weight[1] * one.sum() / N
     found = estimate_as_one(*rounds, 0.9)
     assert (found.low, found.high) == pytest.approx((known + low, known + high))
-    plain = plain_estimate(*rounds, 0.9)
-    assert (found.value, found.standard_error) == (plain.value, plain.standard_error)
+    alone = [plain_estimate(part, values, 0.9) for part, values in zip(*rounds, strict=True)]
+    scale = weight * [1, left]
+    assert found.value == pytest.approx(known + scale @ [item.value for item in alone])
+    assert found.standard_error == pytest.approx(np.linalg.norm(scale * [item.standard_error for item in alone]))
 
 
 @pytest.mark.parametrize("methods", [["deepest", "sups"], ["css", "srs"], ["neyman", "two_ups"]])
