@@ -74,6 +74,21 @@ models, of a mean cost, of confidence sequences (at every look) and of replicate
 the model's confidence in the whole pool, or by outcomes of which 15 % are reversed: three numbers each, without
 assistance / with strength 1 / tuned. E and bias are relative to a simple random sample of as many labels.""",
     ),
+    "until": Document(
+        "Rounds until the interval is ±W",
+        ("until.py",),
+        """\
+What `opacc next --until ±W` takes, from a first round of 30 labels, beside a number of labels planned in advance: one
+at which half of the ordinary 95 % intervals are ±W or narrower (in one round; `neyman` in four). *Overshoot* is the
+median of labels over that number, less one. An *error* is an interval, stated at the end, that excludes the truth; 5 %
+are allowed. The second table has all rows of a method; *from 100 planned* leaves out goals that a hundred labels reach,
+where the first round and the smallest further one are most of what it takes.
+
+The third table is of counts with exact intervals, where nothing but the rule itself is tried: labels as a multiple of
+those planned. *Plain* looks with all of α and without caution where few failures are met. *Spent* shares α between the
+looks, so that the interval would hold whatever made one stop: four fifths at the planned last look, half of what is
+left at each further one, with the correlation of successive looks.""",
+    ),
     "speed": Document(
         "Speed",
         ("bench.py",),

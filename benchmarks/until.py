@@ -6,10 +6,10 @@ CASE is any case of `opacc study`; a method that needs a feature which a case la
 tables, the first row by row as it is measured:
 
 1. By case, method and goal. *Planned* is the number of labels at which half of the ordinary 95 % intervals are ±W or
-   narrower, of the same method in rounds of 10, 20, 30 and 40 % (and in one round, where a method does not learn), by a
-   cubic through the medians of a ladder of numbers of labels. Then labels and rounds until the goal, median and 95th
-   percentile, from a first round of 30 labels; how much more than planned the median is; and how many of the
-   intervals that were stated exclude the truth.
+   narrower, by a cubic through the medians of a ladder of numbers of labels: in one round, and of methods that learn in
+   rounds of 10, 20, 30 and 40 %. Then labels and rounds until the goal, median and 95th percentile, from a first round
+   of 30 labels; how much more than planned the median is; and how many of the intervals that were stated exclude the
+   truth.
 2. The same by method, over all rows; the ordinary intervals of the ladder are beside it.
 3. Three rules on counts of failures from an endless pool, with exact intervals and first rounds of 20, 30, 60 and 100:
    labels as a multiple of those planned, median and 95th percentile, and the share of stated intervals that exclude the
@@ -47,7 +47,7 @@ LEARNS = ("neyman",)
 
 ENDLESS = 10**9
 SHARES, FIRST_COUNTS = (0.02, 0.04, 0.06, 0.1, 0.2, 0.5), (20, 30, 60, 100)
-COLUMNS = ("case", "method", "±W", "planned", "in one round", "labels", "95th", "overshoot", "rounds", "95th", "errors")
+COLUMNS = ("case", "method", "±W", "planned", "labels", "95th", "overshoot", "rounds", "95th", "errors")
 SUMMARY = (
     "method",
     "rows",
@@ -119,12 +119,10 @@ def main() -> None:
             except DataError:  # the case lacks a feature
                 continue
             ladders[method] += rungs
-            whole = [] if method in LEARNS else ladder(case, method, min(given.goals), 15, in_one_round=True)
             for goal in given.goals:
                 stops = [run_until(case, method, goal, seed) for seed in range(given.repetitions)]
                 rows.append(Row(method, planned(rungs, goal), stops))
-                in_one = f"{planned(whole, goal):.0f}" if whole else "–"
-                cells = [path.stem.replace("_", " "), method, f"{goal:g}", f"{rows[-1].planned:.0f}", in_one]
+                cells = [path.stem.replace("_", " "), method, f"{goal:g}", f"{rows[-1].planned:.0f}"]
                 print(markdown.row([*cells, *measured(rows[-1])]), flush=True)
     print("\n" + markdown.header(SUMMARY))
     for method in given.methods:
@@ -187,18 +185,18 @@ def draw(
     return chosen, case.outcome[chosen.index]
 
 
-def ladder(case: Case, method: str, least: float, repetitions: int, in_one_round: bool = False) -> list[Rung]:
+def ladder(case: Case, method: str, least: float, repetitions: int) -> list[Rung]:
     """Rungs up to one whose half-width is below ``least``."""
     rungs: list[Rung] = []
     labels = float(LADDER[0])
     while not rungs or (rungs[-1].half_width > 0.9 * least and rungs[-1].labels < case.view.size):
-        rungs.append(_rung(case, method, min(round(labels), case.view.size), repetitions, in_one_round))
+        rungs.append(_rung(case, method, min(round(labels), case.view.size), repetitions))
         labels *= LADDER[1]
     return rungs
 
 
-def _rung(case: Case, method: str, labels: int, repetitions: int, in_one_round: bool) -> Rung:
-    cuts = [labels] if in_one_round else [round(share * labels) for share in (0.1, 0.3, 0.6, 1)]
+def _rung(case: Case, method: str, labels: int, repetitions: int) -> Rung:
+    cuts = [round(share * labels) for share in (0.1, 0.3, 0.6, 1)] if method in LEARNS else [labels]
     widths, errors, true = [], 0, float(case.outcome.mean())
     for seed in range(10**6, 10**6 + repetitions):
         rounds: list[tuple[opacc.Selection, NDArray[np.float64]]] = []

@@ -21,6 +21,7 @@ import intervals_coverage
 import numpy as np
 import pytest
 import study_tables
+import until
 import write_results
 import yaml
 
@@ -145,6 +146,18 @@ def test_intervals_are_measured_for_every_statement() -> None:
     ):
         cases = dict.fromkeys(first_column(table))
         assert [row[:2] for row in table[1:]] == [[case, name] for case in cases for name in names]
+
+
+def test_until_has_every_goal_of_every_case_and_every_rule() -> None:
+    rows, methods, counts = tables("until")
+    assert tuple(rows[0]) == until.COLUMNS
+    assert tuple(methods[0]) == until.SUMMARY
+    assert tuple(counts[0]) == until.BINOMIAL
+    goals = [f"{goal:g}" for goal in until.parser().parse_args(["case"]).goals]
+    cases = dict.fromkeys((case, method) for case, method, *_ in rows[1:])
+    assert [tuple(row[:3]) for row in rows[1:]] == [(*case, goal) for case in cases for goal in goals]
+    assert first_column(methods) == list(dict.fromkeys(method for _, method in cases))
+    assert [row[:2] for row in counts[1:]] == [[goal, f"{share:g}"] for goal in goals for share in until.SHARES]
 
 
 def test_speed_has_every_task() -> None:

@@ -30,7 +30,7 @@ the labels nor on the number of looks, nor on W.
 Where few failures are met the width does say something: a sample that happens to miss them is narrow and too good. The
 root above is for that. It is the correction of Chow and Robbins, who add 1/n to the variance, and fades as failures are
 met. A twentieth of α is kept back for the rest of what depends on luck, such as the sizes of rounds. What that comes to
-is measured by `benchmarks/until.py`; J. Frey ("Fixed-width sequential confidence intervals for a proportion", The
+is measured in `docs/results/until.md`; J. Frey ("Fixed-width sequential confidence intervals for a proportion", The
 American Statistician 64, 2010) has the exact account for proportions and a look after every label.
 
 **What it is not.** It holds for one who stops by this rule. α spent over the looks (K. K. G. Lan and D. L. DeMets,
@@ -50,7 +50,7 @@ import numpy as np
 
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.rounds import plain_estimate
+from opacc_ray.estimators.rounds_as_one import estimate_as_one
 from opacc_ray.selection import Selection
 
 LOOK_SHARE = 0.95
@@ -112,7 +112,7 @@ def look(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: fl
     (Look, Estimate)
         The estimate has the interval to state if one stops here, made at ``look_level(level)``.
     """
-    found = plain_estimate(selections, outcomes, look_level(level))
+    found = estimate_as_one(selections, outcomes, look_level(level))
     failure = 1 - np.concatenate(outcomes)
     met = min(_effective_number(failure), _effective_number(1 - failure))
     return Look(found.n, (found.high - found.low) / 2, met), found

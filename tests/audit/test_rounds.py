@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
@@ -157,6 +158,93 @@ def test_round_that_is_closed_with_the_look_counts_and_is_closed(run: Run, capsy
     assert run.read_closed(1) == sorted(first.ids[50:], key=first.ids.index)
     assert run.rounds() == [1]
     assert results.estimate(run).to_dict()["sequence"]["reason"] is None
+
+
+# -- goals -----------------------------------------------------------------------------------------------
+
+
+def answered(run: Run, *arguments: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    return json.loads(text_of(capsys, "next", run.uri, *arguments, "--json"))
+
+
+@pytest.mark.parametrize("method", ["srs", "css", "neyman"])
+def test_rounds_until_a_goal_are_drawn_as_planned_and_end(
+    method: str, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_for(run, steps.select(run, method, 30, {}).ids)
+    sizes, answer = [30], answered(run, "--until", "±0.06", capsys=capsys)
+    while not answer["reached"]:
+        assert answer["n"] == answer["goal"]["sizes"][0]
+        assert answer["labels_to_go"] == answer["goal"]["labels_to_go"] == sum(answer["goal"]["sizes"])
+        assert answer["goal"]["total_labels"] == sum(sizes) + answer["labels_to_go"]
+        sizes.append(answer["n"])
+        import_for(run, run.read_selection(answer["round"]).ids)
+        answer = answered(run, "--until", "±0.06", capsys=capsys)
+    assert len(sizes) <= 6
+    goal = answer["goal"]
+    assert [look["labels"] for look in goal["looks"]] == np.cumsum(sizes).tolist()
+    widths = [look["cautious_half_width"] for look in goal["looks"]]
+    assert widths[-1] <= 0.06 < min(widths[:-1])
+    assert goal["looks"][-1]["half_width"] == pytest.approx((goal["high"] - goal["low"]) / 2)
+    assert goal["low"] <= np.mean(PREDICTION == TRUTH) <= goal["high"]
+
+
+def test_what_is_decided_is_kept_with_the_round_and_the_same_again(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_for(run, steps.select(run, "neyman", 30, {}).ids)
+    asked = results.look_for_goal(run, 0.06)
+    assert run.read_goal(1) is None  # asking writes nothing
+    first = answered(run, "--until", "0.06", capsys=capsys)
+    assert run.read_goal(1) == asked
+    assert first["goal"].items() <= asked.to_dict().items()
+    import_for(run, run.read_selection(2).ids)
+    again = results.look_for_goal(run, 0.06)
+    assert again.looks[:1] == asked.looks
+    assert results.look_for_goal(run, 0.06) == again
+    enough = answered(run, "--until", "0.3", capsys=capsys)
+    assert enough["reached"]
+    assert answered(run, "--until", "0.3", capsys=capsys) == enough
+    assert run.rounds() == [1, 2]
+
+
+def test_goal_that_is_changed_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    import_for(run, steps.select(run, "srs", 60, {}).ids)
+    assert answered(run, "--until", "0.05", capsys=capsys)["goal"]["earlier_goals"] == []
+    import_for(run, run.read_selection(2).ids)
+    told = text_of(capsys, "next", run.uri, "--until", "0.3")
+    assert "reached    ±0.3 with " in told
+    assert "\nnote       the goal was ±0.05 before; if it was changed for what the labels show" in told
+    assert answered(run, "--until", "0.04", capsys=capsys)["goal"]["earlier_goals"] == [0.05, 0.3]
+
+
+def test_what_a_goal_takes_is_told_and_that_it_has_no_sensible_price(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_for(run, steps.select(run, "srs", 60, {}).ids)
+    goal = results.look_for_goal(run, 0.01)
+    told = text_of(capsys, "next", run.uri, "--until", "0.01")
+    assert f"goal       ±0.01; it is ±{goal.looks[0].half_width:.2g} with 60 labels\n" in told
+    assert f"expected   about {goal.labels_to_go} more labels in {len(goal.sizes)} rounds" in told
+    assert f"a simple random sample takes about {goal.srs_labels}\n" in told
+    assert f"note       that is {goal.total_labels / 300:.0%} of the pool; 120 labels, twice as many as now" in told
+    assert goal.srs_labels == pytest.approx(300, abs=30)
+
+
+def test_budget_that_is_given_is_drawn_on_the_way_to_a_goal(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    import_for(run, steps.select(run, "srs", 60, {}).ids)
+    answer = answered(run, "--until", "0.05", "--budget", "7", capsys=capsys)
+    assert (answer["n"], answer["reached"]) == (7, False)
+
+
+def test_labels_that_are_missing_are_asked_for_before_a_goal_draws_more(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_for(run, steps.select(run, "srs", 30, {}).ids)
+    answered(run, "--until", "0.05", capsys=capsys)
+    assert main(["next", run.uri, "--until", "0.05"]) == LabelError.exit_code
+    assert "round 2 of" in capsys.readouterr().err
+    assert (run.rounds(), run.read_goal(2)) == ([1, 2], None)
 
 
 # -- what is current -------------------------------------------------------------------------------------

@@ -1,0 +1,115 @@
+"""Rounds of one kind of design, with the interval that the design has in one round.
+
+``rounds.py`` combines rounds of any designs, and takes every label of a round without predictions to move the estimate
+equally. For rounds of one kind more can be said:
+
+    simple random samples      all of them are one simple random sample: its mean and its interval (``simple.py``)
+    strata, 0/1 outcomes       Σ_t n_t z_t / n, every label with the same weight whatever its round, and the stratified
+                               score interval (``intervals.py``) over the strata of all rounds, stratum j of round t
+                               with the share (n_t/n) · (1 - N_t/N) · P_tj
+    otherwise, if some labels  the interval of ``rounds.py`` and the weighted Clopper-Pearson one (``weighted.py``) with
+    weigh more than others     the largest weight of any round, w_t · (1 - N_t/N) · weight: on each side the wider end
+
+The last two matter where a few labels move the estimate far more than the rest: the confident stratum of CSS, or an
+example that DeepEST, SUPS, RHC-S or 2-UPS were unlikely to draw. An estimate that has met few failures among those is
+too good, and its interval too narrow, by the same luck. One that is stated because it is narrow would be stated when it
+is wrong. Rounds that resemble the pool, are replicated, or have predictions are left to ``rounds.py``.
+
+Legend: N pool, n labels, n_t those of round t, N_t examples labelled before it, z_t its estimate for the whole pool, w_t
+its weight in ``rounds.py``, P_tj share of a stratum.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.designs.stratified import Stratified
+from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.difference import Known
+from opacc_ray.estimators.intervals import Interval, stratified_score
+from opacc_ray.estimators.rounds import common_pool, known, labelled_before, plain_estimate, round_weights
+from opacc_ray.estimators.simple import simple_random
+from opacc_ray.estimators.weighted import NAME, failure_bounds
+from opacc_ray.selection import Selection
+
+UNEQUAL = ("stratified score", NAME)
+"""Intervals, in one round, of designs in which some labels weigh more than others."""
+
+
+def estimate_as_one(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
+    """Accuracy from one round or several, as :func:`opacc_ray.estimate` takes them.
+
+    Value and standard error are those of :func:`opacc_ray.estimate`, but for rounds of simple random samples or strata:
+    these learn little from round to round, and there no round deserves more than its share of the labels.
+    """
+    found = plain_estimate(selections, outcomes, level)
+    designs = [part.design for part in selections]
+    if len(designs) == 1:
+        return found
+    if all(isinstance(design, SimpleRandom) and design.is_distinct for design in designs):
+        whole = SimpleRandom(sum(map(len, designs)), common_pool(selections), replacement=False)
+        return simple_random(whole, np.concatenate(outcomes), level)
+    if not any(design.prediction is None and design.interval in UNEQUAL for design in designs):
+        return found
+    sure = known(selections, outcomes)
+    strata = [design for design in designs if isinstance(design, Stratified)]
+    if len(strata) == len(designs) and sure.binary:
+        found = _over_strata(selections, strata, outcomes, found)
+    else:
+        low, high = _wider(selections, found)
+        found = replace(found, low=low, high=high, interval=f"{NAME}, or {found.interval}")
+    low, high = _cut((found.low, found.high), sure)
+    return replace(found, low=low, high=high)
+
+
+def _left(selections: Sequence[Selection]) -> NDArray[np.float64]:
+    """1 - N_t/N, (rounds,)."""
+    return np.array([1 - len(places) / selections[0].pool_size for places in labelled_before(selections)])
+
+
+def _over_strata(
+    selections: Sequence[Selection], designs: Sequence[Stratified], outcomes: Sequence[Outcome], found: Estimate
+) -> Estimate:
+    """``found`` with value, standard error and interval of the strata of all rounds."""
+    success, num = np.concatenate(outcomes), np.array([len(part) for part in selections])
+    weight = num / num.sum()
+    scale = weight * _left(selections)
+    before = [success[places].sum() / selections[0].pool_size for places in labelled_before(selections)]
+    constant = float(weight @ before)
+    right = [
+        np.bincount(design.stratum, weights=outcome, minlength=len(design.sizes))
+        for design, outcome in zip(designs, outcomes, strict=True)
+    ]
+    drawn = np.concatenate([design.num for design in designs]).astype(np.float64)  # (strata of all rounds,)
+    shares = np.concatenate([part * design.shares for part, design in zip(scale, designs, strict=True)])
+    left = np.concatenate([design.left for design in designs])
+    factors = left * drawn / np.maximum(drawn - 1, 0.5)  # as in ``stratified.py``
+    low, high = stratified_score(np.concatenate(right), drawn, shares, factors, found.level)
+    variances = [design.failure_variance(1 - outcome) for design, outcome in zip(designs, outcomes, strict=True)]
+    return replace(
+        found,
+        value=constant + float(shares @ (np.concatenate(right) / drawn)),
+        standard_error=math.sqrt(float(scale**2 @ variances)),
+        low=constant + low,
+        high=constant + high,
+        interval="stratified score",
+    )
+
+
+def _wider(selections: Sequence[Selection], found: Estimate) -> Interval:
+    scale = round_weights([len(part) for part in selections]) * _left(selections)
+    weight = float((scale * [part.design.weight_bound for part in selections]).max())
+    few, many = failure_bounds(1 - found.value, found.standard_error**2, weight, found.level)
+    return min(found.low, 1 - many), max(found.high, 1 - few)
+
+
+def _cut(bounds: Interval, sure: Known) -> Interval:
+    """The interval without what the labels exclude for certain."""
+    least = (sure.num - sure.failures) / sure.pool_size
+    most = 1 - sure.failures / sure.pool_size
+    low, high = bounds
+    return min(max(low, least), most), max(min(high, most), least)
