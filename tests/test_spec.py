@@ -35,7 +35,7 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"pool": {"url": "x", "format": "images"}}, r"unknown key 'pool.url' \(value \"x\"\); did you mean 'uri'"),
         ({"extract": {"batchsize": 3}}, "did you mean 'batch_size'"),
         ({"pool": {"format": "images"}}, "key 'pool.uri' is missing"),
-        ({"pool": {"uri": "x", "format": "zip"}}, "pool.format: .*'images' or 'npy'.* \\(value \"zip\"\\)"),
+        ({"pool": {"uri": "x", "format": "zip"}}, "pool.format: .*'images', 'npy', 'parquet'.* \\(value \"zip\"\\)"),
         ({"extract": {"actors": 0}}, r"extract.actors: give at least 1, or auto \(value 0\)"),
         ({"extract": {"batch_size": "many"}}, r"extract.batch_size: .*integer.* \(value \"many\"\)"),
         ({"model": {"factory": "no colon"}}, "model.factory: write module:function"),

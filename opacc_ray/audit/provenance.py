@@ -30,13 +30,12 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None) -> RunHeader:
     identity = {"spec": spec.identity(), "pool": plan.digest, "features": FEATURES_FORMAT}
     if compared is not None:
         identity["reference"] = compared.digest
-    num_files = sum(len(shard.keys) for shard in plan.shards)
     return RunHeader(
         spec=spec,
         digest=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
         pool=PoolListing(
             digest=plan.digest,
-            num_files=num_files,
+            num_files=len(plan.entries),
             num_shards=len(plan.shards),
             ignored=[IgnoredFiles(**item._asdict()) for item in plan.ignored],
         ),
