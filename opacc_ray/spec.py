@@ -45,8 +45,11 @@ _OF_CLASSES = {
 """Why a regression lacks some features."""
 
 
-TABLES = ("parquet", "features")
+TABLES = ("parquet", "delta", "iceberg", "features")
 """Formats of which an example is a row, with columns and filters."""
+
+VERSIONED = ("delta", "iceberg")
+"""Formats that keep earlier versions."""
 
 TABLE_FEATURES = ("hidden", "output", "prediction", "confidence", "dsa", "lsa")
 """What columns of a pool of features may be."""
@@ -55,6 +58,8 @@ _EXAMPLES_OF_TABLES = ("id", "uri", "image", "array")
 _COLUMNS_OF = {
     "parquet": _EXAMPLES_OF_TABLES,
     "webdataset": ("image", "array"),
+    "delta": (*_EXAMPLES_OF_TABLES, *TABLE_FEATURES),
+    "iceberg": (*_EXAMPLES_OF_TABLES, *TABLE_FEATURES),
     "features": ("id", "uri", *TABLE_FEATURES),
 }
 """Which columns go with a format."""
@@ -102,9 +107,8 @@ class PoolSpec(_Section):
     """Where examples are: the operational ones, or those of the reference."""
 
     uri: str = Field(description="s3://bucket/prefix, or a folder that all workers see")
-    format: Literal["images", "npy", "parquet", "webdataset", "features"] = Field(
-        description="images: one a file; npy: one example a row of NumPy files; parquet and features: one a row, of "
-        "examples or of what a model said of them; webdataset: tar files"
+    format: Literal["images", "npy", "parquet", "webdataset", "delta", "iceberg", "features"] = Field(
+        description="what lies there: see lakes.md; features: what a model said of examples, in Parquet files"
     )
     alpha: Literal["refuse", "drop", "white", "black", "keep"] = Field(
         default="refuse", description="images with transparency: refuse, drop it, show what lies behind, or keep it"
@@ -116,11 +120,21 @@ class PoolSpec(_Section):
     filter: str | None = Field(
         default=None, description="tables: rows that count, such as split = 'test' and score >= 0.5"
     )
+    version: int | None = Field(
+        default=None, ge=0, description="delta: a version; iceberg: the id of a snapshot; default: the newest"
+    )
+    timestamp: str | None = Field(
+        default=None, description="delta, iceberg: the newest version at that time, such as 2026-01-31T12:00:00Z"
+    )
+    catalog: str | None = Field(
+        default=None, description="iceberg: name of a catalog in pyiceberg's own configuration; default: by uri"
+    )
+    table: str | None = Field(default=None, description="iceberg: name of the table in the catalog")
 
     @property
     def holds_features(self) -> bool:
         """Whether a model has been run already, and its layers are columns."""
-        return self.format == "features"
+        return self.format == "features" or bool(self.columns.features)
 
     @model_validator(mode="after")
     def _fits_its_format(self) -> "PoolSpec":
@@ -132,6 +146,15 @@ class PoolSpec(_Section):
             raise ValueError(f"columns.{unfit} does not go with format {self.format}, which takes {of}; leave it out")
         if self.filter is not None and self.format not in TABLES:
             raise ValueError(f"filter is of tables, and the format is {self.format}; leave it out")
+        versions = [name for name in ("version", "timestamp") if getattr(self, name) is not None]
+        if versions and self.format not in VERSIONED:
+            raise ValueError(
+                f"{versions[0]} is of {' and '.join(VERSIONED)}, and the format is {self.format}; leave it out"
+            )
+        if len(versions) > 1:
+            raise ValueError("version and timestamp say the same; give one")
+        if (self.catalog or self.table) and not (self.format == "iceberg" and self.catalog and self.table):
+            raise ValueError("catalog and table go together, with format iceberg; give both or none")
         if self.format in TABLES and not self.holds_features and not {"image", "array", "uri"} & set(given):
             raise ValueError("columns does not say what an example is; add image, array or uri: a column's name")
         if self.columns.image is not None and self.columns.array is not None:

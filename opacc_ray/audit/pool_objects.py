@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from opacc_ray.audit.documents import ChangedObjects
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.parquet_io import read_bytes
-from opacc_ray.lake.pools import digest_of
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.pools import digest_of, newest_version
 from opacc_ray.lake.store import Entry, in_order
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def read_listing(run: Run) -> dict[str, Entry] | None:
 def find_objects(run: Run, uris: Sequence[str]) -> tuple[list[str | None], list[str | None]]:
     """Key and tag of the object that holds each example, as listed; None where that is not known."""
     listing = read_listing(run) or {}
-    root = f"{open_store(run.spec.pool.uri).uri}/"
+    root = f"{open_pool(run.spec.pool).uri}/"
     found = [_entry_of(uri.removeprefix(root), listing) for uri in uris]
     return [entry.key if entry else None for entry in found], [entry.tag if entry else None for entry in found]
 
@@ -97,16 +97,27 @@ def find_changed(run: Run, numbers: Sequence[int] | None = None) -> ChangedObjec
     unknown = len({name for chosen in rounds for name, tag in zip(chosen.ids, chosen.tags, strict=True) if not tag})
     try:
         now = _tags(run, list(before)) if before else {}
+        version = _newer_version(run)
     except OpaccError as error:
         return ChangedObjects(changed=0, lost=0, unknown=len(before) + unknown, first=[], reason=str(error))
     lost = [key for key in before if key not in now]
     changed = [key for key in before if key in now and now[key] != before[key]]
-    return ChangedObjects(changed=len(changed), lost=len(lost), unknown=unknown, first=sorted(changed + lost)[:NAMED])
+    first = sorted(changed + lost)[:NAMED]
+    return ChangedObjects(changed=len(changed), lost=len(lost), unknown=unknown, first=first, version=version)
+
+
+def _newer_version(run: Run) -> str | None:
+    """The version that the pool's table has now, if it is another than the run's, which the spec left open."""
+    pool = run.spec.pool
+    if run.header.pool.version is None or pool.version is not None or pool.timestamp is not None:
+        return None
+    found = newest_version(open_pool(pool), pool.format, rules_of(pool))
+    return None if found == run.header.pool.version else found
 
 
 def _tags(run: Run, keys: Sequence[str]) -> dict[str, str]:
     """Tag of each of the objects that is there."""
-    store = open_store(run.spec.pool.uri)
+    store = open_pool(run.spec.pool)
     num_files = run.header.pool.num_files
     if num_files is not None and num_files <= PER_PAGE * len(keys):
         wanted = set(keys)

@@ -37,6 +37,7 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None) -> RunHeader:
             digest=plan.digest,
             num_files=len(plan.entries),
             num_shards=len(plan.shards),
+            version=plan.version,
             ignored=[IgnoredFiles(**item._asdict()) for item in plan.ignored],
         ),
         reference=None if compared is None else ReferenceListing(digest=reference.digest(spec, compared)),

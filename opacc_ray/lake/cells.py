@@ -32,6 +32,8 @@ def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
         if inner is None or (lengths != lengths[:1]).any():
             return None
         return inner.reshape(len(column), -1 if len(inner) else 0, *inner.shape[1:])
+    if pa.types.is_null(kind):  # of no row, since nulls are none
+        return np.empty(0)
     check_number(kind, name)
     if pa.types.is_decimal(kind):
         column = column.cast(pa.float64())

@@ -76,6 +76,8 @@ class Found(NamedTuple):
     ignored: tuple[Ignored, ...] = ()
     constants: Mapping[str, Constants] = {}  # key -> what its folder or the table says of all its rows
     version: str | None = None  # of a table
+    optional: frozenset[str] = frozenset()  # columns of a table that its older files may lack
+    field_ids: Mapping[str, int] = {}  # of the columns of a table, where names may change
 
 
 class Cut(NamedTuple):
@@ -130,9 +132,10 @@ class Rules(NamedTuple):
     max_bytes: int = 8 << 30
     columns: Columns = Columns()
     filter: str | None = None
-    version: str | None = None  # of a table: a number, or a time; None: the newest
-    table: str | None = None  # its name in a catalog
-    catalog: str | None = None
+    version: int | None = None  # of a table; None: the newest
+    timestamp: str | None = None  # or the newest at that time
+    metadata: str | None = None  # URI of the file that tells an Iceberg table
+    catalog: tuple[str, str] | None = None  # or its catalog, and its name there
 
 
 class Limits(NamedTuple):

@@ -50,6 +50,8 @@ FORMATS = {
     "npy": "npy",
     "parquet": "parquet",
     "webdataset": "webdataset",
+    "delta": "delta",
+    "iceberg": "iceberg",
     "features": "parquet",
 }
 """Module of each format, in this room: it is imported when a pool of that format is."""
@@ -87,6 +89,12 @@ def plan_shards(
     shards = tuple(_shard(number, piece) for number, piece in enumerate(cut.shards))
     plan = Plan(shards, "", found.ignored, cut.num_examples, found.version)
     return plan._replace(digest=digest_of(plan.entries))
+
+
+def newest_version(store: Store, kind: str, rules: Rules) -> str | None:
+    """Return the version that a table has now; None of a format without versions."""
+    newest = getattr(format_of(kind), "newest", None)
+    return None if newest is None else str(newest(store, rules, "pool"))
 
 
 def read_examples(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS) -> Items:

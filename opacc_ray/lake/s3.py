@@ -153,6 +153,34 @@ class S3Store(Store):
             raise StorageError(f"cannot {action} {self.uri_of(key).rstrip('/')}: {reason}") from error
 
 
+class Connection(NamedTuple):
+    """Where S3 is and who asks, for a library that opens objects itself."""
+
+    endpoint: str | None  # None: AWS's own
+    region: str
+    access_key: str | None
+    secret_key: str | None
+    token: str | None
+
+
+def connection() -> Connection:
+    """Return what this environment and profile say; the secrets in it are not to be logged or kept."""
+    import boto3
+
+    _check_endpoint()
+    meta = _client_for("auto").meta
+    found = boto3.session.Session().get_credentials()
+    keys = found.get_frozen_credentials() if found else None
+    custom = not (urlsplit(meta.endpoint_url).hostname or "").endswith(AWS_DOMAINS)
+    return Connection(
+        meta.endpoint_url if custom else None,
+        meta.region_name,
+        keys.access_key if keys else None,
+        keys.secret_key if keys else None,
+        keys.token if keys else None,
+    )
+
+
 _client_lock = threading.Lock()
 
 

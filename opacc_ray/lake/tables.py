@@ -22,6 +22,9 @@ THREADS = 16
 """Footers that are read at a time."""
 
 
+_FIELD_ID = b"PARQUET:field_id"
+
+
 class Batch(NamedTuple):
     """Some rows of one file."""
 
@@ -35,6 +38,7 @@ class _Described(NamedTuple):
 
     types: dict[str, Any]  # of the file's columns among the wanted ones
     every: list[str]  # names of all columns
+    field_ids: dict[int, str]  # column by the number that a table format gives it
     groups: list[tuple[int, int]]  # rows and bytes of each row group
 
 
@@ -54,7 +58,7 @@ def cut_table(store: Store, found: Found, rules: Rules, limits: Limits, what: st
     described = list(in_order(lambda entry: _describe(store, entry, wanted), entries, THREADS))
     _check_schema(store, entries, described, found, wanted, condition)
     pieces, sizes = [], []
-    for entry, (_, _, groups) in zip(entries, described, strict=True):
+    for entry, (_, _, _, groups) in zip(entries, described, strict=True):
         constants = found.constants.get(entry.key, ())
         pieces += [Piece(entry, group, group + 1, constants) for group, size in enumerate(groups) if size[0]]
         sizes += [size for size in groups if size[0]]
@@ -182,7 +186,8 @@ def _describe(store: Store, entry: Entry, wanted: Sequence[str]) -> _Described:
     types = {name: schema.field(name).type for name in wanted if name in schema.names}
     groups = range(metadata.num_row_groups)
     sizes = [(metadata.row_group(group).num_rows, group_bytes(metadata, group, wanted)) for group in groups]
-    return _Described(types, schema.names, sizes)
+    numbered = {int(item.metadata[_FIELD_ID]): item.name for item in schema if _FIELD_ID in (item.metadata or {})}
+    return _Described(types, schema.names, numbered, sizes)
 
 
 def _check_schema(
@@ -201,7 +206,15 @@ def _check_schema(
     for entry, file in zip(entries, described, strict=True):
         told = {name: _repeated(value, 1).type for name, value in found.constants.get(entry.key, ())}
         for name in wanted:
+            former = file.field_ids.get(found.field_ids.get(name, -1), name)
+            if former != name:
+                raise DataError(
+                    f"{store.uri_of(entry.key)} has the column {name!r} as {former!r}, from before it was renamed; "
+                    "rewrite the table's data files"
+                )
             kind = file.types.get(name, told.get(name))
+            if kind is None and name in found.optional:
+                continue
             if kind is None:
                 there = shortened(", ".join([*file.every, *told]), 200)
                 raise DataError(f"{store.uri_of(entry.key)} has no column {name!r}; it has {there}")

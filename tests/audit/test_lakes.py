@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from small_model import network, picture, to_input
 from small_spec import small_spec
 from tables import parquet
@@ -21,8 +23,10 @@ from tables import parquet
 from opacc_ray.audit import labels, results, steps
 from opacc_ray.audit.pool_objects import find_changed
 from opacc_ray.audit.run import Run
+from opacc_ray.cli.texts import changed
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.lake import delta, iceberg
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.spec import parse_spec
 
@@ -303,3 +307,80 @@ def test_a_file_that_changes_between_two_rounds_is_noticed(bucket: str, outputs:
     store.write("40.parquet", store.read("0.parquet"))
     found = find_changed(run)
     assert (found.changed, found.lost, found.first) == (1, 0, ["40.parquet"])
+
+
+def delta_table(store: Store) -> Callable[[int, int], int]:
+    """Writes some pictures to a Delta table, as a version; returns its number."""
+    settings = delta._options(store) | {"aws_conditional_put": "etag"}
+
+    def append(start: int, stop: int) -> int:
+        deltalake.write_deltalake(store.uri, pictures(start, stop), mode="append", storage_options=settings)
+        return deltalake.DeltaTable(store.uri, storage_options=settings).version()
+
+    return append
+
+
+def iceberg_table(store: Store) -> Callable[[int, int], int]:
+    """Writes some pictures to an Iceberg table, as a snapshot; returns its id."""
+    catalog = SqlCatalog("test", uri="sqlite:///:memory:", **iceberg._options(store))
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.pool", schema=pictures(0, 1).schema, location=store.uri)
+
+    def append(start: int, stop: int) -> int:
+        table.append(pictures(start, stop))
+        return table.current_snapshot().snapshot_id
+
+    return append
+
+
+TABLES = {"delta": delta_table, "iceberg": iceberg_table}
+
+
+@pytest.fixture
+def tables_on_s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What pyiceberg needs to write to a server that knows no newer checksums."""
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+
+
+@pytest.mark.usefixtures("ray_cluster", "tables_on_s3")
+@pytest.mark.parametrize("kind", TABLES)
+def test_one_version_of_a_table_is_audited(
+    kind: str, of_images: Run, spec: Callable[..., dict[str, Any]], bucket: str
+) -> None:
+    append = TABLES[kind](open_store(f"{bucket}/pool"))
+    first, _ = append(0, N), append(N, N + 20)
+    columns = {"id": "id", "image": "image"}
+    pool = {"uri": f"{bucket}/pool", "format": kind, "columns": columns, "version": first}
+    run = steps.run(parse_spec(spec(pool=pool), "spec"))
+    assert run.header.pool.version == {"delta": "version 0", "iceberg": f"snapshot {first}"}[kind]
+    features, expected = features_of(run), features_of(of_images)
+    assert features["id"].equals(expected["id"])
+    assert np.allclose(np.stack(features["hidden"].to_pylist()), np.stack(expected["hidden"].to_pylist()), atol=1e-5)
+    label(run)
+    estimate = results.estimate(run)
+    assert estimate.pool_size == N
+    assert estimate.low < estimate.value < estimate.high
+
+
+@pytest.mark.usefixtures("s3", "tables_on_s3")
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_that_goes_on_between_two_rounds_is_noticed_and_said(kind: str, bucket: str) -> None:
+    append = TABLES[kind](open_store(f"{bucket}/pool"))
+    first = append(0, N)
+    content = of_features(bucket, {}, sample={"method": "srs", "budget": 10})
+    content["pool"] = {"uri": f"{bucket}/pool", "format": kind, "columns": {"id": "id", "prediction": "i"}}
+    pinned = content | {"name": "pinned", "pool": content["pool"] | {"version": first}}
+    runs = {name: steps.run(parse_spec(given, "spec")) for name, given in (("open", content), ("pinned", pinned))}
+    assert find_changed(runs["open"]).version is None
+    second = append(N, N + 20)
+    now = {"delta": f"version {second}", "iceberg": f"snapshot {second}"}[kind]
+    assert find_changed(runs["open"]).version == now
+    assert find_changed(runs["pinned"]).version is None
+    [said] = changed(find_changed(runs["open"]))
+    assert said.startswith(f"warning    the pool's table is at {now} now; this run goes on with the version")
+    label(runs["open"])
+    steps.next_round(runs["open"], 10)
+    assert runs["open"].read_selection(2).pool_size == N
+    again = {name: steps.run(parse_spec(given, "spec")) for name, given in (("open", content), ("pinned", pinned))}
+    assert again["pinned"].uri == runs["pinned"].uri
+    assert again["open"].read_selection(1).pool_size == N + 20
