@@ -45,7 +45,7 @@ _OF_CLASSES = {
 """Why a regression lacks some features."""
 
 
-TABLES = ("parquet", "delta", "iceberg", "features")
+TABLES = ("parquet", "huggingface", "delta", "iceberg", "features")
 """Formats of which an example is a row, with columns and filters."""
 
 VERSIONED = ("delta", "iceberg")
@@ -58,6 +58,7 @@ _EXAMPLES_OF_TABLES = ("id", "uri", "image", "array")
 _COLUMNS_OF = {
     "parquet": _EXAMPLES_OF_TABLES,
     "webdataset": ("image", "array"),
+    "huggingface": _EXAMPLES_OF_TABLES,
     "delta": (*_EXAMPLES_OF_TABLES, *TABLE_FEATURES),
     "iceberg": (*_EXAMPLES_OF_TABLES, *TABLE_FEATURES),
     "features": ("id", "uri", *TABLE_FEATURES),
@@ -107,7 +108,7 @@ class PoolSpec(_Section):
     """Where examples are: the operational ones, or those of the reference."""
 
     uri: str = Field(description="s3://bucket/prefix, or a folder that all workers see")
-    format: Literal["images", "npy", "parquet", "webdataset", "delta", "iceberg", "features"] = Field(
+    format: Literal["images", "npy", "parquet", "webdataset", "huggingface", "delta", "iceberg", "features"] = Field(
         description="what lies there: see lakes.md; features: what a model said of examples, in Parquet files"
     )
     alpha: Literal["refuse", "drop", "white", "black", "keep"] = Field(

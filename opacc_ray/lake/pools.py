@@ -50,6 +50,7 @@ FORMATS = {
     "npy": "npy",
     "parquet": "parquet",
     "webdataset": "webdataset",
+    "huggingface": "huggingface",
     "delta": "delta",
     "iceberg": "iceberg",
     "features": "parquet",

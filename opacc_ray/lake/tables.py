@@ -128,7 +128,7 @@ def _read(
     kept = np.arange(rows)
     if condition is not None:
         masks = [
-            _mask(condition, part) for part in _tables(file, footer, group, columns_of(condition), constants, source)
+            mask_of(condition, part) for part in _tables(file, footer, group, columns_of(condition), constants, source)
         ]
         kept = np.flatnonzero(np.concatenate(masks))
     if not len(kept):
@@ -141,7 +141,7 @@ def _read(
         start += len(table)
 
 
-def _mask(condition: Condition, table: Any) -> NDArray[np.bool_]:
+def mask_of(condition: Condition, table: Any) -> NDArray[np.bool_]:
     """Rows of a table that a condition keeps, (N,)."""
     numbered = table.append_column("", [np.arange(len(table))])
     left = numbered.filter(expression_of(condition, table.schema))
