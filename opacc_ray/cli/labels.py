@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import RULE, run_argument
+from opacc_ray.cli.options import RULE, run_argument, track_option
 from opacc_ray.errors import LabelError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ MAX_BYTES = 256_000_000
 @command("import")
 @run_argument
 @click.argument("file", metavar="FILE")
+@track_option
 @click.option("--annotator", metavar="NAME", help="Who gave the labels, whatever the file says.")
 @click.option("--conflict", type=RULE, help="The rule of the run from now on, where labels differ.")
 @click.option(
@@ -28,14 +29,16 @@ MAX_BYTES = 256_000_000
     metavar="N",
     help="Refuse larger files.",
 )
-def import_file(uri: str, file: str, annotator: str | None, conflict: "ConflictRule | None", max_bytes: int) -> Answer:
+def import_file(
+    uri: str, file: str, track: str | None, annotator: str | None, conflict: "ConflictRule | None", max_bytes: int
+) -> Answer:
     """Take labels back: CSV or JSONL with id and label, in any pieces and order."""
     from opacc_ray.audit.labels import import_labels
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import label_texts
 
     data = _read(file, max_bytes)
-    imported = import_labels(Run.open(uri), file, data, conflict=conflict, annotator=annotator)
+    imported = import_labels(Run.open(uri, track), file, data, conflict=conflict, annotator=annotator)
     return Answer(imported, label_texts.imported(imported))
 
 
