@@ -276,3 +276,23 @@ def test_refuses_rounds_and_classes_that_do_not_fit(pool: Pool, outcome) -> None
     other = opacc.select(Pool(ids=list("abcdefgh")), "srs", 2)
     with pytest.raises(LabelError, match=r"pools of \[8, 600\]"):
         linear_estimator([rounds[0], other])
+
+
+@pytest.mark.parametrize("name", ["outcome", "classes", "truth", "prediction"])
+def test_every_array_is_of_all_labels(pool: Pool, name: str) -> None:
+    chosen = opacc.select(pool, "srs", 9)
+    sizes = dict.fromkeys(["outcome", "classes", "truth", "prediction"], 9) | {name: 8}
+    outcome, classes, truth, prediction = (np.zeros(size) for size in sizes.values())
+    with pytest.raises(LabelError, match=rf"^{name} has shape \(8,\) and the rounds 9 labels"):
+        if name in ("outcome", "classes"):
+            by_class(chosen, outcome, classes)
+        confusion(chosen, truth, prediction)
+    if name in ("truth", "prediction"):
+        with pytest.raises(LabelError, match=rf"^{name} has shape \(8,\) and the rounds 9 labels"):
+            mean_cost(chosen, truth, prediction, {})
+
+
+def test_an_error_may_cost_nothing_or_less_than_one() -> None:
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(50)]), "srs", 4, seed=1)
+    cost = mean_cost(chosen, np.array(list("aabb")), np.array(list("bbaa")), {"a": 0, "b": 0.5})
+    assert cost.value == pytest.approx(0.25)
