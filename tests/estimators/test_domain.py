@@ -1,6 +1,7 @@
 """Linear estimators against every method's own estimator; accuracy by class, confusion and costs."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -278,18 +279,24 @@ def test_refuses_rounds_and_classes_that_do_not_fit(pool: Pool, outcome) -> None
         linear_estimator([rounds[0], other])
 
 
-@pytest.mark.parametrize("name", ["outcome", "classes", "truth", "prediction"])
-def test_every_array_is_of_all_labels(pool: Pool, name: str) -> None:
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        (by_class, "outcome"),
+        (by_class, "classes"),
+        (confusion, "truth"),
+        (confusion, "prediction"),
+        (mean_cost, "truth"),
+        (mean_cost, "prediction"),
+    ],
+)
+def test_every_array_is_of_all_labels(pool: Pool, statement: Callable[..., object], name: str) -> None:
     chosen = opacc.select(pool, "srs", 9)
-    sizes = dict.fromkeys(["outcome", "classes", "truth", "prediction"], 9) | {name: 8}
-    outcome, classes, truth, prediction = (np.zeros(size) for size in sizes.values())
+    names = ("outcome", "classes") if statement is by_class else ("truth", "prediction")
+    arrays = {other: np.zeros(8 if other == name else 9) for other in names}
+    costs = {"costs": {}} if statement is mean_cost else {}
     with pytest.raises(LabelError, match=rf"^{name} has shape \(8,\) and the rounds 9 labels"):
-        if name in ("outcome", "classes"):
-            by_class(chosen, outcome, classes)
-        confusion(chosen, truth, prediction)
-    if name in ("truth", "prediction"):
-        with pytest.raises(LabelError, match=rf"^{name} has shape \(8,\) and the rounds 9 labels"):
-            mean_cost(chosen, truth, prediction, {})
+        statement(chosen, **arrays, **costs)
 
 
 def test_an_error_may_cost_nothing_or_less_than_one() -> None:
