@@ -105,6 +105,12 @@ def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]
     return ids, predictions
 
 
+def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """Those of the named features that the run has, (k, ...) each, for the examples at ``index`` (k,)."""
+    there = _index_of(run)
+    return Features.of(run.features, there).rows([name for name in names if name in there.features], index)
+
+
 def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
     """What a run's model says of some examples, which are found by id, wherever they lie in its pool.
 

@@ -208,7 +208,7 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
     predictions = _predictions(run, selection, chosen)
     pairs = [(name, prediction) for name, prediction in zip(selection.ids, predictions, strict=True) if name in label]
     own = set(selection.ids)
-    outcomes = [_outcome(model, score, label[name], prediction) for name, prediction in pairs]
+    outcomes = [outcome_of(model, score, label[name], prediction) for name, prediction in pairs]
     is_regression = model.task == "regression"
     return LabelledRound(
         selection,
@@ -238,8 +238,8 @@ def _predictions(run: Run, selection: Selection, chosen: Chosen) -> list[Any]:
     return [said[name] for name in selection.ids]
 
 
-def _outcome(model: ModelSpec, score: Score, truth: str, prediction: Any) -> float:
-    """The outcome of a label in canonical form."""
+def outcome_of(model: ModelSpec, score: Score, truth: str, prediction: Any) -> float:
+    """The outcome, in [0, 1], of a label in canonical form."""
     if model.task == "regression":
         return score.of(float(truth), prediction)
     return float(truth == model.name_of(prediction))

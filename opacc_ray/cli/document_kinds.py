@@ -17,6 +17,7 @@ from opacc_ray.audit.documents import (
     RunStatus,
     Verification,
 )
+from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
@@ -53,6 +54,7 @@ KINDS: tuple[type[Document], ...] = (
     ModelComparison,
     RunStatus,
     Verification,
+    ExportedCase,
     StudyResults,
     DemoResult,
     MethodList,

@@ -16,6 +16,7 @@ from opacc_ray.audit.documents import (
     TrackStatus,
     Verification,
 )
+from opacc_ray.audit.export import ExportedCase
 
 
 def drawn(document: DrawnRound) -> str:
@@ -166,6 +167,22 @@ def comparison(document: ModelComparison) -> str:
     if not document.same_listing:
         lines.append("note       the two pools were listed differently; examples are matched by their ids alone")
     return "\n".join([*lines, *_basis(document, document.difference.reason)])
+
+
+def exported(document: ExportedCase) -> str:
+    """A case that was written, and what of the pool it is."""
+    examples = f"examples   {document.examples} of {document.pool_size}"
+    if document.examples < document.pool_size:
+        share = document.examples / document.pool_size
+        examples += (
+            f", {share:.1%} of the pool: those that have a label, as they were chosen, so a study of them says "
+            f"little of the pool; {document.unlabelled} have none, and of {document.unsure} nobody could tell"
+        )
+    else:
+        examples += ", the whole pool"
+    what = "accuracy  " if document.measure == "accuracy" else "score     "
+    lines = [f"case       {document.file}", examples, f"columns    {', '.join(document.columns)}"]
+    return "\n".join([*lines, f"{what} {document.value:.4f} of these examples", *changed(document.objects)])
 
 
 def _basis(document: Basis, reason: str | None) -> list[str]:
