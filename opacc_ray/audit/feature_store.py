@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.audit.chosen import Chosen
 from opacc_ray.audit.pool_objects import find_objects
-from opacc_ray.audit.run import Chosen, Run
+from opacc_ray.audit.run import Run
 from opacc_ray.audit.soundness import check_plan
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.extractor import Extraction

@@ -20,12 +20,13 @@ from opacc_ray.audit.label_documents import (
 )
 from opacc_ray.audit.label_log import LabelLog, Returned, now_after, read_log, write_action
 from opacc_ray.audit.labelled_rounds import (
-    LabelledRound,
+    Track,
     canonical_form,
+    ids_of,
     join_labels,
     labelled_rounds,
     read_rounds,
-    read_selections,
+    read_tracks,
 )
 from opacc_ray.audit.run import Run, name_of_labels
 from opacc_ray.errors import LabelError
@@ -62,15 +63,15 @@ def import_labels(
     name = name.encode(errors="backslashreplace").decode()  # a file's name need not be valid Unicode
     for number in run.rounds():
         run.check_copies(number)
-    log, selections = read_log(run), read_selections(run)
+    log, tracks = read_log(run), read_tracks(run)
     annotator, key = _checked_name(annotator), name_of_labels(name, data)
     again = log.find(key, annotator)
     file = again or Returned(len(log.actions) + 1, key, name, data, annotator, name)
     seen = _Seen(annotator, now_after(log) + CLOCKS_DIFFER)
     nameless = () if again else [part for part in log.returned if part.name == key and part.annotator is None]
     rows = _chain(_without(log, nameless).labels(), seen.count(file, read_again=bool(again)))
-    joined = join_labels(run, selections, rows, conflict or log.conflict, source=name)
-    rounds = labelled_rounds(run, selections, joined, log.score)  # raises before anything is kept
+    joined = join_labels(tracks, rows, conflict or log.conflict, source=name)
+    rounds = labelled_rounds(*tracks[0], joined, log.score)  # raises before anything is kept
     overruled = _overruled(joined, file.order)
     new_rule = conflict if conflict != log.conflict else None
     if not again or new_rule:
@@ -84,7 +85,7 @@ def import_labels(
         annotator=annotator,
         renamed=[RenamedRows(annotator=who, rows=num) for who, num in seen.renamed.most_common()],
         conflict=conflict or log.conflict,
-        not_used=_not_used(joined, file.order, rounds),
+        not_used=_not_used(joined, file.order, tracks),
         votes=_votes(joined, log.names() | {file.order: name}),
         overruled=overruled[:LISTED],
         num_overruled=len(overruled),
@@ -164,16 +165,22 @@ def _text(time: datetime) -> str:
     return time.isoformat(timespec="microseconds")
 
 
-def _not_used(joined: Joined, order: int, rounds: Sequence[LabelledRound]) -> list[UnusedRows]:
+def _not_used(joined: Joined, order: int, tracks: Sequence[Track]) -> list[UnusedRows]:
     """Rows for examples that were given up and not drawn again, by the round that was closed."""
-    closed: dict[str, int | None] = {}
-    for item in rounds:
-        closed |= dict.fromkeys(item.selection.ids) | dict.fromkeys(item.given_up, item.number)
-    rows: Counter[int] = Counter()
-    for id, number in closed.items():
-        if number:
-            rows[number] += sum(row.lines for row in joined.answers[id] if row.returned == order)
-    return [UnusedRows(round=number, rows=rows[number]) for number in sorted(rows) if rows[number]]
+    used: set[str] = set()
+    closed: dict[str, tuple[str, int]] = {}
+    for run, selections in tracks:
+        own: dict[str, int | None] = {}
+        for selection in selections:
+            own |= dict.fromkeys(selection.ids) | dict.fromkeys(run.read_closed(selection.round) or (), selection.round)
+        used.update(id for id, number in own.items() if number is None)
+        closed = {id: (run.track or "", number) for id, number in own.items() if number} | closed
+    rows: Counter[tuple[str, int]] = Counter()
+    for id, place in closed.items():
+        if id not in used:
+            rows[place] += sum(row.lines for row in joined.answers[id] if row.returned == order)
+    found = sorted((place, num) for place, num in rows.items() if num)
+    return [UnusedRows(track=track or None, round=number, rows=num) for (track, number), num in found]
 
 
 def _votes(joined: Joined, names: Mapping[int, str]) -> list[Votes]:
@@ -317,8 +324,9 @@ def set_rule(run: Run, conflict: ConflictRule) -> LabelAction:
         The labels that are there are in conflict under it; the rule stays as it was.
     """
     log = read_log(run)
-    if run.rounds():
-        read_rounds(run, conflict=conflict)
+    for track in run.tracks():
+        if track.rounds():
+            read_rounds(track, conflict=conflict)
     action = LabelAction(action="rule", at=_text(now_after(log)), conflict=conflict)
     write_action(run, action)
     return action
@@ -340,8 +348,8 @@ def list_answers(run: Run, id: str | None = None) -> AnswerList:
 
 
 def _chosen(run: Run) -> set[str]:
-    """The ids of all rounds."""
-    return {id for selection in read_selections(run) for id in selection.ids}
+    """The ids of all rounds of all tracks."""
+    return set(ids_of(read_tracks(run)))
 
 
 def _answers(run: Run, log: LabelLog, id: str | None) -> list[Answered]:

@@ -150,8 +150,8 @@ def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bo
     whole = known if close else _whole(known)
     if not whole:
         raise LabelError(
-            f"round {known[0].number} of {run.uri} waits for {len(known[0].missing)} labels, and only whole rounds are "
-            "looked at; import them, or give --close to go on without them"
+            f"round {known[0].number} of {run.title} waits for {len(known[0].missing)} labels, and only whole rounds "
+            "are looked at; import them, or give --close to go on without them"
         )
     found = [look(*_sample(whole[:k]), level) for k in range(1, len(whole) + 1)]
     looks, estimate = [item for item, _ in found], found[-1][1]
@@ -205,7 +205,7 @@ def _labelled(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[
     missing = [name for item in rounds for name in item.missing]
     if missing and not partial:
         raise LabelError(
-            f"{len(missing)} of {sum(len(item.selection) for item in rounds)} labels are missing in {run.uri}, the "
+            f"{len(missing)} of {sum(len(item.selection) for item in rounds)} labels are missing in {run.title}, the "
             f"first for {missing[0]!r}; import them, or give --partial to state the accuracy without them"
         )
     for item in rounds:
@@ -213,7 +213,7 @@ def _labelled(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[
     run.check_label_files(_last_estimate(run))
     known = [item for item in rounds if item.labelled.any()]
     if not known:
-        raise LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
+        raise LabelError(f"no example of {run.title} has a label yet; import some with `opacc labels import`")
     return known
 
 
@@ -231,6 +231,7 @@ def _basis(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
         raise DataError(f"the features of {run.uri} are not complete; run its spec again, finished shards are kept")
     return {
         "run": run.uri,
+        "track": run.track,
         "measure": rounds[0].measure,
         "clipped": sum(item.clipped for item in rounds),
         "pool_size": index.num_examples,
@@ -239,7 +240,7 @@ def _basis(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
         "unsure": sum(len(item.unsure) for item in rounds),
         "given_up": sum(len(item.given_up) for item in rounds),
         "rounds": [item.counts() for item in rounds],
-        "objects": find_changed(run),
+        "objects": find_changed([run]),
     }
 
 

@@ -51,7 +51,9 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
     """
     tool = _tool(wanted.tool)
     number = _round(run, wanted.round)
-    ids = list(dict.fromkeys(run.read_selection(number).ids))
+    chosen = run.read_chosen(number)
+    had_labels = {id for id, known in zip(chosen.ids, chosen.labelled, strict=True) if known}
+    ids = [id for id in dict.fromkeys(run.read_selection(number).ids) if id not in had_labels]
     twice = _doubled(run, ids, wanted)
     dealt = deal(ids, wanted.annotators, twice) if wanted.annotators else {"": ids}
     way = _way(run, tool, wanted)
@@ -97,9 +99,9 @@ def _tool(name: str) -> Tool:
 def _round(run: Run, number: int | None) -> int:
     rounds = run.rounds()
     if not rounds:
-        raise LabelError(f"{run.uri} has no selection yet; run its spec, or `opacc select`")
+        raise LabelError(f"{run.title} has no selection yet; run its spec, or `opacc select`")
     if number is not None and number not in rounds:
-        raise LabelError(f"{run.uri} has no round {number}; it has rounds 1 to {rounds[-1]}")
+        raise LabelError(f"{run.title} has no round {number}; it has rounds 1 to {rounds[-1]}")
     return rounds[-1] if number is None else number
 
 

@@ -14,7 +14,8 @@ def imported(document: ImportedLabels) -> str:
         f"({document.rows} rows read from {printable_line(document.file)})"
     ]
     lines += [
-        f"{item.rows} rows answer examples that were given up when round {item.round} was closed and are not used"
+        f"{item.rows} rows answer examples that were given up when round {item.round}{_of(item.track)} was closed and "
+        "are not used"
         for item in document.not_used
     ]
     if document.again:
@@ -90,6 +91,10 @@ def _overruled(listed: Sequence[Overruling], num: int) -> list[str]:
     rest = num - min(num, len(said), 5)
     more = f", and {rest} more: see `opacc labels list`" if rest else ""
     return [f"{num} answers overruled: {printable_line('; '.join(said[:5]))}{more}"]
+
+
+def _of(track: str | None) -> str:
+    return "" if track is None else f" of track {track}"
 
 
 def _who(annotator: str | None) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import TOOL, run_argument
+from opacc_ray.cli.options import TOOL, run_argument, track_option
 
 if TYPE_CHECKING:
     from opacc_ray.labelling.tools import Way
@@ -23,8 +23,9 @@ overlap_option = click.option(
 
 @command("manifest")
 @run_argument
+@track_option
 @click.option("--to", "tool", type=TOOL, required=True, help="The tool that people label with.")
-@click.option("--out", metavar="FOLDER", help="Where the files go; default: RUN-round-N-TOOL here.")
+@click.option("--out", metavar="FOLDER", help="Where the files go; default: RUN-round-N-TOOL, here.")
 @click.option("--round", "number", type=click.IntRange(min=1), metavar="N", help="Default: the newest.")
 @click.option("--images", type=WAYS, help="How images reach annotators; default: what suits pool and tool.")
 @click.option("--days", type=click.FloatRange(0, 7, min_open=True), default=7.0, show_default=True, help="Of links.")
@@ -32,6 +33,7 @@ overlap_option = click.option(
 @overlap_option
 def manifest(
     uri: str,
+    track: str | None,
     tool: str,
     out: str | None,
     number: int | None,
@@ -45,8 +47,8 @@ def manifest(
     from opacc_ray.audit.tasks import Wanted, write_tasks
     from opacc_ray.cli import label_texts
 
-    run = Run.open(uri)
-    folder = out or f"{run.name}-round-{number or max(run.rounds(), default=1)}-{tool}"
+    run = Run.open(uri, track)
+    folder = out or "-".join(filter(None, [run.name, track, f"round-{number or max(run.rounds(), default=1)}", tool]))
     names = tuple(name.strip() for name in annotators.split(",") if name.strip())
     written = write_tasks(run, Wanted(tool, folder, number, images, timedelta(days=days), names, overlap))
     return Answer(written, label_texts.tasks(written))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import RULE, TOOL, run_argument
+from opacc_ray.cli.options import RULE, TOOL, run_argument, track_option
 from opacc_ray.errors import LabelError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ MAX_BYTES = 256_000_000
 @command("import")
 @run_argument
 @click.argument("file", metavar="FILE")
+@track_option
 @click.option("--annotator", metavar="NAME", help="Who gave the labels, whatever the file says.")
 @click.option("--conflict", type=RULE, help="The rule of the run from now on, where labels differ.")
 @click.option("--tool", type=TOOL, help="What wrote the file; refuse it if it looks like another's.")
@@ -32,6 +33,7 @@ MAX_BYTES = 256_000_000
 def import_file(
     uri: str,
     file: str,
+    track: str | None,
     annotator: str | None,
     conflict: "ConflictRule | None",
     tool: str | None,
@@ -46,7 +48,7 @@ def import_file(
     data = _read(file, max_bytes)
     if tool is not None:
         check_kind(data, file, tool)
-    imported = import_labels(Run.open(uri), file, data, conflict=conflict, annotator=annotator)
+    imported = import_labels(Run.open(uri, track), file, data, conflict=conflict, annotator=annotator)
     return Answer(imported, label_texts.imported(imported))
 
 

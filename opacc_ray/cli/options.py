@@ -48,6 +48,7 @@ class _Method(click.ParamType):  # type: ignore[type-arg]
 METHOD = _Method()
 
 run_argument = click.argument("uri", metavar="RUN")
+track_option = click.option("--track", metavar="NAME", help="The track that is meant; default: the first one.")
 budget_option = click.option("--budget", type=int, metavar="N", help="Number of labels.")
 
 

@@ -27,13 +27,13 @@ def encode(rows: Sequence[ManifestRow], context: Context) -> bytes:
     It always starts with a byte-order mark: Excel reads a file without one in a local code page and would save broken
     ids.
     """
-    with_prediction = any(row.prediction is not None for row in rows)
+    extra = [name for name in ("prediction", "note") if any(getattr(row, name) is not None for row in rows)]
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    writer.writerow(["id", "uri", "run", "round", "order", "label"] + ["prediction"] * with_prediction)
+    writer.writerow(["id", "uri", "run", "round", "order", "label", *extra])
     for row in rows:
         cells = [_text_cell(row.id), _text_cell(row.uri), _text_cell(row.run), row.round, row.order, ""]
-        writer.writerow(cells + [_text_cell(row.prediction)] * with_prediction)
+        writer.writerow(cells + [_text_cell(getattr(row, name)) for name in extra])
     return text.getvalue().encode("utf-8-sig")
 
 

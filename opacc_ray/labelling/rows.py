@@ -37,6 +37,7 @@ class ManifestRow:
     round : the round of that run, from 1.
     order : its place in the order of choice, from 1.
     prediction : the model's answer; encoded only on request.
+    note : what the annotator must know of this example, such as that its file changed.
     """
 
     id: str
@@ -45,6 +46,7 @@ class ManifestRow:
     round: int
     order: int
     prediction: str | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True)

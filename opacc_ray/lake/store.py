@@ -5,6 +5,7 @@ that place, with '/' between their parts. An object is written whole or not at a
 half of one, and listing a store tells which work is done.
 """
 
+import uuid
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -90,6 +91,12 @@ class Store(ABC):
     @abstractmethod
     def _create(self, key: str, data: bytes) -> bool | None:
         """Tell whether the object was created; None if this place has no operation that creates an object once."""
+
+    def try_writing(self) -> None:
+        """Write an object and remove it; raises StorageError if that cannot be done. Nothing stays."""
+        key = f"opacc-check-{uuid.uuid4().hex}"
+        self.write(key, b"")
+        self.delete(key)
 
     @abstractmethod
     def entry(self, key: str) -> Entry | None:
