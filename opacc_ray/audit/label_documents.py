@@ -5,6 +5,7 @@
 | :class:`LabelAction` | ``labels/TIME-DIGEST.json``, answer of `opacc labels correct`, `withdraw` and `rule` |
 | :class:`ImportedLabels` | answer of `opacc labels import` |
 | :class:`AnswerList` | answer of `opacc labels list` |
+| :class:`LabellingTasks` | answer of `opacc manifest` |
 """
 
 from typing import ClassVar, Literal
@@ -108,3 +109,28 @@ class AnswerList(Document):
     run: str = Field(description="URI of the run")
     conflict: ConflictRule = Field(description="the rule of the run where labels differ")
     answers: list[Answered] = Field(description="every answer, by example and then in the order in which they came")
+
+
+class AnnotatorShare(Part):
+    """How many examples an annotator is given."""
+
+    annotator: str = Field(description="who")
+    examples: int = Field(ge=0, description="how many")
+
+
+class LabellingTasks(Document):
+    """A round as a labelling tool is given it."""
+
+    format: Literal["opacc-tasks/1"] = Field(default="opacc-tasks/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    round: int = Field(ge=1, description="the round")
+    tool: str = Field(description="the tool")
+    folder: str = Field(description="where the files lie, copies of images among them")
+    files: list[str] = Field(description="URIs of tasks and configurations")
+    examples: int = Field(ge=0, description="examples to label")
+    images: Literal["links", "copies", "thumbnails", "addresses"] = Field(
+        description="how images reach annotators: links that expire, copies, pictures inside the tasks, or plain URIs"
+    )
+    links_end: str | None = Field(description="when the links expire: ISO 8601, UTC; null without links")
+    twice: int = Field(ge=0, description="examples that two people are given")
+    annotators: list[AnnotatorShare] = Field(description="the share of each; empty: everybody labels the same tasks")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, Overruling
+from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, LabellingTasks, Overruling
 from opacc_ray.cli.printable import printable_line
 from opacc_ray.labelling.messages import few, quoted
 
@@ -47,6 +47,21 @@ def answers(document: AnswerList) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([*lines, f"{len(rows)} answers; where labels differ: {document.conflict}"])
+
+
+def tasks(document: LabellingTasks) -> str:
+    """What a tool is given, and what to do next."""
+    given = ", ".join(f"{item.annotator} {item.examples}" for item in document.annotators)
+    lines = [
+        f"run        {document.run}",
+        f"tasks      {document.examples} of round {document.round}, {document.images}",
+    ]
+    lines += [f"file       {uri}" for uri in document.files]
+    if given:
+        lines.append(f"given to   {given}; {document.twice} examples to two people")
+    if document.links_end:
+        lines.append(f"expires    the links do, {document.links_end} at the latest; write the tasks again for new ones")
+    return "\n".join([*lines, f"next       label them, then: opacc labels import {document.run} FILE"])
 
 
 def action(document: LabelAction) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import RULE, run_argument, track_option
+from opacc_ray.cli.options import RULE, TOOL, run_argument, track_option
 from opacc_ray.errors import LabelError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ MAX_BYTES = 256_000_000
 @track_option
 @click.option("--annotator", metavar="NAME", help="Who gave the labels, whatever the file says.")
 @click.option("--conflict", type=RULE, help="The rule of the run from now on, where labels differ.")
+@click.option("--tool", type=TOOL, help="What wrote the file; refuse it if it looks like another's.")
 @click.option(
     "--max-bytes",
     type=click.IntRange(min=1),
@@ -30,14 +31,23 @@ MAX_BYTES = 256_000_000
     help="Refuse larger files.",
 )
 def import_file(
-    uri: str, file: str, track: str | None, annotator: str | None, conflict: "ConflictRule | None", max_bytes: int
+    uri: str,
+    file: str,
+    track: str | None,
+    annotator: str | None,
+    conflict: "ConflictRule | None",
+    tool: str | None,
+    max_bytes: int,
 ) -> Answer:
-    """Take labels back: CSV or JSONL with id and label, in any pieces and order."""
+    """Take labels back: CSV or JSONL with id and label, or what a labelling tool exports; in any pieces and order."""
     from opacc_ray.audit.labels import import_labels
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import label_texts
+    from opacc_ray.labelling.parsing import check_kind
 
     data = _read(file, max_bytes)
+    if tool is not None:
+        check_kind(data, file, tool)
     imported = import_labels(Run.open(uri, track), file, data, conflict=conflict, annotator=annotator)
     return Answer(imported, label_texts.imported(imported))
 

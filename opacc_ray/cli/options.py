@@ -70,6 +70,7 @@ def statement_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 RULE = click.Choice(["error", "majority", "latest"])
+TOOL = click.Choice(["label-studio", "cvat", "ground-truth", "csv", "jsonl"])
 
 conflict_option = click.option(
     "--conflict", type=RULE, help="What to do where labels differ, here only; default: the rule of the run."

@@ -144,6 +144,10 @@ class Store(ABC):
         """
         return ObjectFile(partial(self.read_range, key), self.size(key) if size is None else size)
 
+    def link(self, key: str, seconds: int) -> str:
+        """Return a link by which anyone reads the object for that long; only places in S3 have them."""
+        raise StorageError(f"{self.uri_of(key)} has no link that a browser opens; send copies or thumbnails instead")
+
     def read_many(self, keys: Iterable[str], threads: int = 16) -> Iterator[bytes]:
         """Yield the objects' contents in the order of `keys`, while `threads` read ahead.
 
