@@ -246,6 +246,18 @@ class MeanCost(StatedEstimate):
     )
 
 
+class LabelNoise(Interval):
+    """The interval of the accuracy by what annotators typically say, whatever a single label got wrong."""
+
+    examples: int = Field(ge=1, description="labelled examples on which two or more named annotators gave an opinion")
+    differ: int = Field(ge=0, description="of them, those on which the outcomes of two opinions differ")
+    disagreement: float = Field(
+        ge=0, description="estimated mean difference of the outcomes of two opinions, over the pool"
+    )
+    disagreement_high: float = Field(ge=0, description="upper end of its interval")
+    reason: str | None = Field(description="if the interval is not design-based: what it rests on")
+
+
 class SimpleRandomBaseline(Interval):
     """A simple random sample of as many labels, with the estimated accuracy."""
 
@@ -312,6 +324,9 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
     sequence: AnytimeInterval = Field(description="an interval that holds at any time")
     assisted: AssistedEstimate | None = Field(description="with the help of the confidence; null unless asked for")
     mean_cost: MeanCost | None = Field(description="the mean cost per example; null unless costs were given")
+    label_noise: LabelNoise | None = Field(
+        default=None, description="the interval widened for errors of annotators; null without second opinions"
+    )
     pool_by_predicted_class: dict[str, int] | None = Field(
         description="predicted class -> examples of the pool; null for regressions, and where it is not known"
     )

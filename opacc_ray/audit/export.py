@@ -109,7 +109,7 @@ def _arrays(run: Run, known: _Labelled) -> dict[str, NDArray[Any]]:
     model = run.spec.model
     arrays = feature_store.read_rows(run, COLUMNS, np.array(list(known.label), dtype=np.int64))
     said = zip(known.label.values(), arrays["prediction"].tolist(), strict=True)
-    outcome = np.array([outcome_of(model, known.score, text, value) for text, value in said])
+    outcome = np.array([outcome_of(model, known.score, value, text) for text, value in said])
     if model.task == "regression":
         truth = {"target": np.array([float(text) for text in known.label.values()])}
     else:

@@ -3,6 +3,8 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from opacc_ray.audit.documents import RoundCounts
 from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError
+from opacc_ray.labelling.agreement import opinions_of
 from opacc_ray.labelling.joining import Joined, join
 from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, value_of
 from opacc_ray.labelling.rows import Label
@@ -37,6 +40,7 @@ class LabelledRound(NamedTuple):
     measure: str = "accuracy"  # what the mean outcome is called
     clipped: int = 0  # labels so far from the prediction that the score no longer tells how far
     known_before: int = 0  # labelled examples that had a label already when they were chosen
+    disagreement: NDArray[np.float64] = np.empty(0)  # (labelled.sum(),) mean |y - y'| of opinions; NaN without two
 
     @property
     def number(self) -> int:
@@ -195,6 +199,7 @@ def digest_of(rounds: Sequence[LabelledRound]) -> str:
     content: list[list[Any]] = [
         [item.number, item.selection.ids, item.labelled.tolist(), item.truth, item.unsure, item.given_up]
         + [item.measure] * (item.measure != "accuracy")
+        + [np.nan_to_num(item.disagreement, nan=-1).tolist()] * bool(np.isfinite(item.disagreement).any())
         for item in rounds
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
@@ -208,8 +213,13 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
     predictions = _predictions(run, selection, chosen)
     pairs = [(name, prediction) for name, prediction in zip(selection.ids, predictions, strict=True) if name in label]
     own = set(selection.ids)
-    outcomes = [outcome_of(model, score, label[name], prediction) for name, prediction in pairs]
+    outcomes = [outcome_of(model, score, prediction, label[name]) for name, prediction in pairs]
     is_regression = model.task == "regression"
+    read = canonical_form(run)
+    disagreement = [
+        _disagreement(opinions_of(joined.answers[name], read).values(), partial(outcome_of, model, score, prediction))
+        for name, prediction in pairs
+    ]
     return LabelledRound(
         selection,
         np.array([name in label for name in selection.ids]),
@@ -224,7 +234,15 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
         known_before=len(
             {name for name, known in zip(chosen.ids, chosen.labelled, strict=True) if known} & label.keys()
         ),
+        disagreement=np.array(disagreement, dtype=np.float64),
     )
+
+
+def _disagreement(opinions: Iterable[str], outcome_of: Callable[[str], float]) -> float:
+    """The mean difference of the outcomes of two opinions, over all pairs of annotators; NaN if there is none."""
+    outcomes = [outcome_of(text) for text in opinions]
+    differences = [abs(first - second) for first, second in combinations(outcomes, 2)]
+    return float(np.mean(differences)) if differences else np.nan
 
 
 def _predictions(run: Run, selection: Selection, chosen: Chosen) -> list[Any]:
@@ -238,7 +256,7 @@ def _predictions(run: Run, selection: Selection, chosen: Chosen) -> list[Any]:
     return [said[name] for name in selection.ids]
 
 
-def outcome_of(model: ModelSpec, score: Score, truth: str, prediction: Any) -> float:
+def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> float:
     """The outcome, in [0, 1], of a label in canonical form."""
     if model.task == "regression":
         return score.of(float(truth), prediction)

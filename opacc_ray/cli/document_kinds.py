@@ -18,7 +18,7 @@ from opacc_ray.audit.documents import (
     Verification,
 )
 from opacc_ray.audit.export import ExportedCase
-from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, LabellingTasks
+from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, LabelAgreement, LabellingTasks
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
@@ -49,6 +49,7 @@ KINDS: tuple[type[Document], ...] = (
     ImportedLabels,
     LabelAction,
     AnswerList,
+    LabelAgreement,
     LabellingTasks,
     ClosedRound,
     AccuracyEstimate,

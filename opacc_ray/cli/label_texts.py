@@ -2,7 +2,14 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, LabellingTasks, Overruling
+from opacc_ray.audit.label_documents import (
+    AnswerList,
+    ImportedLabels,
+    LabelAction,
+    LabelAgreement,
+    LabellingTasks,
+    Overruling,
+)
 from opacc_ray.cli.printable import printable_line
 from opacc_ray.labelling.messages import few, quoted
 
@@ -47,6 +54,17 @@ def answers(document: AnswerList) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([*lines, f"{len(rows)} answers; where labels differ: {document.conflict}"])
+
+
+def agreement(document: LabelAgreement) -> str:
+    """How far annotators agree."""
+    known = "not defined" if document.alpha is None else f"{document.alpha:.3f} ({document.scale})"
+    lines = [f"examples   {document.examples} with two opinions or more", f"alpha      {known}"]
+    for pair in document.pairs:
+        kappa = "" if pair.kappa is None else f", kappa {pair.kappa:.3f}"
+        names = f"{quoted(pair.first)} and {quoted(pair.second)}"
+        lines.append(f"pair       {names} agree on {pair.agree} of {pair.examples}{kappa}")
+    return "\n".join(lines)
 
 
 def tasks(document: LabellingTasks) -> str:

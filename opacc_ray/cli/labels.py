@@ -1,4 +1,4 @@
-"""Commands for labels that come back: labels import, list, correct, withdraw, rule."""
+"""Commands for labels that come back: labels import, list, correct, withdraw, rule, agreement."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,18 @@ def set_rule(uri: str, rule: "ConflictRule") -> Answer:
     return _done(uri, lambda run: verbs.set_rule(run, rule))
 
 
+@command("agreement")
+@run_argument
+def agreement(uri: str) -> Answer:
+    """Show how far annotators agree where several answered: Cohen's kappa, Krippendorff's alpha."""
+    from opacc_ray.audit.agreement import agreement as measure
+    from opacc_ray.audit.run import Run
+    from opacc_ray.cli import label_texts
+
+    found = measure(Run.open(uri))
+    return Answer(found, label_texts.agreement(found))
+
+
 def _done(uri: str, verb: Any) -> Answer:
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import label_texts
@@ -124,7 +136,7 @@ def _done(uri: str, verb: Any) -> Answer:
 
 
 labels = click.Group(
-    "labels", commands=[import_file, list_labels, correct, withdraw, set_rule], help="Labels that come back."
+    "labels", commands=[import_file, list_labels, correct, withdraw, set_rule, agreement], help="Labels that come back."
 )
 
 COMMANDS = [labels]

@@ -151,6 +151,11 @@ def estimate(document: AccuracyEstimate) -> str:
         lines.append(f"assisted   {accuracy(document.assisted)}")
     if document.mean_cost:
         lines.append(f"mean cost  {interval(document.mean_cost)}")
+    if noise := document.label_noise:
+        lines.append(
+            f"noise      {noise.low:.4f} to {noise.high:.4f} if annotators err as they differ: on {noise.differ} of "
+            f"{noise.examples} examples with two opinions"
+        )
     return "\n".join([*lines, *_basis(document, document.reason)])
 
 
