@@ -55,13 +55,13 @@ def dying_network() -> Net:
     return net
 
 
-def noted_network(folder: str) -> Net:
+def noted_network(folder: str, seconds: float = 5) -> Net:  # by default until all actors have started
     """The same, but every process that runs it leaves a file of its number, and takes its time."""
     net = network()
 
     def note(*_: object) -> None:
         Path(folder, str(os.getpid())).touch()
-        time.sleep(5)  # until all actors have started
+        time.sleep(seconds)
 
     net.register_forward_pre_hook(note)
     return net
@@ -82,6 +82,24 @@ def spoiled_network(how: str, folder: str, times: int) -> Net:
             torch.empty(1 << 60)
 
     net.register_forward_pre_hook(spoil)
+    return net
+
+
+def greedy_network(folder: str) -> Net:
+    """The same, but one worker that loads it, and one that runs it, takes memory until it is killed, 4 GB at most."""
+    import ray
+
+    def take(when: str) -> None:
+        if ray.is_initialized() and not Path(folder, when).exists():
+            Path(folder, when).touch()
+            held = []
+            for _ in range(40):
+                held.append(np.ones(100 << 20, dtype=np.uint8))
+                time.sleep(0.1)
+
+    take("load")
+    net = network()
+    net.register_forward_pre_hook(lambda *_: take("run"))
     return net
 
 

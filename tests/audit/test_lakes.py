@@ -302,10 +302,10 @@ def test_a_file_that_changes_between_two_rounds_is_noticed(bucket: str, outputs:
     run = steps.run(
         parse_spec(of_features(bucket, {"output": "logits"}, sample={"method": "srs", "budget": 60}), "spec")
     )
-    assert find_changed(run).changed == 0
+    assert find_changed([run]).changed == 0
     store = open_store(f"{bucket}/pool")
     store.write("40.parquet", store.read("0.parquet"))
-    found = find_changed(run)
+    found = find_changed([run])
     assert (found.changed, found.lost, found.first) == (1, 0, ["40.parquet"])
 
 
@@ -371,12 +371,12 @@ def test_a_table_that_goes_on_between_two_rounds_is_noticed_and_said(kind: str, 
     content["pool"] = {"uri": f"{bucket}/pool", "format": kind, "columns": {"id": "id", "prediction": "i"}}
     pinned = content | {"name": "pinned", "pool": content["pool"] | {"version": first}}
     runs = {name: steps.run(parse_spec(given, "spec")) for name, given in (("open", content), ("pinned", pinned))}
-    assert find_changed(runs["open"]).version is None
+    assert find_changed([runs["open"]]).version is None
     second = append(N, N + 20)
     now = {"delta": f"version {second}", "iceberg": f"snapshot {second}"}[kind]
-    assert find_changed(runs["open"]).version == now
-    assert find_changed(runs["pinned"]).version is None
-    [said] = changed(find_changed(runs["open"]))
+    assert find_changed([runs["open"]]).version == now
+    assert find_changed([runs["pinned"]]).version is None
+    [said] = changed(find_changed([runs["open"]]))
     assert said.startswith(f"warning    the pool's table is at {now} now; this run goes on with the version")
     label(runs["open"])
     steps.next_round(runs["open"], 10)
