@@ -1,10 +1,10 @@
 """A run as tables of a lake: Parquet files that DuckDB, pandas, Ray Data and Spark read, partitioned by run and round.
 
-    URI/dictionary.csv                                   what each column of each table means
-    URI/features/run=NAME/part-000000.parquet            what the model said of each example of the pool
-    URI/selections/run=NAME/round=1/rounds.parquet       the chosen examples, one row a draw; of a track, track-T.parquet
-    URI/labels/run=NAME/round=1/rounds.parquet           what is known of the truth of each of them
-    URI/estimates/run=NAME/DIGEST.parquet                one row: an accuracy as it was stated, of any run
+    URI/dictionary.csv                                what each column of each table means
+    URI/features/run=NAME/part-000000.parquet         what the model said of each example of the pool
+    URI/selections/run=NAME/round=1/rounds.parquet    the chosen examples, one row a draw; of a track, track-T.parquet
+    URI/labels/run=NAME/round=1/rounds.parquet        what is known of the truth of each of them
+    URI/estimates/run=NAME/DIGEST.parquet             one row: an accuracy as it was stated, of any run
 
 The same run gives the same files: exporting again replaces what has changed, and adds an estimate that is new. So the
 tables of many runs grow side by side, and ``estimates`` is the history of all of them.
@@ -169,10 +169,10 @@ def _selection(run: Run, selection: Selection) -> dict[str, Sequence[Any]]:
         "order": range(1, count + 1),
         "id": selection.ids,
         "uri": chosen.uris,
-        "place": selection.index,
+        "place": selection.index.tolist(),
         "method": [selection.method] * count,
         "seed": [selection.seed] * count,
-        "weight": selection.design.weights,
+        "weight": selection.design.weights.tolist(),
         "prediction": [run.spec.model.name_of(value) for value in chosen.predictions],
         "object": chosen.objects,
         "tag": chosen.tags,
@@ -252,6 +252,6 @@ def _dictionary() -> bytes:
     """The data dictionary: a row for each column of each table."""
     sink = io.StringIO(newline="")
     writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(["table", *Column._fields])
+    writer.writerow(["table", "column", "type", "meaning"])
     writer.writerows([name, *column] for name, columns in TABLES.items() for column in columns)
     return sink.getvalue().encode()

@@ -125,7 +125,7 @@ def test_the_dictionary_names_every_column(run: Run, tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO((tmp_path / "lake" / "dictionary.csv").read_text())))
     assert all(row["meaning"] for row in rows)
     for name in TABLES:
-        told = [row["column"] if "column" in row else row["name"] for row in rows if row["table"] == name]
+        told = [row["column"] for row in rows if row["table"] == name]
         there = {row[0] for row in query(f"DESCRIBE SELECT * FROM {table(tmp_path / 'lake', name)}")}
         assert there <= set(told)
         assert name == "features" or there == set(told)
