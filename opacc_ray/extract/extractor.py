@@ -23,10 +23,12 @@ from opacc_ray.lake.examples import BadItem, Example, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.storage import Store
 from opacc_ray.neurons.coverage import Ranges
-from opacc_ray.spec import SURPRISE, PoolSpec, Spec, load_function, see_modules
+from opacc_ray.spec import SURPRISE, CoverageSpec, PoolSpec, Spec, load_function, see_modules
 
 if TYPE_CHECKING:
-    from opacc_ray.extract.model import Activations, Model
+    from opacc_ray.extract.activations import Activations
+    from opacc_ray.extract.function import FunctionModel
+    from opacc_ray.extract.model import Model
 
 
 _COVERED = "covered layers"  # a column that is never written: NaN where a value of these layers is not finite
@@ -63,7 +65,7 @@ class Extractor:
         self._job = job
         self._device = device
         self._source = open_pool(job.source)
-        self._model: Model | None = None
+        self._model: Model | FunctionModel | None = None
         self._reference = reference.NONE
         self._computing = threading.RLock()
         self._transforming = threading.Lock()
@@ -73,17 +75,15 @@ class Extractor:
         """End shards after the batch that is being computed, and begin no other: they raise Interrupted."""
         self._interrupted.set()
 
-    def prepare(self) -> "Model":
+    def prepare(self) -> "Model | FunctionModel":
         """Load model and reference, once. Called first, so that their errors come before any shard is read."""
-        from opacc_ray.extract.model import Model
-
         job, extract = self._job, self._job.spec.extract
         with self._computing:
             if self._model is None:
                 see_modules(job.modules)
                 load_transform(job.spec)
                 covered = extract.coverage if job.ranges or "coverage" in job.names else None
-                model = Model(job.spec.model, self._device, extract.precision, extract.threads_per_actor, covered)
+                model = load_model(job.spec, self._device, covered)
                 if job.reference is not None:
                     self._reference = reference.load(job.reference, job.spec, model.arrays)
                 self._model = model
@@ -149,7 +149,8 @@ class Extractor:
     def _measure(self, activations: "Activations") -> Columns:
         """Columns of a batch: the named ones, and those that tell of surprise and of NaN in covered layers."""
         job, spec = self._job, self._job.spec
-        columns: Columns = {"hidden": activations.hidden}
+        check_hidden(job.names, activations)
+        columns: Columns = {} if activations.hidden is None else {"hidden": activations.hidden}
         columns |= read_output(
             activations.output,
             task=spec.model.task,
@@ -206,7 +207,27 @@ def check_bad(job: Extraction, bad: Sequence[BadItem]) -> None:
         raise refusal(job, bad[0])
 
 
-def run_model(model: "Model", batch: NDArray[np.float32]) -> "Activations":
+def load_model(spec: Spec, device: str, coverage: CoverageSpec | None) -> "Model | FunctionModel":
+    """Load what the spec names as its model; raises SpecError or DataError if it cannot be."""
+    if spec.model.function is not None:
+        from opacc_ray.extract.function import FunctionModel
+
+        return FunctionModel(spec.model)
+    from opacc_ray.extract.model import Model
+
+    return Model(spec.model, device, spec.extract.precision, spec.extract.threads_per_actor, coverage)
+
+
+def check_hidden(names: Sequence[str], activations: "Activations") -> None:
+    """Raise DataError if a hidden layer is asked for, and the model gives its output alone."""
+    if activations.hidden is None and {"hidden", *SURPRISE} & set(names):
+        raise DataError(
+            "the model returns its output alone, and the hidden layer is asked for: return both, hidden first, or "
+            "leave hidden out: extract.features: [output, confidence], with a method that goes without"
+        )
+
+
+def run_model(model: "Model | FunctionModel", batch: NDArray[np.float32]) -> "Activations":
     """Run a batch (B, ...); raises DataError in one sentence if the user's model cannot."""
     remedy = "set transform to a function that makes the input it was trained on"
     with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
