@@ -6,13 +6,13 @@ plan: files that read, with the ids that the plan has.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.ids import digest_of
-from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
+from opacc_ray.extract.index import INDEX, Index, IndexedShard, check_shard, read_index
 from opacc_ray.extract.shards import ShardReport, read_report
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.pools import planned_ids
@@ -33,14 +33,18 @@ def unfinished(job: Extraction, plan: Plan) -> list[Shard]:
     there = [shard for shard in plan.shards if shard.file in sizes]
     indexed = {shard.file: shard for shard in index.shards} if index else {}
     whole = sum(sizes[shard.file] for shard in there) <= READ_WHOLE
+    base = _base_of(job)
 
     def fault(shard: Shard) -> str | None:
         try:
             if index and shard.file in indexed:
-                check_shard(job.target, index, indexed[shard.file], sizes[shard.file], whole=whole)
+                own = indexed[shard.file]
+                check_shard(job.target, index, own, sizes[shard.file], whole=whole)
+                _check_base(job, base, shard, own.examples, own.ids)
             else:
                 report = read_report(job.target, shard.file, sizes[shard.file])
                 check_plan(job, shard, report)
+                _check_base(job, base, shard, report.num_examples, report.ids)
                 if job.ranges and report.num_examples:
                     reference.check_ranges(job.target, shard)
         except DataError as error:
@@ -67,6 +71,24 @@ def check_plan(job: Extraction, shard: Shard, report: ShardReport) -> None:
             f"{job.target.uri_of(shard.file)} holds {report.num_examples} examples and names {len(bad)} that could not "
             f"be used, which are not the {len(planned)} of its plan; delete it and run the spec again"
         )
+
+
+def _base_of(job: Extraction) -> dict[str, IndexedShard]:
+    """By file: the features that others are added to, as far as they are complete."""
+    try:
+        index = read_index(job.base.folder) if job.base else None
+    except DataError:  # it is made again
+        return {}
+    return {shard.file: shard for shard in index.shards} if index else {}
+
+
+def _check_base(
+    job: Extraction, base: Mapping[str, IndexedShard], shard: Shard, num_examples: int, ids: str | None
+) -> None:
+    """Raise DataError if an added feature is of other examples; it may lack some."""
+    under = base.get(shard.file)
+    if under and (num_examples > under.examples or (num_examples == under.examples and ids != under.ids)):
+        raise DataError(f"{job.target.uri_of(shard.file)} is not of the examples of its set; run the spec again")
 
 
 def _sound_index(job: Extraction, plan: Plan) -> Index | None:

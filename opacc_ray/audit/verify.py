@@ -10,6 +10,7 @@ from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import ESTIMATE, HEADER, Run
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
+from opacc_ray.extract.feature_set import read_description
 from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
 from opacc_ray.lake.storage import Store, join, open_store
 from opacc_ray.lake.store import in_order
@@ -77,9 +78,7 @@ class _Findings:
 
 
 def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
-    index = _check_features(run.features, found)
-    if index is None and run.store.list("rounds/"):
-        found.note(run.features.uri_of(INDEX), "it is lost or damaged, and the rounds were drawn from its features")
+    index = _check_set(run, found)
     _check_reference(run, found)
     with found.checking(run.store.uri_of(pool_objects.LISTING)):
         pool_objects.read_listing(run)
@@ -97,6 +96,21 @@ def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
         return pool_objects.find_changed(run)
     except OpaccError:  # what is wrong has been noted
         return None
+
+
+def _check_set(run: Run, found: _Findings) -> Index | None:
+    """Check the features of a run, wherever they lie; returns their index."""
+    folders = run.feature_set.folders
+    with found.checking(run.features.uri):
+        folders = run.feature_set.in_use()
+        if run.header.features:
+            read_description(run.features)
+    for folder in folders:
+        if _check_features(folder, found) is None and run.store.list("rounds/"):
+            found.note(folder.uri_of(INDEX), "it is lost or damaged, and the rounds were drawn from its features")
+    with found.checking(run.features.uri):
+        return run.read_index()
+    return None
 
 
 def _check_features(folder: Store, found: _Findings) -> Index | None:
@@ -120,7 +134,7 @@ def _check_features(folder: Store, found: _Findings) -> Index | None:
     )
     named = {shard.file for shard in index.shards}
     for key in sizes:
-        if key.endswith(".parquet") and key not in named:
+        if key.endswith(".parquet") and "/" not in key and key not in named:
             found.note(folder.uri_of(key), f"{folder.uri_of(key)} is not in the index of its folder; remove it")
     return index
 

@@ -10,7 +10,7 @@ import pytest
 from audited_run import KEYS, label, write_features, write_pool
 from audited_run import extract_by_hand as extract
 
-from opacc_ray.audit import feature_store, results, steps
+from opacc_ray.audit import extraction, feature_store, results, steps
 from opacc_ray.audit.documents import Verification
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.soundness import unfinished
@@ -135,7 +135,7 @@ def complete(home: Path) -> list[str]:
     missing = unfinished(stage.job, stage.plan)
     for shard in missing:
         extract(stage.job, shard)
-    steps._complete(stage, {})
+    extraction._complete(stage, {})
     return [shard.name for shard in missing]
 
 

@@ -100,10 +100,10 @@ def _get(part: Any, name: str) -> np.ndarray:
 
 
 def files_of(run: Run) -> dict[str, bytes]:
-    """What was extracted: the run's features, and the references beside it."""
+    """What was extracted: the set of the run's features, and the references, all beside it."""
     home = open_store(run.spec.output)
-    keys = [entry.key for entry in home.list() if "/features/" in entry.key or entry.key.startswith("references/")]
-    return {key.removeprefix(f"{run.name}/"): home.read(key) for key in keys}
+    keys = [entry.key for entry in home.list() if entry.key.startswith(("features/", "references/"))]
+    return {key: home.read(key) for key in keys}
 
 
 def reference_of(run: Run) -> Store:
@@ -169,8 +169,9 @@ def test_reference_reads_with_pyarrow_and_numpy_alone(finished: Run) -> None:
 
 
 def test_every_method_selects_from_what_was_extracted(finished: Run, bucket: str) -> None:
-    keys = [entry.key for entry in finished.store.list()]
-    open_store(f"{bucket}/{finished.name}").write_many(zip(keys, finished.store.read_many(keys), strict=True))
+    home = open_store(finished.spec.output)
+    keys = [entry.key for entry in home.list()]
+    open_store(bucket).write_many(zip(keys, home.read_many(keys), strict=True))
     run = Run.open(f"{bucket}/{finished.name}")
     for method, sampler in METHODS.items():
         has_auxiliary = "auxiliary" in sampler.Parameters.__annotations__
