@@ -4,8 +4,8 @@ The work is done by actors, see :mod:`opacc_ray.cluster.extraction`. Where nothi
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -67,8 +67,6 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
 
     ``progress(done, total)`` counts shards; those of an added feature only where they are made by themselves.
     """
-    from opacc_ray.cluster import session, visibility
-
     todo = _todo(stages)
     total = sum(
         len(stage.plan.shards) if stage.job.base is None else len(own) for stage, own in zip(stages, todo, strict=True)
@@ -76,9 +74,7 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
     kept = total - sum(map(len, todo))
     progress(kept, total)
     finished = iter(range(kept + 1, total + 1))
-    with session.connected() if any(todo) else nullcontext(True) as is_ours:
-        if not is_ours:
-            visibility.refuse_unseen(_paths(stages))
+    with _connected(stages) if any(todo) else nullcontext():
         for stage, shards in zip(stages, todo, strict=True):
             reports = _work_on(stage.job, shards, lambda: progress(next(finished), total)) if shards else {}
             _complete(stage, reports)
@@ -110,6 +106,17 @@ def _whole(stages: Sequence[Stage]) -> Stage | None:
                 names = tuple(name for name in ALL if name in job.spec.features())
                 return Stage(replace(job, names=names, target=whole, base=None), plan)
     return None
+
+
+@contextmanager
+def _connected(stages: Sequence[Stage]) -> Iterator[None]:
+    """A cluster whose workers see all that they need."""
+    from opacc_ray.cluster import session, visibility
+
+    with session.connected() as is_ours:
+        if not is_ours:
+            visibility.refuse_unseen(_paths(stages))
+        yield
 
 
 def _paths(stages: Sequence[Stage]) -> dict[str, str]:

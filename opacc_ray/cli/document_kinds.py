@@ -17,11 +17,13 @@ from opacc_ray.audit.documents import (
     RunStatus,
     Verification,
 )
+from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
+from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
 from opacc_ray.lake.storage import open_store
 from opacc_ray.spec import Spec
@@ -42,7 +44,10 @@ KINDS: tuple[type[Document], ...] = (
     SpecChecks,
     RunHeader,
     Draw,
+    FeatureSetDescription,
     Index,
+    FeatureSets,
+    RemovedSet,
     DrawnRound,
     Goal,
     ImportedLabels,

@@ -15,7 +15,7 @@ from oracles.coverage import met
 from oracles.surprise import dsa as plain_dsa
 from oracles.surprise import lsa as plain_lsa
 from PIL import Image
-from small_model import Net, picture, to_input
+from small_model import Net, picture, to_input, trained
 from small_spec import small_spec
 
 from opacc_ray.audit import feature_store, steps
@@ -38,22 +38,6 @@ TRAIN = range(200, 260)
 ALL = {"features": ["hidden", "output", "confidence", "dsa", "lsa", "coverage"], "coverage": {"criterion": "nbc"}}
 DEEPEST = {"method": "deepest", "budget": 20, "auxiliary": "dsa"}
 EXTRACT = {"batch_size": 8, "shard_size": 10, "actors": 2}
-
-
-def trained() -> Net:
-    """Predicts the brightest quarter: class i % 4 for picture i."""
-    torch.manual_seed(5)
-    net = Net()
-    quarters = torch.zeros(4, 8, 8)
-    for number, (row, column) in enumerate([(0, 0), (0, 4), (4, 0), (4, 4)]):
-        quarters[number, row : row + 4, column : column + 4] = 1 / 4
-    with torch.no_grad():
-        net.first.weight[:4] = quarters.flatten(1)
-        net.first.bias += 0.5
-        net.last.weight[:] = 0
-        net.last.weight[:, :4] = torch.eye(4)
-        net.last.bias[:] = 0
-    return net
 
 
 @pytest.fixture(scope="module")
