@@ -3,7 +3,7 @@
     python benchmarks/second_audit.py [--images 10000]
 
 Puts pictures of noise, 28 × 28, into a local S3 server and runs `opacc run` on them, each time as a process of its own,
-as a user does: first a simple random sample, which extracts, then other methods under other names. A LeNet-5 with random
+as a user does: first a simple random sample, which extracts, then other methods under other names. A LeNet-5 of random
 weights plays the model, since what it says does not matter here. Prints a Markdown table: seconds on the clock, and of
 CPU in the process of the command, which other work on the machine does not lengthen.
 """
