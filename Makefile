@@ -33,16 +33,17 @@ $(READY): pyproject.toml infra/constraints.txt infra/lock.txt
 demo: $(READY)  ## a whole audit on handwritten digits, in about a minute
 	@$(BIN)/opacc demo
 
+# Two at a time, file by file: each has its own Ray and S3 server. For one at a time, and its prints: .venv/bin/pytest -s
 test: $(READY) lint  ## lint, then the tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 # The tests with three machines' arithmetic: this one's, torch's own loops without AVX, and the libraries' without AVX.
 # Matrix products then differ in their last bits. NumPy's come from OpenBLAS, torch's from MKL and oneDNN.
 test-cpus: $(READY)  ## the tests with the arithmetic of three kinds of CPU
-	$(BIN)/pytest
-	ATEN_CPU_CAPABILITY=default $(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 --dist loadfile
 	beyond=$$($(BIN)/python -c $(BEYOND)) && NPY_DISABLE_CPU_FEATURES="$$beyond" OPENBLAS_CORETYPE=Nehalem \
-	MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/pytest
+	MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/pytest -n 2 --dist loadfile
 
 lint: $(READY)  ## ruff, mypy and the layers of the package
 	$(BIN)/ruff check .

@@ -233,6 +233,12 @@ class LabelsSpec(_Section):
         default="error",
         description="where labels of one example differ: refuse them, take the most frequent, or take the latest",
     )
+    overlap: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="share of the examples that two people label, by which the noise of labels is measured",
+    )
 
 
 class ScoreSpec(_Section):

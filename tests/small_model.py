@@ -101,6 +101,24 @@ def spoiled_network(how: str, folder: str, times: int) -> Net:
     return net
 
 
+def greedy_network(folder: str) -> Net:
+    """The same, but one worker that loads it, and one that runs it, takes memory until it is killed, 4 GB at most."""
+    import ray
+
+    def take(when: str) -> None:
+        if ray.is_initialized() and not Path(folder, when).exists():
+            Path(folder, when).touch()
+            held = []
+            for _ in range(40):
+                held.append(np.ones(100 << 20, dtype=np.uint8))
+                time.sleep(0.1)
+
+    take("load")
+    net = network()
+    net.register_forward_pre_hook(lambda *_: take("run"))
+    return net
+
+
 def broken_network() -> Net:
     """The same, but it answers picture 033 with NaN."""
     net = network()

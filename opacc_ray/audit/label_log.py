@@ -107,11 +107,11 @@ class LabelLog:
 
 
 def read_log(run: Run) -> LabelLog:
-    """Read what was done with the labels of a run."""
+    """Read what was done with the labels of a run, for whichever of its tracks."""
     keys = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(".json")]
     found = zip(keys, run.store.read_many(keys), strict=True)
     actions = [_read_action(data, run.store.uri_of(key)) for key, data in found]
-    files = [file for number in run.rounds() for file in run.read_labels(number)]
+    files = [file for track in run.tracks() for number in track.rounds() for file in track.read_labels(number)]
     rules = [action.conflict for action in actions if action.conflict]
     scores = [action.score for action in actions if action.score]
     return LabelLog(

@@ -1,13 +1,13 @@
 """All files of a run, compared with their digests and with one another: what is damaged, lost or of another run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from opacc_ray.audit import draws, feature_store, pool_objects
 from opacc_ray.audit.documents import ChangedObjects, Draw, Fault, Verification
 from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.labelled_rounds import read_rounds
-from opacc_ray.audit.run import ESTIMATE, HEADER, Run
+from opacc_ray.audit.run import HEADER, Run
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import read_description
@@ -78,27 +78,35 @@ class _Findings:
 
 
 def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
-    index = _check_set(run, found)
+    tracks = run.tracks()
+    index = _check_set(run, tracks, found)
     _check_reference(run, found)
     with found.checking(run.store.uri_of(pool_objects.LISTING)):
         pool_objects.read_listing(run)
-    numbers: list[int] = []
-    with found.checking(run.store.uri_of("rounds")):
-        numbers = run.rounds()
-    for number in numbers:
-        _check_round(run, number, index, found)
-    with found.checking(run.store.uri_of("rounds")):
-        if numbers:
-            read_rounds(run, conflict="majority")
-    with found.checking(run.store.uri_of(ESTIMATE)):
-        run.check_label_files(run.read_estimate())
+    for track in tracks:
+        _check_track(track, index, found)
     try:
-        return pool_objects.find_changed(run)
+        return pool_objects.find_changed(tracks)
     except OpaccError:  # what is wrong has been noted
         return None
 
 
-def _check_set(run: Run, found: _Findings) -> Index | None:
+def _check_track(run: Run, index: Index | None, found: _Findings) -> None:
+    """Check all rounds of a track, alone and together, and its estimate."""
+    numbers: list[int] = []
+    place = run.store.uri_of(run.key_of("").rstrip("/"))
+    with found.checking(place):
+        numbers = run.rounds()
+    for number in numbers:
+        _check_round(run, number, index, found)
+    with found.checking(place):
+        if numbers:
+            read_rounds(run, conflict="majority")
+    with found.checking(run.store.uri_of(run.estimate_key)):
+        run.check_label_files(run.read_estimate())
+
+
+def _check_set(run: Run, tracks: Sequence[Run], found: _Findings) -> Index | None:
     """Check the features of a run, wherever they lie; returns their index."""
     folders = run.feature_set.folders
     with found.checking(run.features.uri):
@@ -106,7 +114,7 @@ def _check_set(run: Run, found: _Findings) -> Index | None:
         if run.header.features:
             read_description(run.features)
     for folder in folders:
-        if _check_features(folder, found) is None and run.store.list("rounds/"):
+        if _check_features(folder, found) is None and any(run.store.list(track.key_of("")) for track in tracks):
             found.note(folder.uri_of(INDEX), "it is lost or damaged, and the rounds were drawn from its features")
     with found.checking(run.features.uri):
         return run.read_index()
@@ -155,13 +163,13 @@ def _check_reference(run: Run, found: _Findings) -> None:
 
 def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -> None:
     """Check every draw of a round, its copies, and the chosen examples beside the features."""
-    folder = run.store.store(f"rounds/{number}")
+    folder = run.folder(number)
     last: Draw | None = None
     with found.checking(folder.uri):
         count = run.num_draws(number)
         for place in range(1, count + 1):
             with found.checking(folder.uri_of(f"draw-{place}.json")):
-                last = draws.read(folder, place, run.header.digest)
+                last = draws.read(folder, place, run.drawn_for)
                 names = list(last.files)
                 found.each(
                     [folder.uri_of(f"{last.folder}/{name}") for name in names],
@@ -180,6 +188,8 @@ def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -
         read_log(run)
     with found.checking(folder.uri_of("closed.json")):
         run.read_closed(number)
+    with found.checking(folder.uri_of("goal.json")):
+        run.read_goal(number)
 
 
 def _check_chosen(run: Run, selection: Selection) -> None:
@@ -190,6 +200,6 @@ def _check_chosen(run: Run, selection: Selection) -> None:
     for name, here, said, found, own in rows:
         if (name, name, said) != (here, found, own):
             raise DataError(
-                f"round {selection.round} of {run.uri} has {name!r} with the prediction {said!r} where its features "
+                f"round {selection.round} of {run.title} has {name!r} with the prediction {said!r} where its features "
                 f"have {found!r} with {own!r}; restore the round, or the features"
             )

@@ -17,8 +17,9 @@ from opacc_ray.audit.documents import (
     RunStatus,
     Verification,
 )
+from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
-from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction
+from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, LabelAgreement, LabellingTasks
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
@@ -53,11 +54,14 @@ KINDS: tuple[type[Document], ...] = (
     ImportedLabels,
     LabelAction,
     AnswerList,
+    LabelAgreement,
+    LabellingTasks,
     ClosedRound,
     AccuracyEstimate,
     ModelComparison,
     RunStatus,
     Verification,
+    ExportedCase,
     StudyResults,
     DemoResult,
     MethodList,

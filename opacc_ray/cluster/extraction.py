@@ -172,9 +172,9 @@ class _Crew:
             actor.starting = None
         except RayTaskError as error:
             raise cause_of(error) from None
-        except RayActorError as error:
+        except LOST as error:
             self._failed_starts += 1
-            log.warning("an actor died while it loaded the model; it is replaced")
+            log.warning("an actor was lost while it loaded the model; it is replaced")
             if self._failed_starts >= self._options.attempts * self._placement.actors:
                 raise ClusterError(
                     f"actors died {self._failed_starts} times while loading the model, last with: {brief(error)}; "

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
-from opacc_ray.audit import labels, results, steps
+from opacc_ray.audit import label_answers, labels, results, steps
 from opacc_ray.audit.label_log import adopt_rules, read_log
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import Run
@@ -48,7 +48,7 @@ def files_of(run: Run) -> dict[str, bytes]:
 
 
 def states(run: Run, id: str) -> list[tuple[str | None, str | None, str]]:
-    return [(item.label, item.annotator, item.state) for item in labels.list_answers(run, id).answers]
+    return [(item.label, item.annotator, item.state) for item in label_answers.list_answers(run, id).answers]
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
@@ -207,7 +207,7 @@ def test_withdrawn_file_counts_no_longer_until_it_comes_back(run: Run, capsys: p
     label_all(run)
     assert "the labels of the file" in told(capsys, "labels", "withdraw", run.uri, "labels.csv")
     assert len(read_rounds(run)[0].missing) == 20
-    assert {item.state for item in labels.list_answers(run).answers} == {"withdrawn"}
+    assert {item.state for item in label_answers.list_answers(run).answers} == {"withdrawn"}
     with pytest.raises(LabelError, match=r"'labels\.csv' is no selected id and no file"):
         labels.withdraw(run, "labels.csv")
     label_all(run)
@@ -249,9 +249,9 @@ def test_importer_says_who_wrote_a_file(run: Run, capsys: pytest.CaptureFixture[
     path.write_bytes(csv_of(rows, "id,label,annotator"))
     said = told(capsys, "labels", "import", run.uri, str(path), "--annotator", "bob")
     assert "20 rows name 'ann' as their annotator; they count as 'bob''s" in said
-    assert {item.annotator for item in labels.list_answers(run).answers} == {"bob"}
+    assert {item.annotator for item in label_answers.list_answers(run).answers} == {"bob"}
     labels.import_labels(run, "back.csv", path.read_bytes())
-    assert {item.annotator for item in labels.list_answers(run).answers} == {"bob"}
+    assert {item.annotator for item in label_answers.list_answers(run).answers} == {"bob"}
 
 
 def test_same_answers_of_two_people_are_two_votes(run: Run) -> None:
