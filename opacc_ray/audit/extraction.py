@@ -12,7 +12,7 @@ from typing import NamedTuple
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.progress import Report
 from opacc_ray.audit.run import Run
-from opacc_ray.audit.soundness import unfinished
+from opacc_ray.audit.soundness import Found, unfinished
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Base, Extraction, refusal
 from opacc_ray.extract.feature_set import ALL, describe, loses, write_description
@@ -69,31 +69,38 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
     """
     todo = _todo(stages)
     total = sum(
-        len(stage.plan.shards) if stage.job.base is None else len(own) for stage, own in zip(stages, todo, strict=True)
+        len(stage.plan.shards) if stage.job.base is None else len(own.missing)
+        for stage, own in zip(stages, todo, strict=True)
     )
-    kept = total - sum(map(len, todo))
+    kept = total - sum(len(own.missing) for own in todo)
     progress(kept, total)
     finished = iter(range(kept + 1, total + 1))
-    with _connected(stages) if any(todo) else nullcontext():
-        for stage, shards in zip(stages, todo, strict=True):
-            reports = _work_on(stage.job, shards, lambda: progress(next(finished), total)) if shards else {}
-            _complete(stage, reports)
+    with _connected(stages) if any(own.missing for own in todo) else nullcontext():
+        for stage, (shards, known) in zip(stages, todo, strict=True):
+            made = _work_on(stage.job, shards, lambda: progress(next(finished), total)) if shards else {}
+            _complete(stage, known | made)
     rest = _whole(stages)
     if rest is not None:
         log.warning("a feature cannot be had of some examples; all are extracted again for the others")
         extract([rest], progress)
 
 
-def _todo(stages: Sequence[Stage]) -> list[list[Shard]]:
-    """The shards to extract in each stage; what one makes beside its own features is not made again."""
-    todo: list[list[Shard]] = []
+def _todo(stages: Sequence[Stage]) -> list[Found]:
+    """What is to be extracted in each stage; what one makes beside its own features is not made again."""
+    todo: list[Found] = []
     made: dict[str, list[Shard]] = {}
     for job, plan, _ in stages:
-        missing, coming = unfinished(job, plan), made.get(job.target.uri, [])
+        found, coming = unfinished(job, plan), made.get(job.target.uri, [])
         if coming:
             job.target.delete(INDEX)  # its files will be written again
-        todo.append([shard for shard in missing if shard not in coming])
-        made |= {folder.uri: missing for _, folder in job.beside}
+        numbers = {shard.number for shard in coming}
+        todo.append(
+            Found(
+                [shard for shard in found.missing if shard.number not in numbers],
+                {number: report for number, report in found.reports.items() if number not in numbers},
+            )
+        )
+        made |= {folder.uri: found.missing for _, folder in job.beside}
     return todo
 
 

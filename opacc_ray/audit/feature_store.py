@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from opacc_ray.audit.chosen import Chosen
 from opacc_ray.audit.pool_objects import find_objects
 from opacc_ray.audit.run import Run
-from opacc_ray.audit.soundness import check_plan
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.extractor import Extraction, refusal
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.features import Features, StoredParts
 from opacc_ray.extract.ids import find_repeated, hashes_of
 from opacc_ray.extract.index import Index, make_index, write_index
+from opacc_ray.extract.planned import check_plan
 from opacc_ray.extract.shards import ShardReport, read_report
 from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.store import in_order
@@ -41,8 +41,9 @@ def index_features(
 ) -> Index:
     """Write the index that completes extraction, from the reports of the shards by their numbers.
 
-    A shard without a report was done before; its file tells the same. No feature is read. Ids are those of the
-    plan; ids that the pool brings are checked to be unique over all shards. ``others`` are further files of the folder.
+    A shard without a report was done before; its file tells the same, and is checked to be of the plan, as reports were
+    by those who made them. No feature is read. Ids that the pool brings are checked to be unique over all shards.
+    ``others`` are further files of the folder.
 
     Raises
     ------
@@ -54,10 +55,10 @@ def index_features(
     sizes = {entry.key: entry.size for entry in job.target.list()} if len(known) < len(plan.shards) else {}
     before = [shard for shard in plan.shards if shard.number not in known]
     found = in_order(lambda shard: read_report(job.target, shard.file, sizes[shard.file]), before, threads=16)
-    known |= {shard.number: report for shard, report in zip(before, found, strict=True)}
+    for shard, report in zip(before, found, strict=True):
+        check_plan(job.target, job.source.format, shard, report)
+        known[shard.number] = report
     ordered = [known[shard.number] for shard in plan.shards]
-    for shard, report in zip(plan.shards, ordered, strict=True):
-        check_plan(job, shard, report)
     index = make_index([shard.file for shard in plan.shards], ordered, others)
     if not index.num_examples:
         raise DataError(f"none of the {len(index.bad)} examples of {job.source.uri} could be used, so none is left")

@@ -16,6 +16,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.extract import reference
 from opacc_ray.extract.columns import Columns, not_finite
 from opacc_ray.extract.outputs import read_output
+from opacc_ray.extract.planned import check_plan
 from opacc_ray.extract.shards import (
     FeatureShard,
     ShardReport,
@@ -129,8 +130,10 @@ class Extractor:
 
     def _write(self, folder: Store, shard: Shard, features: FeatureShard) -> ShardReport:
         data = encode_shard(features, self.prepare().machine)
+        report = report_on(features, data, folder.uri_of(shard.file))
+        check_plan(folder, self._job.source.format, shard, report)
         folder.write(shard.file, data)
-        return report_on(features, data, folder.uri_of(shard.file))
+        return report
 
     def _on_base(self, shard: Shard, base: Base) -> FeatureShard:
         """The examples that the base has of a shard, with what the feature is made of."""
