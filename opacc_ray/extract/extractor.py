@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.columns import Columns, not_finite
 from opacc_ray.extract.outputs import read_output
@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 
 
 _COVERED = "covered layers"  # a column that is never written: NaN where a value of these layers is not finite
+
+
+class Interrupted(OpaccError):
+    """Work that was ended on purpose between two batches, and wrote nothing."""
+
+    exit_code = 4
 
 
 class Base(NamedTuple):
@@ -89,6 +95,11 @@ class Extractor:
         self._reference = reference.NONE
         self._computing = threading.RLock()
         self._transforming = threading.Lock()
+        self._interrupted = threading.Event()
+
+    def interrupt(self) -> None:
+        """End shards after the batch that is being computed, and begin no other: they raise Interrupted."""
+        self._interrupted.set()
 
     def prepare(self) -> "Device":
         """Load the model, if it is to run, and the reference, once: their errors come before any shard is read."""
@@ -137,6 +148,7 @@ class Extractor:
 
     def _on_base(self, shard: Shard, base: Base) -> FeatureShard:
         """The examples that the base has of a shard, with what the feature is made of."""
+        self._refuse_interrupted(shard)
         size = base.folder.size(shard.file)
         report = read_report(base.folder, shard.file, size)
         stored = [name for name in ("hidden", "prediction") if name in base.names and not self._job.needs_model]
@@ -164,6 +176,7 @@ class Extractor:
         parts: list[Columns] = []
         ranges: list[Ranges] = []
         for batch in self._batches(shard, found.bad):
+            self._refuse_interrupted(shard)
             with self._computing:
                 activations = self._run(np.stack(batch.inputs))
                 parts.append(self._measure(activations))
@@ -177,6 +190,10 @@ class Extractor:
         with self._computing:
             surprise = {} if self._job.base else self._compare(columns, self._job.names)
             return found._replace(columns=columns | surprise), ranges
+
+    def _refuse_interrupted(self, shard: Shard) -> None:
+        if self._interrupted.is_set():
+            raise Interrupted(f"shard {shard.name} was interrupted; run the same command again")
 
     def _batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["_Batch"]:
         """Batches of inputs, cut by position among the sound examples and so always the same; others go to ``bad``."""

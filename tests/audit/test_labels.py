@@ -10,7 +10,8 @@ import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
 from opacc_ray.audit import label_answers, labels, results, steps
-from opacc_ray.audit.label_log import adopt_rules, read_log
+from opacc_ray.audit.label_documents import LabelAction
+from opacc_ray.audit.label_log import adopt_rules, read_log, write_action
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
@@ -229,6 +230,18 @@ def test_action_without_its_file_changes_nothing(run: Run) -> None:
     assert len(read_rounds(run)[0].missing) == 20
     label_all(run)
     assert results.estimate(run).n == 20
+
+
+def test_action_follows_all_that_it_knew_whatever_the_clocks_say(run: Run) -> None:
+    label_all(run)
+    ahead = LabelAction(action="rule", at="2100-01-01T00:00:00.000000+00:00", conflict="majority")
+    write_action(run, ahead)  # by a machine whose clock is wrong
+    labels.set_rule(run, "latest")
+    labels.withdraw(run, ids_of(run)[0])
+    log = read_log(run)
+    assert [action.action for action in log.actions] == ["import", "rule", "rule", "withdraw"]
+    assert log.conflict == "latest"
+    assert log.actions[2].at > ahead.at
 
 
 def test_action_that_was_edited_is_named(run: Run) -> None:
