@@ -13,7 +13,7 @@ from opacc_ray.audit import feature_store
 from opacc_ray.audit.progress import Report
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.soundness import Found, unfinished
-from opacc_ray.extract import reference
+from opacc_ray.extract import reference, stored_features
 from opacc_ray.extract.extractor import Base, Extraction, refusal
 from opacc_ray.extract.feature_set import ALL, describe, loses, write_description
 from opacc_ray.extract.index import INDEX, read_index
@@ -75,7 +75,7 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
     kept = total - sum(len(own.missing) for own in todo)
     progress(kept, total)
     finished = iter(range(kept + 1, total + 1))
-    with _connected(stages) if any(own.missing for own in todo) else nullcontext():
+    with _connected(stages) if any(map(_needs_actors, stages, todo)) else nullcontext():
         for stage, (shards, known) in zip(stages, todo, strict=True):
             made = _work_on(stage.job, shards, lambda: progress(next(finished), total)) if shards else {}
             _complete(stage, known | made)
@@ -115,6 +115,10 @@ def _whole(stages: Sequence[Stage]) -> Stage | None:
     return None
 
 
+def _needs_actors(stage: Stage, found: Found) -> bool:
+    return bool(found.missing) and not stage.job.source.holds_features
+
+
 @contextmanager
 def _connected(stages: Sequence[Stage]) -> Iterator[None]:
     """A cluster whose workers see all that they need."""
@@ -138,15 +142,18 @@ def _paths(stages: Sequence[Stage]) -> dict[str, str]:
 
 def _work_on(job: Extraction, shards: Sequence[Shard], tick: Callable[[], None]) -> dict[int, ShardReport]:
     """Extract some shards; returns the report of each by its number. ``tick`` is called as each one finishes."""
-    from opacc_ray.cluster import extraction
-
     reports: dict[int, ShardReport] = {}
 
     def on_done(shard: Shard, report: ShardReport) -> None:
         reports[shard.number] = report
         tick()
 
-    extraction.extract_shards(job, shards, on_done)
+    if job.source.holds_features:
+        stored_features.extract_shards(job, shards, on_done)
+    else:
+        from opacc_ray.cluster import extraction
+
+        extraction.extract_shards(job, shards, on_done)
     return reports
 
 

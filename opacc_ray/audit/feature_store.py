@@ -20,6 +20,7 @@ from opacc_ray.extract.ids import find_repeated, hashes_of
 from opacc_ray.extract.index import Index, make_index, write_index
 from opacc_ray.extract.planned import check_plan
 from opacc_ray.extract.shards import ShardReport, read_report
+from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.store import in_order
 from opacc_ray.parts.view import View
@@ -60,6 +61,8 @@ def index_features(
         known[shard.number] = report
     ordered = [known[shard.number] for shard in plan.shards]
     index = make_index([shard.file for shard in plan.shards], ordered, others)
+    if not index.num_examples and not index.bad:
+        raise left_nothing(job.source)
     if not index.num_examples:
         raise DataError(f"none of the {len(index.bad)} examples of {job.source.uri} could be used, so none is left")
     _refuse_repeated(job, index, ordered)

@@ -26,10 +26,11 @@ from opacc_ray.extract.shards import (
     report_on,
     to_numpy,
 )
+from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.extract.user_code import user_code
-from opacc_ray.lake.examples import BadItem, Example, Rules, Shard
+from opacc_ray.lake.examples import BadItem, Example, Shard
 from opacc_ray.lake.pools import read_examples
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.storage import Store
 from opacc_ray.neurons.coverage import Ranges
 from opacc_ray.spec import SURPRISE, PoolSpec, Spec, load_function, see_modules
 
@@ -90,7 +91,7 @@ class Extractor:
     def __init__(self, job: Extraction, device: str = "cpu") -> None:
         self._job = job
         self._device_name = device
-        self._source = open_store(job.source.uri, follow_links=job.source.follow_links)
+        self._source = open_pool(job.source)
         self._device: Device | None = None
         self._reference = reference.NONE
         self._computing = threading.RLock()
@@ -131,9 +132,9 @@ class Extractor:
         if ranges:
             reference.write_ranges(job.target, shard, ranges)
         if not job.beside:
-            return self._write(job.target, shard, self._without_bad_rows(found, job.names))
+            return self._write(job.target, shard, kept_rows(job, self._reference, found))
         own = {name: found.columns[name] for name in job.names if name in found.columns}
-        whole = self._without_bad_rows(found._replace(columns=own), job.names)
+        whole = kept_rows(job, self._reference, found._replace(columns=own))
         base = _rows_of(found, whole.ids, whole.bad)
         for name, folder in job.beside:
             self._write(folder, shard, self._added(name, base))
@@ -164,10 +165,10 @@ class Extractor:
         columns = dict(base.columns) if base.ids else {}
         with self._computing:
             self.prepare()
-            columns |= self._compare(columns, [name])
+            columns |= surprise_of(self._job, self._reference, columns, [name])
         wanted = (name, _COVERED, *(("prediction",) if name in SURPRISE else ()))
         own = {key: values for key, values in columns.items() if key in wanted}
-        return self._without_bad_rows(base._replace(columns=own), [name])
+        return kept_rows(self._job, self._reference, base._replace(columns=own), [name])
 
     def _compute(self, shard: Shard) -> tuple[FeatureShard, list[Ranges]]:
         """All columns of a shard, and ranges of the covered neurons batch by batch."""
@@ -188,7 +189,7 @@ class Extractor:
             found = found._replace(own_ids=batch.own_ids)
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
         with self._computing:
-            surprise = {} if self._job.base else self._compare(columns, self._job.names)
+            surprise = {} if self._job.base else surprise_of(self._job, self._reference, columns)
             return found._replace(columns=columns | surprise), ranges
 
     def _refuse_interrupted(self, shard: Shard) -> None:
@@ -198,12 +199,12 @@ class Extractor:
     def _batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["_Batch"]:
         """Batches of inputs, cut by position among the sound examples and so always the same; others go to ``bad``."""
         spec, source = self._job.spec, self._job.source
-        rules = Rules(source.alpha, source.max_pixels, source.max_bytes)
+        rules = rules_of(source)
         transform = load_transform(spec)
         batch = _Batch()
         for item in read_examples(self._source, source.format, shard, rules):
             if isinstance(item, BadItem):
-                self._check([item])
+                check_bad(self._job, [item])
                 bad.append(item)
                 continue
             with self._transforming:
@@ -236,34 +237,46 @@ class Extractor:
         wanted = {*job.made, _COVERED} | ({"hidden", "prediction"} if self._reference.traces else set())
         return {name: values for name, values in columns.items() if name in wanted}
 
-    def _compare(self, columns: Columns, names: Sequence[str]) -> Columns:
-        """Surprise of a shard's examples, as far as it is named."""
-        traces = self._reference.traces
-        if traces is None or not columns:
-            return {}
-        predicted = None if self._job.spec.model.task == "regression" else columns["prediction"]
-        measures = {"dsa": traces.dsa, "lsa": traces.lsa}
-        return {name: measures[name](columns["hidden"], predicted) for name in SURPRISE if name in names}
 
-    def _without_bad_rows(self, shard: FeatureShard, names: Sequence[str]) -> FeatureShard:
-        """The named columns. NaN or infinity in any is an error, or a bad item if the spec excludes those."""
-        found = not_finite(shard.columns)
-        bad = [BadItem(shard.ids[row], self._reason(name, shard.columns, row)) for row, name in found.items()]
-        self._check(bad)
-        kept = [row for row in range(len(shard.ids)) if row not in found]
-        return _take(shard, kept, names)._replace(bad=[*shard.bad, *bad])
+def surprise_of(
+    job: Extraction, loaded: reference.Loaded, columns: Columns, names: Sequence[str] | None = None
+) -> Columns:
+    """Surprise of a shard's examples beside the reference, as far as it is named; by the job unless ``names`` are."""
+    if loaded.traces is None or not columns:
+        return {}
+    predicted = None if job.spec.model.task == "regression" else columns["prediction"]
+    measures = {"dsa": loaded.traces.dsa, "lsa": loaded.traces.lsa}
+    missing = [name for name in SURPRISE if name in (job.names if names is None else names) and name not in columns]
+    return {name: measures[name](columns["hidden"], predicted) for name in missing}
 
-    def _reason(self, name: str, columns: Columns, row: int) -> str:
-        if name not in SURPRISE or np.isnan(columns[name][row]) or self._reference.traces is None:
-            return f"NaN or infinity in {name}"
-        predicted = columns["prediction"][row]
-        if predicted in self._reference.traces.classes:
-            return "the nearest reference trace of its predicted class is one of another class, too, so dsa is infinite"
-        return f"no example of the reference is predicted as its class, {predicted}, so it has no {name}"
 
-    def _check(self, bad: list[BadItem]) -> None:
-        if bad and self._job.spec.extract.on_bad_item == "error":
-            raise refusal(self._job.spec, self._job.source, bad[0])
+def kept_rows(
+    job: Extraction, loaded: reference.Loaded, shard: FeatureShard, names: Sequence[str] | None = None
+) -> FeatureShard:
+    """The named columns, by the job unless ``names`` are given.
+
+    NaN or infinity in any is an error, or a bad item if the spec excludes those.
+    """
+    found = not_finite(shard.columns)
+    bad = [BadItem(shard.ids[row], _reason(loaded, name, shard.columns, row)) for row, name in found.items()]
+    check_bad(job, [*shard.bad, *bad])
+    kept = [row for row in range(len(shard.ids)) if row not in found]
+    return _take(shard, kept, job.names if names is None else names)._replace(bad=[*shard.bad, *bad])
+
+
+def _reason(loaded: reference.Loaded, name: str, columns: Columns, row: int) -> str:
+    if name not in SURPRISE or np.isnan(columns[name][row]) or loaded.traces is None:
+        return f"NaN or infinity in {name}"
+    predicted = columns["prediction"][row]
+    if predicted in loaded.traces.classes:
+        return "the nearest reference trace of its predicted class is one of another class, too, so dsa is infinite"
+    return f"no example of the reference is predicted as its class, {predicted}, so it has no {name}"
+
+
+def check_bad(job: Extraction, bad: Sequence[BadItem]) -> None:
+    """Raise DataError for the first example that could not be used, unless the spec excludes those."""
+    if bad and job.spec.extract.on_bad_item == "error":
+        raise refusal(job.spec, job.source, bad[0])
 
 
 def _take(shard: FeatureShard, rows: Sequence[int], names: Sequence[str]) -> FeatureShard:

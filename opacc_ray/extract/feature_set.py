@@ -191,7 +191,7 @@ def _link(spec: Spec, planned: Plan, compared: Plan | None, features: list[str])
 
 def describe(spec: Spec, planned: Plan, features: list[str]) -> FeatureSetDescription:
     """All that decides the forward features of a pool."""
-    pool = open_store(spec.pool.uri).uri
+    pool = spec.pool.uri.rstrip("/")
     content = reference.decided_by(spec, spec.pool, planned)
     return FeatureSetDescription(pool=pool, features=features, decided_by=content)
 

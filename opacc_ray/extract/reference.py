@@ -23,24 +23,19 @@ from opacc_ray.extract.features import Features
 from opacc_ray.extract.index import read_index, read_other
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.shards import FEATURES_FORMAT
+from opacc_ray.extract.source import plan_pool
 from opacc_ray.extract.surprise import Reference
 from opacc_ray.lake.examples import Plan, Shard
-from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import Store, join, open_store
 from opacc_ray.neurons.coverage import Ranges
-from opacc_ray.spec import PoolSpec, Spec
+from opacc_ray.spec import PLACEMENT, PoolSpec, Spec
 
 RANGES = "ranges.npz"
 
 _OF_MODEL = {"factory", "arguments", "sha256", "hidden_layer", "task"}
 _NOT_OF_MODEL = {"weights", "classes", "error_scale"}
-_OF_SOURCE = {"format", "alpha", "max_pixels", "max_bytes"}
-_NOT_OF_SOURCE = {"uri", "follow_links"}
 _OF_EXTRACT = {"batch_size", "shard_size", "shard_bytes", "precision", "threads_per_actor"}
-_NOT_OF_EXTRACT = {
-    *("features", "coverage", "on_bad_item"),
-    *("actors", "gpus_per_actor", "attempts", "autoscaling", "start_timeout", "shard_timeout"),
-}
+_NOT_OF_EXTRACT = {"features", "coverage", "on_bad_item", *PLACEMENT}
 _OF_COVERAGE = {"layers", "channels"}
 
 
@@ -65,8 +60,7 @@ def plan(spec: Spec) -> Plan | None:
     source = spec.reference
     if source is None or not spec.compares_with():
         return None
-    store = open_store(source.uri, follow_links=source.follow_links)
-    return plan_shards(store, source.format, spec.extract.shard_size, spec.extract.shard_bytes, "reference")
+    return plan_pool(source, spec.extract, "reference")
 
 
 def names(spec: Spec) -> tuple[str, ...]:
@@ -88,7 +82,7 @@ def decided_by(spec: Spec, source: PoolSpec | None, planned: Plan) -> dict[str, 
     return {
         "version": FEATURES_FORMAT,
         "listing": planned.digest,
-        "source": _deciding(source, _OF_SOURCE, _NOT_OF_SOURCE) if source else None,
+        "source": source.reading() if source else None,
         "model": _deciding(spec.model, _OF_MODEL, _NOT_OF_MODEL),
         "transform": spec.transform,
         "extract": _deciding(spec.extract, _OF_EXTRACT, _NOT_OF_EXTRACT),

@@ -86,7 +86,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "name": {"name": "second"},
     "manifest": {"manifest": {"formats": ["csv"]}},
     "labels": {"labels": {"conflict": "latest"}},
-    "actors": {"extract": {"batch_size": 4, "shard_size": 10, "actors": 1, "shard_timeout": 60}},
+    "actors": {"extract": {"batch_size": 4, "shard_size": 10, "actors": 1, "node_labels": {"zone": "a"}}},
     "fewer features": {"extract": {"batch_size": 4, "shard_size": 10, "features": ["output"]}},
     "in another order": {
         "extract": {"batch_size": 4, "shard_size": 10, "features": ["confidence", "output", "hidden"]}
