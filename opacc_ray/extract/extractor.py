@@ -67,6 +67,7 @@ class Extractor:
         self._computing = threading.RLock()
         self._transforming = threading.Lock()
         self._interrupted = threading.Event()
+        self.places: dict[int, tuple[str, str]] = {}  # number of a shard in work -> first and last id of its batch
 
     def interrupt(self) -> None:
         """End shards after the batch that is being computed, and begin no other: they raise Interrupted."""
@@ -97,6 +98,7 @@ class Extractor:
             reference.write_ranges(job.target, shard, ranges)
         data = encode_shard(whole, self.prepare().machine)
         job.target.write(shard.file, data)
+        self.places.pop(shard.number, None)
         return report_on(whole, data, job.target.uri_of(shard.file))
 
     def _compute(self, shard: Shard) -> tuple[FeatureShard, list[Ranges]]:
@@ -134,6 +136,7 @@ class Extractor:
                 self._check([item])
                 bad.append(item)
                 continue
+            self.places[shard.number] = (batch.ids[0] if batch.ids else item.id, item.id)
             with self._transforming:
                 batch.add(item, transformed(transform, item))
             if len(batch.inputs) == spec.extract.batch_size:
