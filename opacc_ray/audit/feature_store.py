@@ -19,6 +19,7 @@ from opacc_ray.extract.features import Features, StoredParts
 from opacc_ray.extract.ids import find_repeated, hashes_of
 from opacc_ray.extract.index import Index, make_index, write_index
 from opacc_ray.extract.shards import ShardReport, read_report
+from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store import in_order
 from opacc_ray.parts.view import View
@@ -57,6 +58,8 @@ def index_features(
     for shard, report in zip(plan.shards, ordered, strict=True):
         check_plan(job, shard, report)
     index = make_index([shard.file for shard in plan.shards], ordered, others)
+    if not index.num_examples and not index.bad:
+        raise left_nothing(job.source)
     if not index.num_examples:
         raise DataError(f"none of the {len(index.bad)} examples of {job.source.uri} could be used, so none is left")
     _refuse_repeated(job, index, ordered)
