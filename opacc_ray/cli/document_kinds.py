@@ -6,20 +6,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from opacc_ray.audit.checks import SpecChecks
-from opacc_ray.audit.documents import (
-    AccuracyEstimate,
-    ClosedRound,
-    Draw,
-    DrawnRound,
-    Goal,
-    ModelComparison,
-    RunHeader,
-    RunStatus,
-    Verification,
-)
+from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, Draw, DrawnRound, Goal, ModelComparison, RunHeader
 from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, LabelAgreement, LabellingTasks
+from opacc_ray.audit.state_documents import RunStatus, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate

@@ -97,6 +97,7 @@ class Extractor:
         self._computing = threading.RLock()
         self._transforming = threading.Lock()
         self._interrupted = threading.Event()
+        self.places: dict[int, tuple[str, str]] = {}  # number of a shard in work -> first and last id of its batch
 
     def interrupt(self) -> None:
         """End shards after the batch that is being computed, and begin no other: they raise Interrupted."""
@@ -145,6 +146,7 @@ class Extractor:
         report = report_on(features, data, folder.uri_of(shard.file))
         check_plan(folder, self._job.source.format, shard, report)
         folder.write(shard.file, data)
+        self.places.pop(shard.number, None)
         return report
 
     def _on_base(self, shard: Shard, base: Base) -> FeatureShard:
@@ -207,6 +209,7 @@ class Extractor:
                 check_bad(self._job, [item])
                 bad.append(item)
                 continue
+            self.places[shard.number] = (batch.ids[0] if batch.ids else item.id, item.id)
             with self._transforming:
                 batch.add(item, transformed(transform, item))
             if len(batch.inputs) == spec.extract.batch_size:
