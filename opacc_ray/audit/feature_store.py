@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.audit.chosen import Chosen
 from opacc_ray.audit.pool_objects import find_objects
-from opacc_ray.audit.run import Chosen, Run
+from opacc_ray.audit.run import Run
 from opacc_ray.audit.soundness import check_plan
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.extractor import Extraction
@@ -18,6 +19,7 @@ from opacc_ray.extract.features import Features, StoredParts
 from opacc_ray.extract.ids import find_repeated, hashes_of
 from opacc_ray.extract.index import Index, make_index, write_index
 from opacc_ray.extract.shards import ShardReport, read_report
+from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store import in_order
 from opacc_ray.parts.view import View
@@ -56,6 +58,8 @@ def index_features(
     for shard, report in zip(plan.shards, ordered, strict=True):
         check_plan(job, shard, report)
     index = make_index([shard.file for shard in plan.shards], ordered, others)
+    if not index.num_examples and not index.bad:
+        raise left_nothing(job.source)
     if not index.num_examples:
         raise DataError(f"none of the {len(index.bad)} examples of {job.source.uri} could be used, so none is left")
     _refuse_repeated(job, index, ordered)
@@ -102,6 +106,12 @@ def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]
     """Ids and predictions of the examples at ``index`` (n,), as the features have them."""
     ids, predictions = Features.of(run.features, _index_of(run)).take(["id", "prediction"], index)
     return ids, predictions
+
+
+def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """Those of the named features that the run has, (k, ...) each, for the examples at ``index`` (k,)."""
+    there = _index_of(run)
+    return Features.of(run.features, there).rows([name for name in names if name in there.features], index)
 
 
 def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
