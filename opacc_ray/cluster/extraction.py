@@ -122,7 +122,7 @@ class _Crew:
 
     def _start(self) -> Actor:
         remote = ray.remote(Worker).options(**self._placement.needs.options(), max_concurrency=IN_FLIGHT + 1)
-        return Actor(remote.remote(self._job))
+        return Actor(remote.remote(self._job, self._placement.readers))
 
     def _on_started(self, actor: Actor) -> None:
         """The model is loaded, or its error ends the run."""
