@@ -105,6 +105,12 @@ def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]
     return ids, predictions
 
 
+def find_values(run: Run, name: str, index: NDArray[np.int64]) -> list[Any] | None:
+    """One feature of the examples at ``index`` (n,), or None if the run does not have it."""
+    features = _index_of(run)
+    return Features.of(run.features, features).take([name], index)[0] if name in features.features else None
+
+
 def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
     """What a run's model says of some examples, which are found by id, wherever they lie in its pool.
 

@@ -7,6 +7,7 @@
 | :class:`AnswerList` | answer of `opacc labels list` |
 | :class:`LabellingTasks` | answer of `opacc manifest` |
 | :class:`LabelAgreement` | answer of `opacc labels agreement` |
+| :class:`ExportedLabels` | answer of `opacc labels export` |
 """
 
 from typing import ClassVar, Literal
@@ -133,6 +134,18 @@ class LabelAgreement(Document):
     alpha: float | None = Field(description="Krippendorff's alpha; null where it is not defined")
     scale: Literal["nominal", "interval"] = Field(description="what alpha takes labels for: classes, or numbers")
     pairs: list[PairOfAnnotators] = Field(description="each two annotators with examples in common, by name")
+
+
+class ExportedLabels(Document):
+    """Labelled examples, as another tool opens them."""
+
+    format: Literal["opacc-export-labels/1"] = Field(
+        default="opacc-export-labels/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run")
+    tool: str = Field(description="the tool")
+    folder: str = Field(description="where the files lie")
+    examples: int = Field(ge=0, description="labelled examples in it")
 
 
 class AnnotatorShare(Part):

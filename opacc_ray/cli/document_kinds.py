@@ -17,7 +17,14 @@ from opacc_ray.audit.documents import (
     RunStatus,
     Verification,
 )
-from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, LabelAgreement, LabellingTasks
+from opacc_ray.audit.label_documents import (
+    AnswerList,
+    ExportedLabels,
+    ImportedLabels,
+    LabelAction,
+    LabelAgreement,
+    LabellingTasks,
+)
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
@@ -48,6 +55,7 @@ KINDS: tuple[type[Document], ...] = (
     ImportedLabels,
     LabelAction,
     AnswerList,
+    ExportedLabels,
     LabelAgreement,
     LabellingTasks,
     ClosedRound,
