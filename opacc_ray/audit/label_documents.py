@@ -52,6 +52,9 @@ class LabelAction(Document):
     ids: list[str] = Field(default=[], description="the examples that were corrected or withdrawn")
     conflict: ConflictRule | None = Field(default=None, description="the rule from then on; null: as before")
     score: ScoreSpec | None = Field(default=None, description="the score from then on; null: as before")
+    overlap: float | None = Field(
+        default=None, ge=0, le=1, description="share of examples that two people label, from then on; null: as before"
+    )
     overruled: list[Overruling] = Field(default=[], description="answers overruled by it or in it, the first ones")
     num_overruled: int = Field(default=0, ge=0, description="how many answers were overruled by it or in it")
 

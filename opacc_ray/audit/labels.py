@@ -6,6 +6,7 @@ Every verb writes one action to the log (`label_log.py`) and none changes a file
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from opacc_ray.audit.documents import UnusedRows
@@ -149,7 +150,7 @@ def _chain(*parts: Iterator[Label]) -> Iterator[Label]:
 def _without(log: LabelLog, dropped: Sequence[Returned]) -> LabelLog:
     """The log without the nameless returns of a file that now comes back with a name."""
     rest = tuple(file for file in log.returned if not any(file is other for other in dropped))
-    return LabelLog(log.actions, rest, log.conflict, log.score)
+    return replace(log, returned=rest)
 
 
 def _checked_name(annotator: str | None) -> str | None:

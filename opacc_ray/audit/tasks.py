@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from opacc_ray.audit.example_files import ExampleFiles, in_pool_order
 from opacc_ray.audit.label_documents import AnnotatorShare, LabellingTasks
+from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labelling.manifest import link_to
@@ -109,7 +110,7 @@ def _doubled(run: Run, ids: Sequence[str], wanted: Wanted) -> frozenset[str]:
     names = wanted.annotators
     if len(set(map(_folder_of, names))) < len(names):
         raise SpecError(f"--annotators {','.join(names)} names one person twice: give different names")
-    share = run.spec.labels.overlap if wanted.overlap is None else wanted.overlap
+    share = read_log(run).overlap if wanted.overlap is None else wanted.overlap
     if share and len(names) < 2:
         raise SpecError(
             f"an overlap of {share:g} sends examples to two people: name them with --annotators ann,bob, or give "
