@@ -182,11 +182,13 @@ def now_after(log: LabelLog) -> datetime:
     return max([datetime.now(UTC), *(time + timedelta(microseconds=1) for time in last)])
 
 
-def write_action(run: Run, action: LabelAction) -> None:
-    """Add an action; it never replaces another."""
+def write_action(run: Run, action: LabelAction) -> str:
+    """Add an action, which never replaces another; returns its key."""
     time = datetime.fromisoformat(action.at).strftime("%Y%m%dT%H%M%S.%f")
     data = action.to_bytes()
-    run.store.write(f"{FOLDER}{time}-{_digest(data)}.json", data)
+    key = f"{FOLDER}{time}-{_digest(data)}.json"
+    run.store.write(key, data)
+    return key
 
 
 def adopt_rules(run: Run, spec: Spec) -> None:

@@ -52,9 +52,7 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
     """
     tool = _tool(wanted.tool)
     number = _round(run, wanted.round)
-    chosen = run.read_chosen(number)
-    had_labels = {id for id, known in zip(chosen.ids, chosen.labelled, strict=True) if known}
-    ids = [id for id in dict.fromkeys(run.read_selection(number).ids) if id not in had_labels]
+    ids = waiting_ids(run, number)
     twice = _doubled(run, ids, wanted)
     dealt = deal(ids, wanted.annotators, twice) if wanted.annotators else {"": ids}
     way = _way(run, tool, wanted)
@@ -80,6 +78,17 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
         twice=len(twice),
         annotators=[AnnotatorShare(annotator=name, examples=len(own)) for name, own in dealt.items() if name],
     )
+
+
+def waiting_ids(run: Run, number: int) -> list[str]:
+    """The examples of a round that need a label, each once, in the order of choice.
+
+    Left out are those that had one when they were chosen, and those that were given up when the round was closed.
+    """
+    chosen = run.read_chosen(number)
+    left_out = {id for id, known in zip(chosen.ids, chosen.labelled, strict=True) if known}
+    left_out.update(run.read_closed(number) or ())
+    return [id for id in dict.fromkeys(run.read_selection(number).ids) if id not in left_out]
 
 
 def context_of(run: Run) -> Context:

@@ -30,6 +30,7 @@ from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
 from opacc_ray.extract.index import Index
+from opacc_ray.labelpage.serving import LabelSession
 from opacc_ray.lake.storage import open_store
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
@@ -58,6 +59,7 @@ KINDS: tuple[type[Document], ...] = (
     ExportedLabels,
     LabelAgreement,
     LabellingTasks,
+    LabelSession,
     ClosedRound,
     AccuracyEstimate,
     ModelComparison,
