@@ -72,6 +72,7 @@ class Page:
             Route("/image/{number:int}/whole", self._whole, methods=["GET"]),
         ]
         self._app = Starlette(routes=routes)
+        self._app.router.redirect_slashes = False
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # a lifespan, for which there is nothing to do; no web socket is taken

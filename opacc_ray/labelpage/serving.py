@@ -104,6 +104,7 @@ def _bound(address: Address) -> socket.socket:
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind((address.host, address.port))
+        opened.listen()  # before the address is announced: whoever opens it at once waits a moment
     except (OSError, OverflowError) as error:
         opened.close()
         reason = error.strerror if isinstance(error, OSError) else error
