@@ -38,6 +38,9 @@ class PoolListing(Part):
     num_files: int | None = Field(default=None, ge=0, description="files in the pool")
     num_shards: int = Field(ge=0, description="shards that they are extracted in")
     ignored: list[IgnoredFiles] = Field(default=[], description="what else lies there and is not read, by kind")
+    version: str | None = Field(
+        default=None, description="version of the table that all shards are of; null of a pool that is none"
+    )
 
 
 class ReferenceListing(Part):
@@ -102,6 +105,9 @@ class ChangedObjects(Part):
     unknown: int = Field(ge=0, description="objects that could not be compared")
     first: list[str] = Field(description="keys of the first that changed or are gone")
     reason: str | None = Field(default=None, description="why nothing was compared; null if it was")
+    version: str | None = Field(
+        default=None, description="the table's version now, if it is not the run's and the spec does not pin that"
+    )
 
 
 class RoundLook(Part):

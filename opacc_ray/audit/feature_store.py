@@ -19,6 +19,7 @@ from opacc_ray.extract.features import Features, StoredParts
 from opacc_ray.extract.ids import find_repeated, hashes_of
 from opacc_ray.extract.index import Index, make_index, write_index
 from opacc_ray.extract.shards import ShardReport, read_report
+from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store import in_order
 from opacc_ray.parts.view import View
@@ -57,6 +58,8 @@ def index_features(
     for shard, report in zip(plan.shards, ordered, strict=True):
         check_plan(job, shard, report)
     index = make_index([shard.file for shard in plan.shards], ordered, others)
+    if not index.num_examples and not index.bad:
+        raise left_nothing(job.source)
     if not index.num_examples:
         raise DataError(f"none of the {len(index.bad)} examples of {job.source.uri} could be used, so none is left")
     _refuse_repeated(job, index, ordered)
@@ -105,10 +108,10 @@ def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]
     return ids, predictions
 
 
-def find_values(run: Run, name: str, index: NDArray[np.int64]) -> list[Any] | None:
-    """One feature of the examples at ``index`` (n,), or None if the run does not have it."""
-    features = _index_of(run)
-    return Features.of(run.features, features).take([name], index)[0] if name in features.features else None
+def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """Those of the named features that the run has, (k, ...) each, for the examples at ``index`` (k,)."""
+    there = _index_of(run)
+    return Features.of(run.features, there).rows([name for name in names if name in there.features], index)
 
 
 def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:

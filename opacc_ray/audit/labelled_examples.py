@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from opacc_ray.audit import feature_store
-from opacc_ray.audit.example_files import ExampleFiles, in_pool_order
+from opacc_ray.audit.example_files import ExampleFiles
 from opacc_ray.audit.label_documents import ExportedLabels
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.audit.run import Run
@@ -28,7 +28,7 @@ def export_labels(run: Run, tool: str, folder: str) -> ExportedLabels:
         raise LabelError(f"no example of {run.title} has a label yet; import some with `opacc labels import`")
     store, files = open_store(folder), ExampleFiles(run, run.rounds())
     examples = {example.id: example for example in _examples(run, known)}
-    for id in in_pool_order(files, list(examples)):
+    for id in files.in_pool_order(list(examples)):
         name, data = files.copy(id)
         store.write(f"data/{name}", data)
         examples[id] = examples[id]._replace(filepath=f"data/{name}")
@@ -42,12 +42,11 @@ def _examples(run: Run, known: Sequence[LabelledRound]) -> list[LabelledExample]
     weights = iter(linear_estimator([item.known for item in known]).weights.tolist())
     found: dict[str, LabelledExample] = {}
     for item in known:
-        confidence = feature_store.find_values(run, "confidence", item.known.index) or [None] * len(item.truth)
+        features = feature_store.read_rows(run, ["confidence"], item.known.index)
+        confidence = features["confidence"].tolist() if "confidence" in features else [None] * len(item.truth)
         rows = zip(item.known.ids, item.predicted, item.truth, item.outcome.tolist(), confidence, strict=True)
         for id, predicted, truth, outcome, sure in rows:
             before = found[id].weight if id in found else 0.0
-            known_sure = None if sure is None else float(sure)
-            found[id] = LabelledExample(
-                id, "", item.number, predicted, truth, outcome, before + next(weights), known_sure
-            )
+            weight = before + next(weights)
+            found[id] = LabelledExample(id, "", item.number, predicted, truth, outcome, weight, sure)
     return list(found.values())

@@ -56,8 +56,8 @@ class LabelledRound(NamedTuple):
         """Why the labels may not be a sample of the round's design, or None if they are.
 
         They are one if all are there; and if they are those of the first examples of a method that chooses one by one,
-        as long as it is not another choice that labelled some of them. A round without any label is not used, and so
-        harms nothing.
+        unless some of their labels were known before, for another round's sake. A round without any label is not used,
+        and so harms nothing.
         """
         if not self.labelled.any() and not self.unsure:
             return None
@@ -69,7 +69,7 @@ class LabelledRound(NamedTuple):
             return None
         said = f"{absent} of {len(self.labelled)} labels of round {self.number} are taken to be missing at random"
         if self.known_before:
-            said += f", though {self.known_before} of the labels that are there were of another choice before"
+            said += f", though {self.known_before} of those that are there were known before it was drawn"
         return said
 
     def counts(self) -> RoundCounts:
@@ -213,11 +213,11 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
     predictions = _predictions(run, selection, chosen)
     pairs = [(name, prediction) for name, prediction in zip(selection.ids, predictions, strict=True) if name in label]
     own = set(selection.ids)
-    outcomes = [_outcome(model, score, prediction, label[name]) for name, prediction in pairs]
+    outcomes = [outcome_of(model, score, prediction, label[name]) for name, prediction in pairs]
     is_regression = model.task == "regression"
     read = canonical_form(run)
     disagreement = [
-        _disagreement(opinions_of(joined.answers[name], read).values(), partial(_outcome, model, score, prediction))
+        _disagreement(opinions_of(joined.answers[name], read).values(), partial(outcome_of, model, score, prediction))
         for name, prediction in pairs
     ]
     return LabelledRound(
@@ -256,8 +256,8 @@ def _predictions(run: Run, selection: Selection, chosen: Chosen) -> list[Any]:
     return [said[name] for name in selection.ids]
 
 
-def _outcome(model: ModelSpec, score: Score, prediction: Any, truth: str) -> float:
-    """The outcome of a label in canonical form."""
+def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> float:
+    """The outcome, in [0, 1], of a label in canonical form."""
     if model.task == "regression":
         return score.of(float(truth), prediction)
     return float(truth == model.name_of(prediction))

@@ -30,14 +30,14 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None) -> RunHeader:
     identity = {"spec": spec.identity(), "pool": plan.digest, "features": FEATURES_FORMAT}
     if compared is not None:
         identity["reference"] = compared.digest
-    num_files = sum(len(shard.keys) for shard in plan.shards)
     return RunHeader(
         spec=spec,
         digest=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
         pool=PoolListing(
             digest=plan.digest,
-            num_files=num_files,
+            num_files=len(plan.entries),
             num_shards=len(plan.shards),
+            version=plan.version,
             ignored=[IgnoredFiles(**item._asdict()) for item in plan.ignored],
         ),
         reference=None if compared is None else ReferenceListing(digest=reference.digest(spec, compared)),

@@ -207,8 +207,8 @@ class Run:
         draws.publish(folder, draws.newest(folder, self.drawn_for) or drawn)
         if drawn != draws.describe(files, self.drawn_for):
             raise LabelError(
-                f"another `opacc {'select' if before else 'next'}` drew round {number} of {self.title} first; "
-                "label what it chose, or run the command again to go on from there"
+                f"another `opacc {'next' if number > 1 and not before else 'select'}` drew round {number} of "
+                f"{self.title} first; label what it chose, or run the command again to go on from there"
             )
 
     def restore_copies(self, number: int) -> list[str]:

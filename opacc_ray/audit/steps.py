@@ -7,8 +7,8 @@ another process. Every verb may be repeated: what is done is kept.
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
 from opacc_ray.audit.soundness import unfinished
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.extract import reference
+from opacc_ray.extract import reference, stored_features
 from opacc_ray.extract.extractor import Extraction, refusal
 from opacc_ray.extract.index import read_index
 from opacc_ray.extract.shards import ShardReport
@@ -120,19 +120,29 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
 
     ``progress(done, total)`` counts shards.
     """
-    from opacc_ray.cluster import session, visibility
-
     todo = [unfinished(stage.job, stage.plan) for stage in stages]
     total = sum(len(stage.plan.shards) for stage in stages)
     kept = total - sum(map(len, todo))
     progress(kept, total)
     finished = iter(range(kept + 1, total + 1))
-    with session.connected() if any(todo) else nullcontext(True) as is_ours:
-        if not is_ours:
-            visibility.refuse_unseen(_paths(stages))
+    with _workers(stages, todo):
         for stage, shards in zip(stages, todo, strict=True):
             reports = _work_on(stage.job, shards, lambda: progress(next(finished), total)) if shards else {}
             _complete(stage, reports)
+
+
+@contextmanager
+def _workers(stages: Sequence[Stage], todo: Sequence[Sequence[Shard]]) -> Iterator[None]:
+    """Connect to a cluster that sees what is to be read, if a model has to be run."""
+    if not any(shards and not stage.job.source.holds_features for stage, shards in zip(stages, todo, strict=True)):
+        yield
+        return
+    from opacc_ray.cluster import session, visibility
+
+    with session.connected() as is_ours:
+        if not is_ours:
+            visibility.refuse_unseen(_paths(stages))
+        yield
 
 
 def _paths(stages: Sequence[Stage]) -> dict[str, str]:
@@ -147,15 +157,18 @@ def _paths(stages: Sequence[Stage]) -> dict[str, str]:
 
 def _work_on(job: Extraction, shards: Sequence[Shard], tick: Callable[[], None]) -> dict[int, ShardReport]:
     """Extract some shards; returns the report of each by its number. ``tick`` is called as each one finishes."""
-    from opacc_ray.cluster import extraction
-
     reports: dict[int, ShardReport] = {}
 
     def on_done(shard: Shard, report: ShardReport) -> None:
         reports[shard.number] = report
         tick()
 
-    extraction.extract_shards(job, shards, on_done)
+    if job.source.holds_features:
+        stored_features.extract_shards(job, shards, on_done)
+    else:
+        from opacc_ray.cluster import extraction
+
+        extraction.extract_shards(job, shards, on_done)
     return reports
 
 

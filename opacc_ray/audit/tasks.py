@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from opacc_ray.audit.example_files import ExampleFiles, in_pool_order
+from opacc_ray.audit.example_files import ExampleFiles
 from opacc_ray.audit.label_documents import AnnotatorShare, LabellingTasks
 from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.run import Run
@@ -150,10 +150,10 @@ def _images(run: Run, number: int, ids: Sequence[str], way: Way, wanted: Wanted,
         seconds = int(wanted.lifetime.total_seconds())
         return {id: files.link(id, seconds) for id in ids}
     if way == "thumbnails":
-        return {id: _data_uri(files, id) for id in in_pool_order(files, ids)}
+        return {id: _data_uri(files, id) for id in files.in_pool_order(ids)}
     before = TOOLS[wanted.tool].copies.replace("{folder}", store.uri.rpartition("/")[2])
     shown = {}
-    for id in in_pool_order(files, ids):
+    for id in files.in_pool_order(ids):
         name, data = files.copy(id)
         store.write(f"images/{name}", data)
         shown[id] = before + name

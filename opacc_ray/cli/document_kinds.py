@@ -17,6 +17,7 @@ from opacc_ray.audit.documents import (
     RunStatus,
     Verification,
 )
+from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.label_documents import (
     AnswerList,
     ExportedLabels,
@@ -65,6 +66,7 @@ KINDS: tuple[type[Document], ...] = (
     ModelComparison,
     RunStatus,
     Verification,
+    ExportedCase,
     StudyResults,
     DemoResult,
     MethodList,

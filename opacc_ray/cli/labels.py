@@ -75,7 +75,7 @@ def _read(file: str, most: int) -> bytes:
 @click.option("--id", "example", metavar="ID", help="One example only.")
 def list_labels(uri: str, example: str | None) -> Answer:
     """Show who said what when, and which answers count."""
-    from opacc_ray.audit.labels import list_answers
+    from opacc_ray.audit.label_answers import list_answers
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import label_texts
 

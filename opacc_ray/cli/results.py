@@ -1,4 +1,4 @@
-"""Commands that state results: estimate, compare."""
+"""Commands that state results: estimate, compare, export."""
 
 import click
 
@@ -66,4 +66,20 @@ def compare(
     return Answer(stated, texts.comparison(stated))
 
 
-COMMANDS = [estimate, compare]
+@command("export")
+@run_argument
+@click.option(
+    "--case", "file", metavar="FILE.npz", required=True, help="Write the labelled pool as a case for a study."
+)
+@click.option("--partial", is_flag=True, help="Write the labelled part of a pool that is not fully labelled.")
+def export(uri: str, file: str, partial: bool) -> Answer:
+    """Write a fully labelled pool, labels of all tracks together, for `opacc study`."""
+    from opacc_ray.audit.export import export_case
+    from opacc_ray.audit.run import Run
+    from opacc_ray.cli import texts
+
+    written = export_case(Run.open(uri), file, partial=partial)
+    return Answer(written, texts.exported(written))
+
+
+COMMANDS = [estimate, compare, export]

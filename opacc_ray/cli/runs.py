@@ -78,7 +78,7 @@ def select(
     replicates: int | None,
     assignments: tuple[str, ...],
 ) -> Answer:
-    """Draw another selection from the same features; on a track of its own, if the first one has labels."""
+    """Draw another selection from the same features; beside one that has labels, on a track of its own."""
     from opacc_ray.audit import steps
     from opacc_ray.audit.run import Run
     from opacc_ray.cli.answers import drawn

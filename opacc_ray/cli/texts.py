@@ -16,6 +16,7 @@ from opacc_ray.audit.documents import (
     TrackStatus,
     Verification,
 )
+from opacc_ray.audit.export import ExportedCase
 
 
 def drawn(document: DrawnRound) -> str:
@@ -173,6 +174,22 @@ def comparison(document: ModelComparison) -> str:
     return "\n".join([*lines, *_basis(document, document.difference.reason)])
 
 
+def exported(document: ExportedCase) -> str:
+    """A case that was written, and what of the pool it is."""
+    examples = f"examples   {document.examples} of {document.pool_size}"
+    if document.examples < document.pool_size:
+        share = document.examples / document.pool_size
+        examples += (
+            f", {share:.1%} of the pool: those that have a label, as they were chosen, so a study of them says "
+            f"little of the pool; {document.unlabelled} have none, and of {document.unsure} nobody could tell"
+        )
+    else:
+        examples += ", the whole pool"
+    what = "accuracy  " if document.measure == "accuracy" else "score     "
+    lines = [f"case       {document.file}", examples, f"columns    {', '.join(document.columns)}"]
+    return "\n".join([*lines, f"{what} {document.value:.4f} of these examples", *changed(document.objects)])
+
+
 def _basis(document: Basis, reason: str | None) -> list[str]:
     """What a result is of, what it leaves out, and why it is not design-based."""
     lines = [*_track(document.track), *_measure(document), f"pool       {document.pool_size} examples"]
@@ -190,14 +207,23 @@ def _basis(document: Basis, reason: str | None) -> list[str]:
 
 def changed(objects: ChangedObjects | None) -> list[str]:
     """Which objects of the pool are not those that the model saw."""
-    if objects is None or not (objects.changed or objects.lost or objects.reason):
+    if objects is None:
         return []
     if objects.reason:
         return [f"warning    whether objects of the pool changed since extraction is not known: {objects.reason}"]
+    lines = []
+    if objects.version:
+        lines.append(
+            f"warning    the pool's table is at {objects.version} now; this run goes on with the version that it was "
+            "made of, and the same spec would make a run of the new one"
+        )
+    if not (objects.changed or objects.lost):
+        return lines
     names = ", ".join(objects.first)
     return [
+        *lines,
         f"warning    {objects.changed} objects of chosen examples changed since the model saw them, and {objects.lost} "
-        f"are gone, such as {names}; their labels may be of other examples"
+        f"are gone, such as {names}; their labels may be of other examples",
     ]
 
 

@@ -5,22 +5,23 @@ A shard's file is written once and whole, so it is the checkpoint of its work: w
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.columns import Columns, not_finite
 from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
+from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.extract.user_code import user_code
-from opacc_ray.lake.examples import BadItem, Example, Rules, Shard
+from opacc_ray.lake.examples import BadItem, Example, Shard
 from opacc_ray.lake.pools import read_examples
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.storage import Store
 from opacc_ray.neurons.coverage import Ranges
 from opacc_ray.spec import SURPRISE, PoolSpec, Spec, load_function, see_modules
 
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 
 
 _COVERED = "covered layers"  # a column that is never written: NaN where a value of these layers is not finite
+
+
+class Interrupted(OpaccError):
+    """Work that was ended on purpose between two batches, and wrote nothing."""
+
+    exit_code = 4
 
 
 @dataclass(frozen=True)
@@ -55,11 +62,16 @@ class Extractor:
     def __init__(self, job: Extraction, device: str = "cpu") -> None:
         self._job = job
         self._device = device
-        self._source = open_store(job.source.uri, follow_links=job.source.follow_links)
+        self._source = open_pool(job.source)
         self._model: Model | None = None
         self._reference = reference.NONE
         self._computing = threading.RLock()
         self._transforming = threading.Lock()
+        self._interrupted = threading.Event()
+
+    def interrupt(self) -> None:
+        """End shards after the batch that is being computed, and begin no other: they raise Interrupted."""
+        self._interrupted.set()
 
     def prepare(self) -> "Model":
         """Load model and reference, once. Called first, so that their errors come before any shard is read."""
@@ -81,7 +93,7 @@ class Extractor:
         """Read, compute and write one shard; raises DataError naming the example that is at fault."""
         job = self._job
         whole, ranges = self._compute(shard)
-        whole = self._without_bad_rows(whole)
+        whole = kept_rows(job, self._reference, whole)
         if ranges:
             reference.write_ranges(job.target, shard, ranges)
         data = encode_shard(whole, self.prepare().machine)
@@ -94,6 +106,7 @@ class Extractor:
         parts: list[Columns] = []
         ranges: list[Ranges] = []
         for batch in self._batches(shard, found.bad):
+            self._refuse_interrupted(shard)
             with self._computing:
                 activations = self._run(np.stack(batch.inputs))
                 parts.append(self._measure(activations))
@@ -105,17 +118,21 @@ class Extractor:
             found = found._replace(own_ids=batch.own_ids)
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
         with self._computing:
-            return found._replace(columns=columns | self._compare(columns)), ranges
+            return found._replace(columns=columns | surprise_of(self._job, self._reference, columns)), ranges
+
+    def _refuse_interrupted(self, shard: Shard) -> None:
+        if self._interrupted.is_set():
+            raise Interrupted(f"shard {shard.name} was interrupted; run the same command again")
 
     def _batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["_Batch"]:
         """Batches of inputs, cut by position among the sound examples and so always the same; others go to ``bad``."""
         spec, source = self._job.spec, self._job.source
-        rules = Rules(source.alpha, source.max_pixels, source.max_bytes)
+        rules = rules_of(source)
         transform = load_transform(spec)
         batch = _Batch()
         for item in read_examples(self._source, source.format, shard, rules):
             if isinstance(item, BadItem):
-                self._check([item])
+                check_bad(self._job, [item])
                 bad.append(item)
                 continue
             with self._transforming:
@@ -148,40 +165,45 @@ class Extractor:
         wanted = {*job.names, _COVERED} | ({"hidden", "prediction"} if self._reference.traces else set())
         return {name: values for name, values in columns.items() if name in wanted}
 
-    def _compare(self, columns: Columns) -> Columns:
-        """Surprise of a shard's examples."""
-        traces = self._reference.traces
-        if traces is None or not columns:
-            return {}
-        predicted = None if self._job.spec.model.task == "regression" else columns["prediction"]
-        measures = {"dsa": traces.dsa, "lsa": traces.lsa}
-        return {name: measures[name](columns["hidden"], predicted) for name in SURPRISE if name in self._job.names}
 
-    def _without_bad_rows(self, shard: FeatureShard) -> FeatureShard:
-        """The named columns. NaN or infinity in any is an error, or a bad item if the spec excludes those."""
-        found = not_finite(shard.columns)
-        bad = [BadItem(shard.ids[row], self._reason(name, shard.columns, row)) for row, name in found.items()]
-        self._check(bad)
-        kept = [row for row in range(len(shard.ids)) if row not in found]
-        return FeatureShard(
-            [shard.ids[row] for row in kept],
-            [shard.uris[row] for row in kept],
-            {name: shard.columns[name][kept] for name in self._job.names if name in shard.columns},
-            [*shard.bad, *bad],
-            shard.own_ids,
-        )
+def surprise_of(job: Extraction, loaded: reference.Loaded, columns: Columns) -> Columns:
+    """Surprise of a shard's examples beside the reference, if it is asked for."""
+    if loaded.traces is None or not columns:
+        return {}
+    predicted = None if job.spec.model.task == "regression" else columns["prediction"]
+    measures = {"dsa": loaded.traces.dsa, "lsa": loaded.traces.lsa}
+    missing = [name for name in SURPRISE if name in job.names and name not in columns]
+    return {name: measures[name](columns["hidden"], predicted) for name in missing}
 
-    def _reason(self, name: str, columns: Columns, row: int) -> str:
-        if name not in SURPRISE or np.isnan(columns[name][row]) or self._reference.traces is None:
-            return f"NaN or infinity in {name}"
-        predicted = columns["prediction"][row]
-        if predicted in self._reference.traces.classes:
-            return "the nearest reference trace of its predicted class is one of another class, too, so dsa is infinite"
-        return f"no example of the reference is predicted as its class, {predicted}, so it has no {name}"
 
-    def _check(self, bad: list[BadItem]) -> None:
-        if bad and self._job.spec.extract.on_bad_item == "error":
-            raise refusal(self._job, bad[0])
+def kept_rows(job: Extraction, loaded: reference.Loaded, shard: FeatureShard) -> FeatureShard:
+    """The named columns. NaN or infinity in any is an error, or a bad item if the spec excludes those."""
+    found = not_finite(shard.columns)
+    bad = [BadItem(shard.ids[row], _reason(loaded, name, shard.columns, row)) for row, name in found.items()]
+    check_bad(job, [*shard.bad, *bad])
+    kept = [row for row in range(len(shard.ids)) if row not in found]
+    return FeatureShard(
+        [shard.ids[row] for row in kept],
+        [shard.uris[row] for row in kept],
+        {name: shard.columns[name][kept] for name in job.names if name in shard.columns},
+        [*shard.bad, *bad],
+        shard.own_ids,
+    )
+
+
+def _reason(loaded: reference.Loaded, name: str, columns: Columns, row: int) -> str:
+    if name not in SURPRISE or np.isnan(columns[name][row]) or loaded.traces is None:
+        return f"NaN or infinity in {name}"
+    predicted = columns["prediction"][row]
+    if predicted in loaded.traces.classes:
+        return "the nearest reference trace of its predicted class is one of another class, too, so dsa is infinite"
+    return f"no example of the reference is predicted as its class, {predicted}, so it has no {name}"
+
+
+def check_bad(job: Extraction, bad: Sequence[BadItem]) -> None:
+    """Raise DataError for the first example that could not be used, unless the spec excludes those."""
+    if bad and job.spec.extract.on_bad_item == "error":
+        raise refusal(job, bad[0])
 
 
 def run_model(model: "Model", batch: NDArray[np.float32]) -> "Activations":

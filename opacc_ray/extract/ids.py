@@ -40,7 +40,7 @@ def find_repeated(hashes: Sequence[Hashes], ids_of: Callable[[int], Sequence[str
     del ordered
     seen: set[str] = set()
     for place, own in enumerate(hashes if len(shared) else []):
-        rows = np.flatnonzero(np.isin(own, shared)).tolist()
+        rows = np.flatnonzero(np.isin(own, shared, kind="sort")).tolist()
         ids = ids_of(place) if rows else []
         for row in rows:
             if ids[row] in seen:

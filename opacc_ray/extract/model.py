@@ -165,6 +165,7 @@ class Model:
 def _made(spec: ModelSpec) -> torch.nn.Module:
     """What the factory returns, if it is a module."""
     name = f"model.factory {spec.factory!r}"
+    assert spec.factory is not None  # the spec has one
     factory = load_function(spec.factory, "model.factory")
     with user_code(name, "its arguments are those of model.arguments"):
         module = factory(**spec.arguments)

@@ -22,9 +22,9 @@ from opacc_ray.extract.features import Features
 from opacc_ray.extract.index import read_index, read_other
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.shards import FEATURES_FORMAT
+from opacc_ray.extract.source import plan_pool
 from opacc_ray.extract.surprise import Reference
 from opacc_ray.lake.examples import Plan, Shard
-from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import Store, join, open_store
 from opacc_ray.neurons.coverage import Ranges
 from opacc_ray.spec import Spec
@@ -32,7 +32,6 @@ from opacc_ray.spec import Spec
 RANGES = "ranges.npz"
 
 _OF_MODEL = {"factory", "arguments", "sha256", "hidden_layer", "task"}
-_OF_SOURCE = {"format", "alpha", "max_pixels", "max_bytes"}
 _OF_EXTRACT = {"batch_size", "shard_size", "shard_bytes", "precision", "threads_per_actor"}
 _OF_COVERAGE = {"layers", "channels"}
 
@@ -58,8 +57,7 @@ def plan(spec: Spec) -> Plan | None:
     source = spec.reference
     if source is None or not spec.compares_with():
         return None
-    store = open_store(source.uri, follow_links=source.follow_links)
-    return plan_shards(store, source.format, spec.extract.shard_size, spec.extract.shard_bytes, "reference")
+    return plan_pool(source, spec.extract, "reference")
 
 
 def names(spec: Spec) -> tuple[str, ...]:
@@ -72,7 +70,7 @@ def digest(spec: Spec, planned: Plan) -> str:
     content = {
         "version": FEATURES_FORMAT,
         "listing": planned.digest,
-        "source": spec.reference.model_dump(include=_OF_SOURCE) if spec.reference else None,
+        "source": spec.reference.reading() if spec.reference else None,
         "model": spec.model.model_dump(include=_OF_MODEL),
         "transform": spec.transform,
         "extract": spec.extract.model_dump(include=_OF_EXTRACT),

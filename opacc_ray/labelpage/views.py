@@ -18,7 +18,7 @@ class Views:
 
     def __init__(self, run: Run) -> None:
         self._files = ExampleFiles(run, run.rounds())
-        self._gate = threading.Semaphore(AT_ONCE if run.spec.pool.format == "images" else 1)
+        self._gate = threading.Semaphore(AT_ONCE)
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, bool], Picture] = OrderedDict()
 

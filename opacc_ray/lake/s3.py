@@ -66,6 +66,17 @@ class S3Store(Store):
             found = found[start:stop]
         return whole_range(found, start, stop, self.uri_of(key))
 
+    def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
+        if start >= stop:
+            return b""
+        with self._client("read", entry.key) as s3:
+            found = _get_object(s3, self.bucket, self.prefix + entry.key, Range=f"bytes={start}-{stop - 1}")
+        if found.tag != entry.tag and not _lack_etags(found.tag, entry.tag):
+            raise changed(self.uri_of(entry.key), "its ETag is another")
+        whole = len(found.content) == entry.size > stop - start  # from a server that does not know ranges
+        content = found.content[start:stop] if whole else found.content
+        return whole_range(content, start, stop, self.uri_of(entry.key))
+
     def size(self, key: str) -> int:
         with self._client("read", key) as s3:
             return int(s3.head_object(Bucket=self.bucket, Key=self.prefix + key)["ContentLength"])
@@ -147,6 +158,34 @@ class S3Store(Store):
         except (BotoCoreError, ClientError, ValueError) as error:
             reason = _reason(error, self.checksums)
             raise StorageError(f"cannot {action} {self.uri_of(key).rstrip('/')}: {reason}") from error
+
+
+class Connection(NamedTuple):
+    """Where S3 is and who asks, for a library that opens objects itself."""
+
+    endpoint: str | None  # None: AWS's own
+    region: str
+    access_key: str | None
+    secret_key: str | None
+    token: str | None
+
+
+def connection() -> Connection:
+    """Return what this environment and profile say; the secrets in it are not to be logged or kept."""
+    import boto3
+
+    _check_endpoint()
+    meta = _client_for("auto").meta
+    found = boto3.session.Session().get_credentials()
+    keys = found.get_frozen_credentials() if found else None
+    custom = not (urlsplit(meta.endpoint_url).hostname or "").endswith(AWS_DOMAINS)
+    return Connection(
+        meta.endpoint_url if custom else None,
+        meta.region_name,
+        keys.access_key if keys else None,
+        keys.secret_key if keys else None,
+        keys.token if keys else None,
+    )
 
 
 _client_lock = threading.Lock()

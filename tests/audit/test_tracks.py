@@ -178,7 +178,7 @@ def test_part_of_a_round_that_another_choice_labelled_is_no_sample_of_it(run: Ru
     assert not stated.design_based
     assert stated.reason == (
         f"{100 - num} of 100 labels of round 1 are taken to be missing at random, "
-        f"though {num} of the labels that are there were of another choice before"
+        f"though {num} of those that are there were known before it was drawn"
     )
 
 

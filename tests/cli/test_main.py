@@ -179,7 +179,7 @@ def test_fault_of_the_program_is_one_sentence_and_its_traceback_in_a_log(
 def test_details_of_an_error_are_kept_in_a_log(told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def failing(*_: object) -> None:
         error = DataError("model.factory 'user:net' raised KeyError at user.py:3")
-        error.details = "Traceback: line 3 of \udc80.py\n"
+        error.details = "Traceback: line 3 of \udc80.py\nKeyError: '\x1b]0;owned\x07\u202e'\n"
         raise error
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -190,7 +190,7 @@ def test_details_of_an_error_are_kept_in_a_log(told, monkeypatch: pytest.MonkeyP
         5,
         f"opacc: model.factory 'user:net' raised KeyError at user.py:3; the traceback is in {log}\n",
     )
-    assert log.read_text() == "Traceback: line 3 of \\udc80.py\n"
+    assert log.read_text() == "Traceback: line 3 of \\udc80.py\nKeyError: '\\x1b]0;owned\\x07\\u202e'\n"
 
 
 def test_error_is_no_longer_than_a_screen(told) -> None:
@@ -230,7 +230,7 @@ def test_help_lists_every_command_in_its_group(told) -> None:
     assert listed["Runs"] == ["check", "run", "status", "select", "next", "verify"]
     verbs = ("import", "list", "correct", "withdraw", "rule", "agreement", "export")
     assert listed["Labels"] == ["manifest", "label", *(f"labels {verb}" for verb in verbs)]
-    assert listed["Results"] == ["estimate", "compare"]
+    assert listed["Results"] == ["estimate", "compare", "export"]
     assert listed["Experiments"] == ["study", "demo"]
     assert listed["Explanations"] == ["methods", "spec"]
     assert listed["For other tools"][0] == "schemas"
