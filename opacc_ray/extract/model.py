@@ -31,7 +31,36 @@ _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 _HIDDEN = ""  # stands for the last hidden layer among names of layers, none of which is empty
 
 
-class Model:
+class Device:
+    """Where an actor computes.
+
+    Parameters
+    ----------
+    name : "cpu" or "cuda"
+    threads : CPU threads, fixed so that results do not depend on the machine's load
+    """
+
+    def __init__(self, name: str, threads: int = 1) -> None:
+        _settle(threads)
+        self.device = torch.device(name)
+
+    @property
+    def arrays(self) -> Arrays:
+        """The library and the device, as a place to search neighbours."""
+        return Arrays(torch, lambda values: torch.from_numpy(values).to(self.device), _to_numpy)
+
+    @property
+    def machine(self) -> Machine:
+        """What computes here."""
+        if self.device.type == "cuda":
+            major, minor = torch.cuda.get_device_capability(self.device)
+            name, capability = torch.cuda.get_device_name(self.device), f"sm_{major}{minor}"
+        else:
+            name, capability = cpu_name(), torch.backends.cpu.get_cpu_capability()
+        return Machine(processor=name, capability=capability, torch=torch.__version__)
+
+
+class Model(Device):
     """A torch module in evaluation mode with hooks on its last hidden layer and on those whose coverage is asked for.
 
     Parameters
@@ -41,6 +70,7 @@ class Model:
     precision : float32, bfloat16 or float16; activations are returned as float32 in any case
     threads : CPU threads, fixed so that results do not depend on the machine's load
     coverage : which layers to record beside the last hidden one; None for none
+    channels_last : keep images and weights with channels last in memory
 
     Raises
     ------
@@ -55,16 +85,20 @@ class Model:
         precision: str = "float32",
         threads: int = 1,
         coverage: CoverageSpec | None = None,
+        *,
+        channels_last: bool = False,
     ) -> None:
-        _settle(threads)
-        self.device = torch.device(device)
+        super().__init__(device, threads)
         self.dtype = _DTYPES[precision]
         self.digest: str | None = None
         self._is_program = spec.program is not None
         module = _program(spec) if self._is_program else _made(spec).eval()
         if spec.weights is not None:
             self.digest = _load_weights(module, spec)
+        self._format = torch.channels_last if channels_last else torch.contiguous_format
         self.module = module.to(self.device, self.dtype)
+        if channels_last:
+            self.module = self.module.to(memory_format=self._format)
         self._seen: dict[str, torch.Tensor] = {}  # layer -> (B, neurons), of those called in this batch
         if not self._is_program:
             self._watch_hidden(spec.hidden_layer)
@@ -77,7 +111,7 @@ class Model:
         """Run one batch (B, ...)."""
         self._seen.clear()
         with torch.inference_mode(), _memory_errors():
-            returned = self.module(torch.from_numpy(batch).to(self.device, self.dtype))
+            returned = self.module(self._moved(batch))
         hidden = _hidden_of(returned) if self._is_program else None
         output = _tensor_of(returned if hidden is None else _without_hidden(returned))
         if output.ndim == 0 or len(output) != len(batch):
@@ -95,20 +129,13 @@ class Model:
         layers = (_to_numpy(self._seen[name]) for name in self._covered if name in self._seen)
         return Activations(_to_numpy(self._seen[_HIDDEN]), _to_numpy(_neurons(output)), tuple(layers))
 
-    @property
-    def arrays(self) -> Arrays:
-        """The model's library and device, as a place to search neighbours."""
-        return Arrays(torch, lambda values: torch.from_numpy(values).to(self.device), _to_numpy)
-
-    @property
-    def machine(self) -> Machine:
-        """What computes here."""
+    def _moved(self, batch: NDArray[np.float32]) -> torch.Tensor:
+        """The batch on the device: to a GPU from pinned memory, so that the copy needs no thread of this process."""
+        given = torch.from_numpy(batch)
         if self.device.type == "cuda":
-            major, minor = torch.cuda.get_device_capability(self.device)
-            name, capability = torch.cuda.get_device_name(self.device), f"sm_{major}{minor}"
-        else:
-            name, capability = cpu_name(), torch.backends.cpu.get_cpu_capability()
-        return Machine(processor=name, capability=capability, torch=torch.__version__)
+            given = given.pin_memory()
+        moved = given.to(self.device, self.dtype, non_blocking=True)
+        return moved.contiguous(memory_format=self._format) if moved.ndim == 4 else moved
 
     def _watch_hidden(self, name: str | None) -> None:
         if name is not None:
@@ -233,6 +260,8 @@ def _memory_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # torch's own OutOfMemoryError is one, too
+        if isinstance(error, torch.OutOfMemoryError):
+            torch.cuda.empty_cache()  # for the halves of the batch
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise MemoryError(str(error).partition("\n")[0]) from None
         raise
