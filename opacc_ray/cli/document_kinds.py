@@ -24,6 +24,7 @@ from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
 from opacc_ray.extract.index import Index
 from opacc_ray.lake.storage import open_store
+from opacc_ray.report.documents import RunReport, WrittenReport
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
 from opacc_ray.study.spec import StudySpec
@@ -51,6 +52,8 @@ KINDS: tuple[type[Document], ...] = (
     ClosedRound,
     AccuracyEstimate,
     ModelComparison,
+    RunReport,
+    WrittenReport,
     RunStatus,
     Verification,
     StudyResults,

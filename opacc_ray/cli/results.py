@@ -1,9 +1,16 @@
-"""Commands that state results: estimate, compare."""
+"""Commands that state results: estimate, compare, report."""
 
 import click
 
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import run_argument, score_for, statement_options
+from opacc_ray.cli.options import (
+    LEVEL,
+    conflict_option,
+    run_argument,
+    score_for,
+    score_option,
+    statement_options,
+)
 
 
 @command("estimate")
@@ -55,4 +62,28 @@ def compare(uri: str, other: str, level: float, partial: bool, conflict: str | N
     return Answer(stated, texts.comparison(stated))
 
 
-COMMANDS = [estimate, compare]
+@command("report")
+@run_argument
+@click.option("--out", metavar="FOLDER", help="Where to write it; default: beside the estimate of the run.")
+@click.option("--level", type=LEVEL, default=0.95, show_default=True, help="Confidence level of the intervals.")
+@conflict_option
+@score_option
+@click.option("--mlflow", is_flag=True, help="Log numbers and files to MLflow, too; it reads MLFLOW_TRACKING_URI.")
+@click.option("--wandb", is_flag=True, help="Log numbers and files to Weights & Biases, too; it reads WANDB_PROJECT.")
+def report(
+    uri: str, out: str | None, level: float, conflict: str | None, score: str | None, mlflow: bool, wandb: bool
+) -> Answer:
+    """Write the result for people: one HTML page, report.json, and report.md for a pull request or model card."""
+    from opacc_ray.audit.run import Run
+    from opacc_ray.cli import texts
+    from opacc_ray.report.trackers import track
+    from opacc_ray.report.write import make_report
+
+    run = Run.open(uri)
+    written, found = make_report(run, out, level=level, conflict=conflict, score=score_for(run.spec, score))
+    wanted = [name for name, asked in (("mlflow", mlflow), ("wandb", wandb)) if asked]
+    written = track(written, found, wanted) if wanted else written
+    return Answer(written, texts.report(written))
+
+
+COMMANDS = [estimate, compare, report]

@@ -15,6 +15,7 @@ from opacc_ray.audit.documents import (
     StatedEstimate,
     Verification,
 )
+from opacc_ray.report.documents import WrittenReport
 
 
 def drawn(document: DrawnRound) -> str:
@@ -136,6 +137,15 @@ def comparison(document: ModelComparison) -> str:
     if not document.same_listing:
         lines.append("note       the two pools were listed differently; examples are matched by their ids alone")
     return "\n".join([*lines, *_basis(document, document.difference.reason)])
+
+
+def report(document: WrittenReport) -> str:
+    """What a report says, and where it is."""
+    kinds = ("page", "document", "summary")
+    lines = [f"answer     {document.answer}"]
+    lines += [f"{kind:10} {uri}" for kind, uri in zip(kinds, document.files, strict=True)]
+    lines += [f"logged     {place}" for place in document.tracked]
+    return "\n".join([*lines, *(f"warning    {text}" for text in document.warnings)])
 
 
 def _basis(document: Basis, reason: str | None) -> list[str]:
