@@ -32,6 +32,9 @@ from opacc_ray.report.svg import (
 WIDE, NARROW = 768.0, 340.0
 """Pixels across."""
 
+LEAST_SPAN = 0.01
+"""What an axis of estimates spans at least."""
+
 MOST_CLASSES = 15
 """Classes that a figure has rows for; the table has more."""
 
@@ -108,7 +111,7 @@ def _chart(
     left, right = (190.0, width - 128.0) if is_wide else (18.0, width - 20.0)
     step, top = (34.0, 6.0) if is_wide else (46.0, 2.0)
     known = [v for row in rows for v in (row.low, row.value, row.high, row.expected) if v is not None]
-    marks = ticks(0.0 if zero else min(known), max(known), 6 if is_wide else 4)
+    marks = _enclosing([*known, 0.0] if zero else known, 6 if is_wide else 4)
     x, bottom = Scale(marks[0], marks[-1], left, right), top + step * len(rows)
     parts = _axis_below(x, marks, bottom, top, measure)
     for place, row in enumerate(rows):
@@ -129,6 +132,13 @@ def _interval(row: Row, x: Scale, y: float) -> list[Markup]:
     if row.expected is not None:
         parts.append(diamond(x(row.expected), y, 5.5, "mark claim"))
     return parts
+
+
+def _enclosing(known: Sequence[float], most: int) -> list[float]:
+    """Ticks that enclose estimates, at least a hundredth apart: they may all be alike."""
+    low, high = min(known), max(known)
+    spare = max(LEAST_SPAN - (high - low), 0.0)
+    return ticks(low - spare, high, most) if high > 0.5 else ticks(low, high + spare, most)
 
 
 def _axis_below(x: Scale, marks: Sequence[float], bottom: float, top: float, measure: str) -> list[Markup]:
@@ -160,7 +170,7 @@ def course(report: RunReport, width: float) -> Markup:
     points, measure, height = report.course, report.measure, 250.0
     left, right, top, bottom = 52.0, width - 20.0, 10.0, height - 46.0
     known = [v for p in points for v in (p.low, p.high, p.anytime_low, p.anytime_high) if v is not None]
-    marks, along = ticks(min(known), max(known), 6), ticks(0, points[-1].labels, 7 if width == WIDE else 5)
+    marks, along = _enclosing(known, 6), ticks(0, points[-1].labels, 7 if width == WIDE else 5)
     x, y = Scale(along[0], along[-1], left, right), Scale(marks[0], marks[-1], bottom, top)
     parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
     labels = zip(marks, _tick_labels(marks, measure), strict=True)

@@ -25,7 +25,7 @@ class Scale(NamedTuple):
 
 def ticks(low: float, high: float, most: int) -> list[float]:
     """At most ``most`` round numbers, or two, that enclose [low, high] with equal steps of 1, 2, 2.5 or 5 · 10^k."""
-    span = max(high - low, 1e-9)
+    span = max(high - low, 1e-9 * (1 + abs(high)))
     power = 10.0 ** math.floor(math.log10(span / most))
     for step in (factor * power for factor in (1, 2, 2.5, 5, 10, 20)):
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
