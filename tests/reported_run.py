@@ -80,7 +80,9 @@ def write_run(
     kept = {name: values for name, values in columns.items() if name in features}
     order = sorted(range(N), key=lambda i: keys[i]) if form == "images" else list(range(N))
     named = [keys[i] for i in order]
-    uris = [f"{pool}/{key}" if form == "images" else f"{pool}/rows.npy#row={i}" for i, key in zip(order, named)]
+    uris = [
+        f"{pool}/{key}" if form == "images" else f"{pool}/rows.npy#row={i}" for i, key in zip(order, named, strict=True)
+    ]
     rows = {name: np.asarray(values)[order] for name, values in kept.items()}
     [shard] = plan.shards
     run.features.write(shard.file, encode_shard(FeatureShard(named, uris, rows, [], own_ids=form != "images")))

@@ -73,7 +73,9 @@ def test_the_metadata_says_what_it_is_and_where(metadata: Message) -> None:
 
 
 def test_every_imported_library_is_declared() -> None:
-    declared = {_name(item) for item in [*PROJECT["dependencies"], *(item for extra in USED for item in _optional(extra))]}
+    declared = {
+        _name(item) for item in [*PROJECT["dependencies"], *(item for extra in USED for item in _optional(extra))]
+    }
     owners = packages_distributions()
     imported = {module for path in PACKAGE.rglob("*.py") for module in _imported_modules(path)}
     foreign = imported - set(sys.stdlib_module_names) - {"opacc_ray"}

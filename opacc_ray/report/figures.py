@@ -56,11 +56,11 @@ def figures_of(report: RunReport) -> dict[str, Markup]:
     made: dict[str, Callable[[float], Markup]] = {}
     if report.estimate is not None:
         made["intervals"] = lambda width: intervals(report, width)
-    if report.course:
+    if len(report.course) > 1:
         made["course"] = lambda width: course(report, width)
     if report.reliability is not None:
         made["failures"] = lambda width: failures(report, width)
-        if report.reliability.bins:
+        if len(report.reliability.bins) > 1:
             made["reliability"] = lambda width: reliability(report, width)
     if report.values:
         made["values"] = lambda width: values(report, width)
@@ -82,6 +82,8 @@ def intervals(report: RunReport, width: float) -> Markup:
         Row(f"{thousands(srs.n)} labels at random", srs.low, inside, srs.high, "srs"),
         Row("However often you look", any_time.low, None, any_time.high, "any"),
     ]
+    if (any_time.low, any_time.high) == (0, 1):  # it counts no round yet
+        rows.pop()
     rows = [row._replace(note=_range(row, report.measure)) for row in rows]
     said = "; ".join(f"{row.name}: {row.note}" for row in rows)
     return _chart("intervals", "The interval of this audit beside others", said, rows, width, report.measure)
@@ -209,7 +211,7 @@ def reliability(report: RunReport, width: float) -> Markup:
     assert belief is not None
     bins = [item for item in belief.bins if item.accuracy is not None]
     side = min(width - 76.0, 400.0)
-    left, top = 52.0, 10.0
+    left, top = 52.0, 28.0
     right, bottom = left + side, top + side
     least = min([item.confidence for item in bins] + [item.accuracy_low or 0.0 for item in bins])
     marks = ticks(least, 1.0, 6)
@@ -222,6 +224,7 @@ def reliability(report: RunReport, width: float) -> Markup:
         parts.append(text(left - 8, y(mark) + 4, label, "tick", "end"))
         parts.append(text(x(mark), bottom + 18, label, "tick", "middle"))
     parts.append(text((left + right) / 2, bottom + 40, "mean confidence of the bin", "axis", "middle"))
+    parts.append(text(0, 11, "accuracy", "axis"))
     largest = max(item.pool for item in bins)
     for item in bins:
         here = x(item.confidence)
@@ -240,7 +243,7 @@ def values(report: RunReport, width: float) -> Markup:
     """Labels of a regression against predictions; on the diagonal they agree."""
     found = report.values or []
     side = min(width - 86.0, 400.0)
-    left, top = 62.0, 10.0
+    left, top = 62.0, 28.0
     right, bottom = left + side, top + side
     known = [number for item in found for number in (item.label, item.prediction)]
     marks = ticks(min(known), max(known), 6)
@@ -252,6 +255,7 @@ def values(report: RunReport, width: float) -> Markup:
         parts.append(text(left - 8, y(mark) + 4, label, "tick", "end"))
         parts.append(text(x(mark), bottom + 18, label, "tick", "middle"))
     parts.append(text((left + right) / 2, bottom + 40, "label", "axis", "middle"))
+    parts.append(text(0, 11, "prediction", "axis"))
     for item in found:
         parts.append(dot(x(item.label), y(item.prediction), 3.5, "mark own" if item.outcome >= 0.5 else "mark srs"))
     said = f"{len(found)} labelled examples: their labels from left to right, predictions from bottom to top"

@@ -1,6 +1,7 @@
 """The numbers of a report, gathered from a run: nothing is written, and the same run gives the same report."""
 
 import json
+import re
 from collections.abc import Sequence
 
 import opacc_ray
@@ -84,10 +85,11 @@ def _waits_for(rounds: Sequence[LabelledRound]) -> str | None:
 
 def _drawn_by(selection: Selection) -> DrawnBy:
     text = find_method(selection.method).__doc__ or selection.method
+    title = " ".join(text.strip().split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
     return DrawnBy(
         round=selection.round,
         method=selection.method,
-        title=" ".join(text.strip().split("\n\n")[0].split()).partition(". ")[0].rstrip("."),
+        title=re.sub(rf"^{selection.method}: ", "", title, flags=re.IGNORECASE),
         seed=selection.seed,
         parameters={name: json.dumps(value) for name, value in selection.parameters.items()},
         replicates=selection.design.num_replicates,

@@ -27,8 +27,8 @@ def mispredictions(known: Sequence[LabelledRound], beliefs: Beliefs | None) -> G
                     Misprediction(
                         id=id,
                         round=item.number,
-                        prediction=said,
-                        label=truth,
+                        prediction=f"{float(said):.6g}" if is_score else said,
+                        label=f"{float(truth):.6g}" if is_score else truth,
                         confidence=sure,
                         outcome=outcome,
                         not_shown=None,

@@ -14,7 +14,7 @@ from opacc_ray.report.documents import RunReport
 from opacc_ray.report.figures import MOST_CLASSES, figures_of
 from opacc_ray.report.left_out import changed_objects, left_out
 from opacc_ray.report.origin import origin_of
-from opacc_ray.report.pictures import Pictures
+from opacc_ray.report.pictures import Picture, Pictures
 from opacc_ray.report.svg import shortened_to
 
 TEMPLATES = files("opacc_ray.report") / "templates"
@@ -52,6 +52,8 @@ def page(report: RunReport, pictures: Pictures) -> str:
         titles=list({item.method: item for item in report.drawn}.values()),
         anytime=any(item.anytime_low is not None for item in report.course),
         tighter=stated is not None and (stated.sequence.low > stated.low or stated.sequence.high < stated.high),
+        at_random=all(item.method == "srs" for item in report.rounds),
+        has_pictures=any(isinstance(found, Picture) for found in pictures.values()),
         claim=sentences.claim(report.reliability, stated) if report.reliability and stated else "",
         figures=figures_of(report),
         most_classes=MOST_CLASSES,

@@ -20,7 +20,7 @@ from opacc_ray.estimators.calibration import design_for_classes
 from opacc_ray.estimators.domain import by_class
 from opacc_ray.report.documents import ClassFailures, ConfidenceBin, Reliability
 
-MOST_BINS, LABELS_PER_BIN = 8, 25
+MOST_BINS, LABELS_PER_BIN = 6, 15
 """Bins at most, and labels that each should have."""
 
 

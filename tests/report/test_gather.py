@@ -5,7 +5,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
-from reported_run import CLASSES, CONFIDENCE, KEYS, N, PREDICTION, TRUTH, label, write_run
+from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label, write_run
 
 from opacc_ray.audit import results, steps
 from opacc_ray.audit.run import Run
@@ -85,8 +85,8 @@ def test_bins_of_a_pool_that_is_labelled_in_full_are_its_true_accuracies(tmp_pat
     belief = gather(run)[0].reliability
     assert belief is not None
     for item in belief.bins:
-        top = CONFIDENCE <= item.high if item.high == CONFIDENCE.max() else CONFIDENCE < item.high
-        inside = (CONFIDENCE >= item.low) & top
+        is_last = item.high == CONFIDENCE.max()
+        inside = np.array([item.low <= c < item.high or (is_last and c == item.high) for c in CONFIDENCE])
         truth = (TRUTH == PREDICTION)[inside].mean()
         assert (item.pool, item.labels) == (inside.sum(), inside.sum())
         assert (item.accuracy, item.accuracy_low, item.accuracy_high) == pytest.approx((truth,) * 3)
@@ -99,7 +99,8 @@ def test_failures_are_expected_by_the_confidence_of_the_whole_class(report: RunR
     assert report.reliability is not None
     found = {item.name: (item.pool, item.expected) for item in report.reliability.classes}
     for c, name in enumerate(CLASSES):
-        assert found[name] == (int((PREDICTION == c).sum()), pytest.approx((1 - CONFIDENCE[PREDICTION == c]).mean()))
+        own = c == PREDICTION
+        assert found[name] == (int(own.sum()), pytest.approx((1 - CONFIDENCE[own]).mean()))
     numbers = [item.pool * item.expected for item in report.reliability.classes]
     assert numbers == sorted(numbers, reverse=True)
 
@@ -138,7 +139,12 @@ def test_without_a_label_it_says_what_waits(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     steps.select(run, "srs", 25, {})
     report, pictures = gather(run)
-    assert (report.state, report.waits_for, report.estimate, report.gallery) == ("without labels", "25 labels", None, None)
+    assert (report.state, report.waits_for, report.estimate, report.gallery) == (
+        "without labels",
+        "25 labels",
+        None,
+        None,
+    )
     assert report.answer == "No label is in yet: 25 of 240 examples wait for one."
     assert (report.course, pictures) == ([], {})
     assert report.reliability is not None
