@@ -38,6 +38,18 @@ _KINDS = {list: "list", str: "text", bool: "boolean", int: "number", float: "num
 SURPRISE = ("dsa", "lsa")
 """Features that compare an example with reference traces."""
 
+PLACEMENT = (
+    "actors",
+    "gpus_per_actor",
+    "accelerator_type",
+    "node_labels",
+    "attempts",
+    "autoscaling",
+    "start_timeout",
+    "shard_timeout",
+)
+"""Keys of ``extract`` that say where and how patiently the work is done, and change no feature."""
+
 _OF_CLASSES = {
     "confidence": "a regression has no confidence; choose a method that goes without, such as srs or ces",
     "dsa": "dsa compares classes, of which a regression has none; choose lsa",
@@ -131,6 +143,19 @@ class CoverageSpec(_Section):
         return Criterion.parse(self.criterion)
 
 
+class ActorRange(_Section):
+    """Between how many and how many copies of the model are at work."""
+
+    min: int = Field(default=1, ge=1, description="fewer than that, and the run does not start")
+    max: int | None = Field(default=None, ge=1, description="null: as many as the cluster has room for")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> "ActorRange":
+        if self.max is not None and self.max < self.min:
+            raise ValueError(f"max is {self.max} and min {self.min}; give a max of at least min")
+        return self
+
+
 class ExtractSpec(_Section):
     """What is computed, by batch_size, shard_size, shard_bytes, precision, threads, features and coverage.
 
@@ -146,11 +171,20 @@ class ExtractSpec(_Section):
         default="float32", description="in which the model computes; features are kept as float32"
     )
     threads_per_actor: int = Field(default=1, ge=1, description="CPU threads of the model in one actor")
-    actors: int | Literal["auto"] = Field(
-        default="auto", description="copies of the model at work; auto: as many as the cluster has room for"
+    actors: int | Literal["auto"] | ActorRange = Field(
+        default="auto",
+        description="copies of the model at work: a number; {min: 2, max: 8}, as the cluster grows and shrinks; or "
+        "auto: as many as it has room for, at least one",
     )
     gpus_per_actor: float | Literal["auto"] = Field(
         default="auto", description="0.5: two actors share a GPU; auto: one if the cluster has GPUs, else none"
+    )
+    accelerator_type: str | None = Field(
+        default=None, description="only on nodes with this accelerator, by Ray's name for it, such as A100 or H100"
+    )
+    node_labels: dict[str, str] = Field(
+        default={},
+        description="only on nodes with these labels, such as {region: eu}; also !eu, in(eu,us) and !in(eu,us)",
     )
     attempts: int = Field(default=3, ge=1, description="tries per shard before the run fails with its name")
     autoscaling: bool = Field(default=False, description="the cluster may grow: wait for actors instead of refusing")
@@ -168,12 +202,32 @@ class ExtractSpec(_Section):
         default="error", description="an example that cannot be read ends the run, or is counted and left out"
     )
 
-    @field_validator("actors")
+    @field_validator("actors", mode="before")
     @classmethod
-    def _at_least_one(cls, value: Any) -> Any:
-        if value != "auto" and value < 1:
+    def _is_a_number_or_a_range(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            try:
+                return ActorRange.model_validate(value)
+            except ValidationError as error:
+                raise ValueError(first_problem(ActorRange, error)) from None
+        if value != "auto" and type(value) not in (int, ActorRange):
+            raise ValueError("give a whole number, {min: 2, max: 8}, or auto")
+        if isinstance(value, int) and value < 1:
             raise ValueError("give at least 1, or auto")
         return value
+
+    @field_validator("node_labels")
+    @classmethod
+    def _are_selectors(cls, value: dict[str, str]) -> dict[str, str]:
+        """Each value as Ray's label selectors have it, without spaces."""
+        packed = {key: "".join(wanted.split()) for key, wanted in value.items()}
+        name = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+        for key, wanted in packed.items():
+            if not re.fullmatch(rf"!?({name}|in\({name}(,{name})*\))", wanted):
+                raise ValueError(
+                    f"{key}: {shortened(value[key])} selects no label; write eu, !eu, in(eu,us) or !in(eu,us)"
+                )
+        return packed
 
     @field_validator("gpus_per_actor")
     @classmethod
@@ -232,6 +286,12 @@ class LabelsSpec(_Section):
     conflict: ConflictRule = Field(
         default="error",
         description="where labels of one example differ: refuse them, take the most frequent, or take the latest",
+    )
+    overlap: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="share of the examples that two people label, by which the noise of labels is measured",
     )
 
 
@@ -358,7 +418,7 @@ class Spec(_Section):
             del content["reference"]
         if "coverage" not in self.features():
             del content["extract"]["coverage"]
-        for key in ("actors", "gpus_per_actor", "attempts", "autoscaling", "start_timeout", "shard_timeout"):
+        for key in PLACEMENT:
             del content["extract"][key]
         return content
 

@@ -55,13 +55,13 @@ def dying_network() -> Net:
     return net
 
 
-def noted_network(folder: str) -> Net:
+def noted_network(folder: str, seconds: float = 5) -> Net:  # by default until all actors have started
     """The same, but every process that runs it leaves a file of its number, and takes its time."""
     net = network()
 
     def note(*_: object) -> None:
         Path(folder, str(os.getpid())).touch()
-        time.sleep(5)  # until all actors have started
+        time.sleep(seconds)
 
     net.register_forward_pre_hook(note)
     return net

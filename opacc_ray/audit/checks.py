@@ -1,10 +1,10 @@
 """Checking a spec before Ray starts: all that can be found out from the driver, one check after another.
 
 Every check answers in one sentence what it found. A check that rests on one that failed is left out, so that one
-mistake gives one failure. Nothing is kept: the object that tries whether the output can be written is removed at once.
+mistake gives one failure. Nothing is kept: the object that tries whether the output can be written is removed at once,
+and no folder is made for it.
 """
 
-import uuid
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
@@ -111,10 +111,8 @@ def _weights(spec: Spec) -> str:
 
 
 def _try_output(uri: str) -> str:
-    """Write an object and remove it."""
-    store, key = open_store(uri), f"opacc-check-{uuid.uuid4().hex}"
-    store.write(key, b"")
-    store.delete(key)
+    store = open_store(uri)
+    store.try_writing()
     return f"{store.uri} can be written"
 
 

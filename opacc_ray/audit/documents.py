@@ -86,7 +86,10 @@ class Draw(SealedDocument):
     """The files of a round, all of one draw. It is created once, after them: the round exists when it does."""
 
     format: Literal["opacc-draw/1"] = Field(default="opacc-draw/1", description="name and version of this form")
-    run: str | None = Field(description="digest of the run that it was drawn for; null in runs of version 0.1.0")
+    run: str | None = Field(
+        description="digest of the run that it was drawn for, with /TRACK if not for its first track; "
+        "null in runs of version 0.1.0"
+    )
     folder: str = Field(description="where they lie below the round: draws/ and a digest of all of them")
     files: dict[str, DrawnFile] = Field(description="by name: selection.json, predictions.parquet, manifests")
 
@@ -143,9 +146,13 @@ class DrawnRound(Document):
 
     format: Literal["opacc-round/1"] = Field(default="opacc-round/1", description="name and version of this form")
     run: str = Field(description="URI of the run")
+    track: str | None = Field(default=None, description="the track that the round is of; null: the first one")
     method: str | None = Field(default=None, description="the sampling method; null if nothing was drawn")
     round: int | None = Field(default=None, ge=1, description="number of the round; null if nothing was drawn")
     n: int = Field(default=0, ge=0, description="draws; an example that is drawn twice counts twice")
+    labelled: int = Field(
+        default=0, ge=0, description="examples of it that had a label before, which the manifests leave out"
+    )
     pool_size: int | None = Field(default=None, ge=0, description="examples in the pool; null if nothing was drawn")
     manifests: list[str] = Field(default=[], description="URIs of the manifests for annotators")
     objects: ChangedObjects | None = Field(
@@ -178,6 +185,7 @@ class RoundCounts(Part):
 class UnusedRows(Part):
     """Rows of a file of labels that are not used: their examples were given up, and not drawn again."""
 
+    track: str | None = Field(default=None, description="the track of the round; null: the first one")
     round: int = Field(ge=1, description="the round that was closed without them")
     rows: int = Field(ge=1, description="how many")
 
@@ -238,6 +246,18 @@ class MeanCost(StatedEstimate):
     )
 
 
+class LabelNoise(Interval):
+    """The interval of the accuracy by what annotators typically say, whatever a single label got wrong."""
+
+    examples: int = Field(ge=1, description="labelled examples on which two or more named annotators gave an opinion")
+    differ: int = Field(ge=0, description="of them, those on which the outcomes of two opinions differ")
+    disagreement: float = Field(
+        ge=0, description="estimated mean difference of the outcomes of two opinions, over the pool"
+    )
+    disagreement_high: float = Field(ge=0, description="upper end of its interval")
+    reason: str | None = Field(description="if the interval is not design-based: what it rests on")
+
+
 class SimpleRandomBaseline(Interval):
     """A simple random sample of as many labels, with the estimated accuracy."""
 
@@ -267,6 +287,7 @@ class Basis(Part):
     """What a result is of, and what it leaves out."""
 
     run: str = Field(description="URI of the run")
+    track: str | None = Field(default=None, description="the track whose rounds it rests on; null: the first one")
     measure: str = Field(default="accuracy", description="what is stated: the accuracy, or the score of a regression")
     clipped: int = Field(
         default=0, ge=0, description="labels of a regression so far from the prediction that they score 0, however far"
@@ -303,6 +324,9 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
     sequence: AnytimeInterval = Field(description="an interval that holds at any time")
     assisted: AssistedEstimate | None = Field(description="with the help of the confidence; null unless asked for")
     mean_cost: MeanCost | None = Field(description="the mean cost per example; null unless costs were given")
+    label_noise: LabelNoise | None = Field(
+        default=None, description="the interval widened for errors of annotators; null without second opinions"
+    )
     pool_by_predicted_class: dict[str, int] | None = Field(
         description="predicted class -> examples of the pool; null for regressions, and where it is not known"
     )
@@ -337,20 +361,27 @@ class ShardCounts(Part):
     total: int = Field(ge=0, description="shards in all")
 
 
-class RunStatus(Document):
-    """What of a run is done, and what it waits for."""
+class TrackStatus(Part):
+    """A track of a run, and what it waits for."""
 
-    format: Literal["opacc-status/1"] = Field(default="opacc-status/1", description="name and version of this form")
-    run: str = Field(description="URI of the run")
-    shards: ShardCounts = Field(description="progress of extraction")
-    examples: int | None = Field(ge=0, description="examples in the pool; null while extraction is not complete")
-    excluded: int | None = Field(ge=0, description="examples that could not be read; null as above")
+    track: str | None = Field(default=None, description="its name; null: the first one")
     rounds: list[RoundCounts] = Field(description="every round in numbers")
     estimate: AccuracyEstimate | None = Field(description="the last estimate, if there is one")
     estimate_is_current: bool | None = Field(
         default=None, description="whether the last estimate is of all labels that are in now; null if there is none"
     )
     waits_for: str = Field(description="what is to be done next, in words")
+
+
+class RunStatus(Document, TrackStatus):
+    """What of a run is done, and what it waits for, along one of its tracks and all others."""
+
+    format: Literal["opacc-status/1"] = Field(default="opacc-status/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    shards: ShardCounts = Field(description="progress of extraction")
+    examples: int | None = Field(ge=0, description="examples in the pool; null while extraction is not complete")
+    excluded: int | None = Field(ge=0, description="examples that could not be read; null as above")
+    others: list[TrackStatus] = Field(default=[], description="the other tracks")
 
 
 class Fault(Part):

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.audit.chosen import Chosen
 from opacc_ray.audit.pool_objects import find_objects
-from opacc_ray.audit.run import Chosen, Run
+from opacc_ray.audit.run import Run
 from opacc_ray.audit.soundness import check_plan
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.extractor import Extraction
@@ -102,6 +103,12 @@ def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]
     """Ids and predictions of the examples at ``index`` (n,), as the features have them."""
     ids, predictions = Features.of(run.features, _index_of(run)).take(["id", "prediction"], index)
     return ids, predictions
+
+
+def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """Those of the named features that the run has, (k, ...) each, for the examples at ``index`` (k,)."""
+    there = _index_of(run)
+    return Features.of(run.features, there).rows([name for name in names if name in there.features], index)
 
 
 def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:

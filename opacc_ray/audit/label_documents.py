@@ -5,6 +5,8 @@
 | :class:`LabelAction` | ``labels/TIME-DIGEST.json``, answer of `opacc labels correct`, `withdraw` and `rule` |
 | :class:`ImportedLabels` | answer of `opacc labels import` |
 | :class:`AnswerList` | answer of `opacc labels list` |
+| :class:`LabellingTasks` | answer of `opacc manifest` |
+| :class:`LabelAgreement` | answer of `opacc labels agreement` |
 """
 
 from typing import ClassVar, Literal
@@ -108,3 +110,51 @@ class AnswerList(Document):
     run: str = Field(description="URI of the run")
     conflict: ConflictRule = Field(description="the rule of the run where labels differ")
     answers: list[Answered] = Field(description="every answer, by example and then in the order in which they came")
+
+
+class PairOfAnnotators(Part):
+    """Two annotators on the examples that both answered."""
+
+    first: str = Field(description="one of them")
+    second: str = Field(description="the other")
+    examples: int = Field(ge=1, description="examples that both answered")
+    agree: int = Field(ge=0, description="examples on which they say the same")
+    kappa: float | None = Field(description="Cohen's kappa; null where it is not defined, and for numbers")
+
+
+class LabelAgreement(Document):
+    """How far annotators agree, beyond what chance would give."""
+
+    format: Literal["opacc-agreement/1"] = Field(
+        default="opacc-agreement/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run")
+    examples: int = Field(ge=0, description="examples that two or more named annotators answered")
+    alpha: float | None = Field(description="Krippendorff's alpha; null where it is not defined")
+    scale: Literal["nominal", "interval"] = Field(description="what alpha takes labels for: classes, or numbers")
+    pairs: list[PairOfAnnotators] = Field(description="each two annotators with examples in common, by name")
+
+
+class AnnotatorShare(Part):
+    """How many examples an annotator is given."""
+
+    annotator: str = Field(description="who")
+    examples: int = Field(ge=0, description="how many")
+
+
+class LabellingTasks(Document):
+    """A round as a labelling tool is given it."""
+
+    format: Literal["opacc-tasks/1"] = Field(default="opacc-tasks/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    round: int = Field(ge=1, description="the round")
+    tool: str = Field(description="the tool")
+    folder: str = Field(description="where the files lie, copies of images among them")
+    files: list[str] = Field(description="URIs of tasks and configurations")
+    examples: int = Field(ge=0, description="examples to label")
+    images: Literal["links", "copies", "thumbnails", "addresses"] = Field(
+        description="how images reach annotators: links that expire, copies, pictures inside the tasks, or plain URIs"
+    )
+    links_end: str | None = Field(description="when the links expire: ISO 8601, UTC; null without links")
+    twice: int = Field(ge=0, description="examples that two people are given")
+    annotators: list[AnnotatorShare] = Field(description="the share of each; empty: everybody labels the same tasks")

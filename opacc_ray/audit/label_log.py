@@ -1,7 +1,10 @@
 """What was done with the labels of a run: files that came back, corrections, withdrawals, rules. Nothing is destroyed.
 
 Files of labels stay under ``rounds/N/labels`` as they came, named by their content; a correction is such a file, too.
-Beside them, ``labels/`` holds one small document per action, named by its time. Which answers count follows from both:
+Beside them, ``labels/`` holds one small document per action, named by its time, and that is later than the time of
+every action which was there when it was made, whatever the clocks of machines say: an action follows all that it knew.
+Two that did not know of one another are ordered by their clocks, then by their digests. Which answers count follows
+from files and actions:
 
 - A file that no action names came back before there were actions; it counts as it is.
 - The same file for the same annotator counts once, however often it comes back.
@@ -107,11 +110,11 @@ class LabelLog:
 
 
 def read_log(run: Run) -> LabelLog:
-    """Read what was done with the labels of a run."""
+    """Read what was done with the labels of a run, for whichever of its tracks."""
     keys = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(".json")]
     found = zip(keys, run.store.read_many(keys), strict=True)
     actions = [_read_action(data, run.store.uri_of(key)) for key, data in found]
-    files = [file for number in run.rounds() for file in run.read_labels(number)]
+    files = [file for track in run.tracks() for number in track.rounds() for file in track.read_labels(number)]
     rules = [action.conflict for action in actions if action.conflict]
     scores = [action.score for action in actions if action.score]
     return LabelLog(

@@ -7,7 +7,9 @@ ETag, or time and size) is another picture than the model's, and its label says 
 import io
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from opacc_ray.audit.chosen import Chosen
 from opacc_ray.audit.documents import ChangedObjects
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, OpaccError
@@ -80,17 +82,21 @@ def _entry_of(place: str, listing: dict[str, Entry]) -> Entry | None:
     return listing.get(place) or listing.get(place.rpartition("#")[0])
 
 
-def find_changed(run: Run, numbers: Sequence[int] | None = None) -> ChangedObjects:
-    """The objects of chosen examples that changed or went since the pool was listed.
+class Comparison(NamedTuple):
+    """Objects of chosen examples as they are now, beside the listing of the pool."""
+
+    changed: list[str]  # keys of those with another tag
+    lost: list[str]  # keys of those that are gone
+    unknown: int  # how many examples could not be compared
+    reason: str | None = None  # why nothing was compared
+
+
+def compare_objects(run: Run, rounds: Sequence[Chosen]) -> Comparison:
+    """Find the objects of chosen examples that changed or went since the pool was listed.
 
     One listing of the pool, or one request for each object, whichever are fewer. A pool that cannot be reached is no
-    error: the answer then says that nothing was checked.
-
-    Parameters
-    ----------
-    numbers : of the rounds; all of them if it is None
+    error: the answer then says that nothing was compared.
     """
-    rounds = [run.read_chosen(number) for number in (run.rounds() if numbers is None else numbers)]
     before = {
         key: tag for chosen in rounds for key, tag in zip(chosen.objects, chosen.tags, strict=True) if key and tag
     }
@@ -98,10 +104,28 @@ def find_changed(run: Run, numbers: Sequence[int] | None = None) -> ChangedObjec
     try:
         now = _tags(run, list(before)) if before else {}
     except OpaccError as error:
-        return ChangedObjects(changed=0, lost=0, unknown=len(before) + unknown, first=[], reason=str(error))
+        return Comparison([], [], len(before) + unknown, str(error))
     lost = [key for key in before if key not in now]
-    changed = [key for key in before if key in now and now[key] != before[key]]
-    return ChangedObjects(changed=len(changed), lost=len(lost), unknown=unknown, first=sorted(changed + lost)[:NAMED])
+    return Comparison([key for key in before if key in now and now[key] != before[key]], lost, unknown)
+
+
+def find_changed(tracks: Sequence[Run], numbers: Sequence[int] | None = None) -> ChangedObjects:
+    """The objects of chosen examples that changed or went since the pool was listed, as :func:`compare_objects`.
+
+    Parameters
+    ----------
+    tracks : of one run
+    numbers : of the rounds of each; all of them if it is None
+    """
+    rounds = [run.read_chosen(number) for run in tracks for number in (run.rounds() if numbers is None else numbers)]
+    found = compare_objects(tracks[0], rounds)
+    return ChangedObjects(
+        changed=len(found.changed),
+        lost=len(found.lost),
+        unknown=found.unknown,
+        first=sorted(found.changed + found.lost)[:NAMED],
+        reason=found.reason,
+    )
 
 
 def _tags(run: Run, keys: Sequence[str]) -> dict[str, str]:

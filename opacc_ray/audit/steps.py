@@ -5,17 +5,18 @@ prefix of the run (extraction the reference beside it, too), so days may pass be
 another process. Every verb may be repeated: what is done is kept.
 """
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.checks import check_budget, check_model, check_pool
 from opacc_ray.audit.label_log import adopt_rules
-from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
-from opacc_ray.audit.pool_objects import write_listing
+from opacc_ray.audit.labelled_rounds import LabelledRound, is_labelled, read_labelled, read_rounds
+from opacc_ray.audit.pool_objects import compare_objects, write_listing
 from opacc_ray.audit.progress import Report, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
@@ -98,7 +99,8 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
     audit, stages = start(spec, trial=trial)
     log.info("run %s: %d shards", audit.uri, sum(len(stage.plan.shards) for stage in stages))
     extract(stages, extracting)
-    for uri in [uri for number in audit.rounds() for uri in audit.restore_copies(number)]:
+    rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
+    for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
         log.warning("%s was lost or changed; it is as it was drawn again", uri)
     if not audit.rounds():
         sample = spec.sample
@@ -171,6 +173,40 @@ def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
         log.warning("%d examples of %s are left out, such as %s: %s", len(index.bad), job.source.uri, *first)
 
 
+class Choice(NamedTuple):
+    """What is asked of `opacc.select`."""
+
+    method: str
+    budget: int | None
+    parameters: Mapping[str, Any]
+    seed: int
+    replicates: int | None
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        method: str,
+        budget: int | None,
+        parameters: Mapping[str, Any],
+        seed: int | None,
+        replicates: int | None,
+    ) -> "Choice":
+        """What is asked of a run, with its seed if none is given."""
+        return cls(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
+
+    def gave(self, selection: Selection) -> bool:
+        """Whether a selection is what this asks for, as far as that shows without drawing it again."""
+        stated = asdict(parse_parameters(self.method, self.parameters))
+        return (
+            self.method == selection.method
+            and self.budget in (None, len(selection))
+            and self.seed == selection.seed
+            and json.loads(json.dumps(stated)) == selection.parameters
+            and (self.replicates or 0) == selection.design.num_replicates
+        )
+
+
 def select(
     run: Run,
     method: str,
@@ -180,7 +216,7 @@ def select(
     replicates: int | None = None,
     progress: Report = unreported,
 ) -> Selection:
-    """Choose what to label in the newest round and write its manifests.
+    """Choose what to label in the newest round of the run's track and write its manifests.
 
     A selection that has no labels yet is replaced, and stays under ``draws/``; one that has labels is not touched.
     ``progress`` is that of :func:`opacc_ray.select`.
@@ -190,26 +226,53 @@ def select(
     SpecError
         Unknown method or parameter, unfit budget, or labels that are there already.
     LabelError
-        Another command drew the round meanwhile.
+        Another command drew the round meanwhile; or the run has no first selection, and this is another track.
     """
     number = max(run.rounds(), default=1)
+    if run.track is not None and not run.along(None).rounds():
+        raise LabelError(f"{run.uri} has no selection yet, which comes before other tracks; leave --track out")
     earlier = read_rounds(run)[:-1] if number > 1 else []
-    seed = run.spec.seed if seed is None else seed
     there, before = number in run.rounds(), run.num_draws(number)
-    selection = _choose(run, Choice(method, budget, parameters, seed, replicates), earlier, progress)
+    selection = _choose(run, Choice.of(run, method, budget, parameters, seed, replicates), earlier, progress)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
             return selection
-        if run.read_labels(number):
+        if is_labelled(run, number):
             raise SpecError(
-                f"round {number} of {run.uri} has labels already, which another selection would orphan; "
-                "draw a further round with `opacc next`, or start a new run with another name or seed"
+                f"round {number} of {run.title} has labels already, which another selection would orphan; draw a "
+                "further round with `opacc next`, or select on another track with --track NAME"
             )
         if there and not before:
             run.keep_draw(number)
             before = 1
     _write_round(run, selection, before)
     return selection
+
+
+def select_beside(
+    run: Run,
+    method: str,
+    budget: int | None,
+    parameters: Mapping[str, Any],
+    seed: int | None = None,
+    replicates: int | None = None,
+    progress: Report = unreported,
+) -> Run:
+    """As :func:`select`, but where the newest round has labels and is another selection, on a track named for this one.
+
+    The name is METHOD-BUDGET. That track takes over labels that its examples have, and learns nothing from them.
+
+    Returns
+    -------
+    Run
+        Along the track of the selection.
+    """
+    choice = Choice.of(run, method, budget, parameters, seed, replicates)
+    number = max(run.rounds(), default=0)
+    if number and not choice.gave(run.read_selection(number)) and is_labelled(run, number):
+        run = run.along(method if budget is None else f"{method}-{budget}")
+    select(run, *choice, progress)
+    return run
 
 
 def next_round(
@@ -240,7 +303,7 @@ def next_round(
     last = rounds[-1]
     if last.missing and not close:
         raise LabelError(
-            f"round {last.number} of {run.uri} waits for {len(last.missing)} labels, the first for "
+            f"round {last.number} of {run.title} waits for {len(last.missing)} labels, the first for "
             f"{last.missing[0]!r}; import them, or give --close to go on without them"
         )
     selection = _choose(run, _like(last.selection, method, budget, parameters or {}, replicates), rounds, progress)
@@ -255,16 +318,6 @@ def close(run: Run) -> None:
     last = read_rounds(run)[-1]
     if last.missing:
         run.close(last.number, last.missing)
-
-
-class Choice(NamedTuple):
-    """What is asked of `opacc.select`."""
-
-    method: str
-    budget: int | None
-    parameters: Mapping[str, Any]
-    seed: int
-    replicates: int | None
 
 
 def _like(
@@ -296,8 +349,12 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
 
 
 def _write_round(run: Run, selection: Selection, before: int = 0) -> None:
-    spec = run.spec
+    spec, labelled = run.spec, read_labelled(run)
     chosen = feature_store.find_chosen(run, selection)
+    chosen = chosen._replace(labelled=[name in labelled for name in chosen.ids])
+    compared = compare_objects(run, [chosen])
+    notes = dict.fromkeys(compared.changed, manifest.NOTES["changed"])
+    notes |= dict.fromkeys(compared.lost, manifest.NOTES["lost"])
     rows = [
         ManifestRow(
             id=chosen.ids[i],
@@ -308,8 +365,10 @@ def _write_round(run: Run, selection: Selection, before: int = 0) -> None:
             round=selection.round,
             order=i + 1,
             prediction=spec.model.name_of(chosen.predictions[i]),
+            note=notes.get(chosen.objects[i] or ""),
         )
         for i in _first_draws(selection)
+        if not chosen.labelled[i]
     ]
     context = Context(tuple(spec.model.classes) if spec.model.classes else None)
     files = {

@@ -7,7 +7,7 @@ from opacc_ray.audit import draws, feature_store, pool_objects
 from opacc_ray.audit.documents import ChangedObjects, Draw, Fault, Verification
 from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.labelled_rounds import read_rounds
-from opacc_ray.audit.run import ESTIMATE, HEADER, Run
+from opacc_ray.audit.run import HEADER, Run
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
@@ -78,25 +78,33 @@ class _Findings:
 
 def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
     index = _check_features(run.features, found)
-    if index is None and run.store.list("rounds/"):
+    tracks = run.tracks()
+    if index is None and any(run.store.list(track.key_of("")) for track in tracks):
         found.note(run.features.uri_of(INDEX), "it is lost or damaged, and the rounds were drawn from its features")
     _check_reference(run, found)
     with found.checking(run.store.uri_of(pool_objects.LISTING)):
         pool_objects.read_listing(run)
+    for track in tracks:
+        _check_track(track, index, found)
+    try:
+        return pool_objects.find_changed(tracks)
+    except OpaccError:  # what is wrong has been noted
+        return None
+
+
+def _check_track(run: Run, index: Index | None, found: _Findings) -> None:
+    """Check all rounds of a track, alone and together, and its estimate."""
     numbers: list[int] = []
-    with found.checking(run.store.uri_of("rounds")):
+    place = run.store.uri_of(run.key_of("").rstrip("/"))
+    with found.checking(place):
         numbers = run.rounds()
     for number in numbers:
         _check_round(run, number, index, found)
-    with found.checking(run.store.uri_of("rounds")):
+    with found.checking(place):
         if numbers:
             read_rounds(run, conflict="majority")
-    with found.checking(run.store.uri_of(ESTIMATE)):
+    with found.checking(run.store.uri_of(run.estimate_key)):
         run.check_label_files(run.read_estimate())
-    try:
-        return pool_objects.find_changed(run)
-    except OpaccError:  # what is wrong has been noted
-        return None
 
 
 def _check_features(folder: Store, found: _Findings) -> Index | None:
@@ -141,13 +149,13 @@ def _check_reference(run: Run, found: _Findings) -> None:
 
 def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -> None:
     """Check every draw of a round, its copies, and the chosen examples beside the features."""
-    folder = run.store.store(f"rounds/{number}")
+    folder = run.folder(number)
     last: Draw | None = None
     with found.checking(folder.uri):
         count = run.num_draws(number)
         for place in range(1, count + 1):
             with found.checking(folder.uri_of(f"draw-{place}.json")):
-                last = draws.read(folder, place, run.header.digest)
+                last = draws.read(folder, place, run.drawn_for)
                 names = list(last.files)
                 found.each(
                     [folder.uri_of(f"{last.folder}/{name}") for name in names],
@@ -166,6 +174,8 @@ def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -
         read_log(run)
     with found.checking(folder.uri_of("closed.json")):
         run.read_closed(number)
+    with found.checking(folder.uri_of("goal.json")):
+        run.read_goal(number)
 
 
 def _check_chosen(run: Run, selection: Selection) -> None:
@@ -176,6 +186,6 @@ def _check_chosen(run: Run, selection: Selection) -> None:
     for name, here, said, found, own in rows:
         if (name, name, said) != (here, found, own):
             raise DataError(
-                f"round {selection.round} of {run.uri} has {name!r} with the prediction {said!r} where its features "
+                f"round {selection.round} of {run.title} has {name!r} with the prediction {said!r} where its features "
                 f"have {found!r} with {own!r}; restore the round, or the features"
             )

@@ -17,7 +17,8 @@ from opacc_ray.audit.documents import (
     RunStatus,
     Verification,
 )
-from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction
+from opacc_ray.audit.export import ExportedCase
+from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, LabelAgreement, LabellingTasks
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
@@ -49,6 +50,8 @@ KINDS: tuple[type[Document], ...] = (
     ImportedLabels,
     LabelAction,
     AnswerList,
+    LabelAgreement,
+    LabellingTasks,
     ClosedRound,
     AccuracyEstimate,
     ModelComparison,
@@ -56,6 +59,7 @@ KINDS: tuple[type[Document], ...] = (
     WrittenReport,
     RunStatus,
     Verification,
+    ExportedCase,
     StudyResults,
     DemoResult,
     MethodList,

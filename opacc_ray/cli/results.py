@@ -1,25 +1,20 @@
-"""Commands that state results: estimate, compare, report."""
+"""Commands that state results: estimate, compare, export."""
 
 import click
 
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import (
-    LEVEL,
-    conflict_option,
-    run_argument,
-    score_for,
-    score_option,
-    statement_options,
-)
+from opacc_ray.cli.options import run_argument, score_for, statement_options, track_option
 
 
 @command("estimate")
 @run_argument
+@track_option
 @click.option("--costs", metavar="COSTS.yaml", help="What errors cost, by class: state the mean cost, too.")
 @click.option("--assist", is_flag=True, help="State it with the help of the pool's confidence, too.")
 @statement_options
 def estimate(
     uri: str,
+    track: str | None,
     costs: str | None,
     assist: bool,
     level: float,
@@ -33,7 +28,7 @@ def estimate(
     from opacc_ray.cli import texts
     from opacc_ray.labelling.costs import load_costs
 
-    run = Run.open(uri)
+    run = Run.open(uri, track)
     worth = score_for(run.spec, score)
     prices = load_costs(costs, run.spec.model, run.num_classes) if costs else None
     stated = results.estimate(
@@ -45,8 +40,17 @@ def estimate(
 @command("compare")
 @run_argument
 @click.argument("other", metavar="OTHER")
+@track_option
 @statement_options
-def compare(uri: str, other: str, level: float, partial: bool, conflict: str | None, score: str | None) -> Answer:
+def compare(
+    uri: str,
+    other: str,
+    track: str | None,
+    level: float,
+    partial: bool,
+    conflict: str | None,
+    score: str | None,
+) -> Answer:
     """Compare the model of RUN with that of OTHER, by the labels of RUN.
 
     OTHER is a run of another model on the same pool; it needs no labels.
@@ -55,35 +59,27 @@ def compare(uri: str, other: str, level: float, partial: bool, conflict: str | N
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import texts
 
-    run = Run.open(uri)
+    run = Run.open(uri, track)
     stated = results.compare(
         run, Run.open(other), level=level, partial=partial, conflict=conflict, score=score_for(run.spec, score)
     )
     return Answer(stated, texts.comparison(stated))
 
 
-@command("report")
+@command("export")
 @run_argument
-@click.option("--out", metavar="FOLDER", help="Where to write it; default: beside the estimate of the run.")
-@click.option("--level", type=LEVEL, default=0.95, show_default=True, help="Confidence level of the intervals.")
-@conflict_option
-@score_option
-@click.option("--mlflow", is_flag=True, help="Log numbers and files to MLflow, too; it reads MLFLOW_TRACKING_URI.")
-@click.option("--wandb", is_flag=True, help="Log numbers and files to Weights & Biases, too; it reads WANDB_PROJECT.")
-def report(
-    uri: str, out: str | None, level: float, conflict: str | None, score: str | None, mlflow: bool, wandb: bool
-) -> Answer:
-    """Write the result for people: one HTML page, report.json, and report.md for a pull request or model card."""
+@click.option(
+    "--case", "file", metavar="FILE.npz", required=True, help="Write the labelled pool as a case for a study."
+)
+@click.option("--partial", is_flag=True, help="Write the labelled part of a pool that is not fully labelled.")
+def export(uri: str, file: str, partial: bool) -> Answer:
+    """Write a fully labelled pool, labels of all tracks together, for `opacc study`."""
+    from opacc_ray.audit.export import export_case
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import texts
-    from opacc_ray.report.trackers import track
-    from opacc_ray.report.write import make_report
 
-    run = Run.open(uri)
-    written, found = make_report(run, out, level=level, conflict=conflict, score=score_for(run.spec, score))
-    wanted = [name for name, asked in (("mlflow", mlflow), ("wandb", wandb)) if asked]
-    written = track(written, found, wanted) if wanted else written
-    return Answer(written, texts.report(written))
+    written = export_case(Run.open(uri), file, partial=partial)
+    return Answer(written, texts.exported(written))
 
 
-COMMANDS = [estimate, compare, report]
+COMMANDS = [estimate, compare, export]

@@ -13,23 +13,44 @@ from opacc_ray.audit.documents import (
     RoundCounts,
     RunStatus,
     StatedEstimate,
+    TrackStatus,
     Verification,
 )
-from opacc_ray.report.documents import WrittenReport
+from opacc_ray.audit.export import ExportedCase
 
 
 def drawn(document: DrawnRound) -> str:
     """A round that waits for labels."""
     lines = [
         f"run        {document.run}",
+        *_track(document.track),
         f"selected   {document.n} of {document.pool_size} examples by {document.method}",
         *(f"manifest   {uri}" for uri in document.manifests),
-        f"next       label them, then: opacc labels import {document.run} FILE",
+        *_labelled(document),
+        f"next       label them, then: opacc labels import {document.run} FILE{_option(document.track)}",
         *changed(document.objects),
     ]
     if document.goal:
         lines += _ahead(document.goal)
     return "\n".join(lines)
+
+
+def _track(name: str | None) -> list[str]:
+    return [] if name is None else [f"track      {name}"]
+
+
+def _option(track: str | None) -> str:
+    return "" if track is None else f" --track {track}"
+
+
+def _labelled(document: DrawnRound) -> list[str]:
+    """Which examples need no label, and that their labels did not steer the draw."""
+    if not document.labelled:
+        return []
+    return [
+        f"labelled   {document.labelled} of its examples have a label already, and the manifests leave them out; "
+        "labels of other tracks count, but no draw learns from them"
+    ]
 
 
 def checks(document: SpecChecks) -> str:
@@ -79,22 +100,31 @@ def status(document: RunStatus) -> str:
     ]
     if document.examples is not None:
         lines.append(f"examples   {document.examples}, {document.excluded} excluded")
-    lines += [
+    lines += [*_track(document.track), *_along(document, document.run)]
+    for other in document.others:
+        lines += [f"track      {other.track or 'the first one'}", *_along(other, document.run)]
+    return "\n".join(lines)
+
+
+def _along(document: TrackStatus, run: str) -> list[str]:
+    """What is done along one track, and what it waits for."""
+    lines = [
         f"round {item.round}    {item.method}: {item.labelled} of {item.budget} labelled, {item.missing} missing, "
         f"{item.unsure} can't tell, {item.given_up} given up"
         for item in document.rounds
     ]
     if document.estimate:
-        lines.append(f"{_name(document.estimate)} {accuracy(document.estimate)}{_age(document)}")
+        lines.append(f"{_name(document.estimate)} {accuracy(document.estimate)}{_age(document, run)}")
         lines += _measure(document.estimate)
-    return "\n".join([*lines, f"waits for  {document.waits_for}"])
+    return [*lines, f"waits for  {document.waits_for}"]
 
 
-def _age(document: RunStatus) -> str:
+def _age(document: TrackStatus, run: str) -> str:
     if document.estimate_is_current is not False:
         return ""
     labelled = sum(item.labelled for item in document.rounds)
-    return f"; this is old: {labelled} labels are in now, so state it anew with opacc estimate {document.run}"
+    again = f"opacc estimate {run}{_option(document.track)}"
+    return f"; this is old: {labelled} labels are in now, so state it anew with {again}"
 
 
 def verification(document: Verification) -> str:
@@ -121,6 +151,11 @@ def estimate(document: AccuracyEstimate) -> str:
         lines.append(f"assisted   {accuracy(document.assisted)}")
     if document.mean_cost:
         lines.append(f"mean cost  {interval(document.mean_cost)}")
+    if noise := document.label_noise:
+        lines.append(
+            f"noise      {noise.low:.4f} to {noise.high:.4f} if annotators err as they differ: on {noise.differ} of "
+            f"{noise.examples} examples with two opinions"
+        )
     return "\n".join([*lines, *_basis(document, document.reason)])
 
 
@@ -139,18 +174,25 @@ def comparison(document: ModelComparison) -> str:
     return "\n".join([*lines, *_basis(document, document.difference.reason)])
 
 
-def report(document: WrittenReport) -> str:
-    """What a report says, and where it is."""
-    kinds = ("page", "document", "summary")
-    lines = [f"answer     {document.answer}"]
-    lines += [f"{kind:10} {uri}" for kind, uri in zip(kinds, document.files, strict=True)]
-    lines += [f"logged     {place}" for place in document.tracked]
-    return "\n".join([*lines, *(f"warning    {text}" for text in document.warnings)])
+def exported(document: ExportedCase) -> str:
+    """A case that was written, and what of the pool it is."""
+    examples = f"examples   {document.examples} of {document.pool_size}"
+    if document.examples < document.pool_size:
+        share = document.examples / document.pool_size
+        examples += (
+            f", {share:.1%} of the pool: those that have a label, as they were chosen, so a study of them says "
+            f"little of the pool; {document.unlabelled} have none, and of {document.unsure} nobody could tell"
+        )
+    else:
+        examples += ", the whole pool"
+    what = "accuracy  " if document.measure == "accuracy" else "score     "
+    lines = [f"case       {document.file}", examples, f"columns    {', '.join(document.columns)}"]
+    return "\n".join([*lines, f"{what} {document.value:.4f} of these examples", *changed(document.objects)])
 
 
 def _basis(document: Basis, reason: str | None) -> list[str]:
     """What a result is of, what it leaves out, and why it is not design-based."""
-    lines = [*_measure(document), f"pool       {document.pool_size} examples"]
+    lines = [*_track(document.track), *_measure(document), f"pool       {document.pool_size} examples"]
     if document.excluded:
         lines[-1] += f"; {document.excluded} more could not be read and are not counted"
     if document.unsure:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.columns import Columns, not_finite
 from opacc_ray.extract.outputs import read_output
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 
 
 _COVERED = "covered layers"  # a column that is never written: NaN where a value of these layers is not finite
+
+
+class Interrupted(OpaccError):
+    """Work that was ended on purpose between two batches, and wrote nothing."""
+
+    exit_code = 4
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,11 @@ class Extractor:
         self._reference = reference.NONE
         self._computing = threading.RLock()
         self._transforming = threading.Lock()
+        self._interrupted = threading.Event()
+
+    def interrupt(self) -> None:
+        """End shards after the batch that is being computed, and begin no other: they raise Interrupted."""
+        self._interrupted.set()
 
     def prepare(self) -> "Model":
         """Load model and reference, once. Called first, so that their errors come before any shard is read."""
@@ -94,6 +105,7 @@ class Extractor:
         parts: list[Columns] = []
         ranges: list[Ranges] = []
         for batch in self._batches(shard, found.bad):
+            self._refuse_interrupted(shard)
             with self._computing:
                 activations = self._run(np.stack(batch.inputs))
                 parts.append(self._measure(activations))
@@ -106,6 +118,10 @@ class Extractor:
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
         with self._computing:
             return found._replace(columns=columns | self._compare(columns)), ranges
+
+    def _refuse_interrupted(self, shard: Shard) -> None:
+        if self._interrupted.is_set():
+            raise Interrupted(f"shard {shard.name} was interrupted; run the same command again")
 
     def _batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["_Batch"]:
         """Batches of inputs, cut by position among the sound examples and so always the same; others go to ``bad``."""

@@ -14,7 +14,7 @@ from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import read_table, to_numpy
 from opacc_ray.lake.storage import Store
 from opacc_ray.lake.store import in_order
-from opacc_ray.parts.view import locate, starts_of
+from opacc_ray.parts.view import Located, locate, starts_of
 from opacc_ray.pool import Pool
 
 MOST_THREADS = 16
@@ -81,6 +81,20 @@ class Features:
             for values, name in zip(found, names, strict=True):
                 for place, value in zip(own.places, table[name].to_pylist(), strict=True):
                     values[place] = value
+        return found
+
+    def rows(self, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """The named features of the examples at ``index`` (k,), each (k, ...), in that order."""
+        located = locate(starts_of(self.sizes), index)
+        found: dict[str, NDArray[Any]] = {}
+
+        def read(own: Located) -> dict[str, NDArray[Any]]:
+            return _arrays(self._read(self.files[own.part], names).take(own.rows), names)
+
+        for own, arrays in zip(located, in_order(read, located, self._threads), strict=True):
+            for name, values in arrays.items():
+                whole = found.setdefault(name, np.empty((len(index), *values.shape[1:]), values.dtype))
+                whole[own.places] = values
         return found
 
     def ids(self, part: int) -> list[str]:

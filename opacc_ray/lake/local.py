@@ -95,6 +95,14 @@ class LocalStore(Store):
             finally:
                 temporary.unlink(missing_ok=True)
 
+    def try_writing(self) -> None:
+        """As :meth:`Store.try_writing`; a folder that is not there is not made, the nearest one above it is tried."""
+        there = next(path for path in (Path(self.root), *Path(self.root).parents) if os.path.lexists(path))
+        if there == Path(self.root):
+            super().try_writing()
+        else:
+            LocalStore(str(there)).try_writing()
+
     def entry(self, key: str) -> Entry | None:
         with self._explained("look for", key):
             try:

@@ -113,6 +113,7 @@ class RunReport(Document):
 
     format: Literal["opacc-report/1"] = Field(default="opacc-report/1", description="name and version of this form")
     run: str = Field(description="URI of the run")
+    track: str | None = Field(description="the track whose rounds it rests on; null: the first one")
     name: str = Field(description="name of the audit")
     measure: str = Field(description="what is stated: the accuracy, or the score of a regression")
     state: Literal["complete", "partial", "without labels"] = Field(

@@ -56,6 +56,7 @@ def gather(
     pictures = pictures_of(run, wrong.examples) if wrong else {}
     report = RunReport(
         run=run.uri,
+        track=run.track,
         name=run.spec.name,
         measure=rounds[0].measure,
         state="without labels" if not known else "partial" if any(item.missing for item in rounds) else "complete",

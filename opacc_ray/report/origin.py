@@ -11,6 +11,7 @@ def origin_of(report: RunReport) -> list[tuple[str, str]]:
     model = header.spec.model
     rows = [
         ("Run", report.run),
+        *([("Track", report.track)] if report.track else []),
         ("Digest of the run", header.digest or UNKNOWN),
         ("Pool", f"{header.spec.pool.uri} ({header.spec.pool.format})"),
         ("Digest of its listing", header.pool.digest or UNKNOWN),

@@ -5,15 +5,14 @@ gone, is not shown: its picture would be of another example. Pixels are encoded 
 """
 
 import base64
-import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.run import Run
-from opacc_ray.errors import OpaccError
+from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.labelling.pictures import render_array
 from opacc_ray.lake.examples import Example, Rules, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.storage import open_store
@@ -34,7 +33,7 @@ class Picture(NamedTuple):
     """A picture as a page holds it."""
 
     uri: str  # data:image/png;base64,…
-    width: int  # in pixels
+    width: int  # in pixels, of the whole example
     height: int
 
 
@@ -106,32 +105,11 @@ def _pictures(store: Store, kind: str, rules: Rules, entry: Entry, ids: Sequence
 
 def draw(array: NDArray[Any]) -> Picture | str:
     """Return a small picture of (H, W) or (H, W, channels), or with the channel first; or why there is none."""
-    from PIL import Image
-
-    pixels = np.asarray(array)
-    if pixels.ndim == 3 and pixels.shape[-1] not in (1, 3, 4) and pixels.shape[0] in (1, 3):
-        pixels = np.moveaxis(pixels, 0, -1)
-    if pixels.ndim == 3 and pixels.shape[-1] == 1:
-        pixels = pixels[..., 0]
-    if not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[-1] in (3, 4))) or 0 in pixels.shape:
+    if array.size == 0 or array.dtype.kind not in "buif":
+        return f"an array of shape {array.shape} and {array.dtype} is no picture"
+    try:
+        made = render_array(array, longest=LONGEST, lossless=LOSSLESS)
+    except DataError:
         return f"an array of shape {array.shape} is no picture"
-    if pixels.dtype.kind not in "buif":
-        return f"an array of {array.dtype} is no picture"
-    image = Image.fromarray(np.ascontiguousarray(pixels if pixels.dtype == np.uint8 else _spread(pixels)))
-    image.thumbnail((LONGEST, LONGEST))
-    return _encode(image.convert("RGB") if image.mode == "RGBA" else image)
-
-
-def _encode(image: Any) -> Picture:
-    is_small = max(image.size) <= LOSSLESS
-    sink = io.BytesIO()
-    image.save(sink, "PNG", optimize=True) if is_small else image.save(sink, "JPEG", quality=82, optimize=True)
-    data = base64.b64encode(sink.getvalue()).decode()
-    return Picture(f"data:image/{'png' if is_small else 'jpeg'};base64,{data}", *image.size)
-
-
-def _spread(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Values of any kind over the grey levels, from the smallest to the largest."""
-    finite = np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
-    low, high = float(finite.min()), float(finite.max())
-    return np.rint((finite - low) * (255 / (high - low) if high > low else 0)).astype(np.uint8)
+    data = base64.b64encode(made.data).decode()
+    return Picture(f"data:{made.kind};base64,{data}", made.width, made.height)

@@ -23,7 +23,7 @@ def make_report(
 
     Parameters
     ----------
-    out : URI of a folder; None: the prefix of the run
+    out : URI of a folder; None: the prefix of the run, or of its track
     level, conflict, score : as :func:`opacc_ray.report.gather.gather`
 
     Returns
@@ -38,9 +38,10 @@ def make_report(
         SUMMARY: summary(report).encode(),
     }
     store = run.store if out is None else open_store(out)
+    keys = {name: run.result_key(name) if out is None else name for name in files}
     for name, data in files.items():
-        store.write(name, data)
+        store.write(keys[name], data)
     written = WrittenReport(
-        run=run.uri, answer=report.answer, state=report.state, files=[store.uri_of(name) for name in files]
+        run=run.uri, answer=report.answer, state=report.state, files=[store.uri_of(keys[name]) for name in files]
     )
     return written, report
