@@ -14,6 +14,7 @@ from reported_run import KEYS, PREDICTION, TRUTH, N, label, write_run
 
 from opacc_ray.audit import steps
 from opacc_ray.audit.run import Run
+from opacc_ray.report import page as report_page
 from opacc_ray.report.gather import gather
 from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
@@ -226,3 +227,26 @@ def test_pictures_are_those_of_the_examples_they_stand_by(run: Run, html: str) -
         pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(item["src"].partition(",")[2]))))
         assert item["alt"] in wrong
         assert (pixels == int(item["alt"][:3])).all()
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of #rrggbb, as WCAG 2.2 defines it."""
+    channels = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_every_colour_of_text_and_marks_stands_out(scheme: int) -> None:
+    style = (Path(report_page.__file__).parent / "templates" / "page.css").read_text()
+    block = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]
+    colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
+
+    def contrast(above: str, below: str) -> float:
+        bright, dark = sorted((luminance(colours[above]), luminance(colours[below])), reverse=True)
+        return (bright + 0.05) / (dark + 0.05)
+
+    for name in ("ink", "quiet", "own", "claim"):
+        assert contrast(name, "paper") >= 4.5
+    assert contrast("ink", "notice") >= 4.5
+    assert contrast("quiet", "wash") >= 4.5
