@@ -4,9 +4,9 @@ import json
 import re
 from collections.abc import Sequence
 
-import opacc_ray
 from opacc_ray.audit import results
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.audit.provenance import versions
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError
 from opacc_ray.labelling.outcomes import Score
@@ -74,7 +74,7 @@ def gather(
         excluded=[ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],
         num_excluded=len(index.bad),
         header=run.header,
-        made_with=opacc_ray.__version__,
+        made_with=versions()["opacc_ray"],
     )
     return report, pictures
 
