@@ -75,11 +75,27 @@ def estimate(
     SpecError
         The run has no confidence, or its method no use for it, and ``assist`` is set.
     """
+    document = state(run, level=level, partial=partial, conflict=conflict, costs=costs, assist=assist, score=score)
+    run.write_estimate(document)
+    return document
+
+
+def state(
+    run: Run,
+    *,
+    level: float = 0.95,
+    partial: bool = False,
+    conflict: str | None = None,
+    costs: Costs | None = None,
+    assist: bool = False,
+    score: Score | None = None,
+) -> AccuracyEstimate:
+    """As :func:`estimate`, and nothing is written."""
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = _labelled(run, rounds, partial)
     sample = _sample(known)
     accuracy = estimate_rounds(*sample, level)
-    document = AccuracyEstimate(
+    return AccuracyEstimate(
         **_basis(run, rounds),
         **_stated(accuracy, rounds),
         labels_digest=digest_of(rounds),
@@ -91,8 +107,6 @@ def estimate(
         label_noise=_label_noise(rounds, known, accuracy),
         **_in_classes(run, rounds, known, level),
     )
-    run.write_estimate(document)
-    return document
 
 
 def compare(
