@@ -62,7 +62,9 @@ def test_make_targets_exist() -> None:
 def test_every_target_is_in_the_help() -> None:
     makefile = (ROOT / "Makefile").read_text()
     [phony] = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
-    shown = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert [line.split()[0] for line in shown.splitlines()] == phony.split()
 
 

@@ -2,6 +2,9 @@
 
 `v0_1_0/` was written by that version: selections in one round and in two, with all that it stated of them for the
 outcomes in `pool.npz`; and two runs with labels, whose estimate and next round it wrote down as well.
+
+What a later version states otherwise on purpose, of the same files, is in `v0_1_0/restated.json`, and CHANGELOG.md says
+why. Its entries replace those of the same name.
 """
 
 import json
@@ -26,17 +29,30 @@ from opacc_ray.estimators.sequence import confidence_sequence
 
 HOME = Path(__file__).parent / "v0_1_0"
 STATED = json.loads((HOME / "statements.json").read_text())
+RESTATED = json.loads((HOME / "restated.json").read_text())
 
 
-@pytest.mark.parametrize("case", STATED, ids=lambda case: f"{'+'.join(case['files'])}{case.get('first', '')}")
+def name_of(case: dict[str, Any]) -> str:
+    return f"{'+'.join(case['files'])}{case.get('first', '')}"
+
+
+@pytest.mark.parametrize("case", STATED, ids=name_of)
 def test_selection_loads_and_states_the_same(case: dict[str, Any]) -> None:
     selections = [opacc.Selection.load(HOME / "selections" / name) for name in case["files"]]
     if "first" in case:  # labels that are missing
         selections = [part.restrict(np.arange(len(part)) < case["first"]) for part in selections]
     stated = statements(selections)
     assert stated.keys() == case["says"].keys()
-    for name, expected in case["says"].items():
+    for name, expected in (case["says"] | RESTATED.get(name_of(case), {})).items():
         assert_same(stated[name], expected, name)
+
+
+def test_what_is_restated_differs_from_what_was_stated() -> None:
+    was = {name_of(case): case["says"] for case in STATED}
+    for case, says in RESTATED.items():
+        for name, item in says.items():
+            with pytest.raises(AssertionError):
+                assert_same(item, was[case][name], name)
 
 
 def statements(selections: list[opacc.Selection]) -> dict[str, Any]:

@@ -91,9 +91,11 @@ def accuracy(
     variance = float(sum(w**2 * part.variance for w, part in zip(weight, rounds, strict=True)))
     effect = np.concatenate([w * part.effect for w, part in zip(weight, rounds, strict=True)])
     expected = np.concatenate([part.expected for part in rounds])
-    low, high = _bounds(share, variance, effect, expected, len(effect) - len(rounds), known, level)
     if known.num == known.pool_size:
-        share, variance = known.failures / known.pool_size, 0.0
+        share = low = high = known.failures / known.pool_size
+        variance = 0.0
+    else:
+        low, high = _bounds(share, variance, effect, expected, len(effect) - len(rounds), known, level)
     few = known.binary and len(effect) < _FEW and any(part.assisted for part in rounds)
     reasons = dict.fromkeys([*(part.reason for part in rounds if part.reason), *([_CAUTION] if few else [])])
     based, reason = all(part.design_based for part in rounds), "; ".join(reasons) or None

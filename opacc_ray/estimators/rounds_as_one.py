@@ -101,7 +101,7 @@ def _over_strata(
 
 
 def _wider(selections: Sequence[Selection], found: Estimate) -> Interval:
-    scale = round_weights([len(part) for part in selections]) * _left(selections)
+    scale = round_weights(selections) * _left(selections)
     weight = float((scale * [part.design.weight_bound for part in selections]).max())
     few, many = failure_bounds(1 - found.value, found.standard_error**2, weight, found.level)
     return min(found.low, 1 - many), max(found.high, 1 - few)

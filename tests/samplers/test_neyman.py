@@ -310,12 +310,13 @@ class TestPrecision:
 
 class TestRounds:
     def test_of_other_methods_combine(self) -> None:
-        """By hand: weights 2·∛2 and 4·∛6, each round the known failures and the mean of the rest."""
+        """By hand: weights ∛2 / u and ∛6 / u, each round the known failures and the mean of the rest."""
         two, four = (SimpleRandom(num, 10, replacement=False) for num in (2, 4))
         first = Selection("srs", {}, 0, 10, np.array([0, 1]), ("0", "1"), two)
         second = Selection("srs", {}, 0, 10, np.arange(2, 6), tuple("2345"), four, 2)
         outcomes = [np.array([0.0, 1.0]), np.array([1.0, 1.0, 0.0, 1.0])]
-        weight = np.array([2 * 2 ** (1 / 3), 4 * 6 ** (1 / 3)])
+        as_srs = np.array([1 / 2 - 1 / 10, (8 / 10) ** 2 * (1 / 4 - 1 / 8)])
+        weight = np.array([2 ** (1 / 3), 6 ** (1 / 3)]) / as_srs
         z = np.array([0.5, (1 + 8 * 0.25) / 10])
         result = combine([first, second], outcomes, 0.95)
         assert result.value == pytest.approx(1 - weight @ z / weight.sum())
@@ -384,8 +385,19 @@ class TestRounds:
         result = combine(*audit(pool, outcome, (20, 20, 20), seed=1), 0.95)
         assert (result.low, result.value, result.high) == pytest.approx([outcome.mean()] * 3)
 
-    def test_whole_pool_labelled_leaves_no_doubt(self) -> None:
+    def test_rounds_that_nearly_exhaust_the_pool_rest_on_the_last(self) -> None:
+        """What is left unlabelled after the last round decides the error, and not the first round's."""
+        pool, outcome = make_pool(200, 3)
+        error = [
+            combine(*audit(pool, outcome, (19, 38, 57, 76), seed), 0.95).value - outcome.mean() for seed in range(40)
+        ]
+        of_srs = outcome.var(ddof=1) * (1 / 190 - 1 / 200)
+        assert np.mean(np.square(error)) < of_srs
+
+    @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+    def test_whole_pool_labelled_leaves_no_doubt(self, value: float) -> None:
         pool, outcome = make_pool(30, 3)
+        outcome = np.full(30, value) if value != 0.5 else outcome
         drawn = opacc.select(pool, "neyman", 30)
         result = opacc.estimate(drawn, outcome[drawn.index])
         assert (result.low, result.value, result.high) == pytest.approx([outcome.mean()] * 3)
