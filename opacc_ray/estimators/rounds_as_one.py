@@ -15,7 +15,7 @@ example that DeepEST, SUPS, RHC-S or 2-UPS were unlikely to draw. An estimate th
 too good, and its interval too narrow, by the same luck. One that is stated because it is narrow would be stated when it
 is wrong. Rounds that resemble the pool, are replicated, or have predictions are left to ``rounds.py``.
 
-Legend: N pool, n labels, n_t those of round t, N_t examples labelled before it, z_t its estimate for the whole pool, w_t
+Legend: N pool, n labels, n_t those of round t, N_t examples labelled before it, z_t its estimate for the pool, w_t
 its weight in ``rounds.py``, P_tj share of a stratum.
 """
 
