@@ -25,10 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from opacc_ray.failure.newton import climb
 from opacc_ray.failure.signals import HALF_RANGE, Signals
 
-_STEPS = 25
-_LARGEST_STEP = 4.0
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
 
 
@@ -127,32 +126,14 @@ def distinct_experts(signals: Signals) -> list[Expert]:
 
 
 def _fit(expert: Expert, seen: Signals, failure: NDArray[np.float64], dispersion: float) -> Fit:
-    """Newton's method to the mode of the posterior, and Laplace's approximation of the evidence around it.
+    """The mode of the posterior, and Laplace's approximation of the evidence around it.
 
     log evidence = log p(f | β) + log p(β) - ½ log|H|, but for a constant that all experts share.
     """
     design, mean, scale = _design(expert, seen)
     beta = mean.copy()
-    for _ in range(_STEPS if len(failure) else 0):
-        gradient = design.T @ (failure - expit(design @ beta)) / dispersion - (beta - mean) / scale**2
-        step = np.linalg.solve(_precision(design, beta, scale, dispersion), gradient)
-        largest = float(np.abs(step).max())
-        beta += step * min(1.0, _LARGEST_STEP / max(largest, _LARGEST_STEP))
-        if largest < 1e-4:
-            break
-    logit = design @ beta
-    likelihood = float(failure @ logit - np.logaddexp(0, logit).sum()) / dispersion
-    prior = -0.5 * float((((beta - mean) / scale) ** 2).sum()) - float(np.log(scale).sum())
-    volume = -0.5 * float(np.linalg.slogdet(_precision(design, beta, scale, dispersion))[1])
-    return _unpack(expert, seen, beta, likelihood + prior + volume)
-
-
-def _precision(
-    design: NDArray[np.float64], beta: NDArray[np.float64], scale: NDArray[np.float64], dispersion: float
-) -> NDArray[np.float64]:
-    """H, the curvature of the posterior at β."""
-    p = expit(design @ beta)
-    return (design.T * np.maximum(p * (1 - p), 1e-6)) @ design / dispersion + np.diag(scale**-2)
+    evidence = climb(design, failure, mean, scale, dispersion, beta)
+    return _unpack(expert, seen, beta, evidence)
 
 
 def _design(expert: Expert, seen: Signals) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -167,8 +148,8 @@ def _design(expert: Expert, seen: Signals) -> tuple[NDArray[np.float64], NDArray
         names = np.unique(seen.classes)
         columns.append((seen.classes[:, None] == names).astype(np.float64))
         priors += [expert.coefficient["prediction"]] * len(names)
-    mean, scale = np.array(priors).T
-    return np.hstack(columns), mean, scale
+    mean, scale = np.array(priors).T.copy()
+    return np.ascontiguousarray(np.hstack(columns)), mean, scale
 
 
 def _intercept(expert: Expert, seen: Signals) -> Coefficient:
