@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opacc_ray.errors import OpaccError
     from opacc_ray.estimators.base import Estimate
-    from opacc_ray.estimators.estimate import estimate
     from opacc_ray.pool import Pool
+    from opacc_ray.samplers.estimate import estimate
     from opacc_ray.samplers.select import select
     from opacc_ray.selection import Selection
 
@@ -29,7 +29,7 @@ _HOME = {
     "OpaccError": "errors",
     "Pool": "pool",
     "Selection": "selection",
-    "estimate": "estimators.estimate",
+    "estimate": "samplers.estimate",
     "select": "samplers.select",
 }
 

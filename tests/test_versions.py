@@ -49,8 +49,8 @@ def test_selection_loads_and_states_the_same(case: dict[str, Any]) -> None:
 
 def test_what_is_restated_differs_from_what_was_stated() -> None:
     was = {name_of(case): case["says"] for case in STATED}
-    for case, says in RESTATED.items():
-        for name, item in says.items():
+    for case in RESTATED.keys() & was.keys():
+        for name, item in RESTATED[case].items():
             with pytest.raises(AssertionError):
                 assert_same(item, was[case][name], name)
 
@@ -115,7 +115,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
 
 
 def test_run_states_the_same(run: Run) -> None:
-    expected = json.loads(run.store.read("estimate.json")) | {"run": run.uri}
+    expected = json.loads(run.store.read("estimate.json")) | {"run": run.uri} | RESTATED.get(run.name, {})
     found = results.estimate(run).to_dict()
     assert expected.keys() <= found.keys()
     for name, value in expected.items():
@@ -124,7 +124,8 @@ def test_run_states_the_same(run: Run) -> None:
 
 def test_run_goes_on_to_the_next_round(run: Run) -> None:
     chosen = steps.next_round(run, 20)
-    expected = json.loads((HOME / f"{run.name.partition('-')[0]}-next.json").read_text())
+    name = f"{run.name.partition('-')[0]}-next"
+    expected = RESTATED.get(name) or json.loads((HOME / f"{name}.json").read_text())
     assert chosen.index.tolist() == expected["index"]
     assert list(chosen.ids) == expected["ids"]
     assert chosen.round == 2

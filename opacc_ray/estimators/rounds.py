@@ -115,11 +115,14 @@ def _without_predictions(selection: Selection, outcome: Outcome) -> Round:
     """A round of another design: its own estimate, each label with the same effect."""
     n = len(outcome)
     estimate = by_design(selection.design, outcome, 0.95)
-    failures = (float((1 - outcome).sum()) + 0.5) / (n + 1)
+    failure = 1 - outcome
+    failures = (float(failure.sum()) + 0.5) / (n + 1)
     effect = math.sqrt(max(1 - n / selection.pool_size, 0)) / n
     expected = np.full(n, failures)
     variance, based = estimate.standard_error**2, estimate.design_based
-    return Round(1 - estimate.value, variance, np.full(n, effect), expected, False, based, estimate.reason)
+    return Round(
+        1 - estimate.value, variance, np.full(n, effect), expected, failure - expected, False, based, estimate.reason
+    )
 
 
 def common_pool(selections: Sequence[Selection]) -> int:

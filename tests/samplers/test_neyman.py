@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles import cube
 from oracles import neyman as reference
 
 import opacc_ray as opacc
@@ -51,9 +52,11 @@ def make_selection(size: int, drawn: Draw, number: int = 1) -> Selection:
 def all_rounds(view: View, previous: Previous, num: int, number: int) -> list[tuple[float, Selection]]:
     """Every batch that can be drawn, with its probability."""
     plan = neyman.plan(view, Task(num, neyman.Parameters(), previous))
+    expanded = plan.balance[plan.order] / plan.probability[plan.order, None]
+    balanced = np.column_stack([np.ones(len(plan.order)), expanded])
     return [
         (chance, make_selection(view.size, plan.draw(plan.order[sorted(batch)]), number))
-        for batch, chance in reference.samples(plan.probability[plan.order].tolist()).items()
+        for chance, batch, _ in cube.ways(plan.probability[plan.order].tolist(), balanced)
     ]
 
 
@@ -351,14 +354,38 @@ class TestRounds:
         with pytest.raises(LabelError, match=r"pools of \[100, 200\] examples"):
             combine(drawn, [outcome[:10], outcome[:10]], 0.95)
 
-    def test_says_when_labels_are_few(self) -> None:
+    def test_says_when_few_failures_are_foreseen(self) -> None:
         pool, outcome = make_pool(200, 3)
-        few, enough = (opacc.select(pool, "neyman", num) for num in (19, 20))
+        few, enough = (opacc.select(pool, "neyman", num) for num in (10, 60))
+        foreseen = [drawn.design.predicted_failure.sum() for drawn in (few, enough)]
+        assert foreseen[0] < 3 < foreseen[1]
         result = opacc.estimate(few, outcome[few.index])
         assert result.design_based
         assert result.reason is not None
-        assert "fewer than 20 labels" in result.reason
+        assert "fewer than 3 of the labelled examples were foreseen to fail" in result.reason
         assert opacc.estimate(enough, outcome[enough.index]).reason is None
+
+    def test_without_failures_met_or_foreseen_the_bound_is_the_exact_one(self) -> None:
+        """If predictions foresee none, they do not say where failures are: any label could have met one."""
+        pool = opacc.Pool(confidence=np.full(5000, 1 - 1e-6))
+        drawn = opacc.select(pool, "neyman", 100)
+        assert drawn.design.predicted_failure.sum() < 1
+        assert opacc.estimate(drawn, np.ones(100)).low <= 0.025 ** (1 / 100)
+
+    @pytest.mark.parametrize(("level", "least"), [(0.95, 0.924), (0.99, 0.978)])
+    def test_rare_failures_anywhere_are_covered(self, level: float, least: float) -> None:
+        """One failure that is met by chance does not exclude that they are one in a thousand."""
+        rng = np.random.default_rng(5)
+        pool = opacc.Pool(confidence=1 - rng.beta(0.05, 5, 20000), prediction=rng.integers(0, 10, 20000))
+        outcome = np.ones(20000)
+        outcome[rng.choice(20000, 20, replace=False)] = 0
+        plan = neyman.plan(view_of(pool), Task(100, neyman.Parameters(), NO_PREVIOUS))
+        covered = 0
+        for _ in range(1000):
+            drawn = make_selection(20000, plan.draw(draw_ordered(rng, plan.probability, plan.order)))
+            estimate = opacc.estimate(drawn, outcome[drawn.index], level)
+            covered += estimate.low <= 0.999 <= estimate.high
+        assert covered / 1000 >= least
 
     def test_interval_shrinks_where_no_label_fails(self) -> None:
         """With every label its size grows, though the labels show no spread."""
