@@ -19,6 +19,7 @@ Outcomes may be scores: the likelihood is then a quasi-likelihood, its dispersio
 Legend: N pool, k labels, d signals, f failure = 1 - outcome in [0, 1], p its expectation.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ from opacc_ray.failure.newton import climb
 from opacc_ray.failure.signals import HALF_RANGE, Signals
 
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
+_LEAST_SHARE = 1e-6  # of an expert that is heard
+_BLOCK = 1 << 13
 
 
 class Coefficient(NamedTuple):
@@ -86,7 +89,7 @@ class Forecast(NamedTuple):
 
 def predict_failure(signals: Signals, labelled: NDArray[np.int64], failure: NDArray[np.float64]) -> Forecast:
     """p of every example, and how far to trust it, from the failures (k,) of the ``labelled`` (k,)."""
-    seen = signals.take(labelled)
+    seen = _look_at(signals, labelled)
     dispersion = _dispersion(failure)
     experts = distinct_experts(signals)
     fits = [_fit(expert, seen, failure, dispersion) for expert in experts]
@@ -94,10 +97,8 @@ def predict_failure(signals: Signals, labelled: NDArray[np.int64], failure: NDAr
     evidence = np.array([fit.evidence for fit in fits])
     weight = prior * np.exp(evidence - evidence.max())
     weight /= weight.sum()
-    average = np.zeros(signals.size)
-    for share, fit in zip(weight, fits, strict=True):
-        if share > 1e-6:
-            average += share * _apply(fit, signals)
+    heard = np.flatnonzero(weight > _LEAST_SHARE)
+    average = _average([fits[k] for k in heard], weight[heard], signals)
     return Forecast(np.clip(average, _LOWEST, 1 - _LOWEST), _bayes_factor(prior, evidence))
 
 
@@ -125,31 +126,43 @@ def distinct_experts(signals: Signals) -> list[Expert]:
     return list(merged.values())
 
 
-def _fit(expert: Expert, seen: Signals, failure: NDArray[np.float64], dispersion: float) -> Fit:
+class _Seen(NamedTuple):
+    """The labelled examples as all experts see them."""
+
+    design: NDArray[np.float64]  # (k, 1 + d + classes seen) a constant, the signals, one column per class
+    kinds: tuple[str, ...]  # of the columns
+    classes: NDArray[np.int64]  # that were seen
+    signals: Signals
+
+
+def _look_at(signals: Signals, labelled: NDArray[np.int64]) -> _Seen:
+    """A class that no label has seen keeps its prior mean 0, exactly, and needs no column."""
+    seen = signals.take(labelled)
+    columns, names = [np.ones((seen.size, 1)), seen.values], np.empty(0, dtype=np.int64)
+    if seen.classes is not None:
+        names = np.unique(seen.classes)
+        columns.append((seen.classes[:, None] == names).astype(np.float64))
+    kinds = ("constant", *seen.kinds, *["prediction"] * len(names))
+    return _Seen(np.hstack(columns), kinds, names, seen)
+
+
+def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: float) -> Fit:
     """The mode of the posterior, and Laplace's approximation of the evidence around it.
 
     log evidence = log p(f | β) + log p(β) - ½ log|H|, but for a constant that all experts share.
     """
-    design, mean, scale = _design(expert, seen)
-    beta = mean.copy()
-    evidence = climb(design, failure, mean, scale, dispersion, beta)
-    return _unpack(expert, seen, beta, evidence)
-
-
-def _design(expert: Expert, seen: Signals) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Design matrix (k, 1 + signals + classes seen) with prior mean and scale of the coefficients.
-
-    A class that no label has seen keeps its prior mean 0, exactly, and needs no column.
-    """
-    used = [kind for kind in seen.kinds if kind in expert.coefficient]
-    columns = [np.ones((seen.size, 1)), seen.values[:, [kind in expert.coefficient for kind in seen.kinds]]]
-    priors = [_intercept(expert, seen), *(expert.coefficient[kind] for kind in used)]
-    if seen.classes is not None and "prediction" in expert.coefficient:
-        names = np.unique(seen.classes)
-        columns.append((seen.classes[:, None] == names).astype(np.float64))
-        priors += [expert.coefficient["prediction"]] * len(names)
-    mean, scale = np.array(priors).T.copy()
-    return np.ascontiguousarray(np.hstack(columns)), mean, scale
+    known = expert.coefficient | {"constant": _intercept(expert, seen.signals)}
+    used = np.array([kind in known for kind in seen.kinds])
+    mean, scale = np.array([known[kind] for kind in seen.kinds if kind in known]).T
+    beta = np.ascontiguousarray(mean)
+    design, precision = np.ascontiguousarray(seen.design[:, used]), np.diag(scale**-2)
+    evidence = climb(design, failure, beta.copy(), precision, dispersion, beta) - float(np.log(scale).sum())
+    whole = np.zeros(len(used))
+    whole[used] = beta
+    num = 1 + len(seen.signals.kinds)
+    of_class = np.zeros(seen.signals.num_classes)
+    of_class[seen.classes] = whole[num:]
+    return Fit(evidence, float(whole[0]), whole[1:num], of_class)
 
 
 def _intercept(expert: Expert, seen: Signals) -> Coefficient:
@@ -163,22 +176,18 @@ def _intercept(expert: Expert, seen: Signals) -> Coefficient:
     return Coefficient(middle, 1.5 if "confidence" in seen.kinds else 3.0)
 
 
-def _unpack(expert: Expert, seen: Signals, beta: NDArray[np.float64], evidence: float) -> Fit:
-    used = np.array([kind in expert.coefficient for kind in seen.kinds], dtype=bool)
-    signal = np.zeros(len(used))
-    num = int(used.sum())
-    signal[used] = beta[1 : 1 + num]
-    of_class = np.zeros(seen.num_classes)
-    if seen.classes is not None and "prediction" in expert.coefficient:
-        of_class[np.unique(seen.classes)] = beta[1 + num :]
-    return Fit(evidence, float(beta[0]), signal, of_class)
-
-
-def _apply(fit: Fit, signals: Signals) -> NDArray[np.float64]:
-    logit = signals.values @ fit.signal + fit.intercept
-    if signals.classes is not None:
-        logit += fit.of_class[signals.classes]
-    return expit(logit)
+def _average(fits: Sequence[Fit], weight: NDArray[np.float64], signals: Signals) -> NDArray[np.float64]:
+    """Σ_k w_k p_k of all examples, (N,), block by block."""
+    slope = np.column_stack([fit.signal for fit in fits])  # (d, experts)
+    level = np.column_stack([fit.of_class + fit.intercept for fit in fits])  # (C, experts)
+    constant = np.array([fit.intercept for fit in fits])
+    average = np.empty(signals.size)
+    for start in range(0, signals.size, _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        logit = signals.values[rows] @ slope
+        logit += constant if signals.classes is None else level[signals.classes[rows]]
+        average[rows] = expit(logit, out=logit) @ weight
+    return average
 
 
 def _dispersion(failure: NDArray[np.float64]) -> float:

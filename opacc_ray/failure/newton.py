@@ -1,11 +1,13 @@
 """Newton's method to the mode of a Bayesian logistic regression, compiled; see :mod:`opacc_ray.failure.model`.
 
-    g = Xᵀ(f - p)/ψ - (β - m)/s²        H = Xᵀ diag(p(1 - p)) X/ψ + diag(1/s²)        p = 1/(1 + exp(-Xβ))
+    g = Xᵀ(f - p)/ψ - Λ(β - m)        H = Xᵀ diag(p(1 - p)) X/ψ + Λ        p = 1/(1 + exp(-Xβ))
 
-Each step solves H·δ = g by Cholesky's factors L of H, is cut to a largest change of 4, and the last one is below 1e-4.
-With log|H| = 2 Σ log L_ii Laplace's approximation of the evidence comes at no further cost.
+Each step solves H·δ = g by Cholesky's factor of H, is cut to a largest change of 4, and the last one is below 1e-4. The
+factor gives log|H|, and with it Laplace's approximation of the evidence, at no further cost:
 
-Legend: k labels, d coefficients β with prior means m and standard deviations s, f failures, ψ dispersion.
+    log evidence = log p(f | β) - ½ (β - m)ᵀΛ(β - m) + ½ log|Λ| - ½ log|H|
+
+Legend: k labels, d coefficients β with prior means m and precisions Λ, f failures, ψ dispersion.
 """
 
 import numpy as np
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.parts.compiled import compiled, read
 
-Vector = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 _STEPS = 25
 _LARGEST_STEP = 4.0
@@ -23,7 +25,7 @@ _LEAST_WEIGHT = 1e-6
 
 
 @compiled(types.boolean(float64[:, ::1], float64[::1]))
-def solve(matrix: Vector, vector: Vector) -> bool:
+def solve(matrix: Array, vector: Array) -> bool:
     """Overwrite ``matrix`` (d, d), of which the lower half counts, by its Cholesky factor, and ``vector`` (d,) by the
     solution; false, and both undefined, if the matrix is not positive definite.
     """
@@ -55,7 +57,7 @@ def solve(matrix: Vector, vector: Vector) -> bool:
         read(float64, 2),
         read(float64, 1),
         read(float64, 1),
-        read(float64, 1),
+        read(float64, 2),
         float64,
         float64[::1],
         float64[:, ::1],
@@ -63,19 +65,22 @@ def solve(matrix: Vector, vector: Vector) -> bool:
     )
 )
 def slopes(
-    design: Vector,
-    failure: Vector,
-    mean: Vector,
-    scale: Vector,
+    design: Array,
+    failure: Array,
+    mean: Array,
+    precision: Array,
     dispersion: float,
-    beta: Vector,
-    curvature: Vector,
-    gradient: Vector,
+    beta: Array,
+    curvature: Array,
+    gradient: Array,
 ) -> None:
     """H (d, d), its lower half, and g (d,) at ``beta`` (d,)."""
     k, d = design.shape
-    curvature[:] = 0
-    gradient[:] = 0
+    for j in range(d):
+        gradient[j] = 0.0
+        for m in range(d):
+            curvature[j, m] = precision[j, m]
+            gradient[j] -= precision[j, m] * (beta[m] - mean[m])
     for i in range(k):
         logit = 0.0
         for j in range(d):
@@ -88,32 +93,31 @@ def slopes(
                 gradient[j] += x * error
                 for m in range(j + 1):
                     curvature[j, m] += weight * x * design[i, m]
-    for j in range(d):
-        gradient[j] -= (beta[j] - mean[j]) / scale[j] ** 2
-        curvature[j, j] += 1 / scale[j] ** 2
 
 
-@compiled(float64(read(float64, 2), read(float64, 1), read(float64, 1), read(float64, 1), float64, float64[::1]))
-def climb(design: Vector, failure: Vector, mean: Vector, scale: Vector, dispersion: float, beta: Vector) -> float:
-    """Move ``beta`` (d,) to the mode, from where it is; returns the log evidence, but for a constant.
+@compiled(float64(read(float64, 2), read(float64, 1), read(float64, 1), read(float64, 2), float64, float64[::1]))
+def climb(design: Array, failure: Array, mean: Array, precision: Array, dispersion: float, beta: Array) -> float:
+    """Move ``beta`` (d,) to the mode, from where it is; returns the log evidence, but for ½ log|Λ|.
 
-    design (k, d), failure (k,), mean and scale (d,) of the prior.
+    design X (k, d), failure (k,), mean (d,) and precision (d, d) of the prior.
     """
     d = len(beta)
     curvature, step = np.empty((d, d)), np.empty(d)
     for _ in range(_STEPS if len(failure) else 0):
-        slopes(design, failure, mean, scale, dispersion, beta, curvature, step)
+        slopes(design, failure, mean, precision, dispersion, beta, curvature, step)
         if not solve(curvature, step):
             break
         largest = np.abs(step).max()
         beta += step * min(1.0, _LARGEST_STEP / max(largest, _LARGEST_STEP))
         if largest < _CLOSE:
             break
-    slopes(design, failure, mean, scale, dispersion, beta, curvature, step)
+    slopes(design, failure, mean, precision, dispersion, beta, curvature, step)
     solve(curvature, step)
     evidence = 0.0
     for j in range(d):
-        evidence -= 0.5 * ((beta[j] - mean[j]) / scale[j]) ** 2 + np.log(scale[j]) + np.log(curvature[j, j])
+        evidence -= np.log(curvature[j, j])
+        for m in range(d):
+            evidence -= 0.5 * (beta[j] - mean[j]) * precision[j, m] * (beta[m] - mean[m])
     for i in range(len(failure)):
         logit = 0.0
         for j in range(d):

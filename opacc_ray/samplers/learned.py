@@ -61,13 +61,15 @@ def _folded(
     """What the predictions (K, N) say of one round; ``fold`` (n_t,) of its labels."""
     design = selection.design
     assert isinstance(design, InclusionProbability)
-    plan = neyman.plan(view, Task(design.num_drawn, parse_parameters("neyman", selection.parameters), previous))
-    probability = plan.probability * (len(selection) / design.num_drawn)
+    free, _, drawn_with = neyman.allocate(
+        view, Task(design.num_drawn, parse_parameters("neyman", selection.parameters), previous)
+    )
+    probability = drawn_with * (len(selection) / design.num_drawn)
     share = np.bincount(fold, minlength=len(predicted)) / len(fold)  # (K,) n_tk/n_t
-    free = predicted[:, plan.free]
-    mean = free.mean(axis=0)
+    unknown = predicted[:, free]
+    mean = unknown.mean(axis=0)
     variance = float((mean * (1 - mean)) @ np.maximum(1 / probability - 1, 0)) / view.size**2
-    return FoldedRound(predicted[fold, selection.index], float(share @ free.sum(axis=1)), variance)
+    return FoldedRound(predicted[fold, selection.index], float(share @ unknown.sum(axis=1)), variance)
 
 
 def _sorted(index: NDArray[np.int64], outcome: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

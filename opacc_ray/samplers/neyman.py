@@ -103,6 +103,14 @@ class Parameters(MethodParameters):
             raise SpecError(f"combine={self.combine!r}: choose one of {', '.join(COMBINATIONS)}")
 
 
+class Allocation(NamedTuple):
+    """Where the labels go."""
+
+    free: NDArray[np.int64]  # (N_r,) examples not labelled yet
+    expected: NDArray[np.float64]  # (N_r,) p
+    probability: NDArray[np.float64]  # (N_r,) π
+
+
 class Plan(NamedTuple):
     """What is settled before chance decides."""
 
@@ -137,21 +145,26 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
 
 
 def plan(view: View, task: Task) -> Plan:
+    """Set π, and what the sample is to be spread over and balanced on."""
+    free, expected, probability = allocate(view, task)
+    signals = read_signals(view, task.parameters.directions)
+    variance = (expected * (1 - expected))[:, None]
+    balance = np.hstack([variance, variance * signals.values[free]])
+    order = spread_order(signals, free, expected)
+    return Plan(free, expected, probability, order, balance, task.previous.chosen)
+
+
+def allocate(view: View, task: Task) -> Allocation:
     """Learn p from the labels so far, and set π."""
     parameters, (labelled, outcome) = task.parameters, task.previous
     assert task.budget is not None
-    signals = read_signals(view, parameters.directions)
     free = np.delete(np.arange(view.size), labelled)
-    forecast = predict_failure(signals, labelled, 1 - outcome)
+    forecast = predict_failure(read_signals(view, parameters.directions), labelled, 1 - outcome)
     expected = forecast.failure[free]
     doubt = np.sqrt(expected * (1 - expected))
     doubt /= doubt.mean()
     share = uniform_share(doubt, parameters.price * max(1.0, forecast.bayes_factor), parameters.floor)
-    size = share + (1 - share) * doubt
-    probability = inclusion_probabilities(size, task.budget)
-    variance = (expected * (1 - expected))[:, None]
-    balance = np.hstack([variance, variance * signals.values[free]])
-    return Plan(free, expected, probability, spread_order(signals, free, expected), balance, labelled)
+    return Allocation(free, expected, inclusion_probabilities(share + (1 - share) * doubt, task.budget))
 
 
 def spread_order(signals: Signals, free: NDArray[np.int64], expected: NDArray[np.float64]) -> NDArray[np.int64]:
