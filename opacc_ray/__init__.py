@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opacc_ray.errors import OpaccError
     from opacc_ray.estimators.base import Estimate
+    from opacc_ray.failure.history import History
     from opacc_ray.pool import Pool
     from opacc_ray.samplers.estimate import estimate
     from opacc_ray.samplers.select import select
     from opacc_ray.selection import Selection
 
 __version__ = "0.1.0"
-__all__ = ["Estimate", "OpaccError", "Pool", "Selection", "estimate", "select"]
+__all__ = ["Estimate", "History", "OpaccError", "Pool", "Selection", "estimate", "select"]
 
 _HOME = {
     "Estimate": "estimators.base",
+    "History": "failure.history",
     "OpaccError": "errors",
     "Pool": "pool",
     "Selection": "selection",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.failure.model import predict_failure
+from opacc_ray.failure.model import Lesson, predict_failure
 from opacc_ray.failure.signals import Signals
 
 NUM_FOLDS = 5
@@ -28,11 +28,15 @@ def fold_of(num_labels: Sequence[int]) -> NDArray[np.int64]:
 
 
 def predict_without_fold(
-    signals: Signals, labelled: NDArray[np.int64], failure: NDArray[np.float64], fold: NDArray[np.int64]
+    signals: Signals,
+    labelled: NDArray[np.int64],
+    failure: NDArray[np.float64],
+    fold: NDArray[np.int64],
+    lessons: Sequence[Lesson] = (),
 ) -> NDArray[np.float64]:
     """p⁽⁻ᵏ⁾ (K, N) from the failures (k,) of the examples ``labelled`` (k,) that are in other folds."""
     predicted = []
     for left_out in range(int(fold.max()) + 1):
         others = fold != left_out
-        predicted.append(predict_failure(signals, labelled[others], failure[others]).failure)
+        predicted.append(predict_failure(signals, labelled[others], failure[others], lessons).failure)
     return np.array(predicted)

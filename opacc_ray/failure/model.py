@@ -26,11 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from opacc_ray.failure.newton import climb
+from opacc_ray.failure.newton import climb, slopes
 from opacc_ray.failure.signals import HALF_RANGE, Signals
 
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
 _LEAST_SHARE = 1e-6  # of an expert that is heard
+_LEAST_PRIOR = 1e-3  # share of a lesson that is kept among all
 _BLOCK = 1 << 13
 
 
@@ -60,6 +61,7 @@ _SURPRISE = {"surprise": Coefficient(0.8, 1.0)}
 _HINTS = {"prediction": Coefficient(0.0, 0.5), "direction": Coefficient(0.0, 0.45)}
 _CLASSES = {"prediction": Coefficient(0.0, 3.0)}
 _DIRECTIONS = {"direction": Coefficient(0.0, 2.7)}
+_PRIOR = {"prior": Coefficient(0.8, 0.8)}
 EXPERTS = (
     Expert(0.05, {}),
     Expert(0.05, _RANK),
@@ -68,6 +70,8 @@ EXPERTS = (
     Expert(0.18, _BOTH | _SURPRISE | _HINTS),
     Expert(0.18, _CONFIDENCE | _SURPRISE | _CLASSES),
     Expert(0.18, _CLASSES | _DIRECTIONS),
+    Expert(0.3, _PRIOR),
+    Expert(0.3, _PRIOR | _BOTH | _SURPRISE | _HINTS),
 )
 
 
@@ -87,13 +91,33 @@ class Forecast(NamedTuple):
     bayes_factor: float  # of the experts that look at signals against the one that does not
 
 
-def predict_failure(signals: Signals, labelled: NDArray[np.int64], failure: NDArray[np.float64]) -> Forecast:
-    """p of every example, and how far to trust it, from the failures (k,) of the ``labelled`` (k,)."""
+class Lesson(NamedTuple):
+    """What one expert has learned from labels of other examples: the prior of its coefficients here."""
+
+    prior: float
+    kinds: tuple[str, ...]  # of the columns it looks at
+    classes: NDArray[np.int64]  # those of its last columns
+    mean: NDArray[np.float64]  # (d,)
+    precision: NDArray[np.float64]  # (d, d)
+    half_log_determinant: float  # of the precision
+
+
+def predict_failure(
+    signals: Signals,
+    labelled: NDArray[np.int64],
+    failure: NDArray[np.float64],
+    lessons: Sequence[Lesson] = (),
+) -> Forecast:
+    """p of every example, and how far to trust it, from the failures (k,) of the ``labelled`` (k,).
+
+    ``lessons`` are of experts that have learned elsewhere; how much they count is for the labels here to say.
+    """
     seen = _look_at(signals, labelled)
     dispersion = _dispersion(failure)
     experts = distinct_experts(signals)
     fits = [_fit(expert, seen, failure, dispersion) for expert in experts]
-    prior = np.array([expert.prior for expert in experts])
+    fits += [_fit_on(lesson, seen, failure, dispersion) for lesson in lessons]
+    prior = np.array([expert.prior for expert in experts] + [lesson.prior for lesson in lessons])
     evidence = np.array([fit.evidence for fit in fits])
     weight = prior * np.exp(evidence - evidence.max())
     weight /= weight.sum()
@@ -118,7 +142,7 @@ def distinct_experts(signals: Signals) -> list[Expert]:
     merged: dict[tuple[tuple[str, Coefficient], ...], Expert] = {}
     for expert in EXPERTS:
         there = {kind: prior for kind, prior in expert.coefficient.items() if kind in signals.present}
-        if expert.coefficient and not there:
+        if expert.coefficient and (not there or ("prior" in expert.coefficient and "prior" not in there)):
             continue
         key = tuple(sorted(there.items()))
         before = merged[key].prior if key in merged else 0.0
@@ -136,11 +160,14 @@ class _Seen(NamedTuple):
 
 
 def _look_at(signals: Signals, labelled: NDArray[np.int64]) -> _Seen:
+    return _columns_of(signals.take(labelled))
+
+
+def _columns_of(seen: Signals) -> _Seen:
     """A class that no label has seen keeps its prior mean 0, exactly, and needs no column."""
-    seen = signals.take(labelled)
     columns, names = [np.ones((seen.size, 1)), seen.values], np.empty(0, dtype=np.int64)
     if seen.classes is not None:
-        names = np.unique(seen.classes)
+        names = np.unique(seen.classes[seen.classes >= 0])
         columns.append((seen.classes[:, None] == names).astype(np.float64))
     kinds = ("constant", *seen.kinds, *["prediction"] * len(names))
     return _Seen(np.hstack(columns), kinds, names, seen)
@@ -157,12 +184,73 @@ def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: 
     beta = np.ascontiguousarray(mean)
     design, precision = np.ascontiguousarray(seen.design[:, used]), np.diag(scale**-2)
     evidence = climb(design, failure, beta.copy(), precision, dispersion, beta) - float(np.log(scale).sum())
+    return _unpack(seen, used, beta, evidence)
+
+
+def _unpack(seen: _Seen, used: NDArray[np.bool_], beta: NDArray[np.float64], evidence: float) -> Fit:
     whole = np.zeros(len(used))
     whole[used] = beta
     num = 1 + len(seen.signals.kinds)
     of_class = np.zeros(seen.signals.num_classes)
     of_class[seen.classes] = whole[num:]
     return Fit(evidence, float(whole[0]), whole[1:num], of_class)
+
+
+def learn(
+    signals: Signals, labelled: Signals, failure: NDArray[np.float64], shares: Sequence[float], prior: float
+) -> list[Lesson]:
+    """What experts learn from the ``failure`` (k,) of ``labelled`` examples (k,) that are not of the pool.
+
+    Each label counts as ``share`` of one, for each of several shares: the smaller, the less is taken for granted here.
+    Experts count by how well they explain those labels. ``prior`` is of all lessons together.
+    """
+    seen, experts = _columns_of(labelled), distinct_experts(signals)
+    lessons = []
+    for share in shares:
+        found = [_learn(expert, seen, failure, share) for expert in experts]
+        evidence = np.array([item for item, _ in found])
+        weight = np.array([expert.prior for expert in experts]) * np.exp(evidence - evidence.max())
+        weight *= prior / len(shares) / weight.sum()
+        heard = weight > _LEAST_PRIOR * prior
+        lessons += [
+            lesson._replace(prior=float(own))
+            for own, (_, lesson), kept in zip(weight, found, heard, strict=True)
+            if kept
+        ]
+    return lessons
+
+
+def _learn(expert: Expert, seen: _Seen, failure: NDArray[np.float64], share: float) -> tuple[float, Lesson]:
+    """The log evidence of an expert, and its lesson."""
+    known = expert.coefficient | {"constant": _intercept(expert, seen.signals)}
+    used = np.array([kind in known for kind in seen.kinds])
+    mean, scale = np.array([known[kind] for kind in seen.kinds if kind in known]).T.copy()
+    beta, design = mean.copy(), np.ascontiguousarray(seen.design[:, used])
+    precision, dispersion = np.diag(scale**-2), _dispersion(failure) / share
+    evidence = climb(design, failure, mean, precision, dispersion, beta) - float(np.log(scale).sum())
+    curvature = np.empty_like(precision)
+    slopes(design, failure, mean, precision, dispersion, beta, curvature, np.empty(len(beta)))
+    whole = np.tril(curvature) + np.tril(curvature, -1).T
+    classes = seen.classes if "prediction" in expert.coefficient else seen.classes[:0]
+    kinds = tuple(kind for kind, own in zip(seen.kinds, used, strict=True) if own)
+    return evidence, Lesson(expert.prior, kinds, classes, beta, whole, 0.5 * float(np.linalg.slogdet(whole)[1]))
+
+
+def _fit_on(lesson: Lesson, seen: _Seen, failure: NDArray[np.float64], dispersion: float) -> Fit:
+    """As :func:`_fit`, from the prior of a lesson. What it knows of classes that no label has seen here is kept."""
+    num = len(lesson.mean) - len(lesson.classes)
+    kinds, classes = set(lesson.kinds), seen.signals.classes
+    looked_at = [kind in kinds for kind in ("constant", *seen.signals.kinds)]
+    columns = [seen.design[:, : len(looked_at)][:, looked_at]]
+    if len(lesson.classes):
+        assert classes is not None
+        columns.append((classes[:, None] == lesson.classes).astype(np.float64))
+    beta = lesson.mean.copy()
+    evidence = climb(np.ascontiguousarray(np.hstack(columns)), failure, lesson.mean, lesson.precision, dispersion, beta)
+    signal, of_class = np.zeros(len(seen.signals.kinds)), np.zeros(seen.signals.num_classes)
+    signal[[kind in kinds for kind in seen.signals.kinds]] = beta[1:num]
+    of_class[lesson.classes] = beta[num:]
+    return Fit(evidence + lesson.half_log_determinant, float(beta[0]), signal, of_class)
 
 
 def _intercept(expert: Expert, seen: Signals) -> Coefficient:

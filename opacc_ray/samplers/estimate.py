@@ -9,6 +9,7 @@ from opacc_ray.errors import SpecError
 from opacc_ray.estimators.base import Estimate, Outcome, checked_outcome
 from opacc_ray.estimators.estimate import estimate as estimate_by_design
 from opacc_ray.estimators.rounds import plain_estimate
+from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.learned import learned_estimate, learns_from_all
@@ -22,6 +23,7 @@ def estimate(
     *,
     prediction: ArrayLike | None = None,
     pool: Pool | View | None = None,
+    history: History = NO_HISTORY,
 ) -> Estimate:
     """Accuracy on the pool that ``selection`` was drawn from.
 
@@ -36,6 +38,7 @@ def estimate(
     pool : the pool with its features, from which `neyman` with ``combine="labels"`` predicts what is not labelled by
         all labels (:mod:`opacc_ray.estimators.cross_fitted`). Without it each round is estimated by itself, which is
         exactly unbiased and less precise. Other methods have no use for it
+    history : what the selection was told of the time before the first label; only with ``pool``
 
     Returns
     -------
@@ -63,4 +66,4 @@ def estimate(
             "give the pool that it was drawn from"
         )
     outcomes = [checked_outcome(part, values) for part, values in zip(selections, given, strict=True)]
-    return learned_estimate(view, selections, outcomes, level)
+    return learned_estimate(view, selections, outcomes, level, history)

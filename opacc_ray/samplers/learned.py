@@ -15,6 +15,8 @@ from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.cross_fitted import FoldedRound, cross_fitted
 from opacc_ray.estimators.rounds import labelled_before
 from opacc_ray.failure.folds import fold_of, predict_without_fold
+from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.failure.lessons import read_lessons
 from opacc_ray.failure.signals import read_signals
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
@@ -32,9 +34,13 @@ def learns_from_all(selections: Sequence[Selection]) -> bool:
 
 
 def learned_estimate(
-    view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float
+    view: View,
+    selections: Sequence[Selection],
+    outcomes: Sequence[Outcome],
+    level: float,
+    history: History = NO_HISTORY,
 ) -> Estimate:
-    """Accuracy on the pool that ``view`` shows, from rounds (or one) of `neyman`.
+    """Accuracy on the pool that ``view`` shows, from rounds (or one) of `neyman` and the history they started from.
 
     Raises
     ------
@@ -47,22 +53,29 @@ def learned_estimate(
     sizes = [len(part) for part in selections]
     fold, round_of = fold_of(sizes), np.repeat(np.arange(len(sizes)), sizes)
     parameters = parse_parameters("neyman", selections[0].parameters)
-    predicted = predict_without_fold(read_signals(view, parameters.directions), labelled, failure, fold)  # (K, N)
+    signals = read_signals(view, parameters.directions, history)
+    lessons = read_lessons(view, parameters.directions, history)
+    predicted = predict_without_fold(signals, labelled, failure, fold, lessons)  # (K, N)
     folded = []
     for t, selection in enumerate(selections):
         own = Previous(*_sorted(labelled[before[t]], 1 - failure[before[t]]))
-        folded.append(_folded(view, selection, own, predicted, fold[round_of == t]))
+        folded.append(_folded(view, selection, own, history, predicted, fold[round_of == t]))
     return cross_fitted(selections, outcomes, folded, level)
 
 
 def _folded(
-    view: View, selection: Selection, previous: Previous, predicted: NDArray[np.float64], fold: NDArray[np.int64]
+    view: View,
+    selection: Selection,
+    previous: Previous,
+    history: History,
+    predicted: NDArray[np.float64],
+    fold: NDArray[np.int64],
 ) -> FoldedRound:
     """What the predictions (K, N) say of one round; ``fold`` (n_t,) of its labels."""
     design = selection.design
     assert isinstance(design, InclusionProbability)
     free, _, drawn_with = neyman.allocate(
-        view, Task(design.num_drawn, parse_parameters("neyman", selection.parameters), previous)
+        view, Task(design.num_drawn, parse_parameters("neyman", selection.parameters), previous, history=history)
     )
     probability = drawn_with * (len(selection) / design.num_drawn)
     share = np.bincount(fold, minlength=len(predicted)) / len(fold)  # (K,) n_tk/n_t

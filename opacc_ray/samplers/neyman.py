@@ -54,6 +54,7 @@ from numpy.typing import NDArray
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.errors import SpecError
+from opacc_ray.failure.lessons import read_lessons
 from opacc_ray.failure.model import predict_failure
 from opacc_ray.failure.signals import Signals, read_signals
 from opacc_ray.parts.view import View
@@ -85,6 +86,10 @@ class Parameters(MethodParameters):
 
     @property
     def predicts_failures(self) -> bool:
+        return True
+
+    @property
+    def learns_from_history(self) -> bool:
         return True
 
     def __post_init__(self) -> None:
@@ -147,7 +152,7 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
 def plan(view: View, task: Task) -> Plan:
     """Set π, and what the sample is to be spread over and balanced on."""
     free, expected, probability = allocate(view, task)
-    signals = read_signals(view, task.parameters.directions)
+    signals = read_signals(view, task.parameters.directions, task.history)
     variance = (expected * (1 - expected))[:, None]
     balance = np.hstack([variance, variance * signals.values[free]])
     order = spread_order(signals, free, expected)
@@ -159,7 +164,9 @@ def allocate(view: View, task: Task) -> Allocation:
     parameters, (labelled, outcome) = task.parameters, task.previous
     assert task.budget is not None
     free = np.delete(np.arange(view.size), labelled)
-    forecast = predict_failure(read_signals(view, parameters.directions), labelled, 1 - outcome)
+    signals = read_signals(view, parameters.directions, task.history)
+    lessons = read_lessons(view, parameters.directions, task.history)
+    forecast = predict_failure(signals, labelled, 1 - outcome, lessons)
     expected = forecast.failure[free]
     doubt = np.sqrt(expected * (1 - expected))
     doubt /= doubt.mean()
