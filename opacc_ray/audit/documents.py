@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part, SealedDocument, Upgrade
+from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.spec import Spec
 
 # -- the run -------------------------------------------------------------------------------------------------
@@ -72,6 +73,9 @@ class RunHeader(SealedDocument):
     digest: str | None = Field(description="digest of all that decides the result; null in old runs")
     pool: PoolListing = Field(description="the pool as it was listed")
     reference: ReferenceListing | None = Field(description="the reference; null if no feature compares with one")
+    features: FeatureLink | None = Field(
+        default=None, description="the set that holds the features; null if they lie in the run's own prefix"
+    )
     model: ModelDigest = Field(description="the model's weights")
     versions: dict[str, str] = Field(description="version of Python and of each package that matters")
     git_commit: str | None = Field(description="commit of the directory that the run was started in, if it has one")

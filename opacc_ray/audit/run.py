@@ -1,8 +1,7 @@
 """A run's prefix in storage: what lies where, and reading and writing it.
 
     spec.json                     the resolved spec, versions, git commit, digests of model and listing
-    features/part-000000.parquet  one per shard, the checkpoint of extraction
-    features/index.json           written last: its presence says that extraction is complete
+    features/                     features, if the spec names no weights; else in a set beside the runs (feature_set.py)
     reference/                    what features compare with; with weights in the spec, beside the runs (reference.py)
     listing.parquet               key, size and tag of every object of the pool, as it was listed
     rounds/1/selection.json       the chosen examples with their design
@@ -33,7 +32,8 @@ from opacc_ray.audit import draws
 from opacc_ray.audit.chosen import Chosen, decode, encode
 from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, Goal, RunHeader
 from opacc_ray.errors import DataError, LabelError, SpecError, shown
-from opacc_ray.extract.index import Index, read_index
+from opacc_ray.extract.feature_set import Complete, feature_set
+from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import finished_shards
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.samplers import METHODS
@@ -57,7 +57,8 @@ class Run:
     def __init__(self, store: Store, header: RunHeader, track: str | None = None) -> None:
         self.store = store
         self.header = header
-        self.features = store.store("features")
+        self.feature_set = feature_set(store, header.features)
+        self.features = self.feature_set.folder
         self.track = track
         self._folder = "" if track is None else f"{TRACKS}{track}/"
 
@@ -134,11 +135,16 @@ class Run:
 
     def finished_shards(self) -> set[str]:
         """Names of the shards whose features are there."""
-        return finished_shards(self.features)
+        return set.intersection(*(finished_shards(folder) for folder in self.feature_set.folders))
+
+    def read_features(self) -> Complete | None:
+        """The features and their index, or None while extraction is not complete."""
+        return self.feature_set.read()
 
     def read_index(self) -> Index | None:
         """The index of features, or None while extraction is not complete."""
-        return read_index(self.features)
+        found = self.read_features()
+        return found.index if found else None
 
     @property
     def num_classes(self) -> int | None:

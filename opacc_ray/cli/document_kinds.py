@@ -8,12 +8,15 @@ from pydantic import Field
 from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, Draw, DrawnRound, Goal, ModelComparison, RunHeader
 from opacc_ray.audit.export import ExportedCase
+from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, LabelAgreement, LabellingTasks
 from opacc_ray.audit.state_documents import RunStatus, Verification
+from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
+from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
 from opacc_ray.lake.storage import open_store
 from opacc_ray.spec import Spec
@@ -34,7 +37,10 @@ KINDS: tuple[type[Document], ...] = (
     SpecChecks,
     RunHeader,
     Draw,
+    FeatureSetDescription,
     Index,
+    FeatureSets,
+    RemovedSet,
     DrawnRound,
     Goal,
     ImportedLabels,
@@ -48,6 +54,7 @@ KINDS: tuple[type[Document], ...] = (
     RunStatus,
     Verification,
     ExportedCase,
+    ExportedTables,
     StudyResults,
     DemoResult,
     MethodList,
