@@ -146,6 +146,7 @@ class Extractor:
         report = report_on(features, data, folder.uri_of(shard.file))
         check_plan(folder, self._job.source.format, shard, report)
         folder.write(shard.file, data)
+        self.places.pop(shard.number, None)
         return report
 
     def _on_base(self, shard: Shard, base: Base) -> FeatureShard:
