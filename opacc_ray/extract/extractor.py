@@ -189,7 +189,6 @@ class Extractor:
             found.ids.extend(batch.ids)
             uris.extend(batch.uris)
             found = found._replace(own_ids=batch.own_ids)
-        self.places.pop(shard.number, None)
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
         with self._computing:
             surprise = {} if self._job.base else surprise_of(self._job, self._reference, columns)
