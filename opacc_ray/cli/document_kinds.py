@@ -19,6 +19,7 @@ from opacc_ray.audit.documents import (
 )
 from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, LabelAgreement, LabellingTasks
+from opacc_ray.audit.plan import RunPlan
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
@@ -41,6 +42,7 @@ class WrittenSchemas(Document):
 
 KINDS: tuple[type[Document], ...] = (
     SpecChecks,
+    RunPlan,
     RunHeader,
     Draw,
     Index,
