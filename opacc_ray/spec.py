@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -228,7 +229,7 @@ class ModelSpec(_Section):
     @field_validator("classes")
     @classmethod
     def _are_distinct(cls, value: list[str] | None) -> list[str] | None:
-        twice = [name for name in value or [] if value and value.count(name) > 1]
+        twice = [name for name, count in Counter(value or []).items() if count > 1]
         if twice:
             raise ValueError(f"{twice[0]!r} appears twice; give each class a name of its own")
         return value

@@ -28,6 +28,22 @@ def network() -> Net:
     return Net()
 
 
+def trained() -> Net:
+    """Predicts the brightest quarter: class i % 4 for picture i."""
+    torch.manual_seed(5)
+    net = Net()
+    quarters = torch.zeros(4, 8, 8)
+    for number, (row, column) in enumerate([(0, 0), (0, 4), (4, 0), (4, 4)]):
+        quarters[number, row : row + 4, column : column + 4] = 1 / 4
+    with torch.no_grad():
+        net.first.weight[:4] = quarters.flatten(1)
+        net.first.bias += 0.5
+        net.last.weight[:] = 0
+        net.last.weight[:, :4] = torch.eye(4)
+        net.last.bias[:] = 0
+    return net
+
+
 def value_network() -> Net:
     """A regression: the same with one output."""
     net = network()

@@ -208,9 +208,10 @@ class _Crew:
         limit = self._options.shard_timeout
         for actor in list(self._actors):
             if limit is not None and actor.shards and time.monotonic() - actor.last_sign >= limit:
-                log.warning("an actor finished nothing for %g s; it is replaced", limit)
-                what = f"nothing was finished for {limit:g} s: an example hangs, or extract.shard_timeout is too short"
-                self._give_up(actor, TimeoutError(what))
+                place = f" ({where})" if (where := actor.where()) else ""
+                log.warning("an actor finished nothing for %g s; it is replaced%s", limit, place)
+                why = f"an example hangs{place}, or extract.shard_timeout is too short"
+                self._give_up(actor, TimeoutError(f"nothing was finished for {limit:g} s: {why}"))
 
     def _fit_cluster(self) -> None:
         """Start more actors where there is room and work for them; give up those that wait for room that is gone."""

@@ -37,7 +37,36 @@ class Activations(NamedTuple):
     layers: tuple[NDArray[np.float32], ...]  # (B, neurons) each; none unless coverage is asked for
 
 
-class Model:
+class Device:
+    """Where an actor computes.
+
+    Parameters
+    ----------
+    name : "cpu" or "cuda"
+    threads : CPU threads, fixed so that results do not depend on the machine's load
+    """
+
+    def __init__(self, name: str, threads: int = 1) -> None:
+        _settle(threads)
+        self.device = torch.device(name)
+
+    @property
+    def arrays(self) -> Arrays:
+        """The library and the device, as a place to search neighbours."""
+        return Arrays(torch, lambda values: torch.from_numpy(values).to(self.device), _to_numpy)
+
+    @property
+    def machine(self) -> Machine:
+        """What computes here."""
+        if self.device.type == "cuda":
+            major, minor = torch.cuda.get_device_capability(self.device)
+            name, capability = torch.cuda.get_device_name(self.device), f"sm_{major}{minor}"
+        else:
+            name, capability = cpu_name(), torch.backends.cpu.get_cpu_capability()
+        return Machine(processor=name, capability=capability, torch=torch.__version__)
+
+
+class Model(Device):
     """A torch module in evaluation mode with hooks on its last hidden layer and on those whose coverage is asked for.
 
     Parameters
@@ -65,8 +94,7 @@ class Model:
         *,
         channels_last: bool = False,
     ) -> None:
-        _settle(threads)
-        self.device = torch.device(device)
+        super().__init__(device, threads)
         self.dtype = _DTYPES[precision]
         self.digest: str | None = None
         module = _made(spec)
@@ -108,21 +136,6 @@ class Model:
             given = given.pin_memory()
         moved = given.to(self.device, self.dtype, non_blocking=True)
         return moved.contiguous(memory_format=self._format) if moved.ndim == 4 else moved
-
-    @property
-    def arrays(self) -> Arrays:
-        """The model's library and device, as a place to search neighbours."""
-        return Arrays(torch, lambda values: torch.from_numpy(values).to(self.device), _to_numpy)
-
-    @property
-    def machine(self) -> Machine:
-        """What computes here."""
-        if self.device.type == "cuda":
-            major, minor = torch.cuda.get_device_capability(self.device)
-            name, capability = torch.cuda.get_device_name(self.device), f"sm_{major}{minor}"
-        else:
-            name, capability = cpu_name(), torch.backends.cpu.get_cpu_capability()
-        return Machine(processor=name, capability=capability, torch=torch.__version__)
 
     def _watch_hidden(self, name: str | None) -> None:
         if name is not None:

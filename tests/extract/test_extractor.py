@@ -11,6 +11,7 @@ from PIL import Image
 from small_model import picture
 
 from opacc_ray.errors import DataError
+from opacc_ray.extract import extractor
 from opacc_ray.extract.extractor import Extraction, Extractor, in_halves
 from opacc_ray.extract.model import Activations
 from opacc_ray.extract.shards import ShardReport, read_table, to_numpy
@@ -75,6 +76,16 @@ def test_pool_that_changes_during_extraction_is_said_so(tmp_path: Path) -> None:
     job = Extraction(spec, spec.pool, spec.features(), open_store(str(tmp_path / "features")))
     with pytest.raises(ChangedError, match=r"004\.png has changed since the pool was listed"):
         Extractor(job).extract(plan.shards[0])
+
+
+def test_shard_that_lost_an_example_on_the_way_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The actor compares what it has with its shard, so that the driver need not."""
+    open_store(str(tmp_path / "pool")).write_many((f"{i:03d}.png", picture(i)) for i in range(10))
+    plain = extractor.read_examples
+    monkeypatch.setattr(extractor, "read_examples", lambda *given: list(plain(*given))[:-1])
+    with pytest.raises(DataError, match=r"part-000000\.parquet holds 9 examples .* which are not the 10 of its plan"):
+        extract(spec_of(tmp_path), tmp_path)
+    assert not (tmp_path / "features").exists()
 
 
 def test_threads_that_decode_change_no_bit(tmp_path: Path) -> None:
