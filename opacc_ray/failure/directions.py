@@ -5,7 +5,8 @@ is whole: each neuron's values are coded as steps of 1/4095 of its range over th
 multiples of 2^-20. Sums and products of such numbers are exact in float64 up to 2^53, in any order: for pools of up to
 5·10^8 examples and layers of up to 2^21 neurons.
 
-What travels is each part's range and sums (m,), its products (m, m), and the projections (N, d).
+What travels is each part's range and sums (m,), its products (m, m), and the projections (N, d). These depend on the
+pool alone, so where features are stored they are kept beside them, and later rounds read them instead of the layer.
 
 Legend: N pool, m neurons, d directions, u codes in 0 .. 4095.
 """
@@ -45,6 +46,17 @@ def project(view: View, num: int) -> NDArray[np.float64]:
     DataError
         If a value is not finite.
     """
+    name = f"directions-{num}"
+    projection = view.memory.recall(name) if view.memory else None
+    if projection is None:
+        projection = _project(view, num)
+        if view.memory:
+            view.memory.keep(name, projection)
+    return (projection - projection.mean(axis=0)) / projection.std(axis=0)
+
+
+def _project(view: View, num: int) -> NDArray[np.float64]:
+    """The codes along the directions, (N, <= num): whole numbers, which no label changes."""
     scale = _range(view)
     moments = view.map(part_moments, scale)
     mean = np.sum([total for total, _ in moments], axis=0) / view.size  # (m,) of the codes
@@ -54,8 +66,7 @@ def project(view: View, num: int) -> NDArray[np.float64]:
     first = np.argsort(-variance)[:num]
     first = first[variance[first] > 1e-9 * max(float(variance.max()), 1e-300)]
     whole = _whole(axes[:, first] * unit[:, None])  # (m, d)
-    projection = np.concatenate(view.map(part_project, scale, whole))
-    return (projection - projection.mean(axis=0)) / projection.std(axis=0)
+    return np.concatenate(view.map(part_project, scale, whole))
 
 
 def _range(view: View) -> _Scale:
