@@ -159,6 +159,12 @@ def read_column(run: Run, name: str) -> NDArray[Any]:
     return there.features.column(name)
 
 
+def read_tables(run: Run) -> Iterator[Any]:
+    """Yield ids, places and all features of the pool, part by part, as Arrow tables."""
+    index = _index_of(run)
+    return Features.of(run.features, index).tables(["id", "uri", *index.features])
+
+
 def predicted_classes(run: Run) -> dict[int, int] | None:
     """How many examples of the pool the model takes for each class; None if the index of the run does not tell."""
     return _features_of(run).index.predicted

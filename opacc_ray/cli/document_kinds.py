@@ -20,6 +20,7 @@ from opacc_ray.audit.documents import (
 from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, LabelAgreement, LabellingTasks
+from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
@@ -62,6 +63,7 @@ KINDS: tuple[type[Document], ...] = (
     RunStatus,
     Verification,
     ExportedCase,
+    ExportedTables,
     StudyResults,
     DemoResult,
     MethodList,

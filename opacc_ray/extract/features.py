@@ -104,6 +104,10 @@ class Features:
                 whole[own.places] = values
         return found
 
+    def tables(self, names: Sequence[str]) -> Iterator[Any]:
+        """Yield the named columns of the pool, part by part, as Arrow tables."""
+        return self._each(lambda table: table.select(names).replace_schema_metadata(), names)
+
     def ids(self, part: int) -> list[str]:
         """All ids of one part."""
         return list(self._read(self.files[part], ["id"])["id"].to_pylist())
