@@ -161,8 +161,8 @@ def read_column(run: Run, name: str) -> NDArray[Any]:
 
 def read_tables(run: Run) -> Iterator[Any]:
     """Yield ids, places and all features of the pool, part by part, as Arrow tables."""
-    index = _index_of(run)
-    return Features.of(run.features, index).tables(["id", "uri", *index.features])
+    there = _features_of(run)
+    return there.features.tables(["id", "uri", *there.index.features])
 
 
 def predicted_classes(run: Run) -> dict[int, int] | None:
