@@ -103,9 +103,9 @@ class Run:
     # -- tracks ------------------------------------------------------------------------------------------
 
     def tracks(self) -> list["Run"]:
-        """The run along each of its tracks, the first one first, then by name."""
-        found = (re.fullmatch(rf"{TRACKS}([^/]+)/rounds/.+", entry.key) for entry in self.store.list(TRACKS))
-        return [self.along(None), *(self.along(name) for name in sorted({match[1] for match in found if match}))]
+        """The run along each of its tracks, the first one first, then by name; one that lost its rounds included."""
+        names = {entry.key.split("/")[1] for entry in self.store.list(TRACKS)}
+        return [self.along(None), *(self.along(name) for name in sorted(names) if TRACK_NAME.fullmatch(name))]
 
     def along(self, track: str | None) -> "Run":
         """The run along a track that need not be there; raises SpecError for a name that none can have."""
@@ -320,9 +320,13 @@ class Run:
 
     # -- result ------------------------------------------------------------------------------------------
 
+    def result_key(self, name: str) -> str:
+        """The key of a result of the track."""
+        return f"{self._folder}{name}"
+
     @property
     def estimate_key(self) -> str:
-        return f"{self._folder}{ESTIMATE}"
+        return self.result_key(ESTIMATE)
 
     def write_estimate(self, estimate: AccuracyEstimate) -> None:
         self.store.write(self.estimate_key, estimate.to_bytes())

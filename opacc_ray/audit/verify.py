@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from opacc_ray.audit import draws, feature_store, pool_objects
-from opacc_ray.audit.documents import ChangedObjects, Draw, Fault, Verification
+from opacc_ray.audit.documents import ChangedObjects, Draw
 from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import HEADER, Run
+from opacc_ray.audit.state_documents import Fault, Verification
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import read_description

@@ -11,12 +11,10 @@ from opacc_ray.audit.documents import (
     GoalProgress,
     ModelComparison,
     RoundCounts,
-    RunStatus,
     StatedEstimate,
-    TrackStatus,
-    Verification,
 )
 from opacc_ray.audit.export import ExportedCase
+from opacc_ray.audit.state_documents import RunStatus, TrackStatus, Verification
 from opacc_ray.audit.tables import ExportedTables
 
 

@@ -259,6 +259,22 @@ def test_round_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:
     assert other.rounds() == [1]
 
 
+def test_track_that_lost_its_rounds_is_named(run: Run) -> None:
+    beside = steps.select_beside(run, "srs", 100, {})
+    import_for(beside, listed(beside))
+    results.estimate(beside)
+    for entry in run.store.list("tracks/srs-100/rounds/"):
+        run.store.delete(entry.key)
+    assert any("tracks/srs-100/rounds/1/labels/" in fault.problem for fault in verify(run.uri).faults)
+
+
+def test_what_is_no_track_is_passed_over(run: Run) -> None:
+    run.store.write("tracks/-x/rounds/1/selection.json", b"{}")
+    run.store.write("tracks/stray", b"")
+    assert [item.track for item in status(run).others] == []
+    assert results.estimate(run).n == 60
+
+
 @pytest.mark.parametrize("name", ["draw-1.json", "manifest.csv", "labels", "goal.json", "predictions.parquet"])
 def test_verify_covers_tracks(name: str, tmp_path: Path) -> None:
     write_pool(str(tmp_path))

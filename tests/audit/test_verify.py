@@ -11,9 +11,9 @@ from audited_run import KEYS, label, write_features, write_pool
 from audited_run import extract_by_hand as extract
 
 from opacc_ray.audit import extraction, feature_store, results, steps
-from opacc_ray.audit.documents import Verification
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.soundness import unfinished
+from opacc_ray.audit.state_documents import Verification
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
