@@ -31,7 +31,7 @@ from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.assisted import assist as assist_rounds
 from opacc_ray.estimators.assisted import tuned_strength
-from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.calibration import design_for_classes
 from opacc_ray.estimators.comparison import compare as compare_outcomes
@@ -96,7 +96,7 @@ def state(
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = _labelled(run, rounds, partial)
     sample = _sample(known)
-    accuracy = _accuracy(run, sample, level)
+    accuracy = accuracy_of(run, *sample, level)
     return AccuracyEstimate(
         **_basis(run, rounds),
         **_stated(accuracy, rounds),
@@ -236,9 +236,8 @@ def _labelled(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[
     return known
 
 
-def _accuracy(run: Run, sample: tuple[list[Selection], list[NDArray[np.float64]]], level: float) -> Estimate:
-    """The estimate from all rounds; the features of the pool are read if its method learns from all labels."""
-    selections, outcomes = sample
+def accuracy_of(run: Run, selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
+    """The estimate from some rounds; the features of the pool are read if their method learns from all labels."""
     if not learns_from_all(selections):
         return estimate_rounds(selections, outcomes, level)
     optional = parse_parameters(selections[0].method, selections[0].parameters).optional_features

@@ -67,7 +67,7 @@ def gather(
         rounds=[item.counts() for item in rounds],
         drawn=[_drawn_by(item.selection) for item in rounds],
         estimate=stated,
-        course=course_of(known, level),
+        course=course_of(run, known, level),
         reliability=reliability_of(run, known, beliefs, level) if beliefs else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
         gallery=_with_notes(wrong, pictures) if wrong else None,
