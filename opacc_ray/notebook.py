@@ -17,10 +17,11 @@ from typing import Any, NamedTuple, Self
 
 from opacc_ray.audit import labels, results, steps
 from opacc_ray.audit import status as state_of_run
-from opacc_ray.audit.documents import AccuracyEstimate, RunStatus
+from opacc_ray.audit.documents import AccuracyEstimate
 from opacc_ray.audit.label_documents import ImportedLabels
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import Run
+from opacc_ray.audit.state_documents import RunStatus
 from opacc_ray.report.documents import WrittenReport
 from opacc_ray.report.write import make_report
 from opacc_ray.selection import Selection

@@ -56,8 +56,8 @@ class LabelledRound(NamedTuple):
         """Why the labels may not be a sample of the round's design, or None if they are.
 
         They are one if all are there; and if they are those of the first examples of a method that chooses one by one,
-        as long as it is not another choice that labelled some of them. A round without any label is not used, and so
-        harms nothing.
+        unless some of their labels were known before, for another round's sake. A round without any label is not used,
+        and so harms nothing.
         """
         if not self.labelled.any() and not self.unsure:
             return None
@@ -69,7 +69,7 @@ class LabelledRound(NamedTuple):
             return None
         said = f"{absent} of {len(self.labelled)} labels of round {self.number} are taken to be missing at random"
         if self.known_before:
-            said += f", though {self.known_before} of the labels that are there were of another choice before"
+            said += f", though {self.known_before} of those that are there were known before it was drawn"
         return said
 
     def counts(self) -> RoundCounts:

@@ -13,9 +13,9 @@ from opacc_ray.audit.chosen import Chosen
 from opacc_ray.audit.documents import ChangedObjects
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.parquet_io import read_bytes
-from opacc_ray.lake.pools import digest_of
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.pools import digest_of, newest_version
 from opacc_ray.lake.store import Entry, in_order
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def read_listing(run: Run) -> dict[str, Entry] | None:
 def find_objects(run: Run, uris: Sequence[str]) -> tuple[list[str | None], list[str | None]]:
     """Key and tag of the object that holds each example, as listed; None where that is not known."""
     listing = read_listing(run) or {}
-    root = f"{open_store(run.spec.pool.uri).uri}/"
+    root = f"{open_pool(run.spec.pool).uri}/"
     found = [_entry_of(uri.removeprefix(root), listing) for uri in uris]
     return [entry.key if entry else None for entry in found], [entry.tag if entry else None for entry in found]
 
@@ -89,6 +89,7 @@ class Comparison(NamedTuple):
     lost: list[str]  # keys of those that are gone
     unknown: int  # how many examples could not be compared
     reason: str | None = None  # why nothing was compared
+    version: str | None = None  # the table's version now, if it is another than the run's
 
 
 def compare_objects(run: Run, rounds: Sequence[Chosen]) -> Comparison:
@@ -103,10 +104,21 @@ def compare_objects(run: Run, rounds: Sequence[Chosen]) -> Comparison:
     unknown = len({name for chosen in rounds for name, tag in zip(chosen.ids, chosen.tags, strict=True) if not tag})
     try:
         now = _tags(run, list(before)) if before else {}
+        version = _newer_version(run)
     except OpaccError as error:
         return Comparison([], [], len(before) + unknown, str(error))
     lost = [key for key in before if key not in now]
-    return Comparison([key for key in before if key in now and now[key] != before[key]], lost, unknown)
+    changed = [key for key in before if key in now and now[key] != before[key]]
+    return Comparison(changed, lost, unknown, version=version)
+
+
+def _newer_version(run: Run) -> str | None:
+    """The version that the pool's table has now, if it is another than the run's, which the spec left open."""
+    pool = run.spec.pool
+    if run.header.pool.version is None or pool.version is not None or pool.timestamp is not None:
+        return None
+    found = newest_version(open_pool(pool), pool.format, rules_of(pool))
+    return None if found == run.header.pool.version else found
 
 
 def find_changed(tracks: Sequence[Run], numbers: Sequence[int] | None = None) -> ChangedObjects:
@@ -125,12 +137,13 @@ def find_changed(tracks: Sequence[Run], numbers: Sequence[int] | None = None) ->
         unknown=found.unknown,
         first=sorted(found.changed + found.lost)[:NAMED],
         reason=found.reason,
+        version=found.version,
     )
 
 
 def _tags(run: Run, keys: Sequence[str]) -> dict[str, str]:
     """Tag of each of the objects that is there."""
-    store = open_store(run.spec.pool.uri)
+    store = open_pool(run.spec.pool)
     num_files = run.header.pool.num_files
     if num_files is not None and num_files <= PER_PAGE * len(keys):
         wanted = set(keys)

@@ -12,6 +12,7 @@ from opacc_ray.audit.label_documents import (
 )
 from opacc_ray.cli.printable import printable_line
 from opacc_ray.labelling.messages import few, quoted
+from opacc_ray.labelpage.serving import LabelSession
 
 
 def imported(document: ImportedLabels) -> str:
@@ -64,6 +65,17 @@ def agreement(document: LabelAgreement) -> str:
         kappa = "" if pair.kappa is None else f", kappa {pair.kappa:.3f}"
         names = f"{quoted(pair.first)} and {quoted(pair.second)}"
         lines.append(f"pair       {names} agree on {pair.agree} of {pair.examples}{kappa}")
+    return "\n".join(lines)
+
+
+def session(document: LabelSession) -> str:
+    """What came in over the labelling page."""
+    lines = [f"saved      {document.saved} answers; {document.done} of {document.total} wanted are there"]
+    if document.different:
+        lines.append(
+            f"differ     {document.different} examples have answers that differ: see opacc labels list {document.run}, "
+            "and opacc labels correct"
+        )
     return "\n".join(lines)
 
 

@@ -29,7 +29,7 @@ _EXAMPLES: dict[str, Any] = {
 }
 """Values of keys that have no default, or null."""
 
-_ALWAYS = ("sample", "sample.method", "sample.budget")
+_ALWAYS = ("model", "model.factory", "sample", "sample.method", "sample.budget")
 """Optional keys that a template gives."""
 
 _NAMES: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null"}

@@ -11,12 +11,11 @@ from opacc_ray.audit.documents import (
     GoalProgress,
     ModelComparison,
     RoundCounts,
-    RunStatus,
     StatedEstimate,
-    TrackStatus,
-    Verification,
 )
 from opacc_ray.audit.export import ExportedCase
+from opacc_ray.audit.state_documents import RunStatus, TrackStatus, Verification
+from opacc_ray.audit.tables import ExportedTables
 
 
 def drawn(document: DrawnRound) -> str:
@@ -174,6 +173,13 @@ def comparison(document: ModelComparison) -> str:
     return "\n".join([*lines, *_basis(document, document.difference.reason)])
 
 
+def tables(document: ExportedTables) -> str:
+    """The tables of a run in a lake."""
+    lines = [f"to         {document.to}"]
+    lines += [f"{name:<11}{rows} rows" for name, rows in document.rows.items()]
+    return "\n".join([*lines, f"dictionary {document.dictionary}"])
+
+
 def exported(document: ExportedCase) -> str:
     """A case that was written, and what of the pool it is."""
     examples = f"examples   {document.examples} of {document.pool_size}"
@@ -207,14 +213,23 @@ def _basis(document: Basis, reason: str | None) -> list[str]:
 
 def changed(objects: ChangedObjects | None) -> list[str]:
     """Which objects of the pool are not those that the model saw."""
-    if objects is None or not (objects.changed or objects.lost or objects.reason):
+    if objects is None:
         return []
     if objects.reason:
         return [f"warning    whether objects of the pool changed since extraction is not known: {objects.reason}"]
+    lines = []
+    if objects.version:
+        lines.append(
+            f"warning    the pool's table is at {objects.version} now; this run goes on with the version that it was "
+            "made of, and the same spec would make a run of the new one"
+        )
+    if not (objects.changed or objects.lost):
+        return lines
     names = ", ".join(objects.first)
     return [
+        *lines,
         f"warning    {objects.changed} objects of chosen examples changed since the model saw them, and {objects.lost} "
-        f"are gone, such as {names}; their labels may be of other examples"
+        f"are gone, such as {names}; their labels may be of other examples",
     ]
 
 

@@ -137,6 +137,14 @@ class Store(ABC):
             It cannot be read, or came damaged again and again.
         """
 
+    @abstractmethod
+    def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
+        """Return bytes of an object that was listed; raises as :meth:`read_entry`, and if it ends before ``stop``."""
+
+    def open_entry(self, entry: Entry) -> ObjectFile:
+        """Return a listed object as a file, as :meth:`open` does; a read raises if it is another object now."""
+        return ObjectFile(partial(self.read_entry_range, entry), entry.size)
+
     def open(self, key: str, size: int | None = None) -> ObjectFile:
         """Return the object as a file that reads only the bytes it is asked for.
 

@@ -15,7 +15,7 @@ def origin_of(report: RunReport) -> list[tuple[str, str]]:
         ("Digest of the run", header.digest or UNKNOWN),
         ("Pool", f"{header.spec.pool.uri} ({header.spec.pool.format})"),
         ("Digest of its listing", header.pool.digest or UNKNOWN),
-        ("Model", model.factory),
+        ("Model", model.factory or "none: the pool brings its features"),
         ("Weights", model.weights or "made by the factory"),
         ("Digest of the weights", header.model.sha256 or UNKNOWN),
         ("Labels", report.estimate.labels_digest if report.estimate else "none yet"),

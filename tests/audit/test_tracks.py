@@ -178,7 +178,7 @@ def test_part_of_a_round_that_another_choice_labelled_is_no_sample_of_it(run: Ru
     assert not stated.design_based
     assert stated.reason == (
         f"{100 - num} of 100 labels of round 1 are taken to be missing at random, "
-        f"though {num} of the labels that are there were of another choice before"
+        f"though {num} of those that are there were known before it was drawn"
     )
 
 
@@ -257,6 +257,22 @@ def test_round_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:
     assert not found.sound
     assert any("tracks/other/rounds/1/draw-1.json was drawn for another run" in item.problem for item in found.faults)
     assert other.rounds() == [1]
+
+
+def test_track_that_lost_its_rounds_is_named(run: Run) -> None:
+    beside = steps.select_beside(run, "srs", 100, {})
+    import_for(beside, listed(beside))
+    results.estimate(beside)
+    for entry in run.store.list("tracks/srs-100/rounds/"):
+        run.store.delete(entry.key)
+    assert any("tracks/srs-100/rounds/1/labels/" in fault.problem for fault in verify(run.uri).faults)
+
+
+def test_what_is_no_track_is_passed_over(run: Run) -> None:
+    run.store.write("tracks/-x/rounds/1/selection.json", b"{}")
+    run.store.write("tracks/stray", b"")
+    assert [item.track for item in status(run).others] == []
+    assert results.estimate(run).n == 60
 
 
 @pytest.mark.parametrize("name", ["draw-1.json", "manifest.csv", "labels", "goal.json", "predictions.parquet"])

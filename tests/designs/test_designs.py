@@ -197,6 +197,7 @@ def test_a_stratum_without_label_is_named() -> None:
         (EXAMPLES[4], "draw_probability", "0.1", "must be a list of numbers"),
         (EXAMPLES[2], "stratum", -1, "stratum of its design is -1 at place 2, .* at least 0"),
         (EXAMPLES[2], "stratum", 3, "stratum 3 of its design is none of the 3 that sizes lists"),
+        (EXAMPLES[2], "stratum", 1 << 62, f"stratum {1 << 62} of its design is none of the 3 that sizes lists"),
         (EXAMPLES[2], "stratum", 0.5, "stratum of its design is .* must be a list of whole numbers"),
         (EXAMPLES[5], "group_size", 0, "group_size of its design is 0 at place 2, .* at least 1"),
         (EXAMPLES[6], "num_before", -2, "num_before of its design is -2 at place 2"),
