@@ -1,4 +1,4 @@
-"""The page in a real browser: it fits, it asks for nothing, it follows the reader's colours."""
+"""The page in a real browser: it fits, asks for nothing, follows the reader's colours, and axe finds nothing wrong."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +60,36 @@ def test_it_fits_asks_for_nothing_and_follows_the_scheme(browser: Any, address: 
     images = page.locator("img").evaluate_all("all => all.map(one => one.naturalWidth)")
     assert images
     assert min(images) > 0
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def addresses(address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Pages of all states: whole, partial, without labels, a regression."""
+    partial = write_run(tmp_path_factory.mktemp("partial"))
+    label(partial, steps.select(partial, "ces", 60, {}).ids[:50])
+    none = write_run(tmp_path_factory.mktemp("none"))
+    steps.select(none, "srs", 40, {})
+    regression = write_run(tmp_path_factory.mktemp("regression"), task="regression", form="npy")
+    label(regression, steps.select(regression, "srs", 60, {}).ids)
+    runs = {"partial": partial, "none": none, "regression": regression}
+    made = {name: Path(make_report(run)[0].files[0]).as_uri() for name, run in runs.items()}
+    return {"whole": address} | made
+
+
+@pytest.mark.parametrize("state", ["whole", "partial", "none", "regression"])
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
+def test_axe_finds_no_violation(browser: Any, addresses: dict[str, str], state: str, size: str, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(addresses[state])
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    found = Axe().run(page)
+    assert [(item["id"], item["impact"], item["nodes"][0]["html"]) for item in found.response["violations"]] == []
+    assert len(found.response["passes"]) > 20
     context.close()
 
 
