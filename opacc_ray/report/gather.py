@@ -69,7 +69,7 @@ def gather(
         drawn=[_drawn_by(item.selection) for item in rounds],
         estimate=stated.model_copy(update={"confusion": None}) if stated else None,
         confusion=_cells(stated.confusion) if stated and stated.confusion else None,
-        course=course_of(known, level),
+        course=course_of(run, known, level),
         reliability=reliability_of(run, known, beliefs, level) if beliefs else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
         gallery=_with_notes(wrong, pictures) if wrong else None,

@@ -16,7 +16,7 @@ import numpy as np
 from opacc_ray import __version__
 from opacc_ray.errors import OpaccError
 from opacc_ray.estimators.base import Outcome
-from opacc_ray.estimators.estimate import estimate
+from opacc_ray.samplers.estimate import estimate
 from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
 from opacc_ray.study.cases import Case, Source, read_case
@@ -124,7 +124,7 @@ def _run(case: Case, cell: Cell, seed: int) -> Trial:
         rounds.append((chosen, case.outcome[chosen.index]))
     selections, outcomes = [chosen for chosen, _ in rounds], [outcome for _, outcome in rounds]
     prediction = case.view.column("confidence") if cell.method.assist else None
-    found = estimate(selections, outcomes, cell.level, prediction=prediction)
+    found = estimate(selections, outcomes, cell.level, prediction=prediction, pool=case.view)
     index = np.concatenate([chosen.index for chosen in selections])
     labels = np.unique(index)
     failures = float((1 - case.outcome[labels]).sum())
