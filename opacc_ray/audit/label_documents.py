@@ -7,6 +7,7 @@
 | :class:`AnswerList` | answer of `opacc labels list` |
 | :class:`LabellingTasks` | answer of `opacc manifest` |
 | :class:`LabelAgreement` | answer of `opacc labels agreement` |
+| :class:`ExportedLabels` | answer of `opacc labels export` |
 """
 
 from typing import ClassVar, Literal
@@ -51,6 +52,9 @@ class LabelAction(Document):
     ids: list[str] = Field(default=[], description="the examples that were corrected or withdrawn")
     conflict: ConflictRule | None = Field(default=None, description="the rule from then on; null: as before")
     score: ScoreSpec | None = Field(default=None, description="the score from then on; null: as before")
+    overlap: float | None = Field(
+        default=None, ge=0, le=1, description="share of examples that two people label, from then on; null: as before"
+    )
     overruled: list[Overruling] = Field(default=[], description="answers overruled by it or in it, the first ones")
     num_overruled: int = Field(default=0, ge=0, description="how many answers were overruled by it or in it")
 
@@ -133,6 +137,18 @@ class LabelAgreement(Document):
     alpha: float | None = Field(description="Krippendorff's alpha; null where it is not defined")
     scale: Literal["nominal", "interval"] = Field(description="what alpha takes labels for: classes, or numbers")
     pairs: list[PairOfAnnotators] = Field(description="each two annotators with examples in common, by name")
+
+
+class ExportedLabels(Document):
+    """Labelled examples, as another tool opens them."""
+
+    format: Literal["opacc-export-labels/1"] = Field(
+        default="opacc-export-labels/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run")
+    tool: str = Field(description="the tool")
+    folder: str = Field(description="where the files lie")
+    examples: int = Field(ge=0, description="labelled examples in it")
 
 
 class AnnotatorShare(Part):

@@ -5,6 +5,7 @@ Every verb writes one action to the log (`label_log.py`) and none changes a file
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import chain
 
@@ -77,7 +78,7 @@ def _labels_beside(log: LabelLog, file: Returned) -> Iterator[Label]:
     if any(part is file for part in log.returned):
         return log.labels()
     others = tuple(part for part in log.returned if part.name != file.name or part.annotator is not None)
-    return LabelLog(log.actions, others, log.conflict, log.score).labels()
+    return replace(log, returned=others).labels()
 
 
 def _import_action(

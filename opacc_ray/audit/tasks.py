@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from opacc_ray.audit.example_files import ExampleFiles, in_pool_order
+from opacc_ray.audit.example_files import ExampleFiles
 from opacc_ray.audit.label_documents import AnnotatorShare, LabellingTasks
+from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labelling.manifest import link_to
@@ -51,9 +52,7 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
     """
     tool = _tool(wanted.tool)
     number = _round(run, wanted.round)
-    chosen = run.read_chosen(number)
-    had_labels = {id for id, known in zip(chosen.ids, chosen.labelled, strict=True) if known}
-    ids = [id for id in dict.fromkeys(run.read_selection(number).ids) if id not in had_labels]
+    ids = waiting_ids(run, number)
     twice = _doubled(run, ids, wanted)
     dealt = deal(ids, wanted.annotators, twice) if wanted.annotators else {"": ids}
     way = _way(run, tool, wanted)
@@ -79,6 +78,17 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
         twice=len(twice),
         annotators=[AnnotatorShare(annotator=name, examples=len(own)) for name, own in dealt.items() if name],
     )
+
+
+def waiting_ids(run: Run, number: int) -> list[str]:
+    """The examples of a round that need a label, each once, in the order of choice.
+
+    Left out are those that had one when they were chosen, and those that were given up when the round was closed.
+    """
+    chosen = run.read_chosen(number)
+    left_out = {id for id, known in zip(chosen.ids, chosen.labelled, strict=True) if known}
+    left_out.update(run.read_closed(number) or ())
+    return [id for id in dict.fromkeys(run.read_selection(number).ids) if id not in left_out]
 
 
 def context_of(run: Run) -> Context:
@@ -109,7 +119,7 @@ def _doubled(run: Run, ids: Sequence[str], wanted: Wanted) -> frozenset[str]:
     names = wanted.annotators
     if len(set(map(_folder_of, names))) < len(names):
         raise SpecError(f"--annotators {','.join(names)} names one person twice: give different names")
-    share = run.spec.labels.overlap if wanted.overlap is None else wanted.overlap
+    share = read_log(run).overlap if wanted.overlap is None else wanted.overlap
     if share and len(names) < 2:
         raise SpecError(
             f"an overlap of {share:g} sends examples to two people: name them with --annotators ann,bob, or give "
@@ -140,10 +150,10 @@ def _images(run: Run, number: int, ids: Sequence[str], way: Way, wanted: Wanted,
         seconds = int(wanted.lifetime.total_seconds())
         return {id: files.link(id, seconds) for id in ids}
     if way == "thumbnails":
-        return {id: _data_uri(files, id) for id in in_pool_order(files, ids)}
+        return {id: _data_uri(files, id) for id in files.in_pool_order(ids)}
     before = TOOLS[wanted.tool].copies.replace("{folder}", store.uri.rpartition("/")[2])
     shown = {}
-    for id in in_pool_order(files, ids):
+    for id in files.in_pool_order(ids):
         name, data = files.copy(id)
         store.write(f"images/{name}", data)
         shown[id] = before + name

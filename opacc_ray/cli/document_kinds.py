@@ -9,7 +9,14 @@ from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, Draw, DrawnRound, Goal, ModelComparison, RunHeader
 from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
-from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, LabelAgreement, LabellingTasks
+from opacc_ray.audit.label_documents import (
+    AnswerList,
+    ExportedLabels,
+    ImportedLabels,
+    LabelAction,
+    LabelAgreement,
+    LabellingTasks,
+)
 from opacc_ray.audit.state_documents import RunStatus, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.cli.method_list import MethodList
@@ -18,7 +25,9 @@ from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
 from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
+from opacc_ray.labelpage.serving import LabelSession
 from opacc_ray.lake.storage import open_store
+from opacc_ray.report.documents import RunReport, WrittenReport
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
 from opacc_ray.study.spec import StudySpec
@@ -46,11 +55,15 @@ KINDS: tuple[type[Document], ...] = (
     ImportedLabels,
     LabelAction,
     AnswerList,
+    ExportedLabels,
     LabelAgreement,
     LabellingTasks,
+    LabelSession,
     ClosedRound,
     AccuracyEstimate,
     ModelComparison,
+    RunReport,
+    WrittenReport,
     RunStatus,
     Verification,
     ExportedCase,

@@ -12,6 +12,7 @@ from opacc_ray.audit.label_documents import (
 )
 from opacc_ray.cli.printable import printable_line
 from opacc_ray.labelling.messages import few, quoted
+from opacc_ray.labelpage.serving import LabelSession
 
 
 def imported(document: ImportedLabels) -> str:
@@ -67,13 +68,22 @@ def agreement(document: LabelAgreement) -> str:
     return "\n".join(lines)
 
 
+def session(document: LabelSession) -> str:
+    """What came in over the labelling page."""
+    lines = [f"saved      {document.saved} answers; {document.done} of {document.total} wanted are there"]
+    if document.different:
+        lines.append(
+            f"differ     {document.different} examples have answers that differ: see opacc labels list {document.run}, "
+            "and opacc labels correct"
+        )
+    return "\n".join(lines)
+
+
 def tasks(document: LabellingTasks) -> str:
     """What a tool is given, and what to do next."""
     given = ", ".join(f"{item.annotator} {item.examples}" for item in document.annotators)
-    lines = [
-        f"run        {document.run}",
-        f"tasks      {document.examples} of round {document.round}, {document.images}",
-    ]
+    what = f"{document.examples} of round {document.round} for {document.tool}, images as {document.images}"
+    lines = [f"run        {document.run}", f"tasks      {what}"]
     lines += [f"file       {uri}" for uri in document.files]
     if given:
         lines.append(f"given to   {given}; {document.twice} examples to two people")

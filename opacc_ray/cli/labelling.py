@@ -1,4 +1,4 @@
-"""Commands by which people label: manifest."""
+"""Commands by which people label: manifest, label."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -54,4 +54,29 @@ def manifest(
     return Answer(written, label_texts.tasks(written))
 
 
-COMMANDS = [manifest]
+@command("label")
+@run_argument
+@track_option
+@click.option("--annotator", metavar="NAME", help="Whose labels they are; default: the page asks everybody.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0: any that is free.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Another address lets other machines in; see docs/labelling.md.",
+)
+@overlap_option
+def label(uri: str, track: str | None, annotator: str | None, port: int, host: str, overlap: float | None) -> Answer:
+    """Serve a page on which people label, until Ctrl-C; every answer is kept in the run at once."""
+    from opacc_ray.audit.run import Run
+    from opacc_ray.cli import label_texts
+    from opacc_ray.labelpage.serving import Address, serve
+
+    def announce(address: str) -> None:
+        click.echo(f"label at   {address}\nend with   Ctrl-C; whoever has this address can label", err=True)
+
+    session = serve(Run.open(uri, track), Address(host, port), announce, annotator=annotator, overlap=overlap)
+    return Answer(session, label_texts.session(session))
+
+
+COMMANDS = [manifest, label]

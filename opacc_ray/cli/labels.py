@@ -1,4 +1,4 @@
-"""Commands for labels that come back: labels import, list, correct, withdraw, rule, agreement."""
+"""Commands for labels that come back: labels import, list, correct, withdraw, rule, agreement, export."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +127,20 @@ def agreement(uri: str) -> Answer:
     return Answer(found, label_texts.agreement(found))
 
 
+@command("export")
+@run_argument
+@click.argument("folder", metavar="FOLDER")
+@track_option
+@click.option("--to", "tool", type=click.Choice(["fiftyone"]), default="fiftyone", show_default=True, help="The tool.")
+def export(uri: str, folder: str, track: str | None, tool: str) -> Answer:
+    """Write labelled examples with their predictions and weights, to look at failures; not for annotators."""
+    from opacc_ray.audit.labelled_examples import export_labels
+    from opacc_ray.audit.run import Run
+
+    written = export_labels(Run.open(uri, track), tool, folder)
+    return Answer(written, f"wrote      {written.examples} labelled examples for {tool} to {written.folder}")
+
+
 def _done(uri: str, verb: Any) -> Answer:
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import label_texts
@@ -136,7 +150,9 @@ def _done(uri: str, verb: Any) -> Answer:
 
 
 labels = click.Group(
-    "labels", commands=[import_file, list_labels, correct, withdraw, set_rule, agreement], help="Labels that come back."
+    "labels",
+    commands=[import_file, list_labels, correct, withdraw, set_rule, agreement, export],
+    help="Labels that come back.",
 )
 
 COMMANDS = [labels]

@@ -29,9 +29,9 @@ LEAVE = 2.0
 class Worker:
     """Extractor in an actor: picks its device from what Ray assigned to it, and ends cleanly on SIGTERM."""
 
-    def __init__(self, job: Extraction) -> None:
+    def __init__(self, job: Extraction, readers: int) -> None:
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-        self._extractor = Extractor(job, "cuda" if gpus else "cpu")
+        self._extractor = Extractor(job, "cuda" if gpus else "cpu", readers)
         signal.signal(signal.SIGTERM, self._on_sigterm)  # an actor is made in its process's main thread
 
     def prepare(self) -> Machine:

@@ -3,6 +3,7 @@
 A shard's file is written once and whole, so it is the checkpoint of its work: what exists is done.
 """
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,7 @@ from opacc_ray.spec import SURPRISE, PoolSpec, Spec, load_function, see_modules
 if TYPE_CHECKING:
     from opacc_ray.extract.model import Activations, Device, Model
 
+log = logging.getLogger(__name__)
 
 _COVERED = "covered layers"  # a column that is never written: NaN where a value of these layers is not finite
 
@@ -85,12 +87,13 @@ class Extractor:
 
     ``extract`` may be called from two threads at a time: the second reads and decodes a batch while the first computes.
     The transform is called by one of them at a time, the model too. Each holds the inputs of one batch, one decoded
-    example and the files that were read ahead, whatever the size of the shard.
+    example and what was read ahead, whatever the size of the shard; ``readers`` threads decode images ahead.
     """
 
-    def __init__(self, job: Extraction, device: str = "cpu") -> None:
+    def __init__(self, job: Extraction, device: str = "cpu", readers: int = 1) -> None:
         self._job = job
         self._device_name = device
+        self._readers = readers
         self._source = open_pool(job.source)
         self._device: Device | None = None
         self._reference = reference.NONE
@@ -121,8 +124,14 @@ class Extractor:
             return Device(self._device_name, extract.threads_per_actor)
         see_modules(job.modules)
         load_transform(job.spec)
-        covered = extract.coverage if job.ranges or "coverage" in job.made else None
-        return Model(job.spec.model, self._device_name, extract.precision, extract.threads_per_actor, covered)
+        return Model(
+            job.spec.model,
+            self._device_name,
+            extract.precision,
+            extract.threads_per_actor,
+            extract.coverage if job.ranges or "coverage" in job.made else None,
+            channels_last=extract.channels_last,
+        )
 
     def extract(self, shard: Shard) -> ShardReport:
         """Read, compute and write one shard; raises DataError naming the example that is at fault."""
@@ -201,7 +210,7 @@ class Extractor:
     def _batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["_Batch"]:
         """Batches of inputs, cut by position among the sound examples and so always the same; others go to ``bad``."""
         spec, source = self._job.spec, self._job.source
-        rules = rules_of(source)
+        rules = rules_of(source)._replace(readers=self._readers)
         transform = load_transform(spec)
         batch = _Batch()
         for item in read_examples(self._source, source.format, shard, rules):
@@ -219,7 +228,11 @@ class Extractor:
             yield batch
 
     def _run(self, batch: NDArray[np.float32]) -> "Activations":
-        return run_model(cast("Model", self.prepare()), batch)
+        """Run a batch; on a GPU whose memory runs out, in halves of it."""
+        model = cast("Model", self.prepare())
+        if self._device_name == "cpu":
+            return run_model(model, batch)
+        return in_halves(lambda part: run_model(model, part), batch)
 
     def _measure(self, activations: "Activations") -> Columns:
         """Columns of a batch: the named ones, and those that tell of surprise and of NaN in covered layers."""
@@ -312,6 +325,27 @@ def run_model(model: "Model", batch: NDArray[np.float32]) -> "Activations":
     remedy = "set transform to a function that makes the input it was trained on"
     with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
         return model(batch)
+
+
+def in_halves(run: Callable[[NDArray[np.float32]], "Activations"], batch: NDArray[np.float32]) -> "Activations":
+    """Run a batch (B, ...), or its halves apart where memory runs out, down to single examples.
+
+    Raises
+    ------
+    MemoryError
+        There is too little for one example.
+    """
+    try:
+        return run(batch)
+    except MemoryError as error:
+        if len(batch) == 1:
+            raise
+        log.warning("%s; the batch of %d runs in halves: lower extract.batch_size", error, len(batch))
+    middle = len(batch) // 2
+    halves = in_halves(run, batch[:middle]), in_halves(run, batch[middle:])
+    hidden, output = (np.concatenate([half[i] for half in halves]) for i in (0, 1))
+    layers = tuple(np.concatenate(pair) for pair in zip(halves[0].layers, halves[1].layers, strict=True))
+    return type(halves[0])(hidden, output, layers)
 
 
 def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:

@@ -76,6 +76,7 @@ class Model(Device):
     precision : float32, bfloat16 or float16; activations are returned as float32 in any case
     threads : CPU threads, fixed so that results do not depend on the machine's load
     coverage : which layers to record beside the last hidden one; None for none
+    channels_last : keep images and weights with channels last in memory
 
     Raises
     ------
@@ -90,6 +91,8 @@ class Model(Device):
         precision: str = "float32",
         threads: int = 1,
         coverage: CoverageSpec | None = None,
+        *,
+        channels_last: bool = False,
     ) -> None:
         super().__init__(device, threads)
         self.dtype = _DTYPES[precision]
@@ -97,7 +100,10 @@ class Model(Device):
         module = _made(spec)
         if spec.weights is not None:
             self.digest = _load_weights(module, spec)
+        self._format = torch.channels_last if channels_last else torch.contiguous_format
         self.module = module.eval().to(self.device, self.dtype)
+        if channels_last:
+            self.module = self.module.to(memory_format=self._format)
         self._seen: dict[str, torch.Tensor] = {}  # layer -> (B, neurons), of those called in this batch
         self._watch_hidden(spec.hidden_layer)
         self._covered: list[str] = []
@@ -109,7 +115,7 @@ class Model(Device):
         """Run one batch (B, ...)."""
         self._seen.clear()
         with torch.inference_mode(), _memory_errors():
-            output = _tensor_of(self.module(torch.from_numpy(batch).to(self.device, self.dtype)))
+            output = _tensor_of(self.module(self._moved(batch)))
         if output.ndim == 0 or len(output) != len(batch):
             raise DataError(
                 f"the model's output has shape {tuple(output.shape)} for a batch of {len(batch)}: "
@@ -122,6 +128,14 @@ class Model(Device):
             raise self._not_called(f"extract.coverage.layers: the layer {idle[0]!r}")
         layers = (_to_numpy(self._seen[name]) for name in self._covered if name in self._seen)
         return Activations(_to_numpy(self._seen[_HIDDEN]), _to_numpy(_neurons(output)), tuple(layers))
+
+    def _moved(self, batch: NDArray[np.float32]) -> torch.Tensor:
+        """The batch on the device: to a GPU from pinned memory, so that the copy needs no thread of this process."""
+        given = torch.from_numpy(batch)
+        if self.device.type == "cuda":
+            given = given.pin_memory()
+        moved = given.to(self.device, self.dtype, non_blocking=True)
+        return moved.contiguous(memory_format=self._format) if moved.ndim == 4 else moved
 
     def _watch_hidden(self, name: str | None) -> None:
         if name is not None:
@@ -211,6 +225,8 @@ def _memory_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # torch's own OutOfMemoryError is one, too
+        if isinstance(error, torch.OutOfMemoryError):
+            torch.cuda.empty_cache()  # for the halves of the batch
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise MemoryError(str(error).partition("\n")[0]) from None
         raise

@@ -14,6 +14,7 @@ from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, write_features
 from PIL import Image
 
 from opacc_ray.audit import steps
+from opacc_ray.audit.label_log import adopt_rules, read_log
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.labels import import_labels
 from opacc_ray.audit.run import Run
@@ -151,3 +152,12 @@ def test_what_comes_back_from_label_studio_counts(run: Run, tmp_path: Path) -> N
     [only] = read_rounds(run)
     places = [KEYS.index(id) for id in only.known.ids]
     assert only.outcome.tolist() == (TRUTH[places] == PREDICTION[places]).tolist()
+
+
+def test_an_edited_spec_changes_the_overlap(run: Run, tmp_path: Path) -> None:
+    labels = run.spec.labels.model_copy(update={"overlap": 0.5})
+    adopt_rules(run, run.spec.model_copy(update={"labels": labels}))
+    written = write_tasks(run, Wanted("label-studio", str(tmp_path / "out"), annotators=("ann", "bob")))
+    assert written.twice == 10
+    adopt_rules(run, run.spec)
+    assert read_log(run).overlap == 0

@@ -231,8 +231,8 @@ def test_help_lists_every_command_in_its_group(told) -> None:
     listed = {title: re.findall(r"^  (\w+(?: \w+)?) {2,}\S", text, re.MULTILINE) for title, text in _pairs(groups)}
     assert listed["Runs"] == ["check", "run", "status", "select", "next", "verify"]
     assert listed["Features"] == ["features list", "features remove"]
-    verbs = ("import", "list", "correct", "withdraw", "rule", "agreement")
-    assert listed["Labels"] == ["manifest", *(f"labels {verb}" for verb in verbs)]
+    verbs = ("import", "list", "correct", "withdraw", "rule", "agreement", "export")
+    assert listed["Labels"] == ["manifest", "label", *(f"labels {verb}" for verb in verbs)]
     assert listed["Results"] == ["estimate", "compare", "export"]
     assert listed["Experiments"] == ["study", "demo"]
     assert listed["Explanations"] == ["methods", "spec"]
