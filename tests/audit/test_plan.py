@@ -20,9 +20,9 @@ from opacc_ray.spec import Spec, parse_spec
 
 
 def spec_of(spec: Callable[..., dict[str, Any]], folder: Path) -> Spec:
-    """The small pool with a model that takes 0.1 s a batch of 8."""
+    """The small pool with a model that takes 0.25 s a batch of 8."""
     content = spec(sample={"method": "srs", "budget": 10})
-    content["model"] |= {"factory": "small_model:noted_network", "arguments": {"folder": str(folder), "seconds": 0.1}}
+    content["model"] |= {"factory": "small_model:noted_network", "arguments": {"folder": str(folder), "seconds": 0.25}}
     return parse_spec(content, "spec")
 
 

@@ -145,10 +145,6 @@ def _until_done(
 
 
 def _difference(expected: dict[str, bytes], found: dict[str, bytes]) -> str:
-    def inside(content: dict[str, bytes]) -> dict[str, bytes]:
-        return {key.partition("/")[2]: data for key, data in content.items()}
-
-    expected, found = inside(expected), inside(found)
     if expected.keys() != found.keys():
         return f"missing: {sorted(expected.keys() - found.keys())}, too much: {sorted(found.keys() - expected.keys())}"
     return ", ".join(f"{key} differs" for key in expected if expected[key] != found[key])
@@ -196,7 +192,7 @@ def _second_driver(site: Site, output: str, draw: random.Random) -> bool:
 def _damage(site: Site, output: str, draw: random.Random) -> bool:
     """Cut a finished shard of features in half, or flip one of its bits."""
     store = open_store(output)
-    shards = [entry.key for entry in store.list() if re.search(r"/features/part-\d+\.parquet$", entry.key)]
+    shards = [entry.key for entry in store.list() if re.search(r"/part-\d+\.parquet$", entry.key)]
     if shards:
         key = draw.choice(shards)
         data = bytearray(store.read(key))

@@ -86,7 +86,7 @@ class Site:
     def num_shards(self, output: str) -> int:
         """How many shards of features a run has; looked up in the server's folder, past the faults."""
         folder = self.home / "s3" / output.removeprefix("s3://")
-        return sum(1 for _ in folder.glob("**/features/part-*.parquet"))
+        return sum(1 for _ in folder.glob("**/part-*.parquet"))
 
     def end(self) -> None:
         """Kill what this site has started and what still runs."""
