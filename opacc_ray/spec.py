@@ -46,6 +46,7 @@ PLACEMENT = (
     "node_labels",
     "attempts",
     "autoscaling",
+    "readers",
     "start_timeout",
     "shard_timeout",
 )
@@ -288,6 +289,14 @@ class ExtractSpec(_Section):
         default="float32", description="in which the model computes; features are kept as float32"
     )
     threads_per_actor: int = Field(default=1, ge=1, description="CPU threads of the model in one actor")
+    channels_last: bool = Field(
+        default=False, description="images and weights with channels last in memory: often faster with bfloat16 on GPUs"
+    )
+    readers: int | Literal["auto"] = Field(
+        default="auto",
+        description="threads of an actor that decode images; auto: 1 without a GPU, else its share of the node's CPUs, "
+        "at most 16",
+    )
     actors: int | Literal["auto"] | ActorRange = Field(
         default="auto",
         description="copies of the model at work: a number; {min: 2, max: 8}, as the cluster grows and shrinks; or "
@@ -345,6 +354,13 @@ class ExtractSpec(_Section):
                     f"{key}: {shortened(value[key])} selects no label; write eu, !eu, in(eu,us) or !in(eu,us)"
                 )
         return packed
+
+    @field_validator("readers")
+    @classmethod
+    def _is_a_reader(cls, value: Any) -> Any:
+        if value != "auto" and value < 1:
+            raise ValueError("give at least 1, or auto")
+        return value
 
     @field_validator("gpus_per_actor")
     @classmethod
@@ -565,6 +581,8 @@ class Spec(_Section):
             del content["extract"]["coverage"]
         for key in PLACEMENT:
             del content["extract"][key]
+        if not self.extract.channels_last:  # a key of a later version than the digests of older runs
+            del content["extract"]["channels_last"]
         return content
 
 

@@ -28,6 +28,22 @@ def network() -> Net:
     return Net()
 
 
+def trained() -> Net:
+    """Predicts the brightest quarter: class i % 4 for picture i."""
+    torch.manual_seed(5)
+    net = Net()
+    quarters = torch.zeros(4, 8, 8)
+    for number, (row, column) in enumerate([(0, 0), (0, 4), (4, 0), (4, 4)]):
+        quarters[number, row : row + 4, column : column + 4] = 1 / 4
+    with torch.no_grad():
+        net.first.weight[:4] = quarters.flatten(1)
+        net.first.bias += 0.5
+        net.last.weight[:] = 0
+        net.last.weight[:, :4] = torch.eye(4)
+        net.last.bias[:] = 0
+    return net
+
+
 def value_network() -> Net:
     """A regression: the same with one output."""
     net = network()
@@ -131,6 +147,11 @@ def shrink(image: np.ndarray) -> np.ndarray:
     _given.append(weakref.ref(image))
     HELD.append(sum(other() is not None for other in _given))
     return to_input(image[:8, :8]).copy()
+
+
+def fit(image: np.ndarray) -> np.ndarray:
+    """8 x 8 of an image of any size, repeated where it is smaller."""
+    return to_input(np.resize(image[:8, :8], (8, 8)))
 
 
 def picture(i: int) -> bytes:

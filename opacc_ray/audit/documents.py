@@ -9,8 +9,8 @@
 | :class:`ClosedRound` | ``rounds/N/closed.json`` |
 | :class:`AccuracyEstimate` | ``estimate.json``, answer of `opacc estimate` |
 | :class:`ModelComparison` | answer of `opacc compare` |
-| :class:`RunStatus` | answer of `opacc status` |
-| :class:`Verification` | answer of `opacc verify` |
+
+`state_documents.py` has those that say how a run stands.
 """
 
 from typing import Any, ClassVar, Literal
@@ -18,6 +18,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part, SealedDocument, Upgrade
+from opacc_ray.estimators.html import as_html
+from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.spec import Spec
 
 # -- the run -------------------------------------------------------------------------------------------------
@@ -72,6 +74,9 @@ class RunHeader(SealedDocument):
     digest: str | None = Field(description="digest of all that decides the result; null in old runs")
     pool: PoolListing = Field(description="the pool as it was listed")
     reference: ReferenceListing | None = Field(description="the reference; null if no feature compares with one")
+    features: FeatureLink | None = Field(
+        default=None, description="the set that holds the features; null if they lie in the run's own prefix"
+    )
     model: ModelDigest = Field(description="the model's weights")
     versions: dict[str, str] = Field(description="version of Python and of each package that matters")
     git_commit: str | None = Field(description="commit of the directory that the run was started in, if it has one")
@@ -237,6 +242,9 @@ class StatedEstimate(Interval, Value):
     design_based: bool = Field(description="whether the interval holds by the sampling design alone")
     reason: str | None = Field(description="if it does not: what it rests on")
 
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
 
 class AssistedEstimate(StatedEstimate):
     """The accuracy, estimated with the help of the confidence of the whole pool."""
@@ -358,53 +366,3 @@ class ModelComparison(Basis, Document):
     difference: StatedEstimate = Field(description="first - second, in [-1, 1]")
     num_first_better: int = Field(ge=0, description="labels on which the first has the higher outcome")
     num_second_better: int = Field(ge=0, description="labels on which the second has the higher outcome")
-
-
-class ShardCounts(Part):
-    """Shards of the pool."""
-
-    done: int = Field(ge=0, description="shards whose features are there")
-    total: int = Field(ge=0, description="shards in all")
-
-
-class TrackStatus(Part):
-    """A track of a run, and what it waits for."""
-
-    track: str | None = Field(default=None, description="its name; null: the first one")
-    rounds: list[RoundCounts] = Field(description="every round in numbers")
-    estimate: AccuracyEstimate | None = Field(description="the last estimate, if there is one")
-    estimate_is_current: bool | None = Field(
-        default=None, description="whether the last estimate is of all labels that are in now; null if there is none"
-    )
-    waits_for: str = Field(description="what is to be done next, in words")
-
-
-class RunStatus(Document, TrackStatus):
-    """What of a run is done, and what it waits for, along one of its tracks and all others."""
-
-    format: Literal["opacc-status/1"] = Field(default="opacc-status/1", description="name and version of this form")
-    run: str = Field(description="URI of the run")
-    shards: ShardCounts = Field(description="progress of extraction")
-    examples: int | None = Field(ge=0, description="examples in the pool; null while extraction is not complete")
-    excluded: int | None = Field(ge=0, description="examples that could not be read; null as above")
-    others: list[TrackStatus] = Field(default=[], description="the other tracks")
-
-
-class Fault(Part):
-    """Something wrong with a run."""
-
-    file: str = Field(description="URI of the file that is damaged, lost or not of the run")
-    problem: str = Field(description="what is wrong, and what to do")
-
-
-class Verification(Document):
-    """All files of a run, compared with their digests and with one another."""
-
-    format: Literal["opacc-verification/1"] = Field(
-        default="opacc-verification/1", description="name and version of this form"
-    )
-    run: str = Field(description="URI of the run")
-    sound: bool = Field(description="whether nothing is wrong")
-    checked: int = Field(ge=0, description="files that were read and compared")
-    faults: list[Fault] = Field(description="all that is wrong")
-    objects: ChangedObjects | None = Field(description="objects of the pool that changed; null if that is not known")

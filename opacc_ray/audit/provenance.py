@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from opacc_ray.audit.documents import IgnoredFiles, ModelDigest, PoolListing, ReferenceListing, RunHeader
 from opacc_ray.errors import SpecError
 from opacc_ray.extract import reference
+from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.extract.shards import FEATURES_FORMAT
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import absolute, read_uri
@@ -18,7 +19,7 @@ from opacc_ray.spec import Spec
 PACKAGES = ("opacc_ray", "numpy", "torch", "ray", "pyarrow", "boto3")
 
 
-def header_of(spec: Spec, plan: Plan, compared: Plan | None) -> RunHeader:
+def header_of(spec: Spec, plan: Plan, compared: Plan | None, features: FeatureLink | None = None) -> RunHeader:
     """The header of a spec's run, whose digest names all that decides the result.
 
     Parameters
@@ -26,6 +27,7 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None) -> RunHeader:
     spec : with the digest of its weights
     plan : the shards of the pool
     compared : the shards of the reference, if a feature compares with one
+    features : the set that holds the features; None for the run's own prefix
     """
     identity = {"spec": spec.identity(), "pool": plan.digest, "features": FEATURES_FORMAT}
     if compared is not None:
@@ -41,8 +43,9 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None) -> RunHeader:
             ignored=[IgnoredFiles(**item._asdict()) for item in plan.ignored],
         ),
         reference=None if compared is None else ReferenceListing(digest=reference.digest(spec, compared)),
+        features=features,
         model=ModelDigest(sha256=spec.model.sha256),
-        versions=_versions(),
+        versions=versions(),
         git_commit=_git_commit(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -80,7 +83,8 @@ def checked_weights(spec: Spec) -> Spec:
     return spec.model_copy(update={"model": spec.model.model_copy(update={"sha256": digest})})
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Version of Python and of each package that matters."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

@@ -1,8 +1,7 @@
 """A run's prefix in storage: what lies where, and reading and writing it.
 
     spec.json                     the resolved spec, versions, git commit, digests of model and listing
-    features/part-000000.parquet  one per shard, the checkpoint of extraction
-    features/index.json           written last: its presence says that extraction is complete
+    features/                     features, if the spec names no weights; else in a set beside the runs (feature_set.py)
     reference/                    what features compare with; with weights in the spec, beside the runs (reference.py)
     listing.parquet               key, size and tag of every object of the pool, as it was listed
     rounds/1/selection.json       the chosen examples with their design
@@ -33,7 +32,8 @@ from opacc_ray.audit import draws
 from opacc_ray.audit.chosen import Chosen, decode, encode
 from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, Goal, RunHeader
 from opacc_ray.errors import DataError, LabelError, SpecError, shown
-from opacc_ray.extract.index import Index, read_index
+from opacc_ray.extract.feature_set import Complete, feature_set
+from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import finished_shards
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.samplers import METHODS
@@ -57,7 +57,8 @@ class Run:
     def __init__(self, store: Store, header: RunHeader, track: str | None = None) -> None:
         self.store = store
         self.header = header
-        self.features = store.store("features")
+        self.feature_set = feature_set(store, header.features)
+        self.features = self.feature_set.folder
         self.track = track
         self._folder = "" if track is None else f"{TRACKS}{track}/"
 
@@ -102,9 +103,9 @@ class Run:
     # -- tracks ------------------------------------------------------------------------------------------
 
     def tracks(self) -> list["Run"]:
-        """The run along each of its tracks, the first one first, then by name."""
-        found = (re.fullmatch(rf"{TRACKS}([^/]+)/rounds/.+", entry.key) for entry in self.store.list(TRACKS))
-        return [self.along(None), *(self.along(name) for name in sorted({match[1] for match in found if match}))]
+        """The run along each of its tracks, the first one first, then by name; one that lost its rounds included."""
+        names = {entry.key.split("/")[1] for entry in self.store.list(TRACKS)}
+        return [self.along(None), *(self.along(name) for name in sorted(names) if TRACK_NAME.fullmatch(name))]
 
     def along(self, track: str | None) -> "Run":
         """The run along a track that need not be there; raises SpecError for a name that none can have."""
@@ -134,11 +135,16 @@ class Run:
 
     def finished_shards(self) -> set[str]:
         """Names of the shards whose features are there."""
-        return finished_shards(self.features)
+        return set.intersection(*(finished_shards(folder) for folder in self.feature_set.folders))
+
+    def read_features(self) -> Complete | None:
+        """The features and their index, or None while extraction is not complete."""
+        return self.feature_set.read()
 
     def read_index(self) -> Index | None:
         """The index of features, or None while extraction is not complete."""
-        return read_index(self.features)
+        found = self.read_features()
+        return found.index if found else None
 
     @property
     def num_classes(self) -> int | None:
@@ -314,9 +320,13 @@ class Run:
 
     # -- result ------------------------------------------------------------------------------------------
 
+    def result_key(self, name: str) -> str:
+        """The key of a result of the track."""
+        return f"{self._folder}{name}"
+
     @property
     def estimate_key(self) -> str:
-        return f"{self._folder}{ESTIMATE}"
+        return self.result_key(ESTIMATE)
 
     def write_estimate(self, estimate: AccuracyEstimate) -> None:
         self.store.write(self.estimate_key, estimate.to_bytes())

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.documents import RunStatus, ShardCounts, TrackStatus
 from opacc_ray.audit.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.audit.run import Run
+from opacc_ray.audit.state_documents import RunStatus, ShardCounts, TrackStatus
 from opacc_ray.errors import LabelError
 
 

@@ -1,34 +1,30 @@
 """The audit, verb by verb: extract → select → write manifests, round after round.
 
-``labelled_rounds.py`` takes the labels back and ``results.py`` states the accuracy. Each verb reads and writes only the
-prefix of the run (extraction the reference beside it, too), so days may pass between two of them and each may run in
-another process. Every verb may be repeated: what is done is kept.
+``extraction.py`` makes the features, ``labelled_rounds.py`` takes the labels back, ``results.py`` states the accuracy.
+Each verb reads and writes only the prefix of the run, and features and reference beside it, so days may pass between
+two of them and each may run in another process. Every verb may be repeated: what is done is kept.
 """
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.checks import check_budget, check_model, check_pool
+from opacc_ray.audit.extraction import Stage, extract, stages_of
 from opacc_ray.audit.label_log import adopt_rules
 from opacc_ray.audit.labelled_rounds import LabelledRound, is_labelled, read_labelled, read_rounds
 from opacc_ray.audit.pool_objects import compare_objects, write_listing
 from opacc_ray.audit.progress import Report, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
-from opacc_ray.audit.soundness import unfinished
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.extract import reference, stored_features
-from opacc_ray.extract.extractor import Extraction, refusal
-from opacc_ray.extract.index import read_index
-from opacc_ray.extract.shards import ShardReport
+from opacc_ray.extract import reference
+from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
-from opacc_ray.lake.examples import BadItem, Plan, Shard
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
@@ -38,20 +34,13 @@ from opacc_ray.spec import Spec
 log = logging.getLogger(__name__)
 
 
-class Stage(NamedTuple):
-    """A folder to fill with features, shard by shard."""
-
-    job: Extraction
-    plan: Plan
-
-
 def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     """Resolve the spec against pool, reference and weights, and open its run: the same spec and data, the same run.
 
     Parameters
     ----------
     spec : what is asked
-    trial : before a new run is made, build the model here and run one example
+    trial : before a new run is made whose features are not there, build the model here and run one example
 
     Returns
     -------
@@ -68,26 +57,20 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     plan = check_pool(spec)
     spec = checked_weights(spec)
     compared = reference.plan(spec)
-    header = header_of(spec, plan, compared)
+    header = header_of(spec, plan, compared, plan_set(spec, plan, compared))
     uri = join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}")
-    if trial and not open_store(uri).exists(HEADER):
-        log.info("trying the model on one example")
-        check_model(spec, plan)
+    store = open_store(uri)
+    if not store.exists(HEADER):
+        there = read_sound(feature_set(store, header.features))
+        if there is not None:
+            feature_store.check_fit(spec, there.index)
+        elif trial:
+            log.info("trying the model on one example")
+            check_model(spec, plan)
     run = Run.create(uri, header)
     adopt_rules(run, spec)
     write_listing(run, plan.entries)
-    return run, _stages(run, spec, plan, compared)
-
-
-def _stages(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[Stage]:
-    if compared is None or spec.reference is None:
-        return [Stage(Extraction(spec, spec.pool, spec.features(), run.features), plan)]
-    folder = reference.folder(spec, compared, run.store)
-    ranges = "ranges" in spec.compares_with()
-    return [
-        Stage(Extraction(spec, spec.reference, reference.names(spec), folder, ranges=ranges), compared),
-        Stage(Extraction(spec, spec.pool, spec.features(), run.features, reference=folder), plan),
-    ]
+    return run, stages_of(run, spec, plan, compared)
 
 
 def run(spec: Spec, extracting: Report = unreported, selecting: Report = unreported, *, trial: bool = False) -> Run:
@@ -97,7 +80,7 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
     ``trial`` is that of :func:`start`.
     """
     audit, stages = start(spec, trial=trial)
-    log.info("run %s: %d shards", audit.uri, sum(len(stage.plan.shards) for stage in stages))
+    log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
     extract(stages, extracting)
     rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
     for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
@@ -113,77 +96,6 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
             progress=selecting,
         )
     return audit
-
-
-def extract(stages: Sequence[Stage], progress: Report) -> None:
-    """Extract every shard that is missing or damaged, stage after stage, and write each one's index when all are there.
-
-    ``progress(done, total)`` counts shards.
-    """
-    todo = [unfinished(stage.job, stage.plan) for stage in stages]
-    total = sum(len(stage.plan.shards) for stage in stages)
-    kept = total - sum(map(len, todo))
-    progress(kept, total)
-    finished = iter(range(kept + 1, total + 1))
-    with _workers(stages, todo):
-        for stage, shards in zip(stages, todo, strict=True):
-            reports = _work_on(stage.job, shards, lambda: progress(next(finished), total)) if shards else {}
-            _complete(stage, reports)
-
-
-@contextmanager
-def _workers(stages: Sequence[Stage], todo: Sequence[Sequence[Shard]]) -> Iterator[None]:
-    """Connect to a cluster that sees what is to be read, if a model has to be run."""
-    if not any(shards and not stage.job.source.holds_features for stage, shards in zip(stages, todo, strict=True)):
-        yield
-        return
-    from opacc_ray.cluster import session, visibility
-
-    with session.connected() as is_ours:
-        if not is_ours:
-            visibility.refuse_unseen(_paths(stages))
-        yield
-
-
-def _paths(stages: Sequence[Stage]) -> dict[str, str]:
-    """The local paths that workers need, by their keys in the spec."""
-    spec = stages[-1].job.spec
-    run = stages[-1].job.target.uri.rpartition("/")[0]  # it exists: its header is written
-    named = {"pool.uri": spec.pool.uri, "model.weights": spec.model.weights, "output": run}
-    if len(stages) > 1 and spec.reference is not None:
-        named["reference.uri"] = spec.reference.uri
-    return {key: uri for key, uri in named.items() if uri is not None and not uri.startswith("s3://")}
-
-
-def _work_on(job: Extraction, shards: Sequence[Shard], tick: Callable[[], None]) -> dict[int, ShardReport]:
-    """Extract some shards; returns the report of each by its number. ``tick`` is called as each one finishes."""
-    reports: dict[int, ShardReport] = {}
-
-    def on_done(shard: Shard, report: ShardReport) -> None:
-        reports[shard.number] = report
-        tick()
-
-    if job.source.holds_features:
-        stored_features.extract_shards(job, shards, on_done)
-    else:
-        from opacc_ray.cluster import extraction
-
-        extraction.extract_shards(job, shards, on_done)
-    return reports
-
-
-def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
-    """Write the index of a folder whose shards are all there, and report what is left out."""
-    job = stage.job
-    index = read_index(job.target)
-    if index is None:
-        others = reference.merge_ranges(job.target) if job.ranges else {}
-        index = feature_store.index_features(job, stage.plan, reports, others)
-    if index.bad:
-        first = BadItem(index.bad[0].id, index.bad[0].reason)
-        if job.spec.extract.on_bad_item == "error":  # the run that extracted the reference went on without
-            raise refusal(job, first)
-        log.warning("%d examples of %s are left out, such as %s: %s", len(index.bad), job.source.uri, *first)
 
 
 class Choice(NamedTuple):

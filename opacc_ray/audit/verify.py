@@ -1,15 +1,17 @@
 """All files of a run, compared with their digests and with one another: what is damaged, lost or of another run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from opacc_ray.audit import draws, feature_store, pool_objects
-from opacc_ray.audit.documents import ChangedObjects, Draw, Fault, Verification
+from opacc_ray.audit.documents import ChangedObjects, Draw
 from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import HEADER, Run
+from opacc_ray.audit.state_documents import Fault, Verification
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
+from opacc_ray.extract.feature_set import read_description
 from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
 from opacc_ray.lake.storage import Store, join, open_store
 from opacc_ray.lake.store import in_order
@@ -77,10 +79,8 @@ class _Findings:
 
 
 def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
-    index = _check_features(run.features, found)
     tracks = run.tracks()
-    if index is None and any(run.store.list(track.key_of("")) for track in tracks):
-        found.note(run.features.uri_of(INDEX), "it is lost or damaged, and the rounds were drawn from its features")
+    index = _check_set(run, tracks, found)
     _check_reference(run, found)
     with found.checking(run.store.uri_of(pool_objects.LISTING)):
         pool_objects.read_listing(run)
@@ -107,6 +107,21 @@ def _check_track(run: Run, index: Index | None, found: _Findings) -> None:
         run.check_label_files(run.read_estimate())
 
 
+def _check_set(run: Run, tracks: Sequence[Run], found: _Findings) -> Index | None:
+    """Check the features of a run, wherever they lie; returns their index."""
+    folders = run.feature_set.folders
+    with found.checking(run.features.uri):
+        folders = run.feature_set.in_use()
+        if run.header.features:
+            read_description(run.features)
+    for folder in folders:
+        if _check_features(folder, found) is None and any(run.store.list(track.key_of("")) for track in tracks):
+            found.note(folder.uri_of(INDEX), "it is lost or damaged, and the rounds were drawn from its features")
+    with found.checking(run.features.uri):
+        return run.read_index()
+    return None
+
+
 def _check_features(folder: Store, found: _Findings) -> Index | None:
     """Check a folder of features, all bytes of it."""
     index = None
@@ -128,7 +143,7 @@ def _check_features(folder: Store, found: _Findings) -> Index | None:
     )
     named = {shard.file for shard in index.shards}
     for key in sizes:
-        if key.endswith(".parquet") and key not in named:
+        if key.endswith(".parquet") and "/" not in key and key not in named:
             found.note(folder.uri_of(key), f"{folder.uri_of(key)} is not in the index of its folder; remove it")
     return index
 

@@ -6,18 +6,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from opacc_ray.audit.checks import SpecChecks
-from opacc_ray.audit.documents import (
-    AccuracyEstimate,
-    ClosedRound,
-    Draw,
-    DrawnRound,
-    Goal,
-    ModelComparison,
-    RunHeader,
-    RunStatus,
-    Verification,
-)
+from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, Draw, DrawnRound, Goal, ModelComparison, RunHeader
 from opacc_ray.audit.export import ExportedCase
+from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.audit.label_documents import (
     AnswerList,
     ExportedLabels,
@@ -26,13 +17,17 @@ from opacc_ray.audit.label_documents import (
     LabelAgreement,
     LabellingTasks,
 )
+from opacc_ray.audit.state_documents import RunStatus, Verification
+from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
+from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
 from opacc_ray.labelpage.serving import LabelSession
 from opacc_ray.lake.storage import open_store
+from opacc_ray.report.documents import RunReport, WrittenReport
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
 from opacc_ray.study.spec import StudySpec
@@ -51,7 +46,10 @@ KINDS: tuple[type[Document], ...] = (
     SpecChecks,
     RunHeader,
     Draw,
+    FeatureSetDescription,
     Index,
+    FeatureSets,
+    RemovedSet,
     DrawnRound,
     Goal,
     ImportedLabels,
@@ -64,9 +62,12 @@ KINDS: tuple[type[Document], ...] = (
     ClosedRound,
     AccuracyEstimate,
     ModelComparison,
+    RunReport,
+    WrittenReport,
     RunStatus,
     Verification,
     ExportedCase,
+    ExportedTables,
     StudyResults,
     DemoResult,
     MethodList,

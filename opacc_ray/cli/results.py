@@ -68,18 +68,27 @@ def compare(
 
 @command("export")
 @run_argument
-@click.option(
-    "--case", "file", metavar="FILE.npz", required=True, help="Write the labelled pool as a case for a study."
-)
-@click.option("--partial", is_flag=True, help="Write the labelled part of a pool that is not fully labelled.")
-def export(uri: str, file: str, partial: bool) -> Answer:
-    """Write a fully labelled pool, labels of all tracks together, for `opacc study`."""
-    from opacc_ray.audit.export import export_case
+@click.option("--case", "file", metavar="FILE.npz", help="Write the labelled pool as a case for a study.")
+@click.option("--partial", is_flag=True, help="Case: write the labelled part of a pool that is not fully labelled.")
+@click.option("--to", "lake", metavar="URI", help="Write features, selections, labels and estimates as Parquet tables.")
+@click.option("--no-features", is_flag=True, help="Tables: leave out the features, which are as large as in the run.")
+def export(uri: str, file: str | None, partial: bool, lake: str | None, no_features: bool) -> Answer:
+    """Write a run as tables of a lake, or its labelled pool, labels of all tracks together, for `opacc study`."""
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import texts
 
-    written = export_case(Run.open(uri), file, partial=partial)
-    return Answer(written, texts.exported(written))
+    if (file is None) == (lake is None):
+        raise click.UsageError("give --case FILE.npz or --to URI")
+    run = Run.open(uri)
+    if file is not None:
+        from opacc_ray.audit.export import export_case
+
+        case = export_case(run, file, partial=partial)
+        return Answer(case, texts.exported(case))
+    from opacc_ray.audit.tables import export_tables
+
+    tables = export_tables(run, str(lake), features=not no_features)
+    return Answer(tables, texts.tables(tables))
 
 
 COMMANDS = [estimate, compare, export]

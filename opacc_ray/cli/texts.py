@@ -11,12 +11,11 @@ from opacc_ray.audit.documents import (
     GoalProgress,
     ModelComparison,
     RoundCounts,
-    RunStatus,
     StatedEstimate,
-    TrackStatus,
-    Verification,
 )
 from opacc_ray.audit.export import ExportedCase
+from opacc_ray.audit.state_documents import RunStatus, TrackStatus, Verification
+from opacc_ray.audit.tables import ExportedTables
 
 
 def drawn(document: DrawnRound) -> str:
@@ -172,6 +171,13 @@ def comparison(document: ModelComparison) -> str:
     if not document.same_listing:
         lines.append("note       the two pools were listed differently; examples are matched by their ids alone")
     return "\n".join([*lines, *_basis(document, document.difference.reason)])
+
+
+def tables(document: ExportedTables) -> str:
+    """The tables of a run in a lake."""
+    lines = [f"to         {document.to}"]
+    lines += [f"{name:<11}{rows} rows" for name, rows in document.rows.items()]
+    return "\n".join([*lines, f"dictionary {document.dictionary}"])
 
 
 def exported(document: ExportedCase) -> str:

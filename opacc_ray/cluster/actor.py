@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.machine import Machine
@@ -18,6 +19,9 @@ from opacc_ray.lake.examples import Shard
 GRACE = 20.0
 """Seconds between SIGTERM and the end of an actor's process, for the batch that is being computed."""
 
+ANSWER = 5.0
+"""Seconds that a worker which finishes nothing has to say what it is at."""
+
 LEAVE = 2.0
 """Seconds that actors which are no longer needed have to end the shard that they write."""
 
@@ -25,9 +29,9 @@ LEAVE = 2.0
 class Worker:
     """Extractor in an actor: picks its device from what Ray assigned to it, and ends cleanly on SIGTERM."""
 
-    def __init__(self, job: Extraction) -> None:
+    def __init__(self, job: Extraction, readers: int) -> None:
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-        self._extractor = Extractor(job, "cuda" if gpus else "cpu")
+        self._extractor = Extractor(job, "cuda" if gpus else "cpu", readers)
         signal.signal(signal.SIGTERM, self._on_sigterm)  # an actor is made in its process's main thread
 
     def prepare(self) -> Machine:
@@ -35,6 +39,10 @@ class Worker:
 
     def extract(self, shard: Shard) -> ShardReport:
         return self._extractor.extract(shard)
+
+    def places(self) -> dict[int, tuple[str, str]]:
+        """First and last id of the batch that each shard in work has come to, by the shard's number."""
+        return dict(self._extractor.places)
 
     def leave(self) -> None:
         self._extractor.interrupt()
@@ -81,6 +89,15 @@ class Actor:
         self.shards.clear()
         self.given.clear()
         return lost
+
+    def where(self) -> str:
+        """Which examples the worker has come to, in words; empty if it does not answer."""
+        try:
+            places = ray.get(self.handle.places.remote(), timeout=ANSWER)
+        except RayError:  # it is dead, or what hangs leaves no other thread a turn
+            return ""
+        own = [(shard, places[shard.number]) for shard in self.shards.values() if shard.number in places]
+        return "; ".join(f"{shard.name} was at {first!r} .. {last!r}" for shard, (first, last) in own)
 
     def kill(self) -> None:
         ray.kill(self.handle)

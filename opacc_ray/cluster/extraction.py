@@ -22,6 +22,7 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from opacc_ray.cluster.actor import Actor, Worker, wait_to_leave
+from opacc_ray.cluster.elsewhere import Elsewhere
 from opacc_ray.cluster.failures import LOST, brief, cause_of, ran_out_of_memory
 from opacc_ray.cluster.placement import Placement, place
 from opacc_ray.errors import ClusterError, StorageError
@@ -76,6 +77,7 @@ class _Crew:
         self._placement = placement
         self._options = job.spec.extract
         self._on_done = on_done
+        self._elsewhere = Elsewhere(job.target)
         self._pending: deque[Shard] = deque()
         self._done: set[int] = set()  # numbers of the shards that are finished
         self._copied: set[int] = set()  # numbers of those of which a copy was given
@@ -110,6 +112,8 @@ class _Crew:
                     self._collect(flying[reference], reference)
             self._replace_hung()
             self._fit_cluster()
+            for shard, report in self._elsewhere.take(self._pending):
+                self._finish(shard, report)
 
     def _in_flight(self) -> list[Shard]:
         """Shards that are being worked on and not finished elsewhere, without copies."""
@@ -118,7 +122,7 @@ class _Crew:
 
     def _start(self) -> Actor:
         remote = ray.remote(Worker).options(**self._placement.needs.options(), max_concurrency=IN_FLIGHT + 1)
-        return Actor(remote.remote(self._job))
+        return Actor(remote.remote(self._job, self._placement.readers))
 
     def _on_started(self, actor: Actor) -> None:
         """The model is loaded, or its error ends the run."""
@@ -175,11 +179,8 @@ class _Crew:
         try:
             report = ray.get(reference)
             seconds = time.monotonic() - actor.given[reference]
-            shard = actor.take(reference)
-            if shard.number not in self._done:
-                self._done.add(shard.number)
-                self._seconds.append(seconds)
-                self._on_done(shard, report)
+            self._seconds.append(seconds)
+            self._finish(actor.take(reference), report)
         except RayTaskError as error:
             cause = cause_of(error)
             if isinstance(cause, Interrupted):
@@ -198,13 +199,19 @@ class _Crew:
         except RayError as error:
             raise ClusterError(f"the Ray cluster failed: {brief(error)}; finished shards are kept, run again") from None
 
+    def _finish(self, shard: Shard, report: ShardReport) -> None:
+        if shard.number not in self._done:
+            self._done.add(shard.number)
+            self._on_done(shard, report)
+
     def _replace_hung(self) -> None:
         limit = self._options.shard_timeout
         for actor in list(self._actors):
             if limit is not None and actor.shards and time.monotonic() - actor.last_sign >= limit:
-                log.warning("an actor finished nothing for %g s; it is replaced", limit)
-                what = f"nothing was finished for {limit:g} s: an example hangs, or extract.shard_timeout is too short"
-                self._give_up(actor, TimeoutError(what))
+                place = f" ({where})" if (where := actor.where()) else ""
+                log.warning("an actor finished nothing for %g s; it is replaced%s", limit, place)
+                why = f"an example hangs{place}, or extract.shard_timeout is too short"
+                self._give_up(actor, TimeoutError(f"nothing was finished for {limit:g} s: {why}"))
 
     def _fit_cluster(self) -> None:
         """Start more actors where there is room and work for them; give up those that wait for room that is gone."""

@@ -10,6 +10,8 @@ import ray
 from opacc_ray.errors import ClusterError
 from opacc_ray.spec import ActorRange, ExtractSpec
 
+MAX_READERS = 16
+
 Node = Mapping[str, Any]
 """One entry of ``ray.nodes()``."""
 
@@ -61,6 +63,7 @@ class Placement:
     least: int
     most: int
     needs: Needs
+    readers: int = 1  # threads of an actor that decode
 
 
 def place(extract: ExtractSpec, num_shards: int) -> Placement:
@@ -84,7 +87,17 @@ def place(extract: ExtractSpec, num_shards: int) -> Placement:
             "or set extract.autoscaling: true to wait for them"
         )
     asked = most if extract.autoscaling and extract.actors != "auto" else min(room, most)
-    return Placement(max(least, asked), least, most, needs)
+    return Placement(max(least, asked), least, most, needs, _readers(extract, needs, nodes))
+
+
+def _readers(extract: ExtractSpec, needs: Needs, nodes: Sequence[Node]) -> int:
+    """Threads that decode for one actor: beside a GPU, its share of the CPUs of the node that has fewest."""
+    if extract.readers != "auto":
+        return extract.readers
+    if not needs.gpus:
+        return 1
+    shares = [node["Resources"]["CPU"] * needs.gpus / node["Resources"]["GPU"] for node in nodes if needs.room([node])]
+    return max(1, min(MAX_READERS, int(min(shares, default=1))))
 
 
 def _needs(extract: ExtractSpec, nodes: Sequence[Node]) -> Needs:

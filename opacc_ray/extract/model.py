@@ -37,7 +37,36 @@ class Activations(NamedTuple):
     layers: tuple[NDArray[np.float32], ...]  # (B, neurons) each; none unless coverage is asked for
 
 
-class Model:
+class Device:
+    """Where an actor computes.
+
+    Parameters
+    ----------
+    name : "cpu" or "cuda"
+    threads : CPU threads, fixed so that results do not depend on the machine's load
+    """
+
+    def __init__(self, name: str, threads: int = 1) -> None:
+        _settle(threads)
+        self.device = torch.device(name)
+
+    @property
+    def arrays(self) -> Arrays:
+        """The library and the device, as a place to search neighbours."""
+        return Arrays(torch, lambda values: torch.from_numpy(values).to(self.device), _to_numpy)
+
+    @property
+    def machine(self) -> Machine:
+        """What computes here."""
+        if self.device.type == "cuda":
+            major, minor = torch.cuda.get_device_capability(self.device)
+            name, capability = torch.cuda.get_device_name(self.device), f"sm_{major}{minor}"
+        else:
+            name, capability = cpu_name(), torch.backends.cpu.get_cpu_capability()
+        return Machine(processor=name, capability=capability, torch=torch.__version__)
+
+
+class Model(Device):
     """A torch module in evaluation mode with hooks on its last hidden layer and on those whose coverage is asked for.
 
     Parameters
@@ -47,6 +76,7 @@ class Model:
     precision : float32, bfloat16 or float16; activations are returned as float32 in any case
     threads : CPU threads, fixed so that results do not depend on the machine's load
     coverage : which layers to record beside the last hidden one; None for none
+    channels_last : keep images and weights with channels last in memory
 
     Raises
     ------
@@ -61,15 +91,19 @@ class Model:
         precision: str = "float32",
         threads: int = 1,
         coverage: CoverageSpec | None = None,
+        *,
+        channels_last: bool = False,
     ) -> None:
-        _settle(threads)
-        self.device = torch.device(device)
+        super().__init__(device, threads)
         self.dtype = _DTYPES[precision]
         self.digest: str | None = None
         module = _made(spec)
         if spec.weights is not None:
             self.digest = _load_weights(module, spec)
+        self._format = torch.channels_last if channels_last else torch.contiguous_format
         self.module = module.eval().to(self.device, self.dtype)
+        if channels_last:
+            self.module = self.module.to(memory_format=self._format)
         self._seen: dict[str, torch.Tensor] = {}  # layer -> (B, neurons), of those called in this batch
         self._watch_hidden(spec.hidden_layer)
         self._covered: list[str] = []
@@ -81,7 +115,7 @@ class Model:
         """Run one batch (B, ...)."""
         self._seen.clear()
         with torch.inference_mode(), _memory_errors():
-            output = _tensor_of(self.module(torch.from_numpy(batch).to(self.device, self.dtype)))
+            output = _tensor_of(self.module(self._moved(batch)))
         if output.ndim == 0 or len(output) != len(batch):
             raise DataError(
                 f"the model's output has shape {tuple(output.shape)} for a batch of {len(batch)}: "
@@ -95,20 +129,13 @@ class Model:
         layers = (_to_numpy(self._seen[name]) for name in self._covered if name in self._seen)
         return Activations(_to_numpy(self._seen[_HIDDEN]), _to_numpy(_neurons(output)), tuple(layers))
 
-    @property
-    def arrays(self) -> Arrays:
-        """The model's library and device, as a place to search neighbours."""
-        return Arrays(torch, lambda values: torch.from_numpy(values).to(self.device), _to_numpy)
-
-    @property
-    def machine(self) -> Machine:
-        """What computes here."""
+    def _moved(self, batch: NDArray[np.float32]) -> torch.Tensor:
+        """The batch on the device: to a GPU from pinned memory, so that the copy needs no thread of this process."""
+        given = torch.from_numpy(batch)
         if self.device.type == "cuda":
-            major, minor = torch.cuda.get_device_capability(self.device)
-            name, capability = torch.cuda.get_device_name(self.device), f"sm_{major}{minor}"
-        else:
-            name, capability = cpu_name(), torch.backends.cpu.get_cpu_capability()
-        return Machine(processor=name, capability=capability, torch=torch.__version__)
+            given = given.pin_memory()
+        moved = given.to(self.device, self.dtype, non_blocking=True)
+        return moved.contiguous(memory_format=self._format) if moved.ndim == 4 else moved
 
     def _watch_hidden(self, name: str | None) -> None:
         if name is not None:
@@ -198,6 +225,8 @@ def _memory_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # torch's own OutOfMemoryError is one, too
+        if isinstance(error, torch.OutOfMemoryError):
+            torch.cuda.empty_cache()  # for the halves of the batch
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise MemoryError(str(error).partition("\n")[0]) from None
         raise

@@ -68,7 +68,7 @@ def _extract(job: Extraction, shard: Shard, loaded: reference.Loaded) -> ShardRe
     )
     whole = FeatureShard(
         [name for part in parts for name in part.ids],
-        [uri for part in parts for uri in part.uris],
+        [uri for part in parts for uri in part.uris or ()],
         columns | surprise_of(job, loaded, columns),
         [item for part in parts for item in part.bad],
         own_ids=job.source.columns.id is not None,

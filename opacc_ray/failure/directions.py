@@ -35,6 +35,20 @@ class _Scale(NamedTuple):
         return np.rint((values - self.low) / self.width * _STEPS)
 
 
+class Projection(NamedTuple):
+    """How rows of the layer become coordinates along its principal directions."""
+
+    scale: _Scale
+    whole: NDArray[np.float64]  # (m, d)
+    mean: NDArray[np.float64]  # (d,) over the pool
+    deviation: NDArray[np.float64]  # (d,)
+    pool: NDArray[np.float64]  # (N, d) coordinates of the pool
+
+    def of(self, part: Pool) -> NDArray[np.float64]:
+        """Coordinates of other examples: (k, d)."""
+        return (part_project(part, self.scale, self.whole) - self.mean) / self.deviation
+
+
 def project(view: View, num: int) -> NDArray[np.float64]:
     """The hidden layer along its first ``num`` principal directions: (N, <= num), each of mean 0 and variance 1.
 
@@ -45,6 +59,15 @@ def project(view: View, num: int) -> NDArray[np.float64]:
     DataError
         If a value is not finite.
     """
+    return find_projection(view, num).pool
+
+
+def find_projection(view: View, num: int) -> Projection:
+    """The principal directions, found once per view; errors are those of :func:`project`."""
+    return view.once("projection", num, lambda: _find(view, num))
+
+
+def _find(view: View, num: int) -> Projection:
     scale = _range(view)
     moments = view.map(part_moments, scale)
     mean = np.sum([total for total, _ in moments], axis=0) / view.size  # (m,) of the codes
@@ -55,7 +78,8 @@ def project(view: View, num: int) -> NDArray[np.float64]:
     first = first[variance[first] > 1e-9 * max(float(variance.max()), 1e-300)]
     whole = _whole(axes[:, first] * unit[:, None])  # (m, d)
     projection = np.concatenate(view.map(part_project, scale, whole))
-    return (projection - projection.mean(axis=0)) / projection.std(axis=0)
+    centre, deviation = projection.mean(axis=0), projection.std(axis=0)
+    return Projection(scale, whole, centre, deviation, (projection - centre) / deviation)
 
 
 def _range(view: View) -> _Scale:

@@ -26,6 +26,8 @@ def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
     kind = column.type
     if isinstance(kind, pa.FixedShapeTensorType):
         return np.asarray(column.to_numpy_ndarray())
+    if isinstance(kind, pa.BaseExtensionType):  # of a library that is imported here; else Arrow sees what it is made of
+        return numbers_of(column.storage, name)
     if is_list(kind):
         inner = numbers_of(column.flatten(), name)
         lengths = column.value_lengths().to_numpy(zero_copy_only=False)
@@ -53,8 +55,8 @@ def check_number(kind: Any, name: str) -> None:
     import pyarrow as pa
 
     types = pa.types
-    if isinstance(kind, pa.FixedShapeTensorType):
-        kind = kind.value_type
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
     while is_list(kind):
         kind = kind.value_type
     fits = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)

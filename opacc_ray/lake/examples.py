@@ -136,6 +136,7 @@ class Rules(NamedTuple):
     timestamp: str | None = None  # or the newest at that time
     metadata: str | None = None  # URI of the file that tells an Iceberg table
     catalog: tuple[str, str] | None = None  # or its catalog, and its name there
+    readers: int = 1  # threads that decode images
 
 
 class Limits(NamedTuple):

@@ -2,12 +2,19 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.lake.decode import ImageError, decode_image
+from opacc_ray.lake.ahead import ahead
+from opacc_ray.lake.decode import ImageError, decode_image, decoded_bytes
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard
 from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.store import Entry, Store
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+
+READERS = 16
+"""Files that are read at a time."""
+
+READ_BYTES = DECODED_BYTES = 64 << 20
+"""Bytes of files, and of pixels, that one shard may hold ahead."""
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
@@ -32,16 +39,28 @@ def _cut(entries: Sequence[Entry], limits: Limits) -> list[tuple[Entry, ...]]:
 
 
 def read(store: Store, shard: Shard, rules: Rules) -> Items:
-    """Yield the images of one shard in their order, each decoded when its turn comes."""
+    """Yield the images of one shard in their order, decoded by ``rules.readers`` threads.
+
+    With one, each is decoded when its turn comes. Read ahead are READ_BYTES of files, and decoded DECODED_BYTES of
+    pixels; one file or image alone may exceed that.
+    """
     fitting = [entry for entry in shard.entries if entry.size <= rules.max_bytes]
-    contents = store.read_entries(fitting)
-    for entry in shard.entries:
-        if entry.size > rules.max_bytes:
-            yield BadItem(entry.key, f"{entry.size} bytes, and pool.max_bytes is {rules.max_bytes}")
-            continue
-        try:
-            array = decode_image(next(contents), alpha=rules.alpha, max_pixels=rules.max_pixels)
-        except ImageError as error:
-            yield BadItem(entry.key, str(error))
-        else:
-            yield Example(entry.key, store.uri_of(entry.key), array)
+    contents = ahead(store.read_entry, fitting, READERS, lambda entry: entry.size, READ_BYTES)
+    pairs = ((entry, next(contents) if entry.size <= rules.max_bytes else None) for entry in shard.entries)
+
+    def decode(pair: tuple[Entry, bytes | None]) -> Example | BadItem:
+        return _decoded(store, *pair, rules)
+
+    if rules.readers == 1:
+        return map(decode, pairs)
+    return ahead(decode, pairs, rules.readers, lambda pair: decoded_bytes(pair[1]), DECODED_BYTES)
+
+
+def _decoded(store: Store, entry: Entry, content: bytes | None, rules: Rules) -> Example | BadItem:
+    if content is None:
+        return BadItem(entry.key, f"{entry.size} bytes, and pool.max_bytes is {rules.max_bytes}")
+    try:
+        array = decode_image(content, alpha=rules.alpha, max_pixels=rules.max_pixels)
+    except ImageError as error:
+        return BadItem(entry.key, str(error))
+    return Example(entry.key, store.uri_of(entry.key), array)

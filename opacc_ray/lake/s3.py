@@ -20,7 +20,8 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from opacc_ray.errors import StorageError
@@ -204,9 +205,12 @@ def _new_client(process: int, checksums: str, settings: tuple[tuple[str, str], .
     The arguments are the cache's key: a client must not cross a fork, nor outlive its configuration.
     """
     import boto3
+    import botocore.session
     from botocore.config import Config
 
-    session = boto3.session.Session()
+    core = botocore.session.Session()
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_parse_time)
+    session = boto3.session.Session(botocore_session=core)
     region = os.environ.get("AWS_REGION") or session.region_name or "us-east-1"
     plain = session.client("s3", region_name=region).meta
     custom = not (urlsplit(plain.endpoint_url).hostname or "").endswith(AWS_DOMAINS)
@@ -315,6 +319,19 @@ def _is_md5(tag: str, answer: Any) -> bool:
     customers_key = "SSECustomerAlgorithm" in answer or answer.get("ServerSideEncryption", "AES256") != "AES256"
     is_opaque = customers_key or bool(os.environ.get("OPACC_OPAQUE_ETAGS"))
     return not is_opaque and re.fullmatch(r"[0-9a-f]{32}", tag) is not None
+
+
+def _parse_time(value: Any) -> datetime:
+    """What botocore makes of a time in an answer, and a hundred times faster for those of a listing."""
+    try:
+        found = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        found = None
+    if found is not None and found.tzinfo is not None:
+        return found
+    from botocore.utils import parse_timestamp
+
+    return cast(datetime, parse_timestamp(value))
 
 
 def _lack_etags(*tags: str) -> bool:

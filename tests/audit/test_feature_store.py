@@ -18,6 +18,7 @@ from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import FeatureShard, encode_shard, report_on
 from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.lake.store import Entry
 from opacc_ray.parts.view import View
 
 PLAN = Plan(tuple(Shard(number, ()) for number in range(3)), "")
@@ -62,6 +63,15 @@ def test_index_is_made_of_reports_and_reads_nothing(run: Run, monkeypatch: pytes
         monkeypatch.setattr(type(run.features), method, None)
     index = feature_store.index_features(job_of(run), PLAN, reports)
     assert (index.num_examples, index.predicted) == (3, {1: 3})
+
+
+def test_index_of_what_was_just_extracted_looks_at_no_id_of_the_plan(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An actor has compared what it wrote with its shard: ten million names take the driver no time."""
+    made = [FeatureShard([name], [name], {"prediction": np.array([1])}, [], own_ids=False) for name in "abc"]
+    reports = {number: report_on(shard, encode_shard(shard), "x") for number, shard in enumerate(made)}
+    plan = Plan(tuple(Shard(number, (Entry(name, 1, ""),)) for number, name in enumerate("abc")), "")
+    monkeypatch.setattr(Shard, "keys", None)
+    assert feature_store.index_features(job_of(run), plan, reports).num_examples == 3
 
 
 def test_files_that_were_there_before_give_the_same_index_from_their_ends(

@@ -225,9 +225,12 @@ def test_interrupted_command_says_that_work_is_kept(told, monkeypatch: pytest.Mo
 def test_help_lists_every_command_in_its_group(told) -> None:
     code, out, err = told("--help")
     assert (code, err) == (0, "")
-    groups = re.split(r"^(Runs|Labels|Results|Experiments|Explanations|For other tools):$", out, flags=re.MULTILINE)[1:]
+    groups = re.split(
+        r"^(Runs|Features|Labels|Results|Experiments|Explanations|For other tools):$", out, flags=re.MULTILINE
+    )[1:]
     listed = {title: re.findall(r"^  (\w+(?: \w+)?) {2,}\S", text, re.MULTILINE) for title, text in _pairs(groups)}
     assert listed["Runs"] == ["check", "run", "status", "select", "next", "verify"]
+    assert listed["Features"] == ["features list", "features remove"]
     verbs = ("import", "list", "correct", "withdraw", "rule", "agreement", "export")
     assert listed["Labels"] == ["manifest", "label", *(f"labels {verb}" for verb in verbs)]
     assert listed["Results"] == ["estimate", "compare", "export"]

@@ -91,7 +91,10 @@ def test_an_actor_whose_machine_is_taken_back_ends_cleanly(
 @pytest.mark.usefixtures("ray_cluster")
 def test_shard_that_always_hangs_is_named(with_model: Callable[..., dict[str, Any]]) -> None:
     content = with_model("spoiled_network", {"how": "hang", "times": 9}, shard_timeout=8, attempts=2)
-    message = r"part-000005 \(050\.png \.\. 059\.png\) failed 2 times, last with: nothing was finished for 8 s"
+    message = (
+        r"part-000005 \(050\.png \.\. 059\.png\) failed 2 times, last with: nothing was finished for 8 s: an example "
+    )
+    message += r"hangs \(part-000005 was at '050\.png' \.\. '057\.png'\)"
     with pytest.raises(ClusterError, match=message):
         extracted(content)
 

@@ -26,6 +26,14 @@ SEED = 9
 Mutation = Callable[[bytes, random.Random], bytes]
 
 
+LARGEST = 5_000_000
+"""Bytes of a mutated file; what is beyond is cut off."""
+
+
+def _repeated(line: bytes, times: int) -> bytes:
+    return line * min(times, LARGEST // max(1, len(line)) + 1)
+
+
 def _lines(data: bytes, rng: random.Random, change: Callable[[bytes], bytes]) -> bytes:
     lines = data.split(b"\n")
     place = rng.randrange(len(lines))
@@ -111,7 +119,7 @@ MUTATIONS: Sequence[Mutation] = (
     lambda data, rng: data[rng.randrange(len(data) + 1) :],
     lambda data, rng: b"\n".join(rng.sample(data.split(b"\n"), data.count(b"\n") + 1)),
     lambda data, rng: data * rng.choice([0, 2, 30]),
-    lambda data, rng: _lines(data, rng, lambda line: line * rng.choice([0, 2, 40_000])),
+    lambda data, rng: _lines(data, rng, lambda line: _repeated(line, rng.choice([0, 2, 40_000]))),
     lambda data, rng: data.replace(b"\n", rng.choice([b"\r", b"\r\n", b"\n\n", b"", b"\x85", b"\xe2\x80\xa8"])),
     lambda data, rng: rng.randbytes(rng.choice([0, 1, 50, 100_000])),
 )
@@ -122,7 +130,7 @@ def mutated(sound: Sequence[bytes], number: int) -> bytes:
     rng = random.Random(f"{SEED}-{number}")
     data = rng.choice(sound)
     for _ in range(rng.choice([1, 1, 2, 3])):
-        data = rng.choice(MUTATIONS)(data, rng)[:5_000_000]
+        data = rng.choice(MUTATIONS)(data, rng)[:LARGEST]
     return data
 
 
