@@ -192,7 +192,33 @@ def sound_files(ids: Sequence[str]) -> list[bytes]:
         "\n".join([header, *rows]).encode(),
         "\n".join(["id,label", *(f"{name},1" for name in ids)]).encode(),
         "\n".join(json.dumps(item) for item in objects).encode(),
+        json.dumps([_task(name, str(i % 3)) for i, name in enumerate(ids)], indent=1).encode(),
+        "\n".join(
+            ["<annotations>", *(_image(name, str(i % 3)) for i, name in enumerate(ids)), "</annotations>"]
+        ).encode(),
+        "\n".join(json.dumps(_line(name, str(i % 3))) for i, name in enumerate(ids)).encode(),
     ]
+
+
+def _task(id: str, label: str) -> dict[str, object]:
+    """A task of Label Studio."""
+    value = {"from_name": "label", "type": "choices", "value": {"choices": [label]}}
+    return {"data": {"opacc_id": id}, "annotations": [{"completed_by": 1, "was_cancelled": False, "result": [value]}]}
+
+
+def _image(id: str, label: str) -> str:
+    """An image of CVAT."""
+    return f'<image name="{id}"><tag label="{label}" source="manual"></tag></image>'
+
+
+def _line(id: str, label: str) -> dict[str, object]:
+    """A line of Ground Truth."""
+    return {
+        "source-ref": "s3://b/x",
+        "opacc-id": id,
+        "y": 0,
+        "y-metadata": {"class-name": label, "human-annotated": "yes"},
+    }
 
 
 def _main() -> None:
