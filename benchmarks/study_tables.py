@@ -122,8 +122,8 @@ def _means(results: Results, cells: dict[tuple[str, str, int], dict[str, Any]]) 
         z = normal_quantile(results["spec"]["level"])
         ratio = sum(cell["width"] / 2 / (z * cell["mse"] ** 0.5) for cell in four) / len(four)
         yield (
-            f"\nWith {budget} labels, means of E over the {len(binary)} cases with classes: {stated}. In four rounds the "
-            f"mean bias is {bias:+.3f} standard deviations of SRS, the intervals cover in "
+            f"\nWith {budget} labels, means of E over the {len(binary)} cases with classes: {stated}. In four rounds "
+            f"the mean bias is {bias:+.3f} standard deviations of SRS, the intervals cover in "
             f"{100 * min(cell['coverage'] for cell in four):.1f} % or more, and half their width is {ratio:.2f} times "
             f"{z:.2f} root mean squared errors. {results['spec']['repetitions']:,} repetitions."
         )
