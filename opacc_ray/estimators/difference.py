@@ -25,8 +25,8 @@ says little. The upper one is not below the exact bound for n labels without a f
 was foreseen among them: the predictions then say nothing of where failures are. And no interval contradicts what is
 known for certain: the outcomes of the labelled examples, and 0 or 1 where no failure or no success was met.
 
-For scores m is infinite, and one failure is added, twice as large as the largest that was met, not half of one. If fewer than
-three failures were foreseen among the labels, the estimate says that its interval rests on little.
+For scores m is infinite, and one failure is added, twice as large as the largest that was met, not half of one. If
+fewer than three failures were foreseen among the labels, the estimate says that its interval rests on little.
 
 Legend: N pool, n labels, f = 1 - outcome, p predicted failure, π inclusion probability, a effect: by how much one
 failure moves the estimate, in standard deviations.
