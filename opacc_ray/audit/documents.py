@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part, SealedDocument, Upgrade
+from opacc_ray.estimators.html import as_html
 from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.spec import Spec
 
@@ -240,6 +241,9 @@ class StatedEstimate(Interval, Value):
     n: int = Field(ge=0, description="draws it rests on")
     design_based: bool = Field(description="whether the interval holds by the sampling design alone")
     reason: str | None = Field(description="if it does not: what it rests on")
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
 
 class AssistedEstimate(StatedEstimate):

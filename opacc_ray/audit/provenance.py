@@ -45,7 +45,7 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None, features: FeatureLi
         reference=None if compared is None else ReferenceListing(digest=reference.digest(spec, compared)),
         features=features,
         model=ModelDigest(sha256=spec.model.sha256),
-        versions=_versions(),
+        versions=versions(),
         git_commit=_git_commit(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -84,7 +84,8 @@ def checked_weights(spec: Spec) -> Spec:
     return spec.model_copy(update={"model": spec.model.model_copy(update={"sha256": digest})})
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Version of Python and of each package that matters."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

@@ -31,17 +31,19 @@ from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.assisted import assist as assist_rounds
 from opacc_ray.estimators.assisted import tuned_strength
-from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.calibration import design_for_classes
 from opacc_ray.estimators.comparison import compare as compare_outcomes
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
-from opacc_ray.estimators.estimate import estimate as estimate_rounds
 from opacc_ray.estimators.label_noise import widen
 from opacc_ray.estimators.looks import Look, advice, forecast, labels_for, look
 from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, stream_of
 from opacc_ray.labelling.costs import Costs
 from opacc_ray.labelling.outcomes import Score
+from opacc_ray.samplers.estimate import estimate as estimate_rounds
+from opacc_ray.samplers.learned import learns_from_all
+from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 
 
@@ -75,11 +77,27 @@ def estimate(
     SpecError
         The run has no confidence, or its method no use for it, and ``assist`` is set.
     """
+    document = state(run, level=level, partial=partial, conflict=conflict, costs=costs, assist=assist, score=score)
+    run.write_estimate(document)
+    return document
+
+
+def state(
+    run: Run,
+    *,
+    level: float = 0.95,
+    partial: bool = False,
+    conflict: str | None = None,
+    costs: Costs | None = None,
+    assist: bool = False,
+    score: Score | None = None,
+) -> AccuracyEstimate:
+    """As :func:`estimate`, and nothing is written."""
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = _labelled(run, rounds, partial)
     sample = _sample(known)
-    accuracy = estimate_rounds(*sample, level)
-    document = AccuracyEstimate(
+    accuracy = accuracy_of(run, *sample, level)
+    return AccuracyEstimate(
         **_basis(run, rounds),
         **_stated(accuracy, rounds),
         labels_digest=digest_of(rounds),
@@ -91,8 +109,6 @@ def estimate(
         label_noise=_label_noise(rounds, known, accuracy),
         **_in_classes(run, rounds, known, level),
     )
-    run.write_estimate(document)
-    return document
 
 
 def compare(
@@ -218,6 +234,15 @@ def _labelled(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[
     if not known:
         raise LabelError(f"no example of {run.title} has a label yet; import some with `opacc labels import`")
     return known
+
+
+def accuracy_of(run: Run, selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
+    """The estimate from some rounds; the features of the pool are read if their method learns from all labels."""
+    if not learns_from_all(selections):
+        return estimate_rounds(selections, outcomes, level)
+    optional = parse_parameters(selections[0].method, selections[0].parameters).optional_features
+    with feature_store.open_view(run, (), optional) as view:
+        return estimate_rounds(selections, outcomes, level, pool=view)
 
 
 def _last_estimate(run: Run) -> AccuracyEstimate | None:

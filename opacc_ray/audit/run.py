@@ -320,9 +320,13 @@ class Run:
 
     # -- result ------------------------------------------------------------------------------------------
 
+    def result_key(self, name: str) -> str:
+        """The key of a result of the track."""
+        return f"{self._folder}{name}"
+
     @property
     def estimate_key(self) -> str:
-        return f"{self._folder}{ESTIMATE}"
+        return self.result_key(ESTIMATE)
 
     def write_estimate(self, estimate: AccuracyEstimate) -> None:
         self.store.write(self.estimate_key, estimate.to_bytes())

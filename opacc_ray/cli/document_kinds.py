@@ -17,6 +17,7 @@ from opacc_ray.audit.label_documents import (
     LabelAgreement,
     LabellingTasks,
 )
+from opacc_ray.audit.plan import RunPlan
 from opacc_ray.audit.state_documents import RunStatus, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.cli.method_list import MethodList
@@ -27,6 +28,7 @@ from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
 from opacc_ray.labelpage.serving import LabelSession
 from opacc_ray.lake.storage import open_store
+from opacc_ray.report.documents import RunReport, WrittenReport
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
 from opacc_ray.study.spec import StudySpec
@@ -43,6 +45,7 @@ class WrittenSchemas(Document):
 
 KINDS: tuple[type[Document], ...] = (
     SpecChecks,
+    RunPlan,
     RunHeader,
     Draw,
     FeatureSetDescription,
@@ -61,6 +64,8 @@ KINDS: tuple[type[Document], ...] = (
     ClosedRound,
     AccuracyEstimate,
     ModelComparison,
+    RunReport,
+    WrittenReport,
     RunStatus,
     Verification,
     ExportedCase,

@@ -180,7 +180,7 @@ def _independent(
     if not any(selection.design.num_replicates for selection in selections):
         yield 1.0, design, np.arange(ends[-1])
         return
-    weight = round_weights([len(selection) for selection in selections])
+    weight = round_weights(selections)
     for selection, end, factor in zip(selections, ends, weight.tolist(), strict=True):
         whole = Part(selection.pool_size, selection.design, np.arange(len(selection)))
         for size, own, places in selection.design.parts or (whole,):

@@ -8,21 +8,25 @@ estimated by
 ``rounds.py`` combines several.
 
 The interval is Wilson's for the sample size at which a simple random sample would have the variance, with Student's
-quantile, and with two precautions against rare failures of large weight that no round met. The size is not taken above
-the one that the predictions foresee; and half a failure is added, at weights as they are where failures are predicted,
-as Jeffreys' prior adds half a success:
+quantile. Residuals f - p are mostly small, and few large ones decide the variance: a sample that happens to miss them
+is too good, and estimates too small a variance. So it is drawn towards the one that the predictions foresee, the more
+the fewer terms it rests on; and half a failure is added, at weights as they are where failures are predicted, as
+Jeffreys' prior adds half a success:
 
-    size        min( c(1 - c) / (Σ w_t² v_t + h₂),  q(1 - q) / (Σ a² p(1 - p) + h₂) )         a = w_t · √(1 - π) / (N π)
-    half        h₁ = ½ Σpa/Σp,  h₂ = ½ Σpa²/Σp                          q = max(c, Σ a p), the predicted share
+    size        1/s = [ m · (v + h₂)/c(1 - c) + 2 · (v̂ + h₂)/q(1 - q) ] / (m + 2)
+    measured    v = Σ w_t² v_t             resting on   m = (Σr)²/Σr² terms,  r = a²(f - p)²
+    foreseen    v̂ = Σ a² p(1 - p)          for a share of failures  q = max(c, Σ a p)
+    half        h₁ = ½ Σpa/Σp,  h₂ = ½ Σpa²/Σp                                           a = w_t · √(1 - π) / (N π)
     centre      c = θ̂ + h₁ for the upper end of the share of failures, θ̂ for the lower
 
-with c and q not nearer to 0 or 1 than half a failure or half a success. So where few failures are met, the upper end
-rests on where the predictions expect them, and the lower end on what was met alone. No interval contradicts what is
+with c and q not nearer to 0 or 1 than half a failure or half a success. Three ends are further out. The lower one is
+not above that of the mid-P interval of this size (``intervals.py``): where failures are rare, a single one that is met
+says little. The upper one is not below the exact bound for n labels without a failure, if none is met and less than one
+was foreseen among them: the predictions then say nothing of where failures are. And no interval contradicts what is
 known for certain: the outcomes of the labelled examples, and 0 or 1 where no failure or no success was met.
 
-For scores the added half is larger than most of their failures: the interval covers and is wide. So it is where a
-confident model is nearly always wrong. With very few labels, rare failures and a worthless confidence it covers too
-seldom; below 20 labels the estimate says so.
+For scores m is infinite, and one failure is added, twice as large as the largest that was met, not half of one. If
+fewer than three failures were foreseen among the labels, the estimate says that its interval rests on little.
 
 Legend: N pool, n labels, f = 1 - outcome, p predicted failure, π inclusion probability, a effect: by how much one
 failure moves the estimate, in standard deviations.
@@ -42,11 +46,12 @@ from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
 
 _NAME = "adjusted Wilson"
-_FEW = 20
+_FEW = 3
 _CAUTION = (
-    f"with fewer than {_FEW} labels the interval rests on where failures are predicted; "
-    "if they are rare and elsewhere, it covers less often than it says"
+    f"fewer than {_FEW} of the labelled examples were foreseen to fail, and the interval rests on where failures are "
+    "predicted; if they are rare and elsewhere, it covers less often than it says"
 )
+_PRIOR_TERMS = 2
 
 
 class Round(NamedTuple):
@@ -56,6 +61,7 @@ class Round(NamedTuple):
     variance: float
     effect: NDArray[np.float64]  # (n,)
     expected: NDArray[np.float64]  # (n,) p of the labelled examples
+    error: NDArray[np.float64]  # (n,) f - p
     assisted: bool  # whether p comes from a model, not from the labels
     design_based: bool = True
     reason: str | None = None  # what its interval rests on
@@ -81,7 +87,7 @@ def corrected(design: Design, prediction: Prediction, outcome: Outcome) -> Round
     """What one round with predictions says."""
     failure = 1 - outcome
     share, variance = design.failure_share(failure), design.failure_variance(failure)
-    return Round(share, variance, design.effects, prediction.labelled, True)
+    return Round(share, variance, design.effects, prediction.labelled, failure - prediction.labelled, True)
 
 
 def accuracy(
@@ -89,46 +95,82 @@ def accuracy(
 ) -> Estimate:
     """1 - ``share`` with its interval; ``weight`` (rounds,) is that of each round's share in the estimate."""
     variance = float(sum(w**2 * part.variance for w, part in zip(weight, rounds, strict=True)))
-    effect = np.concatenate([w * part.effect for w, part in zip(weight, rounds, strict=True)])
-    expected = np.concatenate([part.expected for part in rounds])
-    low, high = _bounds(share, variance, effect, expected, len(effect) - len(rounds), known, level)
+    labels = _Labels(
+        effect=np.concatenate([w * part.effect for w, part in zip(weight, rounds, strict=True)]),
+        expected=np.concatenate([part.expected for part in rounds]),
+        error=np.concatenate([part.error for part in rounds]),
+        degrees=max(sum(len(part.effect) - 1 for part in rounds), 1),
+        assisted=any(part.assisted for part in rounds),
+    )
     if known.num == known.pool_size:
-        share, variance = known.failures / known.pool_size, 0.0
-    few = known.binary and len(effect) < _FEW and any(part.assisted for part in rounds)
+        share = low = high = known.failures / known.pool_size
+        variance = 0.0
+    else:
+        low, high = _bounds(share, variance, labels, known, level)
+    few = known.binary and labels.assisted and labels.expected.sum() < _FEW
     reasons = dict.fromkeys([*(part.reason for part in rounds if part.reason), *([_CAUTION] if few else [])])
     based, reason = all(part.design_based for part in rounds), "; ".join(reasons) or None
-    return Estimate(1 - share, math.sqrt(variance), 1 - high, 1 - low, level, _NAME, len(effect), based, reason)
+    return Estimate(1 - share, math.sqrt(variance), 1 - high, 1 - low, level, _NAME, len(labels.effect), based, reason)
 
 
-def _bounds(
-    share: float,
-    variance: float,
-    effect: NDArray[np.float64],
-    expected: NDArray[np.float64],
-    degrees: int,
-    known: Known,
-    level: float,
-) -> intervals.Interval:
+class _Labels(NamedTuple):
+    """Of all rounds."""
+
+    effect: NDArray[np.float64]  # (n,) a
+    expected: NDArray[np.float64]  # (n,) p
+    error: NDArray[np.float64]  # (n,) f - p
+    degrees: int  # of freedom
+    assisted: bool
+
+    @property
+    def half_failure(self) -> tuple[float, float]:
+        """h₁ and h₂."""
+        place, failure = self.expected / self.expected.sum(), self.error + self.expected
+        scores = failure.max() > 0 and not is_binary(failure.round(9))
+        num, size = (1.0, min(2 * float(failure.max()), 1.0)) if scores else (0.5, 1.0)
+        return num * size * float(place @ self.effect), num * size**2 * float(place @ self.effect**2)
+
+    @property
+    def half_success(self) -> float:
+        right = 1 - self.expected
+        return 0.5 * float(right @ self.effect) / max(float(right.sum()), 1e-300)
+
+    @property
+    def trust(self) -> float:
+        """m/(m + 2), how far the measured variance counts."""
+        terms = (self.effect * self.error) ** 2
+        num = float(terms.sum()) ** 2 / max(float(terms @ terms), 1e-300)
+        return num / (num + _PRIOR_TERMS)
+
+    def size_at(self, centre: float, variance: float, trust: float) -> float:
+        """s for a share of failures ``centre``."""
+        failure, square = self.half_failure
+        success = self.half_success
+
+        def spread(share: float) -> float:
+            inside = min(max(share, min(failure, 0.5)), 1 - min(success, 0.5))
+            return inside * (1 - inside)
+
+        foreseen = float(self.effect**2 @ (self.expected * (1 - self.expected)))
+        predicted = spread(max(centre, float(self.effect @ self.expected)))
+        inverse = trust * (variance + square) / spread(centre) + (1 - trust) * (foreseen + square) / predicted
+        return 1 / max(inverse, 1e-300)
+
+
+def _bounds(share: float, variance: float, labels: _Labels, known: Known, level: float) -> intervals.Interval:
     """The interval above, for the share of failures."""
-    place = 0.5 * expected / expected.sum()
-    failure, square = float(place @ effect), float(place @ effect**2)  # h₁, h₂
-    success = float((1 - expected) @ effect) / max(float((1 - expected).sum()), 1e-300) / 2
-
-    def spread(centre: float) -> float:
-        inside = min(max(centre, min(failure, 0.5)), 1 - min(success, 0.5))
-        return inside * (1 - inside)
-
-    foreseen = float(effect**2 @ (expected * (1 - expected))) if known.binary else 0.0
-    share_foreseen = float(effect @ expected)
-    widen = intervals.student_widening(max(degrees, 1), level)
-
-    def wilson(centre: float) -> intervals.Interval:
-        size = spread(centre) / max(variance + square, 1e-300)
-        size = min(size, spread(max(centre, share_foreseen)) / max(foreseen + square, 1e-300))
-        return intervals.wilson(min(max(centre, 0.0), 1.0), size / widen**2, level)
-
-    met, unknown = known.failures, known.pool_size - known.num
-    low = wilson(share)[0] if met else 0.0
-    high = wilson(max(share, 0.0) + failure)[1] if met < known.num else 1.0
-    least, most = met / known.pool_size, (met + unknown) / known.pool_size
+    met, trust = known.failures, labels.trust if known.binary else 1.0
+    widen = intervals.student_widening(labels.degrees, level) ** 2
+    low, high = 0.0, 1.0
+    if met and share > 0:
+        size = labels.size_at(share, variance, trust) / widen
+        low = intervals.wilson(min(share, 1.0), size, level)[0]
+        if known.binary and share < 1:
+            low = min(low, intervals.mid_p_low(share * size, size, level))
+    if met < known.num:
+        centre = max(share, 0.0) + labels.half_failure[0]
+        high = intervals.wilson(min(centre, 1.0), labels.size_at(centre, variance, trust) / widen, level)[1]
+        if not met and labels.assisted and labels.expected.sum() < 1:
+            high = max(high, intervals.zero_failure_bound(len(labels.effect), level))
+    least, most = met / known.pool_size, (met + known.pool_size - known.num) / known.pool_size
     return min(max(low, least), most), max(min(high, most), least)

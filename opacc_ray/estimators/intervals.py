@@ -41,6 +41,32 @@ def wilson(mean: float, size: float, level: float) -> Interval:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
+def mid_p_low(count: float, size: float, level: float) -> float:
+    """Lower end of the mid-P interval for a share, from ``count`` > 0 events, whole or not, among ``size`` labels.
+
+    The share θ at which ½·P(X >= count) + ½·P(X > count) is (1 - level)/2, with X binomial (H. O. Lancaster,
+    "Significance tests in discrete distributions", JASA 56, 1961). With few events it is far below Wilson's end, which
+    a single event would lift above most of the shares that are likely to show one; with many the two agree.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import betainc
+
+    most = min(count / size, 1.0)
+    tail, left = (1 - level) / 2, max(size - count, 0.0)
+
+    def excess(share: float) -> float:
+        at_least = betainc(count, left + 1, share)
+        more = betainc(count + 1, left, share) if left else 0.0
+        return float(at_least + more) / 2 - tail
+
+    return float(brentq(excess, 0.0, most, xtol=1e-9)) if excess(most) > 0 else most
+
+
+def zero_failure_bound(num: int, level: float) -> float:
+    """Upper end of the exact interval for the share of failures if none of ``num`` labels fails."""
+    return float(1 - ((1 - level) / 2) ** (1 / num))
+
+
 def hypergeometric(successes: int, size: int, pool: int, level: float) -> Interval:
     """Exact interval for the share of successes in a pool, from a sample without replacement.
 

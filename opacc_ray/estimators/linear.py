@@ -108,6 +108,6 @@ def linear_estimator(rounds: Selection | Sequence[Selection] | LinearEstimator) 
         designs=tuple(selection.design for selection in selections),
         places=tuple(places),
         before=tuple(labelled_before(selections)),
-        factor=tuple(round_weights([len(selection) for selection in selections]).tolist()),
+        factor=tuple(round_weights(selections).tolist()),
         pool_size=pool_size,
     )

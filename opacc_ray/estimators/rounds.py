@@ -4,12 +4,16 @@ Round t draws n_t examples from the N_t that were not labelled before and estima
 method by its own design. For the whole pool that makes z_t = (1/N) · (Σ_labelled before f + N_t · r_t). Given the
 earlier rounds z_t is unbiased, so the z_t - θ are martingale differences and
 
-    θ̂ = Σ_t w_t z_t,   w_t ∝ n_t · ∛(n_1 + … + n_t),   Σ_t w_t = 1,   Var(θ̂) = Σ_t w_t² Var(z_t)
+    θ̂ = Σ_t w_t z_t,   w_t ∝ ∛(n_1 + … + n_t) / u_t,   Σ_t w_t = 1,   Var(θ̂) = Σ_t w_t² Var(z_t)
 
-is unbiased too, for the weights do not depend on labels. A. B. Owen and Y. Zhou ("The square root rule for adaptive
-importance sampling", ACM TOMACS 30, 2020) show that weights growing as a fixed power are near the best however fast
-rounds improve; the cube root does best here. (Weights in inverse proportion to *estimated* variances would trust the
-rounds that happened to miss the rare failures.)
+    u_t = (N_t/N)² · (1/n_t - 1/N_t)
+
+is unbiased too, for the weights do not depend on labels. u_t is the variance of z_t, but for a factor, if the round is
+a simple random sample; where a round leaves little unlabelled it is small. (Draws with replacement leave all to draw
+from: 1/n_t - 1/N_t is 1/n_t then.) The root is for what later rounds have learned. A. B. Owen and Y. Zhou ("The square
+root rule for adaptive importance sampling", ACM TOMACS 30, 2020) show that weights growing as a fixed power are near
+the best however fast rounds improve; the cube root does best here. (Weights in inverse proportion to *estimated*
+variances would trust the rounds that happened to miss the rare failures.)
 
 The interval is that of ``difference.py``, with the effect of a label scaled by its round's weight.
 
@@ -28,6 +32,9 @@ from opacc_ray.estimators.base import Estimate, Outcome, checked_outcome, is_bin
 from opacc_ray.estimators.by_design import by_design
 from opacc_ray.estimators.difference import Known, Round, accuracy, corrected
 from opacc_ray.selection import Selection
+
+_LEAST_LEFT = 0.5
+"""Examples that a round is taken to leave unlabelled at least, for a weight that is finite."""
 
 
 def plain_estimate(
@@ -69,9 +76,9 @@ def combine(selections: Sequence[Selection], outcomes: Sequence[Outcome], level:
     """
     pool_size = common_pool(selections)
     rounds = [_round(selection, outcome) for selection, outcome in zip(selections, outcomes, strict=True)]
-    weight = round_weights([len(outcome) for outcome in outcomes])
-    failure = 1 - np.concatenate(outcomes)
     before = labelled_before(selections)
+    weight = round_weights(selections)
+    failure = 1 - np.concatenate(outcomes)
     left = np.array([1 - len(places) / pool_size for places in before])
     value = sum(
         w * (float(failure[places].sum()) / pool_size + share_left * part.share)
@@ -87,10 +94,14 @@ def known(selections: Sequence[Selection], outcomes: Sequence[Outcome]) -> Known
     return Known(float((1 - outcome[first]).sum()), len(first), selections[0].pool_size, is_binary(outcome))
 
 
-def round_weights(num_labels: Sequence[int]) -> NDArray[np.float64]:
+def round_weights(selections: Sequence[Selection]) -> NDArray[np.float64]:
     """w (rounds,): of each round, from the numbers of labels alone."""
-    num = np.array(num_labels, dtype=np.float64)
-    weight = num * np.cbrt(np.cumsum(num))
+    size = common_pool(selections)
+    num = np.array([len(selection) for selection in selections], dtype=np.float64)
+    left = np.array([1 - len(places) / size for places in labelled_before(selections)])
+    distinct = np.array([selection.design.is_distinct for selection in selections])
+    after = np.maximum(left - distinct * num / size, _LEAST_LEFT / size)
+    weight = np.cbrt(np.cumsum(num)) * num / (np.maximum(left, _LEAST_LEFT / size) * after)
     return weight / weight.sum()
 
 
@@ -104,11 +115,14 @@ def _without_predictions(selection: Selection, outcome: Outcome) -> Round:
     """A round of another design: its own estimate, each label with the same effect."""
     n = len(outcome)
     estimate = by_design(selection.design, outcome, 0.95)
-    failures = (float((1 - outcome).sum()) + 0.5) / (n + 1)
+    failure = 1 - outcome
+    failures = (float(failure.sum()) + 0.5) / (n + 1)
     effect = math.sqrt(max(1 - n / selection.pool_size, 0)) / n
     expected = np.full(n, failures)
     variance, based = estimate.standard_error**2, estimate.design_based
-    return Round(1 - estimate.value, variance, np.full(n, effect), expected, False, based, estimate.reason)
+    return Round(
+        1 - estimate.value, variance, np.full(n, effect), expected, failure - expected, False, based, estimate.reason
+    )
 
 
 def common_pool(selections: Sequence[Selection]) -> int:

@@ -15,8 +15,8 @@ example that DeepEST, SUPS, RHC-S or 2-UPS were unlikely to draw. An estimate th
 too good, and its interval too narrow, by the same luck. One that is stated because it is narrow would be stated when it
 is wrong. Rounds that resemble the pool, are replicated, or have predictions are left to ``rounds.py``.
 
-Legend: N pool, n labels, n_t those of round t, N_t examples labelled before it, z_t its estimate for the whole pool,
-w_t its weight in ``rounds.py``, P_tj share of a stratum.
+Legend: N pool, n labels, n_t those of round t, N_t examples labelled before it, z_t its estimate for the pool, w_t
+its weight in ``rounds.py``, P_tj share of a stratum.
 """
 
 import math
@@ -101,7 +101,7 @@ def _over_strata(
 
 
 def _wider(selections: Sequence[Selection], found: Estimate) -> Interval:
-    scale = round_weights([len(part) for part in selections]) * _left(selections)
+    scale = round_weights(selections) * _left(selections)
     weight = float((scale * [part.design.weight_bound for part in selections]).max())
     few, many = failure_bounds(1 - found.value, found.standard_error**2, weight, found.level)
     return min(found.low, 1 - many), max(found.high, 1 - few)

@@ -183,11 +183,10 @@ class Extractor:
         found = FeatureShard([], uris, {}, [], own_ids=False)
         parts: list[Columns] = []
         ranges: list[Ranges] = []
-        for batch in self._batches(shard, found.bad):
+        for batch in self.read_batches(shard, found.bad):
             self._refuse_interrupted(shard)
-            with self._computing:
-                activations = self._run(np.stack(batch.inputs))
-                parts.append(self._measure(activations))
+            columns_of_batch, activations = self.compute(batch)
+            parts.append(columns_of_batch)
             sound = np.delete(np.arange(len(batch.inputs)), list(not_finite(parts[-1])))
             if self._job.ranges and len(sound):
                 ranges.append(Ranges.of([values[sound] for values in activations.layers]))
@@ -203,12 +202,18 @@ class Extractor:
         if self._interrupted.is_set():
             raise Interrupted(f"shard {shard.name} was interrupted; run the same command again")
 
-    def _batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["_Batch"]:
+    def compute(self, batch: "Batch") -> tuple[Columns, "Activations"]:
+        """Columns of a batch, and what the model made of it; one thread at a time."""
+        with self._computing:
+            activations = self._run(np.stack(batch.inputs))
+            return self._measure(activations), activations
+
+    def read_batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["Batch"]:
         """Batches of inputs, cut by position among the sound examples and so always the same; others go to ``bad``."""
         spec, source = self._job.spec, self._job.source
         rules = rules_of(source)._replace(readers=self._readers)
         transform = load_transform(spec)
-        batch = _Batch()
+        batch = Batch()
         for item in read_examples(self._source, source.format, shard, rules):
             if isinstance(item, BadItem):
                 check_bad(self._job, [item])
@@ -219,7 +224,7 @@ class Extractor:
                 batch.add(item, transformed(transform, item))
             if len(batch.inputs) == spec.extract.batch_size:
                 yield batch
-                batch = _Batch()
+                batch = Batch()
         if batch.inputs:
             yield batch
 
@@ -326,9 +331,13 @@ def load_model(spec: Spec, device: str, coverage: CoverageSpec | None) -> "Model
     from opacc_ray.extract.model import Model
 
     extract = spec.extract
-    channels_last = extract.channels_last
     return Model(
-        spec.model, device, extract.precision, extract.threads_per_actor, coverage, channels_last=channels_last
+        spec.model,
+        device,
+        extract.precision,
+        extract.threads_per_actor,
+        coverage,
+        channels_last=extract.channels_last,
     )
 
 
@@ -363,12 +372,11 @@ def in_halves(run: Callable[[NDArray[np.float32]], "Activations"], batch: NDArra
             raise
         log.warning("%s; the batch of %d runs in halves: lower extract.batch_size", error, len(batch))
     middle = len(batch) // 2
-    halves = in_halves(run, batch[:middle]), in_halves(run, batch[middle:])
-    output = np.concatenate([half.output for half in halves])
-    recorded = [half.hidden for half in halves if half.hidden is not None]
-    hidden = np.concatenate(recorded) if recorded else None
-    layers = tuple(np.concatenate(pair) for pair in zip(halves[0].layers, halves[1].layers, strict=True))
-    return type(halves[0])(hidden, output, layers)
+    first, second = in_halves(run, batch[:middle]), in_halves(run, batch[middle:])
+    hidden = None if first.hidden is None or second.hidden is None else np.concatenate([first.hidden, second.hidden])
+    output = np.concatenate([first.output, second.output])
+    layers = tuple(np.concatenate(pair) for pair in zip(first.layers, second.layers, strict=True))
+    return type(first)(hidden, output, layers)
 
 
 def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:
@@ -388,13 +396,14 @@ def default_transform(example: NDArray[Any]) -> NDArray[np.float32]:
 
 
 @dataclass
-class _Batch:
+class Batch:
     """Inputs of the model, all of one shape, and whose they are."""
 
     ids: list[str] = field(default_factory=list)
     uris: list[str] = field(default_factory=list)
     inputs: list[NDArray[np.float32]] = field(default_factory=list)
     own_ids: bool = False
+    largest: int = 0  # bytes of the largest decoded example
 
     def add(self, example: Example, value: NDArray[np.float32]) -> None:
         if self.inputs and value.shape != self.inputs[0].shape:
@@ -406,6 +415,7 @@ class _Batch:
         self.uris.append(example.uri)
         self.inputs.append(value)
         self.own_ids = example.own_id
+        self.largest = max(self.largest, example.array.nbytes)
 
 
 def transformed(transform: Callable[[NDArray[Any]], Any], example: Example) -> NDArray[np.float32]:

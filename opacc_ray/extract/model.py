@@ -189,6 +189,11 @@ class Model(Device):
         return DataError(f"{layer} was not called; name layers the model runs: {', '.join(_names(self.module))}")
 
 
+def has_gpu() -> bool:
+    """Whether torch can use a GPU here."""
+    return bool(torch.cuda.is_available())
+
+
 def _made(spec: ModelSpec) -> torch.nn.Module:
     """What the factory returns, if it is a module."""
     assert spec.factory is not None  # the spec has one

@@ -19,17 +19,20 @@ Outcomes may be scores: the likelihood is then a quasi-likelihood, its dispersio
 Legend: N pool, k labels, d signals, f failure = 1 - outcome in [0, 1], p its expectation.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from opacc_ray.failure.newton import climb, slopes
 from opacc_ray.failure.signals import HALF_RANGE, Signals
 
-_STEPS = 25
-_LARGEST_STEP = 4.0
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
+_LEAST_SHARE = 1e-6  # of an expert that is heard
+_LEAST_PRIOR = 1e-3  # share of a lesson that is kept among all
+_BLOCK = 1 << 13
 
 
 class Coefficient(NamedTuple):
@@ -58,6 +61,7 @@ _SURPRISE = {"surprise": Coefficient(0.8, 1.0)}
 _HINTS = {"prediction": Coefficient(0.0, 0.5), "direction": Coefficient(0.0, 0.45)}
 _CLASSES = {"prediction": Coefficient(0.0, 3.0)}
 _DIRECTIONS = {"direction": Coefficient(0.0, 2.7)}
+_PRIOR = {"prior": Coefficient(0.8, 0.8)}
 EXPERTS = (
     Expert(0.05, {}),
     Expert(0.05, _RANK),
@@ -66,6 +70,8 @@ EXPERTS = (
     Expert(0.18, _BOTH | _SURPRISE | _HINTS),
     Expert(0.18, _CONFIDENCE | _SURPRISE | _CLASSES),
     Expert(0.18, _CLASSES | _DIRECTIONS),
+    Expert(0.3, _PRIOR),
+    Expert(0.3, _PRIOR | _BOTH | _SURPRISE | _HINTS),
 )
 
 
@@ -85,20 +91,38 @@ class Forecast(NamedTuple):
     bayes_factor: float  # of the experts that look at signals against the one that does not
 
 
-def predict_failure(signals: Signals, labelled: NDArray[np.int64], failure: NDArray[np.float64]) -> Forecast:
-    """p of every example, and how far to trust it, from the failures (k,) of the ``labelled`` (k,)."""
-    seen = signals.take(labelled)
+class Lesson(NamedTuple):
+    """What one expert has learned from labels of other examples: the prior of its coefficients here."""
+
+    prior: float
+    kinds: tuple[str, ...]  # of the columns it looks at
+    classes: NDArray[np.int64]  # those of its last columns
+    mean: NDArray[np.float64]  # (d,)
+    precision: NDArray[np.float64]  # (d, d)
+    half_log_determinant: float  # of the precision
+
+
+def predict_failure(
+    signals: Signals,
+    labelled: NDArray[np.int64],
+    failure: NDArray[np.float64],
+    lessons: Sequence[Lesson] = (),
+) -> Forecast:
+    """p of every example, and how far to trust it, from the failures (k,) of the ``labelled`` (k,).
+
+    ``lessons`` are of experts that have learned elsewhere; how much they count is for the labels here to say.
+    """
+    seen = _look_at(signals, labelled)
     dispersion = _dispersion(failure)
     experts = distinct_experts(signals)
     fits = [_fit(expert, seen, failure, dispersion) for expert in experts]
-    prior = np.array([expert.prior for expert in experts])
+    fits += [_fit_on(lesson, seen, failure, dispersion) for lesson in lessons]
+    prior = np.array([expert.prior for expert in experts] + [lesson.prior for lesson in lessons])
     evidence = np.array([fit.evidence for fit in fits])
     weight = prior * np.exp(evidence - evidence.max())
     weight /= weight.sum()
-    average = np.zeros(signals.size)
-    for share, fit in zip(weight, fits, strict=True):
-        if share > 1e-6:
-            average += share * _apply(fit, signals)
+    heard = np.flatnonzero(weight > _LEAST_SHARE)
+    average = _average([fits[k] for k in heard], weight[heard], signals)
     return Forecast(np.clip(average, _LOWEST, 1 - _LOWEST), _bayes_factor(prior, evidence))
 
 
@@ -118,7 +142,7 @@ def distinct_experts(signals: Signals) -> list[Expert]:
     merged: dict[tuple[tuple[str, Coefficient], ...], Expert] = {}
     for expert in EXPERTS:
         there = {kind: prior for kind, prior in expert.coefficient.items() if kind in signals.present}
-        if expert.coefficient and not there:
+        if expert.coefficient and (not there or ("prior" in expert.coefficient and "prior" not in there)):
             continue
         key = tuple(sorted(there.items()))
         before = merged[key].prior if key in merged else 0.0
@@ -126,49 +150,107 @@ def distinct_experts(signals: Signals) -> list[Expert]:
     return list(merged.values())
 
 
-def _fit(expert: Expert, seen: Signals, failure: NDArray[np.float64], dispersion: float) -> Fit:
-    """Newton's method to the mode of the posterior, and Laplace's approximation of the evidence around it.
+class _Seen(NamedTuple):
+    """The labelled examples as all experts see them."""
+
+    design: NDArray[np.float64]  # (k, 1 + d + classes seen) a constant, the signals, one column per class
+    kinds: tuple[str, ...]  # of the columns
+    classes: NDArray[np.int64]  # that were seen
+    signals: Signals
+
+
+def _look_at(signals: Signals, labelled: NDArray[np.int64]) -> _Seen:
+    return _columns_of(signals.take(labelled))
+
+
+def _columns_of(seen: Signals) -> _Seen:
+    """A class that no label has seen keeps its prior mean 0, exactly, and needs no column."""
+    columns, names = [np.ones((seen.size, 1)), seen.values], np.empty(0, dtype=np.int64)
+    if seen.classes is not None:
+        names = np.unique(seen.classes[seen.classes >= 0])
+        columns.append((seen.classes[:, None] == names).astype(np.float64))
+    kinds = ("constant", *seen.kinds, *["prediction"] * len(names))
+    return _Seen(np.hstack(columns), kinds, names, seen)
+
+
+def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: float) -> Fit:
+    """The mode of the posterior, and Laplace's approximation of the evidence around it.
 
     log evidence = log p(f | β) + log p(β) - ½ log|H|, but for a constant that all experts share.
     """
-    design, mean, scale = _design(expert, seen)
-    beta = mean.copy()
-    for _ in range(_STEPS if len(failure) else 0):
-        gradient = design.T @ (failure - expit(design @ beta)) / dispersion - (beta - mean) / scale**2
-        step = np.linalg.solve(_precision(design, beta, scale, dispersion), gradient)
-        largest = float(np.abs(step).max())
-        beta += step * min(1.0, _LARGEST_STEP / max(largest, _LARGEST_STEP))
-        if largest < 1e-4:
-            break
-    logit = design @ beta
-    likelihood = float(failure @ logit - np.logaddexp(0, logit).sum()) / dispersion
-    prior = -0.5 * float((((beta - mean) / scale) ** 2).sum()) - float(np.log(scale).sum())
-    volume = -0.5 * float(np.linalg.slogdet(_precision(design, beta, scale, dispersion))[1])
-    return _unpack(expert, seen, beta, likelihood + prior + volume)
+    known = expert.coefficient | {"constant": _intercept(expert, seen.signals)}
+    used = np.array([kind in known for kind in seen.kinds])
+    mean, scale = np.array([known[kind] for kind in seen.kinds if kind in known]).T
+    beta = np.ascontiguousarray(mean)
+    design, precision = np.ascontiguousarray(seen.design[:, used]), np.diag(scale**-2)
+    evidence = climb(design, failure, beta.copy(), precision, dispersion, beta) - float(np.log(scale).sum())
+    return _unpack(seen, used, beta, evidence)
 
 
-def _precision(
-    design: NDArray[np.float64], beta: NDArray[np.float64], scale: NDArray[np.float64], dispersion: float
-) -> NDArray[np.float64]:
-    """H, the curvature of the posterior at β."""
-    p = expit(design @ beta)
-    return (design.T * np.maximum(p * (1 - p), 1e-6)) @ design / dispersion + np.diag(scale**-2)
+def _unpack(seen: _Seen, used: NDArray[np.bool_], beta: NDArray[np.float64], evidence: float) -> Fit:
+    whole = np.zeros(len(used))
+    whole[used] = beta
+    num = 1 + len(seen.signals.kinds)
+    of_class = np.zeros(seen.signals.num_classes)
+    of_class[seen.classes] = whole[num:]
+    return Fit(evidence, float(whole[0]), whole[1:num], of_class)
 
 
-def _design(expert: Expert, seen: Signals) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Design matrix (k, 1 + signals + classes seen) with prior mean and scale of the coefficients.
+def learn(
+    signals: Signals, labelled: Signals, failure: NDArray[np.float64], shares: Sequence[float], prior: float
+) -> list[Lesson]:
+    """What experts learn from the ``failure`` (k,) of ``labelled`` examples (k,) that are not of the pool.
 
-    A class that no label has seen keeps its prior mean 0, exactly, and needs no column.
+    Each label counts as ``share`` of one, for each of several shares: the smaller, the less is taken for granted here.
+    Experts count by how well they explain those labels. ``prior`` is of all lessons together.
     """
-    used = [kind for kind in seen.kinds if kind in expert.coefficient]
-    columns = [np.ones((seen.size, 1)), seen.values[:, [kind in expert.coefficient for kind in seen.kinds]]]
-    priors = [_intercept(expert, seen), *(expert.coefficient[kind] for kind in used)]
-    if seen.classes is not None and "prediction" in expert.coefficient:
-        names = np.unique(seen.classes)
-        columns.append((seen.classes[:, None] == names).astype(np.float64))
-        priors += [expert.coefficient["prediction"]] * len(names)
-    mean, scale = np.array(priors).T
-    return np.hstack(columns), mean, scale
+    seen, experts = _columns_of(labelled), distinct_experts(signals)
+    lessons = []
+    for share in shares:
+        found = [_learn(expert, seen, failure, share) for expert in experts]
+        evidence = np.array([item for item, _ in found])
+        weight = np.array([expert.prior for expert in experts]) * np.exp(evidence - evidence.max())
+        weight *= prior / len(shares) / weight.sum()
+        heard = weight > _LEAST_PRIOR * prior
+        lessons += [
+            lesson._replace(prior=float(own))
+            for own, (_, lesson), kept in zip(weight, found, heard, strict=True)
+            if kept
+        ]
+    return lessons
+
+
+def _learn(expert: Expert, seen: _Seen, failure: NDArray[np.float64], share: float) -> tuple[float, Lesson]:
+    """The log evidence of an expert, and its lesson."""
+    known = expert.coefficient | {"constant": _intercept(expert, seen.signals)}
+    used = np.array([kind in known for kind in seen.kinds])
+    mean, scale = np.array([known[kind] for kind in seen.kinds if kind in known]).T.copy()
+    beta, design = mean.copy(), np.ascontiguousarray(seen.design[:, used])
+    precision, dispersion = np.diag(scale**-2), _dispersion(failure) / share
+    evidence = climb(design, failure, mean, precision, dispersion, beta) - float(np.log(scale).sum())
+    curvature = np.empty_like(precision)
+    slopes(design, failure, mean, precision, dispersion, beta, curvature, np.empty(len(beta)))
+    whole = np.tril(curvature) + np.tril(curvature, -1).T
+    classes = seen.classes if "prediction" in expert.coefficient else seen.classes[:0]
+    kinds = tuple(kind for kind, own in zip(seen.kinds, used, strict=True) if own)
+    return evidence, Lesson(expert.prior, kinds, classes, beta, whole, 0.5 * float(np.linalg.slogdet(whole)[1]))
+
+
+def _fit_on(lesson: Lesson, seen: _Seen, failure: NDArray[np.float64], dispersion: float) -> Fit:
+    """As :func:`_fit`, from the prior of a lesson. What it knows of classes that no label has seen here is kept."""
+    num = len(lesson.mean) - len(lesson.classes)
+    kinds, classes = set(lesson.kinds), seen.signals.classes
+    looked_at = [kind in kinds for kind in ("constant", *seen.signals.kinds)]
+    columns = [seen.design[:, : len(looked_at)][:, looked_at]]
+    if len(lesson.classes):
+        assert classes is not None
+        columns.append((classes[:, None] == lesson.classes).astype(np.float64))
+    beta = lesson.mean.copy()
+    evidence = climb(np.ascontiguousarray(np.hstack(columns)), failure, lesson.mean, lesson.precision, dispersion, beta)
+    signal, of_class = np.zeros(len(seen.signals.kinds)), np.zeros(seen.signals.num_classes)
+    signal[[kind in kinds for kind in seen.signals.kinds]] = beta[1:num]
+    of_class[lesson.classes] = beta[num:]
+    return Fit(evidence + lesson.half_log_determinant, float(beta[0]), signal, of_class)
 
 
 def _intercept(expert: Expert, seen: Signals) -> Coefficient:
@@ -182,22 +264,18 @@ def _intercept(expert: Expert, seen: Signals) -> Coefficient:
     return Coefficient(middle, 1.5 if "confidence" in seen.kinds else 3.0)
 
 
-def _unpack(expert: Expert, seen: Signals, beta: NDArray[np.float64], evidence: float) -> Fit:
-    used = np.array([kind in expert.coefficient for kind in seen.kinds], dtype=bool)
-    signal = np.zeros(len(used))
-    num = int(used.sum())
-    signal[used] = beta[1 : 1 + num]
-    of_class = np.zeros(seen.num_classes)
-    if seen.classes is not None and "prediction" in expert.coefficient:
-        of_class[np.unique(seen.classes)] = beta[1 + num :]
-    return Fit(evidence, float(beta[0]), signal, of_class)
-
-
-def _apply(fit: Fit, signals: Signals) -> NDArray[np.float64]:
-    logit = signals.values @ fit.signal + fit.intercept
-    if signals.classes is not None:
-        logit += fit.of_class[signals.classes]
-    return expit(logit)
+def _average(fits: Sequence[Fit], weight: NDArray[np.float64], signals: Signals) -> NDArray[np.float64]:
+    """Σ_k w_k p_k of all examples, (N,), block by block."""
+    slope = np.column_stack([fit.signal for fit in fits])  # (d, experts)
+    level = np.column_stack([fit.of_class + fit.intercept for fit in fits])  # (C, experts)
+    constant = np.array([fit.intercept for fit in fits])
+    average = np.empty(signals.size)
+    for start in range(0, signals.size, _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        logit = signals.values[rows] @ slope
+        logit += constant if signals.classes is None else level[signals.classes[rows]]
+        average[rows] = expit(logit, out=logit) @ weight
+    return average
 
 
 def _dispersion(failure: NDArray[np.float64]) -> float:

@@ -5,6 +5,7 @@
     surprise     ranks of DSA and of LSA likewise, 0 for the most surprising
     prediction   the predicted class; for a predicted value, its rank and the square of it
     direction    the first few principal directions of the hidden layer, standard deviation 1
+    prior        ranks of the user's own columns likewise, 0 for the example most likely to fail
 
 Ranks, because surprise has no natural unit and tails without end, and because softmax saturates: of two examples that
 get 0.9999 and 0.9998 one may fail ten times as often, which the logit hardly tells and the rank does. They end at 0, so
@@ -14,6 +15,7 @@ one fails.
 Legend: N pool, d signals, C classes.
 """
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +23,10 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from opacc_ray.failure import auxiliary
-from opacc_ray.failure.directions import project
+from opacc_ray.failure.directions import Projection, find_projection
+from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
+from opacc_ray.pool import Pool
 
 LEAST_DOUBT, MOST_DOUBT = 1e-5, 1 - 1e-3
 _SHARE_WITHOUT_CONFIDENCE = 0.1
@@ -51,38 +55,114 @@ class Signals(NamedTuple):
         return self._replace(values=self.values[rows], classes=None if self.classes is None else self.classes[rows])
 
 
-def read_signals(view: View, num_directions: int) -> Signals:
-    """All signals that the pool's features give; read once per view, for the rounds to come."""
-    return view.once("signals", num_directions, lambda: _read(view, num_directions))
+class Column(NamedTuple):
+    """One signal."""
+
+    kind: str
+    values: NDArray[np.float64]  # (N,) of the pool
+    of: Callable[[Pool], NDArray[np.float64] | None]  # other examples on the pool's scale: (k,); None if they lack it
 
 
-def _read(view: View, num_directions: int) -> Signals:
-    columns: list[tuple[str, NDArray[np.float64]]] = []
+def read_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> Signals:
+    """All signals that the pool's features and the history's ``prior`` give; read once per view, for rounds to come."""
+    return view.once("signals", (num_directions, history), lambda: _read(view, num_directions, history))
+
+
+def signals_beside(view: View, num_directions: int, history: History, other: Pool) -> Signals:
+    """The signals of other examples (k,), on the scales of the view's pool.
+
+    A rank is the place that the value would have in the pool. A signal that ``other`` lacks is the pool's mean of it; a
+    class that the pool does not have is -1.
+    """
+    own, columns = read_signals(view, num_directions, history), _columns(view, num_directions, history)
+    found = [np.full(other.size, column.values.mean()) if (x := column.of(other)) is None else x for column in columns]
+    values = np.column_stack(found) if found else np.empty((other.size, 0))
+    if own.classes is None:
+        return own._replace(values=values)
+    names = np.unique(view.column("prediction"))
+    said = np.full(other.size, np.nan) if other.prediction is None else other.prediction
+    place = np.minimum(np.searchsorted(names, said), len(names) - 1)
+    return own._replace(values=values, classes=np.where(names[place] == said, place, -1))
+
+
+def _read(view: View, num_directions: int, history: History) -> Signals:
+    columns = _columns(view, num_directions, history)
     share = _SHARE_WITHOUT_CONFIDENCE
     if "confidence" in view.fields:
-        doubt = np.clip(1 - auxiliary.read(view, "confidence"), LEAST_DOUBT, MOST_DOUBT)
-        share = float(doubt.mean())
-        columns.append(("confidence", logit(doubt)))
-        columns.append(("rank", spread_ranks(-view.column("confidence")) - HALF_RANGE))
-    columns += [
-        ("surprise", spread_ranks(auxiliary.read(view, name)) - HALF_RANGE)
-        for name in ("dsa", "lsa")
-        if name in view.fields
-    ]
+        share = float(np.clip(1 - auxiliary.read(view, "confidence"), LEAST_DOUBT, MOST_DOUBT).mean())
     classes, num_classes = None, 0
-    if "prediction" in view.fields:
+    if _has_classes(view):
+        names, classes = np.unique(view.column("prediction"), return_inverse=True)
+        num_classes = len(names)
+    values = np.column_stack([column.values for column in columns]) if columns else np.empty((view.size, 0))
+    return Signals(values, tuple(column.kind for column in columns), classes, num_classes, float(logit(share)))
+
+
+def _columns(view: View, num_directions: int, history: History) -> list[Column]:
+    return view.once("columns", (num_directions, history), lambda: list(_find(view, num_directions, history)))
+
+
+def _find(view: View, num_directions: int, history: History) -> Iterator[Column]:
+    if "confidence" in view.fields:
+        confidence = auxiliary.read(view, "confidence")
+        yield _column("confidence", "confidence", confidence, _logit_of_doubt)
+        yield _column("rank", "confidence", confidence, _ranked(-confidence, -HALF_RANGE, -1))
+    for name in ("dsa", "lsa"):
+        if name in view.fields:
+            surprise = auxiliary.read(view, name)
+            yield _column("surprise", name, surprise, _ranked(surprise, -HALF_RANGE))
+    if "prediction" in view.fields and not _has_classes(view):
         prediction = view.column("prediction")
-        if (prediction == np.rint(prediction)).all():
-            names, classes = np.unique(prediction, return_inverse=True)
-            num_classes = len(names)
-        else:
-            rank = spread_ranks(prediction)
-            columns += [("prediction", rank), ("prediction", rank**2 - 1)]
+        rank = _ranked(prediction)
+        yield _column("prediction", "prediction", prediction, rank)
+        yield _column("prediction", "prediction", prediction, lambda x: rank(x) ** 2 - 1)
     if "hidden" in view.fields and num_directions:
-        columns += [("direction", column) for column in project(view, num_directions).T]
-    values = np.column_stack([column for _, column in columns]) if columns else np.empty((view.size, 0))
-    kinds = tuple(kind for kind, _ in columns)
-    return Signals(values, kinds, classes, num_classes, float(logit(share)))
+        yield from _directions(find_projection(view, num_directions))
+    for own in history.columns(view.size).T:
+        yield Column("prior", _ranked(own, -HALF_RANGE)(own), lambda other: None)
+
+
+def _column(
+    kind: str, field: str, values: NDArray[np.float64], scale: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+) -> Column:
+    def of(other: Pool) -> NDArray[np.float64] | None:
+        given = getattr(other, field)
+        return None if given is None else scale(np.asarray(given, dtype=np.float64))
+
+    return Column(kind, scale(values), of)
+
+
+def _directions(projection: Projection) -> Iterator[Column]:
+    for place, coordinates in enumerate(projection.pool.T):
+
+        def of(other: Pool, place: int = place) -> NDArray[np.float64] | None:
+            return None if other.hidden is None else projection.of(other)[:, place]
+
+        yield Column("direction", coordinates, of)
+
+
+def _has_classes(view: View) -> bool:
+    if "prediction" not in view.fields:
+        return False
+    prediction = view.column("prediction")
+    return bool((prediction == np.rint(prediction)).all())
+
+
+def _logit_of_doubt(confidence: NDArray[np.float64]) -> NDArray[np.float64]:
+    return logit(np.clip(1 - confidence, LEAST_DOUBT, MOST_DOUBT))
+
+
+def _ranked(
+    values: NDArray[np.float64], shift: float = 0.0, sign: int = 1
+) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    """Ranks among ``values`` (N,), mean ``shift`` and standard deviation 1; equal values share theirs."""
+    ordered = np.sort(values)
+
+    def rank(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        ends = np.searchsorted(ordered, sign * x, side="left") + np.searchsorted(ordered, sign * x, side="right")
+        return (ends / len(ordered) - 1) * HALF_RANGE + shift
+
+    return rank
 
 
 def spread_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -67,7 +67,7 @@ def render(content: bytes, *, longest: int | None = None, max_pixels: int = 1 <<
         raise DataError(f"{len(content)} bytes that do not decode as an image ({reason[:200]})") from None
 
 
-def render_array(array: NDArray[Any], *, longest: int | None = None) -> Picture:
+def render_array(array: NDArray[Any], *, longest: int | None = None, lossless: int = SMALL) -> Picture:
     """Return (H, W) or (H, W, 1, 3 or 4), or the channel in front, as a picture; raises DataError for other shapes."""
     from PIL import Image
 
@@ -79,7 +79,7 @@ def render_array(array: NDArray[Any], *, longest: int | None = None) -> Picture:
     if pixels.ndim != 2 and not (pixels.ndim == 3 and pixels.shape[-1] in (3, 4)):
         raise DataError(f"an array of shape {array.shape} is no picture: give annotators a link to what shows it")
     image = Image.fromarray(pixels if pixels.dtype == np.uint8 else _spread(pixels))
-    return _encode(image, image.size, longest)
+    return _encode(image, image.size, longest, lossless)
 
 
 def thumbnail(picture: Picture) -> Picture:
@@ -91,11 +91,11 @@ def thumbnail(picture: Picture) -> Picture:
     return small._replace(width=picture.width, height=picture.height)
 
 
-def _encode(image: Any, size: tuple[int, int], longest: int | None) -> Picture:
+def _encode(image: Any, size: tuple[int, int], longest: int | None, lossless: int = SMALL) -> Picture:
     plain = _plain(image)
     if longest and max(plain.size) > longest:
         plain.thumbnail((longest, longest), reducing_gap=2.0)
-    small = max(plain.size) <= SMALL
+    small = max(plain.size) <= lossless
     sink = io.BytesIO()
     plain.save(sink, "PNG") if small else plain.save(sink, "JPEG", quality=90)
     return Picture(sink.getvalue(), "image/png" if small else "image/jpeg", *size)

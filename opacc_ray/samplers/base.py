@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs import Design
+from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 
 Progress = Callable[[int, int | None], None]
@@ -38,6 +39,11 @@ class MethodParameters:
         return False
 
     @property
+    def learns_from_history(self) -> bool:
+        """Whether it draws on what was known before the first label."""
+        return False
+
+    @property
     def instead(self) -> dict[str, str]:
         """For each feature that the method can do without: what to do if it is missing."""
         return {}
@@ -64,6 +70,7 @@ class Task(NamedTuple):
     parameters: Any  # the sampler's own Parameters
     previous: Previous
     progress: Progress = no_progress
+    history: History = NO_HISTORY
 
 
 class Draw(NamedTuple):

@@ -29,14 +29,17 @@ floor. No worthless predictor gets there: then B is above 1/α with a probabilit
 is 1 where its denominator holds). A predictor that is not worthless but the wrong way round, calm where the failures
 are, can cost more, at most 1/φ.
 
-The batch is drawn by Deville's ordered systematic sampling (:mod:`opacc_ray.designs.unequal`), exactly n examples
-with exactly π, and spread along p; without confidence p is weak, and the batch is spread along the pool's listing,
-where neighbours, such as frames of one drive, are often alike. It is handed out in random order: should labelling stop
-early, the first k labels are a random part of it, with π · k/n, and the estimate is unbiased still.
+The batch is drawn by the cube method (:mod:`opacc_ray.samplers.cube`), exactly n examples with exactly π. p is learned
+from few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, x being its signal. So the sample is balanced on
+σ² and on σ²·x for each signal: such a shift moves the prediction of the rest and the correction by the sample equally.
+The walk goes by predicted class, and up and down along p within: classes get their share. Without classes it goes along
+p. Where there is no confidence either, p is weak; the sample is balanced on nothing then, and spread along the pool's
+listing, where neighbours, such as frames of one drive, are often alike. The batch is handed out in random order: should
+labelling stop early, the first k labels are a random part of it, with π · k/n, and the estimate is unbiased still.
 
-Several rounds are combined by ``estimators/rounds.py``. Four rounds that grow (10, 20, 30 and 40 % of the labels)
-serve well: little is spent on the model's word. With no confidence, no labels and no hidden layer the design is that
-of a systematic sample of the listing.
+Several rounds are combined by ``estimators/rounds.py`` with ``combine="rounds"``, exactly unbiased; by default what all
+labels say together corrects each round (``samplers/learned.py``), if the estimate is given the pool. Four rounds that
+grow (10, 20, 30 and 40 % of the labels) serve well: little is spent on the model's word.
 
 Legend: N pool, N_r examples not labelled yet, n budget, k labels so far, f = 1 - outcome, p predicted failure, σ the
 standard deviation of f, π inclusion probability, φ uniform share.
@@ -49,12 +52,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.inclusion_probability import InclusionProbability
-from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
+from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.errors import SpecError
+from opacc_ray.failure.lessons import read_lessons
 from opacc_ray.failure.model import predict_failure
-from opacc_ray.failure.signals import read_signals
+from opacc_ray.failure.signals import Signals, read_signals
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.cube import draw_balanced
+
+COMBINATIONS = ("labels", "rounds")
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,11 @@ class Parameters(MethodParameters):
         "share of the variance of SRS that worthless predictions may add at first; 0: all at random",
     )
     directions: int = parameter(6, "directions of the hidden layer that failures are learned from; 0: none")
+    combine: str = parameter(
+        "labels",
+        "labels: the estimate predicts by what all labels say, without each one's own fold; rounds: each round by the "
+        "labels before it, exactly unbiased",
+    )
 
     @property
     def optional_features(self) -> tuple[str, ...]:
@@ -74,6 +86,10 @@ class Parameters(MethodParameters):
 
     @property
     def predicts_failures(self) -> bool:
+        return True
+
+    @property
+    def learns_from_history(self) -> bool:
         return True
 
     def __post_init__(self) -> None:
@@ -88,6 +104,16 @@ class Parameters(MethodParameters):
             )
         if self.directions < 0:
             raise SpecError(f"directions={self.directions}: give 0 (none) or more")
+        if self.combine not in COMBINATIONS:
+            raise SpecError(f"combine={self.combine!r}: choose one of {', '.join(COMBINATIONS)}")
+
+
+class Allocation(NamedTuple):
+    """Where the labels go."""
+
+    free: NDArray[np.int64]  # (N_r,) examples not labelled yet
+    expected: NDArray[np.float64]  # (N_r,) p
+    probability: NDArray[np.float64]  # (N_r,) π
 
 
 class Plan(NamedTuple):
@@ -97,6 +123,7 @@ class Plan(NamedTuple):
     expected: NDArray[np.float64]  # (N_r,) p
     probability: NDArray[np.float64]  # (N_r,) π
     order: NDArray[np.int64]  # (N_r,) places in ``free``: neighbours are alike
+    balance: NDArray[np.float64]  # (N_r, 1 + signals) σ², σ²·x
     labelled: NDArray[np.int64]  # (k,) sorted
 
     def draw(self, places: NDArray[np.int64]) -> Draw:
@@ -119,24 +146,45 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw the whole batch, and put it in random order."""
     ready = plan(view, task)
-    return ready.draw(rng.permutation(draw_ordered(rng, ready.probability, ready.order)))
+    return ready.draw(rng.permutation(draw_balanced(rng, ready.probability, ready.balance, ready.order)))
 
 
 def plan(view: View, task: Task) -> Plan:
+    """Set π, and what the sample is to be spread over and balanced on."""
+    free, expected, probability = allocate(view, task)
+    signals = read_signals(view, task.parameters.directions, task.history)
+    variance = (expected * (1 - expected))[:, None]
+    balance = np.hstack([variance, variance * signals.values[free]])
+    order = spread_order(signals, free, expected)
+    if order is None:
+        order, balance = np.arange(len(free)), balance[:, :0]
+    return Plan(free, expected, probability, order, balance, task.previous.chosen)
+
+
+def allocate(view: View, task: Task) -> Allocation:
     """Learn p from the labels so far, and set π."""
     parameters, (labelled, outcome) = task.parameters, task.previous
     assert task.budget is not None
-    signals = read_signals(view, parameters.directions)
     free = np.delete(np.arange(view.size), labelled)
-    forecast = predict_failure(signals, labelled, 1 - outcome)
+    signals = read_signals(view, parameters.directions, task.history)
+    lessons = read_lessons(view, parameters.directions, task.history)
+    forecast = predict_failure(signals, labelled, 1 - outcome, lessons)
     expected = forecast.failure[free]
     doubt = np.sqrt(expected * (1 - expected))
     doubt /= doubt.mean()
     share = uniform_share(doubt, parameters.price * max(1.0, forecast.bayes_factor), parameters.floor)
-    size = share + (1 - share) * doubt
-    probability = inclusion_probabilities(size, task.budget)
-    order = np.argsort(expected, kind="stable") if "confidence" in view.fields else np.arange(len(free))
-    return Plan(free, expected, probability, order, labelled)
+    return Allocation(free, expected, inclusion_probabilities(share + (1 - share) * doubt, task.budget))
+
+
+def spread_order(signals: Signals, free: NDArray[np.int64], expected: NDArray[np.float64]) -> NDArray[np.int64] | None:
+    """Places in ``free`` (N_r,), class by class, along p within, up and down alternately; None if p is too weak."""
+    if signals.classes is not None:
+        code = signals.classes[free]
+        along = np.where(code % 2 == 0, expected, 1 - expected)  # in (0, 1)
+        return np.argsort(code + along, kind="stable")
+    if "confidence" in signals.present:
+        return np.argsort(expected, kind="stable")
+    return None
 
 
 def uniform_share(doubt: NDArray[np.float64], price: float, floor: float) -> float:

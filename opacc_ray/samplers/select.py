@@ -11,6 +11,7 @@ import numpy as np
 
 from opacc_ray.errors import SpecError, shortened
 from opacc_ray.estimators.base import Outcome, checked_outcome
+from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
@@ -27,6 +28,7 @@ def select(
     *,
     previous: Sequence[tuple[Selection, Outcome]] = (),
     replicates: int | None = None,
+    history: History = NO_HISTORY,
     progress: Progress = no_progress,
     **parameters: Any,
 ) -> Selection:
@@ -41,6 +43,8 @@ def select(
     previous : (selection, outcome) of every earlier round; their examples are not chosen again
     replicates : choose from that many random parts of the pool apart, each with its share of the budget; their spread
         gives an interval to methods whose design gives none
+    history : what is known before the first label, for methods that learn from it: labels of other examples, columns
+        that may tell failures; the same for all rounds, and for the estimate
     progress : called as ``progress(done, total)`` by methods that choose step by step (ces, deepreduce), after each
         step, in this thread: ``done`` examples are chosen, which grows from call to call, of ``total``, the budget, or
         None where the method stops by itself. Methods that draw at once do not call it. What it raises ends the
@@ -61,7 +65,11 @@ def select(
     """
     sampler, view = find_method(method), view_of(pool)
     _check_seed(seed)
-    task = Task(budget, parse_parameters(method, parameters), _gather(previous, view.size), progress)
+    task = Task(budget, parse_parameters(method, parameters), _gather(previous, view.size), progress, history)
+    if history is not NO_HISTORY and not task.parameters.learns_from_history:
+        raise SpecError(f"method {method!r} does not learn from a history; leave it out, or take neyman")
+    if history is not NO_HISTORY and replicates is not None:
+        raise SpecError("replicates are parts of the pool apart, and a history is of all of it; leave one of them out")
     _check_budget(budget, view.size, len(task.previous.chosen), optional=task.parameters.stops_itself)
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)

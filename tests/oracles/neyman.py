@@ -144,7 +144,9 @@ def combined(N: int, rounds: list[dict[int, tuple[float, float, float]]], totals
     rounds : per round, index -> (failure, p, π); totals : Σ p over the examples not labelled before the round
     """
     sizes = [len(batch) for batch in rounds]
-    weights = [n * sum(sizes[: t + 1]) ** (1 / 3) for t, n in enumerate(sizes)]
+    left = [N - sum(sizes[:t]) for t in range(len(sizes))]
+    as_srs = [(m / N) ** 2 * (1 / n - 1 / m) for n, m in zip(sizes, left, strict=True)]
+    weights = [sum(sizes[: t + 1]) ** (1 / 3) / as_srs[t] for t in range(len(sizes))]
     value = variance = 0.0
     for t, (batch, total) in enumerate(zip(rounds, totals, strict=True)):
         w = weights[t] / sum(weights)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles import cube
 from oracles import neyman as reference
 
 import opacc_ray as opacc
@@ -51,9 +52,11 @@ def make_selection(size: int, drawn: Draw, number: int = 1) -> Selection:
 def all_rounds(view: View, previous: Previous, num: int, number: int) -> list[tuple[float, Selection]]:
     """Every batch that can be drawn, with its probability."""
     plan = neyman.plan(view, Task(num, neyman.Parameters(), previous))
+    expanded = plan.balance[plan.order] / plan.probability[plan.order, None]
+    balanced = np.column_stack([np.ones(len(plan.order)), expanded])
     return [
         (chance, make_selection(view.size, plan.draw(plan.order[sorted(batch)]), number))
-        for batch, chance in reference.samples(plan.probability[plan.order].tolist()).items()
+        for chance, batch, _ in cube.ways(plan.probability[plan.order].tolist(), balanced)
     ]
 
 
@@ -310,12 +313,13 @@ class TestPrecision:
 
 class TestRounds:
     def test_of_other_methods_combine(self) -> None:
-        """By hand: weights 2·∛2 and 4·∛6, each round the known failures and the mean of the rest."""
+        """By hand: weights ∛2 / u and ∛6 / u, each round the known failures and the mean of the rest."""
         two, four = (SimpleRandom(num, 10, replacement=False) for num in (2, 4))
         first = Selection("srs", {}, 0, 10, np.array([0, 1]), ("0", "1"), two)
         second = Selection("srs", {}, 0, 10, np.arange(2, 6), tuple("2345"), four, 2)
         outcomes = [np.array([0.0, 1.0]), np.array([1.0, 1.0, 0.0, 1.0])]
-        weight = np.array([2 * 2 ** (1 / 3), 4 * 6 ** (1 / 3)])
+        as_srs = np.array([1 / 2 - 1 / 10, (8 / 10) ** 2 * (1 / 4 - 1 / 8)])
+        weight = np.array([2 ** (1 / 3), 6 ** (1 / 3)]) / as_srs
         z = np.array([0.5, (1 + 8 * 0.25) / 10])
         result = combine([first, second], outcomes, 0.95)
         assert result.value == pytest.approx(1 - weight @ z / weight.sum())
@@ -350,14 +354,38 @@ class TestRounds:
         with pytest.raises(LabelError, match=r"pools of \[100, 200\] examples"):
             combine(drawn, [outcome[:10], outcome[:10]], 0.95)
 
-    def test_says_when_labels_are_few(self) -> None:
+    def test_says_when_few_failures_are_foreseen(self) -> None:
         pool, outcome = make_pool(200, 3)
-        few, enough = (opacc.select(pool, "neyman", num) for num in (19, 20))
+        few, enough = (opacc.select(pool, "neyman", num) for num in (10, 60))
+        foreseen = [drawn.design.predicted_failure.sum() for drawn in (few, enough)]
+        assert foreseen[0] < 3 < foreseen[1]
         result = opacc.estimate(few, outcome[few.index])
         assert result.design_based
         assert result.reason is not None
-        assert "fewer than 20 labels" in result.reason
+        assert "fewer than 3 of the labelled examples were foreseen to fail" in result.reason
         assert opacc.estimate(enough, outcome[enough.index]).reason is None
+
+    def test_without_failures_met_or_foreseen_the_bound_is_the_exact_one(self) -> None:
+        """If predictions foresee none, they do not say where failures are: any label could have met one."""
+        pool = opacc.Pool(confidence=np.full(5000, 1 - 1e-6))
+        drawn = opacc.select(pool, "neyman", 100)
+        assert drawn.design.predicted_failure.sum() < 1
+        assert opacc.estimate(drawn, np.ones(100)).low <= 0.025 ** (1 / 100)
+
+    @pytest.mark.parametrize(("level", "least"), [(0.95, 0.924), (0.99, 0.978)])
+    def test_rare_failures_anywhere_are_covered(self, level: float, least: float) -> None:
+        """One failure that is met by chance does not exclude that they are one in a thousand."""
+        rng = np.random.default_rng(5)
+        pool = opacc.Pool(confidence=1 - rng.beta(0.05, 5, 20000), prediction=rng.integers(0, 10, 20000))
+        outcome = np.ones(20000)
+        outcome[rng.choice(20000, 20, replace=False)] = 0
+        plan = neyman.plan(view_of(pool), Task(100, neyman.Parameters(), NO_PREVIOUS))
+        covered = 0
+        for _ in range(1000):
+            drawn = make_selection(20000, plan.draw(draw_ordered(rng, plan.probability, plan.order)))
+            estimate = opacc.estimate(drawn, outcome[drawn.index], level)
+            covered += estimate.low <= 0.999 <= estimate.high
+        assert covered / 1000 >= least
 
     def test_interval_shrinks_where_no_label_fails(self) -> None:
         """With every label its size grows, though the labels show no spread."""
@@ -384,8 +412,19 @@ class TestRounds:
         result = combine(*audit(pool, outcome, (20, 20, 20), seed=1), 0.95)
         assert (result.low, result.value, result.high) == pytest.approx([outcome.mean()] * 3)
 
-    def test_whole_pool_labelled_leaves_no_doubt(self) -> None:
+    def test_rounds_that_nearly_exhaust_the_pool_rest_on_the_last(self) -> None:
+        """What is left unlabelled after the last round decides the error, and not the first round's."""
+        pool, outcome = make_pool(200, 3)
+        error = [
+            combine(*audit(pool, outcome, (19, 38, 57, 76), seed), 0.95).value - outcome.mean() for seed in range(40)
+        ]
+        of_srs = outcome.var(ddof=1) * (1 / 190 - 1 / 200)
+        assert np.mean(np.square(error)) < of_srs
+
+    @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+    def test_whole_pool_labelled_leaves_no_doubt(self, value: float) -> None:
         pool, outcome = make_pool(30, 3)
+        outcome = np.full(30, value) if value != 0.5 else outcome
         drawn = opacc.select(pool, "neyman", 30)
         result = opacc.estimate(drawn, outcome[drawn.index])
         assert (result.low, result.value, result.high) == pytest.approx([outcome.mean()] * 3)

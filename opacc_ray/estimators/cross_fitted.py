@@ -1,0 +1,81 @@
+"""Rounds combined by predictions that all labels have taught: the estimate of several adaptive rounds.
+
+Each label is in one of K folds, and p⁽⁻ᵏ⁾ are predictions by the labels of all rounds but those of fold k
+(:mod:`opacc_ray.failure.folds`). Round t drew n_t examples, of which n_tk are in fold k, and says of the whole pool
+
+    z_t = (1/N) · [ Σ_before f + Σ_free Σ_k (n_tk/n_t) p⁽⁻ᵏ⁾ + Σ_batch (f - p⁽⁻ᵏ⁽ⁱ⁾⁾)/π ]
+
+    θ̂ = Σ_t w_t z_t        w_t ∝ 1/V_t,   V_t = N⁻² Σ_free p̄(1 - p̄)(1/π - 1),   p̄ = Σ_k p⁽⁻ᵏ⁾/K
+
+with the sums over the examples that were free, not labelled yet, when the round was drawn. A round's own predictions
+would be of the labels before it; those of the first rounds are poor, and these mend them.
+
+What is exact: if p⁽⁻ᵏ⁾ were fixed before the labels, z_t would be unbiased whatever they are, and so would θ̂ with fixed
+weights. They are not fixed: labels of later rounds, whose draw depends on those of this one, teach them, and V_t. The
+bias is measured, in ``docs/results/neyman.md``. ``rounds.py`` is exactly unbiased.
+
+Weights from V_t follow what the predictions say of the pool; those from the sample itself, such as 1/Σ_batch(1/π), are
+biased, for they depend on which examples were drawn.
+
+Legend: N pool, n labels, f = 1 - outcome, p predicted failure, π inclusion probability.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.difference import Round, accuracy
+from opacc_ray.estimators.rounds import known, labelled_before
+from opacc_ray.selection import Selection
+
+Array = NDArray[np.float64]
+
+
+class FoldedRound(NamedTuple):
+    """What the predictions of all folds say of one round."""
+
+    labelled: Array  # (n_t,) p⁽⁻ᵏ⁾ of each label, k its fold
+    total: float  # Σ_free Σ_k (n_tk/n_t) p⁽⁻ᵏ⁾
+    variance: float  # V_t
+
+
+def cross_fitted(
+    selections: Sequence[Selection], outcomes: Sequence[Outcome], folded: Sequence[FoldedRound], level: float
+) -> Estimate:
+    """Accuracy on the whole pool, from rounds whose designs have inclusion probabilities.
+
+    Parameters
+    ----------
+    selections, outcomes : rounds of one pool in their order, and (n_t,) outcomes of each
+    folded : of each round
+    level : confidence level of the interval
+
+    Raises
+    ------
+    LabelError
+        If the rounds are of different pools, or a round was drawn when labels were there that are not given.
+    """
+    sure, before = known(selections, outcomes), labelled_before(selections)
+    failure = 1 - np.concatenate(outcomes)
+    left = np.array([1 - len(places) / sure.pool_size for places in before])
+    weight = round_weights([part.variance for part in folded])
+    rounds, value = [], 0.0
+    for t, (selection, outcome, part) in enumerate(zip(selections, outcomes, folded, strict=True)):
+        error = 1 - outcome - part.labelled
+        share = part.total / (left[t] * sure.pool_size) + float(selection.design.mean(error))
+        variance = float(selection.design.variance(error))
+        rounds.append(Round(share, variance, selection.design.effects, part.labelled, error, True))
+        value += weight[t] * (float(failure[before[t]].sum()) / sure.pool_size + left[t] * share)
+    return accuracy(value, rounds, weight * left, sure, level)
+
+
+def round_weights(variance: Sequence[float]) -> Array:
+    """w (rounds,) in proportion to 1/V; a round with V = 0, which left nothing to chance, has all of it."""
+    exact = np.array(variance) <= 0
+    if exact.any():
+        return exact / exact.sum()
+    weight = 1 / np.array(variance)
+    return weight / weight.sum()

@@ -1,0 +1,66 @@
+"""What is there before the first label: labels of other examples, and columns that may tell failures. None is trusted.
+
+``labelled`` are examples that are not of this pool, with their features and outcomes: the model's labelled test set, or
+an earlier audit of the same model. ``prior`` are numbers for each example of the pool, larger for those more likely to
+fail: how many other models got the example wrong, a judge's score, a monitor's alarm.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from opacc_ray.errors import DataError
+from opacc_ray.pool import Pool
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """Knowledge that `neyman` may start from; the estimate is unbiased whatever it says.
+
+    Parameters
+    ----------
+    labelled : pairs of a pool of labelled examples, with the features that the audited pool has, and their outcomes
+        (k,) in [0, 1]
+    prior : (N,) or (N, columns) for the audited pool, larger for the examples more likely to fail
+
+    Raises
+    ------
+    DataError
+        If outcomes do not fit their pool or are not in [0, 1], or a column of ``prior`` is not finite.
+    """
+
+    labelled: Sequence[tuple[Pool, ArrayLike]] = ()
+    prior: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        for pool, outcome in self.labelled:
+            values = np.asarray(outcome)
+            if values.shape != (pool.size,) or values.dtype.kind not in "biuf":
+                raise DataError(
+                    f"history: outcomes of shape {values.shape} and type {values.dtype} for {pool.size} labelled "
+                    "examples; give one number per example"
+                )
+            if not ((values >= 0) & (values <= 1)).all():
+                raise DataError("history: an outcome is not in [0, 1]: 1 is correct, 0 a misprediction")
+        if self.prior is not None and not np.isfinite(np.asarray(self.prior, dtype=np.float64)).all():
+            raise DataError("history: a value of prior is not finite; give a number for every example of the pool")
+
+    def failures(self) -> list[tuple[Pool, NDArray[np.float64]]]:
+        """The labelled pools with 1 - outcome, (k,) each."""
+        return [(pool, 1 - np.asarray(outcome, dtype=np.float64)) for pool, outcome in self.labelled]
+
+    def columns(self, size: int) -> NDArray[np.float64]:
+        """``prior`` as (N, columns); raises DataError unless it has ``size`` rows."""
+        if self.prior is None:
+            return np.empty((size, 0))
+        values: NDArray[Any] = np.asarray(self.prior, dtype=np.float64)
+        values = values[:, None] if values.ndim == 1 else values
+        if values.ndim != 2 or len(values) != size:
+            raise DataError(f"history: prior has shape {values.shape}, and the pool {size} examples; give one row each")
+        return values
+
+
+NO_HISTORY = History()

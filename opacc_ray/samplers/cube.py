@@ -1,0 +1,149 @@
+"""Balanced samples with given inclusion probabilities: the cube method, for many examples.
+
+J.-C. Deville, Y. Tillé, "Efficient balanced sampling: the cube method", Biometrika 91 (2004); G. Chauvet, Y. Tillé,
+"A fast algorithm of balanced sampling", Computational Statistics 21 (2006).
+
+A sample is balanced on variables h_1, …, h_q if it estimates their totals without error, Σ_sample h/π = Σ_pool h. From
+the point π of the unit cube one walks at random, without a drift, along directions u that keep those totals,
+
+    Σ_i u_i h_i/π_i = 0        π ← π + λ₁u with probability λ₂/(λ₁ + λ₂),  else π - λ₂u
+
+λ₁ and λ₂ being the longest ways inside the cube. Each step makes at least one π_i zero or one, and in the end all are.
+The mean of every step is no step, so each example is drawn with exactly its π. A direction needs q + 1 examples that
+are undecided; the fast algorithm takes the first ones in a given order, so the sample is spread along it as well. When
+fewer are left, the last variable is given up. The first one is π itself, which makes the size exact, and it is the
+last to go.
+
+Thinning: a pool of any size is first reduced to some examples for each to draw, by Deville's systematic sampling along
+the order with π' = min(1, cπ), and the walk starts from π/π' there. Probabilities stay exact; of the variance that
+balance takes away, the share n/M returns.
+
+Legend: N examples, n to draw, M kept for the walk, q variables, h (N, q), π inclusion probability.
+"""
+
+import numpy as np
+from numba import float64, int64, types
+from numpy.typing import NDArray
+
+from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
+from opacc_ray.parts.compiled import compiled, read
+
+KEPT_PER_LABEL, LEAST_KEPT = 25, 1000
+"""Examples that the walk starts from, for each to draw and in all."""
+
+_ROUNDING = 1e-9
+"""From here on, a probability is 0 or 1."""
+
+
+def draw_balanced(
+    rng: np.random.Generator,
+    probability: NDArray[np.float64],
+    variables: NDArray[np.float64],
+    order: NDArray[np.int64],
+    kept: int | None = None,
+) -> NDArray[np.int64]:
+    """A sample with inclusion probabilities ``probability`` (N,), balanced on ``variables`` (N, q).
+
+    Parameters
+    ----------
+    probability : π (N,), above 0; their sum n is whole
+    variables : h (N, q); the most important first
+    order : (N,) along which the sample is spread
+    kept : M; by default 25 for each to draw, and 1000 at least
+
+    Returns
+    -------
+    (n,) int64
+        Distinct places, in no particular order.
+    """
+    num = round(float(probability.sum()))
+    thinned = max(KEPT_PER_LABEL * num, LEAST_KEPT) if kept is None else kept
+    before = np.ones(len(order))
+    if thinned < len(order):
+        before = inclusion_probabilities(probability, thinned)
+        chosen = np.zeros(len(order), dtype=bool)
+        chosen[draw_ordered(rng, before, order)] = True
+        order = order[chosen[order]]
+    start = np.minimum(probability[order] / before[order], 1.0)
+    expanded = variables[order] / probability[order, None]
+    expanded /= np.maximum(np.sqrt((expanded**2).mean(axis=0)), 1e-300)
+    balanced = np.column_stack([np.ones(len(order)), expanded])
+    return order[walk(start, balanced, rng.random(len(order) + 1))]
+
+
+@compiled(types.void(float64[:, ::1], int64, int64, float64[::1]))
+def find_direction(matrix: NDArray[np.float64], rows: int, columns: int, direction: NDArray[np.float64]) -> None:
+    """u (columns,) with matrix·u = 0 by elimination, which overwrites the matrix; there are more columns than rows.
+
+    Entries below 1e-9 count as 0.
+    """
+    for c in range(columns):  # columns before c have their 1 in the row of their number
+        best = c
+        for r in range(c, rows):
+            if abs(matrix[r, c]) > abs(matrix[best, c]):
+                best = r
+        if c == rows or abs(matrix[best, c]) < _ROUNDING:
+            direction[c] = 1.0
+            for j in range(columns):
+                if j != c:
+                    direction[j] = -matrix[j, c] if j < c else 0.0
+            return
+        for j in range(c, columns):
+            other = matrix[best, j]
+            matrix[best, j] = matrix[c, j]
+            matrix[c, j] = other
+        scale = 1 / matrix[c, c]
+        for j in range(c, columns):
+            matrix[c, j] *= scale
+        for r in range(rows):
+            factor = matrix[r, c]
+            if r != c and factor != 0:
+                for j in range(c, columns):
+                    matrix[r, j] -= factor * matrix[c, j]
+
+
+@compiled(types.boolean[::1](read(float64, 1), read(float64, 2), read(float64, 1)))
+def walk(
+    probability: NDArray[np.float64], balanced: NDArray[np.float64], uniform: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Which examples the walk ends with: (M,).
+
+    probability (M,) where it starts; balanced (M, q + 1) h/π, the variables that are given up last first; uniform
+    (M + 1,) a random number for each step.
+    """
+    size, num_variables = balanced.shape
+    p = probability.copy()
+    window = np.empty(num_variables + 1, np.int64)  # examples that are undecided
+    matrix, direction = np.empty((num_variables, num_variables + 1)), np.empty(num_variables + 1)
+    filled = following = step = 0
+    while True:
+        while filled <= num_variables and following < size:
+            if _ROUNDING < p[following] < 1 - _ROUNDING:
+                window[filled] = following
+                filled += 1
+            following += 1
+        if filled == 0:
+            break
+        rows = min(num_variables, filled - 1)
+        for c in range(filled):
+            for r in range(rows):
+                matrix[r, c] = balanced[window[c], r]
+        find_direction(matrix, rows, filled, direction)
+        forth = back = np.inf
+        for c in range(filled):
+            room, taken = 1 - p[window[c]], p[window[c]]
+            if direction[c] > 0:
+                forth, back = min(forth, room / direction[c]), min(back, taken / direction[c])
+            elif direction[c] < 0:
+                forth, back = min(forth, -taken / direction[c]), min(back, -room / direction[c])
+        length = forth if uniform[step] * (forth + back) < back else -back
+        step += 1
+        undecided = 0
+        for c in range(filled):
+            i = window[c]
+            p[i] += length * direction[c]
+            if _ROUNDING < p[i] < 1 - _ROUNDING:
+                window[undecided] = i
+                undecided += 1
+        filled = undecided
+    return p > 0.5

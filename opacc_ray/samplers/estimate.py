@@ -1,0 +1,69 @@
+"""Accuracy from a labelled sample: :func:`estimate`, the way in for users."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from opacc_ray.errors import SpecError
+from opacc_ray.estimators.base import Estimate, Outcome, checked_outcome
+from opacc_ray.estimators.estimate import estimate as estimate_by_design
+from opacc_ray.estimators.rounds import plain_estimate
+from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.parts.view import View, view_of
+from opacc_ray.pool import Pool
+from opacc_ray.samplers.learned import learned_estimate, learns_from_all
+from opacc_ray.selection import Selection
+
+
+def estimate(
+    selection: Selection | Sequence[Selection],
+    outcome: Sequence[Any] | Outcome,
+    level: float = 0.95,
+    *,
+    prediction: ArrayLike | None = None,
+    pool: Pool | View | None = None,
+    history: History = NO_HISTORY,
+) -> Estimate:
+    """Accuracy on the pool that ``selection`` was drawn from.
+
+    Parameters
+    ----------
+    selection : what :func:`opacc_ray.select` returned, or ``Selection.load`` of what it saved; or a list of them, one
+        per round
+    outcome : (n,) 1 correct, 0 misprediction, or a score in [0, 1]; aligned with ``selection.index``; for rounds a list
+    level : confidence level of the interval, in (0, 1)
+    prediction : (N,) in [0, 1] of every example of the pool, in its order: the outcome to expect, such as the model's
+        confidence. As far as it is right, it saves labels; see :func:`opacc_ray.estimators.assisted.assist`
+    pool : the pool with its features, from which `neyman` with ``combine="labels"`` predicts what is not labelled by
+        all labels (:mod:`opacc_ray.estimators.cross_fitted`). Without it each round is estimated by itself, which is
+        exactly unbiased and less precise. Other methods have no use for it
+    history : what the selection was told of the time before the first label; only with ``pool``
+
+    Returns
+    -------
+    Estimate
+        Value and interval of the selection's own design; for rounds, of all of them together.
+
+    Raises
+    ------
+    LabelError
+        If the outcomes are not n numbers in [0, 1], or rounds are missing.
+    DataError
+        If the predictions are not N numbers in [0, 1].
+    SpecError
+        If there are predictions for a selection by ``neyman``, which has its own, or the pool is not the one that it
+        was drawn from.
+    """
+    selections = [selection] if isinstance(selection, Selection) else list(selection)
+    if pool is None or prediction is not None or not selections or not learns_from_all(selections):
+        return estimate_by_design(selection, outcome, level, prediction=prediction)
+    view, given = view_of(pool), [outcome] if isinstance(selection, Selection) else list(outcome)
+    plain_estimate(selections, given, level)  # checks both
+    if view.size != selections[0].pool_size:
+        raise SpecError(
+            f"the pool has {view.size} examples, and the selection was drawn from {selections[0].pool_size}: "
+            "give the pool that it was drawn from"
+        )
+    outcomes = [checked_outcome(part, values) for part, values in zip(selections, given, strict=True)]
+    return learned_estimate(view, selections, outcomes, level, history)

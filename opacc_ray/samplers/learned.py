@@ -1,0 +1,90 @@
+"""The estimate of `neyman` from all labels: what they teach, taken back to every round.
+
+The pool's signals are read again; the failures of every example are predicted without each label's own fold
+(:mod:`opacc_ray.failure.folds`), every round's inclusion probabilities are found as they were when it was drawn, and
+:mod:`opacc_ray.estimators.cross_fitted` makes the estimate of them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.designs.inclusion_probability import InclusionProbability
+from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.cross_fitted import FoldedRound, cross_fitted
+from opacc_ray.estimators.rounds import labelled_before
+from opacc_ray.failure.folds import fold_of, predict_without_fold
+from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.failure.lessons import read_lessons
+from opacc_ray.failure.signals import read_signals
+from opacc_ray.parts.view import View
+from opacc_ray.samplers import neyman
+from opacc_ray.samplers.base import Previous, Task
+from opacc_ray.samplers.select import parse_parameters
+from opacc_ray.selection import Selection
+
+
+def learns_from_all(selections: Sequence[Selection]) -> bool:
+    """Whether rounds were drawn to be combined so."""
+    return all(
+        isinstance(part.design, InclusionProbability) and part.parameters.get("combine") == "labels"
+        for part in selections
+    )
+
+
+def learned_estimate(
+    view: View,
+    selections: Sequence[Selection],
+    outcomes: Sequence[Outcome],
+    level: float,
+    history: History = NO_HISTORY,
+) -> Estimate:
+    """Accuracy on the pool that ``view`` shows, from rounds (or one) of `neyman` and the history they started from.
+
+    Raises
+    ------
+    LabelError
+        If a round was drawn when labels were there that are not given.
+    """
+    before = labelled_before(selections)
+    labelled = np.concatenate([part.index for part in selections])
+    failure = 1 - np.concatenate(outcomes)
+    sizes = [len(part) for part in selections]
+    fold, round_of = fold_of(sizes), np.repeat(np.arange(len(sizes)), sizes)
+    parameters = parse_parameters("neyman", selections[0].parameters)
+    signals = read_signals(view, parameters.directions, history)
+    lessons = read_lessons(view, parameters.directions, history)
+    predicted = predict_without_fold(signals, labelled, failure, fold, lessons)  # (K, N)
+    folded = []
+    for t, selection in enumerate(selections):
+        own = Previous(*_sorted(labelled[before[t]], 1 - failure[before[t]]))
+        folded.append(_folded(view, selection, own, history, predicted, fold[round_of == t]))
+    return cross_fitted(selections, outcomes, folded, level)
+
+
+def _folded(
+    view: View,
+    selection: Selection,
+    previous: Previous,
+    history: History,
+    predicted: NDArray[np.float64],
+    fold: NDArray[np.int64],
+) -> FoldedRound:
+    """What the predictions (K, N) say of one round; ``fold`` (n_t,) of its labels."""
+    design = selection.design
+    assert isinstance(design, InclusionProbability)
+    free, _, drawn_with = neyman.allocate(
+        view, Task(design.num_drawn, parse_parameters("neyman", selection.parameters), previous, history=history)
+    )
+    probability = drawn_with * (len(selection) / design.num_drawn)
+    share = np.bincount(fold, minlength=len(predicted)) / len(fold)  # (K,) n_tk/n_t
+    unknown = predicted[:, free]
+    mean = unknown.mean(axis=0)
+    variance = float((mean * (1 - mean)) @ np.maximum(1 / probability - 1, 0)) / view.size**2
+    return FoldedRound(predicted[fold, selection.index], float(share @ unknown.sum(axis=1)), variance)
+
+
+def _sorted(index: NDArray[np.int64], outcome: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    order = np.argsort(index)
+    return index[order], outcome[order]

@@ -1,0 +1,118 @@
+"""What is known before the first label: it helps where it is right, and the estimate is unbiased whatever it says."""
+
+import numpy as np
+import pytest
+from oracles import cube
+
+import opacc_ray as opacc
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.failure.history import History
+from opacc_ray.failure.lessons import read_lessons
+from opacc_ray.failure.model import predict_failure
+from opacc_ray.failure.signals import read_signals, signals_beside
+from opacc_ray.parts.view import View, view_of
+from opacc_ray.samplers import neyman
+from opacc_ray.samplers.base import NO_PREVIOUS, Task
+
+
+def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
+    """A classifier that always fails where it says 0 or 1, and hardly elsewhere."""
+    rng = np.random.default_rng(seed)
+    prediction, hidden = rng.integers(0, 6, size), rng.normal(size=(size, 5)).astype(np.float32)
+    outcome = ((prediction > 1) & (rng.random(size) > 0.02)).astype(float)
+    confidence = 1 - rng.beta(0.2, 8, size)
+    return opacc.Pool(hidden=hidden, confidence=confidence, prediction=prediction, lsa=rng.gamma(2, 1, size)), outcome
+
+
+def exact_variance(view: View, outcome: np.ndarray, history: History) -> float:
+    """Of the share of failures in one round of 100, were examples drawn independently of each other."""
+    plan = neyman.plan(view, Task(100, neyman.Parameters(), NO_PREVIOUS, history=history))
+    error = (1 - outcome)[plan.free] - plan.expected
+    return float((error**2 * (1 / plan.probability - 1)).sum()) / len(outcome) ** 2
+
+
+def test_signals_of_other_examples_are_on_the_scales_of_the_pool() -> None:
+    pool, _ = make_pool(300, 1)
+    view, some = view_of(pool), np.array([3, 200, 77])
+    part = opacc.Pool(**{name: getattr(pool, name)[some] for name in pool.fields})
+    beside, own = signals_beside(view, 3, opacc.History(), part), read_signals(view, 3).take(some)
+    assert beside.values == pytest.approx(own.values, abs=1e-6)
+    assert beside.classes.tolist() == own.classes.tolist()
+    foreign = signals_beside(view, 3, opacc.History(), opacc.Pool(prediction=[99, 2]))
+    assert foreign.classes.tolist() == [-1, 2]
+    assert foreign.values[:, 0] == pytest.approx(read_signals(view, 3).values[:, 0].mean())
+
+
+def test_a_labelled_reference_is_learned_from_before_the_first_label() -> None:
+    (pool, outcome), (other, known) = make_pool(2000, 2), make_pool(800, 3)
+    view = view_of(pool)
+    history = opacc.History(labelled=[(other, known)])
+    signals = read_signals(view, 6, history)
+    p = predict_failure(signals, np.empty(0, int), np.empty(0), read_lessons(view, 6, history)).failure
+    assert p[outcome == 0].mean() > 6 * p[outcome == 1].mean()
+    assert exact_variance(view, outcome, history) < 0.4 * exact_variance(view, outcome, opacc.History())
+
+
+def test_labels_here_overrule_a_history_that_is_wrong() -> None:
+    pool, outcome = make_pool(2000, 2)
+    other, known = make_pool(800, 3)
+    view, history = view_of(pool), opacc.History(labelled=[(other, 1 - known)])
+    labelled = np.sort(np.random.default_rng(0).choice(2000, 60, replace=False))
+    p = predict_failure(
+        read_signals(view, 6, history), labelled, 1 - outcome[labelled], read_lessons(view, 6, history)
+    ).failure
+    assert p[outcome == 0].mean() > 0.5 > 0.2 > p[outcome == 1].mean()
+
+
+def test_a_column_of_the_users_own_is_learned_from() -> None:
+    rng = np.random.default_rng(5)
+    chance = rng.beta(0.3, 1.2, 3000)
+    outcome = (rng.random(3000) >= chance).astype(float)
+    view = view_of(opacc.Pool(ids=[str(i) for i in range(3000)]))
+    helped = exact_variance(view, outcome, opacc.History(prior=chance))
+    assert helped < 0.85 * exact_variance(view, outcome, opacc.History())
+    useless = exact_variance(view, outcome, opacc.History(prior=rng.random(3000)))
+    assert useless < 1.3 * outcome.var() / 100
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_unbiased_over_all_samples_whatever_the_history_says(reverse: bool) -> None:
+    (pool, _), (other, known) = make_pool(7, 4), make_pool(200, 5)
+    outcome = np.array([1, 0, 1, 0.25, 1, 0.5, 0])
+    history = opacc.History(labelled=[(other, 1 - known if reverse else known)], prior=np.arange(7))
+    view = view_of(pool)
+    plan = neyman.plan(view, Task(3, neyman.Parameters(), NO_PREVIOUS, history=history))
+    expanded = plan.balance[plan.order] / plan.probability[plan.order, None]
+    mean = 0.0
+    for chance, batch, _ in cube.ways(plan.probability[plan.order].tolist(), np.column_stack([np.ones(7), expanded])):
+        drawn = plan.draw(plan.order[sorted(batch)])
+        mean += chance * drawn.design.failure_share(1 - outcome[drawn.chosen])
+    assert 1 - mean == pytest.approx(outcome.mean(), abs=1e-12)
+
+
+def test_rounds_and_estimate_take_the_same_history() -> None:
+    (pool, outcome), (other, known) = make_pool(1500, 6), make_pool(500, 7)
+    history = opacc.History(labelled=[(other, known)], prior=np.arange(1500))
+    view = view_of(pool)
+    first = opacc.select(view, "neyman", 20, history=history)
+    second = opacc.select(view, "neyman", 30, history=history, previous=[(first, outcome[first.index])])
+    rounds = [first, second]
+    found = opacc.estimate(rounds, [outcome[part.index] for part in rounds], pool=view, history=history)
+    assert found.low <= outcome.mean() <= found.high
+    assert found.high - found.low < 0.15
+
+
+def test_what_cannot_be_a_history_is_refused() -> None:
+    pool, outcome = make_pool(20, 1)
+    with pytest.raises(DataError, match=r"outcomes of shape \(19,\) .* for 20 labelled examples"):
+        opacc.History(labelled=[(pool, outcome[:19])])
+    with pytest.raises(DataError, match=r"an outcome is not in \[0, 1\]"):
+        opacc.History(labelled=[(pool, outcome + 1)])
+    with pytest.raises(DataError, match="prior is not finite"):
+        opacc.History(prior=[np.nan])
+    with pytest.raises(DataError, match=r"prior has shape \(3, 1\), and the pool 20 examples"):
+        opacc.select(pool, "neyman", 5, history=opacc.History(prior=[1, 2, 3]))
+    with pytest.raises(SpecError, match="'css' does not learn from a history"):
+        opacc.select(pool, "css", 5, history=opacc.History(prior=np.arange(20)))
+    with pytest.raises(SpecError, match="replicates are parts of the pool apart"):
+        opacc.select(pool, "neyman", 10, history=opacc.History(prior=np.arange(20)), replicates=2)

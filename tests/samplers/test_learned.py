@@ -1,0 +1,131 @@
+"""The estimate of neyman from all labels: its formula, its gain where rounds learn late, and what it needs."""
+
+import numpy as np
+import pytest
+
+import opacc_ray as opacc
+from opacc_ray.errors import SpecError
+from opacc_ray.estimators.cross_fitted import round_weights
+from opacc_ray.failure.folds import fold_of, predict_without_fold
+from opacc_ray.failure.model import predict_failure
+from opacc_ray.failure.signals import read_signals
+from opacc_ray.parts.view import View, view_of
+from opacc_ray.samplers import neyman
+from opacc_ray.samplers.base import Previous, Task
+from opacc_ray.selection import Selection
+
+
+def make_pool(size: int, seed: int) -> tuple[View, np.ndarray]:
+    """A classifier that takes two classes for each other, confidently, and fails by doubt elsewhere."""
+    rng = np.random.default_rng(seed)
+    doubt, prediction = rng.beta(0.15, 20.0, size), rng.integers(0, 8, size)
+    outcome = ((rng.random(size) >= doubt) & (prediction > 1)).astype(float)
+    return view_of(opacc.Pool(confidence=1 - doubt, prediction=prediction)), outcome
+
+
+def audit(view: View, outcome: np.ndarray, budgets: tuple[int, ...], seed: int, **given: str) -> tuple[list, list]:
+    selections: list[Selection] = []
+    for budget in budgets:
+        previous = [(drawn, outcome[drawn.index]) for drawn in selections]
+        selections.append(opacc.select(view, "neyman", budget, seed=seed, previous=previous, **given))
+    return selections, [outcome[drawn.index] for drawn in selections]
+
+
+def test_the_formula_written_out() -> None:
+    view, outcome = make_pool(120, 1)
+    selections, outcomes = audit(view, outcome, (12, 21), seed=3)
+    labelled, failure = np.concatenate([part.index for part in selections]), 1 - np.concatenate(outcomes)
+    fold = np.arange(33) % 5
+    signals = read_signals(view, 6)
+    p = [predict_failure(signals, labelled[fold != k], failure[fold != k]).failure for k in range(5)]
+    mean, before, z, V = np.mean(p, axis=0), np.empty(0, dtype=int), [], []
+    for t, part in enumerate(selections):
+        own = fold[:12] if t == 0 else fold[12:]
+        free = np.setdiff1d(np.arange(120), before)
+        total = (1 - outcome[before]).sum()
+        total += sum((own == k).mean() * p[k][i] for k in range(5) for i in free)
+        for k, i, pi in zip(own, part.index, part.design.inclusion_probability, strict=True):
+            total += (1 - outcome[i] - p[k][i]) / pi
+        task = Task(len(part), neyman.Parameters(), Previous(np.sort(before), outcome[np.sort(before)]))
+        plan = neyman.plan(view, task)
+        V.append(sum(mean[i] * (1 - mean[i]) * (1 / pi - 1) for i, pi in zip(plan.free, plan.probability, strict=True)))
+        z.append(total / 120)
+        before = np.concatenate([before, part.index])
+    found = opacc.estimate(selections, outcomes, pool=view)
+    weight = 1 / np.array(V)
+    assert found.value == pytest.approx(1 - weight @ z / weight.sum(), abs=1e-12)
+    assert found.low < found.value < found.high
+    assert found.design_based
+
+
+def test_no_label_teaches_the_prediction_it_is_compared_to() -> None:
+    view, outcome = make_pool(200, 2)
+    labelled = np.arange(20)
+    fold, failure = fold_of([8, 12]), 1 - outcome[labelled]
+    assert np.bincount(fold).tolist() == [4, 4, 4, 4, 4]
+    predicted = predict_without_fold(read_signals(view, 6), labelled, failure, fold)
+    changed = failure.copy()
+    changed[fold == 2] = 1 - changed[fold == 2]
+    again = predict_without_fold(read_signals(view, 6), labelled, changed, fold)
+    assert (predicted[2] == again[2]).all()
+    assert (predicted[0] != again[0]).any()
+
+
+def test_a_round_that_leaves_nothing_to_chance_has_all_the_weight() -> None:
+    assert round_weights([0.2, 0.1]) == pytest.approx([1 / 3, 2 / 3])
+    assert round_weights([0.2, 0.0]).tolist() == [0, 1]
+
+
+def test_late_lessons_serve_the_first_rounds() -> None:
+    """Errors are below those of the rounds by themselves, without a bias to speak of, and the intervals hold."""
+    view, outcome = make_pool(2000, 4)
+    truth, by_rounds, by_labels, covered = outcome.mean(), [], [], 0
+    for seed in range(100):
+        selections, outcomes = audit(view, outcome, (10, 20, 30), seed)
+        by_rounds.append(opacc.estimate(selections, outcomes).value - truth)
+        found = opacc.estimate(selections, outcomes, pool=view)
+        by_labels.append(found.value - truth)
+        covered += found.low <= truth <= found.high
+    assert np.mean(np.square(by_labels)) < 0.7 * np.mean(np.square(by_rounds))
+    of_srs = np.sqrt(outcome.var() / 60)
+    assert abs(np.mean(by_labels)) < 0.15 * of_srs
+    assert covered / 100 >= 0.86
+
+
+def test_rounds_are_combined_exactly_unbiased_if_asked_for_or_without_the_pool() -> None:
+    view, outcome = make_pool(300, 5)
+    selections, outcomes = audit(view, outcome, (10, 20), seed=1)
+    exact, asked = audit(view, outcome, (10, 20), seed=1, combine="rounds")
+    without = opacc.estimate(selections, outcomes)
+    assert opacc.estimate(exact, asked, pool=view) == without == opacc.estimate(exact, asked)
+    assert opacc.estimate(selections, outcomes, pool=view) != without
+
+
+def test_other_methods_have_no_use_for_the_pool() -> None:
+    view, outcome = make_pool(300, 5)
+    drawn = opacc.select(view, "css", 30)
+    assert opacc.estimate(drawn, outcome[drawn.index], pool=view) == opacc.estimate(drawn, outcome[drawn.index])
+
+
+def test_missing_labels_and_saved_selections_are_no_trouble() -> None:
+    view, outcome = make_pool(300, 6)
+    selections, outcomes = audit(view, outcome, (10, 20), seed=1)
+    saved = [Selection.from_json(part.to_json(), "a file") for part in selections]
+    assert opacc.estimate(saved, outcomes, pool=view) == opacc.estimate(selections, outcomes, pool=view)
+    part = selections[1].restrict(np.arange(20) < 15)
+    found = opacc.estimate([selections[0], part], [outcomes[0], outcomes[1][:15]], pool=view)
+    assert found.n == 25
+    assert abs(found.value - outcome.mean()) < 0.3
+
+
+def test_the_whole_pool_labelled_leaves_no_doubt() -> None:
+    view, outcome = make_pool(40, 7)
+    found = opacc.estimate(*audit(view, outcome, (10, 30), seed=1), pool=view)
+    assert (found.low, found.value, found.high) == pytest.approx([outcome.mean()] * 3)
+
+
+def test_another_pool_is_refused() -> None:
+    (view, outcome), (other, _) = make_pool(300, 6), make_pool(200, 6)
+    drawn = opacc.select(view, "neyman", 10)
+    with pytest.raises(SpecError, match="the pool has 200 examples, and the selection was drawn from 300"):
+        opacc.estimate(drawn, outcome[drawn.index], pool=other)
