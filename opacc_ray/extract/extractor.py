@@ -331,13 +331,9 @@ def load_model(spec: Spec, device: str, coverage: CoverageSpec | None) -> "Model
     from opacc_ray.extract.model import Model
 
     extract = spec.extract
+    channels_last = extract.channels_last
     return Model(
-        spec.model,
-        device,
-        extract.precision,
-        extract.threads_per_actor,
-        coverage,
-        channels_last=extract.channels_last,
+        spec.model, device, extract.precision, extract.threads_per_actor, coverage, channels_last=channels_last
     )
 
 
