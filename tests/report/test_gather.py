@@ -201,6 +201,23 @@ def test_a_regression_states_its_score_and_shows_values(tmp_path: Path) -> None:
     assert all("no picture" in str(found) for found in pictures.values())
 
 
+def test_a_share_of_close_predictions_is_a_percentage(tmp_path: Path) -> None:
+    run = write_run(tmp_path, task="regression", form="npy", score={"within": 0.5})
+    label(run, steps.select(run, "srs", 50, {}).ids)
+    report, _ = gather(run)
+    assert report.estimate is not None
+    assert report.answer.startswith(
+        f"On the {N} examples about {percent(report.estimate.value)} of the model's predictions are within ±0.5: between"
+    )
+
+
+def test_a_pool_that_is_labelled_in_full_has_no_interval(tmp_path: Path) -> None:
+    report, _ = gather(labelled_run(tmp_path, (N,)))
+    truth = (TRUTH == PREDICTION).mean()
+    said = f"The model is right on {percent(truth)} of the {N} examples: every one of them is labelled."
+    assert report.answer == said
+
+
 def test_the_document_reads_back_and_fits_its_schema(report: RunReport) -> None:
     data = report.to_bytes()
     assert RunReport.from_bytes(data, "report.json") == report
