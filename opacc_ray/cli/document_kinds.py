@@ -17,6 +17,7 @@ from opacc_ray.audit.label_documents import (
     LabelAgreement,
     LabellingTasks,
 )
+from opacc_ray.audit.plan import RunPlan
 from opacc_ray.audit.state_documents import RunStatus, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.cli.method_list import MethodList
@@ -44,6 +45,7 @@ class WrittenSchemas(Document):
 
 KINDS: tuple[type[Document], ...] = (
     SpecChecks,
+    RunPlan,
     RunHeader,
     Draw,
     FeatureSetDescription,

@@ -188,7 +188,7 @@ def slow(spec) -> dict:
 def test_killed_actor_changes_nothing(spec, finished: Run, tmp_path: Path) -> None:
     from opacc_ray.cluster import extraction
 
-    class Victim(extraction._Worker):
+    class Victim(extraction.Worker):
         def extract(self, shard):
             if shard.number == 5 and not marker.exists():
                 marker.write_text("died")
@@ -197,7 +197,7 @@ def test_killed_actor_changes_nothing(spec, finished: Run, tmp_path: Path) -> No
 
     marker = tmp_path / "died"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extraction, "_Worker", Victim)
+        patch.setattr(extraction, "Worker", Victim)
         run = run_spec(spec())
     assert marker.exists()
     assert features_of(run) == features_of(finished)
