@@ -206,9 +206,9 @@ def test_a_share_of_close_predictions_is_a_percentage(tmp_path: Path) -> None:
     label(run, steps.select(run, "srs", 50, {}).ids)
     report, _ = gather(run)
     assert report.estimate is not None
-    assert report.answer.startswith(
-        f"On the {N} examples about {percent(report.estimate.value)} of the model's predictions are within ±0.5: between"
-    )
+    share = percent(report.estimate.value)
+    said = f"On the {N} examples about {share} of the model's predictions are within ±0.5: between"
+    assert report.answer.startswith(said)
 
 
 def test_a_pool_that_is_labelled_in_full_has_no_interval(tmp_path: Path) -> None:
