@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TOOLS  := .venv-tools
+LOWEST := .venv-lowest
 
 # The machine that infra/lock.txt is for; another one installs the versions of infra/constraints.txt, without digests.
 MACHINE := import platform as p; print(p.system(), p.machine(), *p.python_version_tuple()[:2], sep="-")
@@ -14,7 +15,7 @@ BEYOND := 'from numpy._core import _multiarray_umath as m; \
 	print(*(f for f in m.__cpu_dispatch__ if m.__cpu_features__[f] and f not in m.__cpu_baseline__))'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpus lint format bench results docs fuzz lock wheel wheel-check sbom clean
+.PHONY: help setup demo test test-cpus test-lowest lint format bench results docs fuzz chaos lock wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -33,16 +34,26 @@ $(READY): pyproject.toml infra/constraints.txt infra/lock.txt
 demo: $(READY)  ## a whole audit on handwritten digits, in about a minute
 	@$(BIN)/opacc demo
 
+# Two at a time, file by file: each has its own Ray and S3 server. For one at a time, and its prints: .venv/bin/pytest -s
 test: $(READY) lint  ## lint, then the tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 # The tests with three machines' arithmetic: this one's, torch's own loops without AVX, and the libraries' without AVX.
 # Matrix products then differ in their last bits. NumPy's come from OpenBLAS, torch's from MKL and oneDNN.
 test-cpus: $(READY)  ## the tests with the arithmetic of three kinds of CPU
-	$(BIN)/pytest
-	ATEN_CPU_CAPABILITY=default $(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 --dist loadfile
 	beyond=$$($(BIN)/python -c $(BEYOND)) && NPY_DISABLE_CPU_FEATURES="$$beyond" OPENBLAS_CORETYPE=Nehalem \
-	MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/pytest
+	MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/pytest -n 2 --dist loadfile
+
+# torch is the one of infra/constraints.txt: the oldest has no small build for machines without a GPU.
+test-lowest: $(TOOLS)  ## the tests with the oldest versions that pyproject.toml allows
+	@$(PYTHON) -m venv $(LOWEST)
+	@$(TOOLS)/bin/uv pip compile pyproject.toml --extra test --resolution lowest-direct --no-emit-package torch \
+	--no-header --no-annotate -q -o $(LOWEST)/requirements.txt
+	@$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -r $(LOWEST)/requirements.txt \
+	"$$(grep '^torch==' infra/constraints.txt)"
+	PYTHONPATH=. $(LOWEST)/bin/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)  ## ruff, mypy and the layers of the package
 	$(BIN)/ruff check .
@@ -69,6 +80,9 @@ docs: $(READY)  ## write again what the docs take from the code: the rooms, spec
 fuzz: $(READY)  ## try mutated specs, pool files, runs and selections: make fuzz MUTANTS=1000
 	@PYTHONPATH=tests $(BIN)/python -m fuzz $(or $(MUTANTS),250)
 
+chaos: $(READY)  ## disturb audits at random moments; all must end in the same bytes: make chaos RUNS=100 SEED=0
+	@PYTHONPATH=tests $(BIN)/python -m chaos $(or $(RUNS),100) $(or $(SEED),0)
+
 $(TOOLS): infra/tools.txt
 	@$(PYTHON) -m venv $(TOOLS)
 	@$(TOOLS)/bin/pip install --quiet --disable-pip-version-check -r infra/tools.txt
@@ -91,4 +105,4 @@ sbom: $(READY)  ## list what is installed for the package, with versions and lic
 	@$(BIN)/python infra/sbom.py
 
 clean:  ## remove .venv and all that was built
-	rm -rf $(VENV) $(TOOLS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(TOOLS) $(LOWEST) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

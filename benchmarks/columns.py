@@ -15,18 +15,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from opacc_ray.audit import feature_store, labels, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.cli.main import main
 from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.lake.examples import Shard
+from opacc_ray.lake.store import Entry
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from counting_proxy import CountingProxy
 from synthetic_run import extraction_of, open_synthetic, write_synthetic
 
-METHODS = ("srs", "css", "deepest", "neyman")
+METHODS = ("srs", "css", "deepest", "neyman", "neyman")
+"""Neyman twice: the first time it reads the hidden layer, and keeps its directions for later rounds."""
 
 
 def count_bytes() -> None:
@@ -62,24 +67,31 @@ def measure_memory(size: int = 10_000_000, shard_size: int = 100_000) -> None:
         print(f"{size:,} examples, {stored / 1e6:.0f} MB of features in {len(plan.shards)} shards\n")
         print("| what | seconds of CPU | memory, MB |\n|---|---:|---:|")
         made = {number: report._replace(own_ids=False, hashes=None) for number, report in own.items()}
-        for told, reports in (
-            ("index, ids made of keys", made),
-            ("index, ids of the pool's own", own),
-            ("index after a restart, ids of the pool's own", {}),
+        for told, kind, reports in (
+            ("index, images", "images", made),
+            ("index, ids made of keys", "npy", made),
+            ("index, ids of the pool's own", "npy", own),
+            ("index after a restart, ids of the pool's own", "npy", {}),
         ):
             Path(folder, "reports").write_bytes(pickle.dumps((plan, reports)))
-            print(f"| {told} |", _run([__file__, "index", uri, f"{folder}/reports"]), flush=True)
+            print(f"| {told} |", _run([__file__, "index", uri, f"{folder}/reports", kind]), flush=True)
         for method in ("srs", "css", "deepest"):
             command = ["select", uri, "--method", method, "--budget", "200"]
             print(f"| opacc select --method {method} |", _run([__file__, "command", *command]), flush=True)
 
 
-def index(uri: str, reports: str) -> None:
-    """Make an index of the reports in a file."""
+def index(uri: str, reports: str, kind: str) -> None:
+    """Make an index of the reports in a file; of images, the plan lists every one."""
     plan, known = pickle.loads(Path(reports).read_bytes())
-    run = Run.open(uri)
+    job = extraction_of(Run.open(uri))
+    if kind == "images":
+        job = replace(job, source=job.source.model_copy(update={"format": kind}))
+        starts = [0, *accumulate(known[shard.number].num_examples for shard in plan.shards)]
+        rows = [range(start, stop) for start, stop in pairwise(starts)]
+        listed = [tuple(Entry(f"{row:09d}.png", 1, "") for row in own) for own in rows]
+        plan = plan._replace(shards=tuple(Shard(number, entries) for number, entries in enumerate(listed)))
     begun = time.process_time()
-    feature_store.index_features(extraction_of(run), plan, known)
+    feature_store.index_features(job, plan, known)
     _tell(time.process_time() - begun)
 
 

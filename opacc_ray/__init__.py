@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from opacc_ray.selection import Selection
 
 __version__ = "0.1.0"
-__all__ = ["Estimate", "History", "OpaccError", "Pool", "Selection", "estimate", "select"]
+__all__ = ["Audit", "Estimate", "History", "OpaccError", "Pool", "Selection", "estimate", "select"]
 
 _HOME = {
+    "Audit": "notebook",  # which is above rooms that import this module, so types are found there alone
     "Estimate": "estimators.base",
     "History": "failure.history",
     "OpaccError": "errors",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs import Design, legacy
 from opacc_ray.designs.reading import read_design
-from opacc_ray.errors import DataError, shortened
+from opacc_ray.errors import DataError, SpecError, shortened
 
 FORMAT = "opacc-selection/2"
 FORMAT_1 = "opacc-selection/1"
@@ -88,6 +88,21 @@ class Selection:
         )
         selection._check(source)
         return selection
+
+    def to_pandas(self) -> Any:
+        """Return a table with a row per draw, in the order of choice: id, index, round, what the design knows.
+
+        Raises
+        ------
+        SpecError
+            pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise SpecError("a table needs pandas, which is not installed: pip install 'opacc_ray[notebook]'") from None
+        columns = {"id": list(self.ids), "index": self.index, "round": self.round} | self.design.columns()
+        return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self) + 1, name="order"))
 
     def to_json(self) -> bytes:
         return json.dumps(self.to_dict(), indent=1, allow_nan=False).encode() + b"\n"

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -38,6 +39,19 @@ _KINDS = {list: "list", str: "text", bool: "boolean", int: "number", float: "num
 SURPRISE = ("dsa", "lsa")
 """Features that compare an example with reference traces."""
 
+PLACEMENT = (
+    "actors",
+    "gpus_per_actor",
+    "accelerator_type",
+    "node_labels",
+    "attempts",
+    "autoscaling",
+    "readers",
+    "start_timeout",
+    "shard_timeout",
+)
+"""Keys of ``extract`` that say where and how patiently the work is done, and change no feature."""
+
 _OF_CLASSES = {
     "confidence": "a regression has no confidence; choose a method that goes without, such as srs or ces",
     "dsa": "dsa compares classes, of which a regression has none; choose lsa",
@@ -45,28 +59,154 @@ _OF_CLASSES = {
 """Why a regression lacks some features."""
 
 
+TABLES = ("parquet", "huggingface", "delta", "iceberg", "features")
+"""Formats of which an example is a row, with columns and filters."""
+
+VERSIONED = ("delta", "iceberg")
+"""Formats that keep earlier versions."""
+
+TABLE_FEATURES = ("hidden", "output", "prediction", "confidence", "dsa", "lsa")
+"""What columns of a pool of features may be."""
+
+_EXAMPLES_OF_TABLES = ("id", "uri", "image", "array")
+_COLUMNS_OF = {
+    "parquet": _EXAMPLES_OF_TABLES,
+    "webdataset": ("image", "array"),
+    "huggingface": _EXAMPLES_OF_TABLES,
+    "delta": (*_EXAMPLES_OF_TABLES, *TABLE_FEATURES),
+    "iceberg": (*_EXAMPLES_OF_TABLES, *TABLE_FEATURES),
+    "features": ("id", "uri", *TABLE_FEATURES),
+}
+"""Which columns go with a format."""
+
+WAYS = ("factory", "program", "function")
+"""Keys of a model that name it; one of them is given."""
+
+_OF_A_RUN_MODEL = (*WAYS, "arguments", "weights", "sha256", "hidden_layer")
+"""Keys of a model that a pool of features has no use for."""
+
+_FIRST_OF_POOL = ("format", "alpha", "max_pixels", "max_bytes")
+"""Keys of a pool that have always decided the identity of a run."""
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ColumnsSpec(_Section):
+    """Which columns of a table are what."""
+
+    id: str | None = Field(default=None, description="ids, which are unique; default: the file's key and the row")
+    uri: str | None = Field(
+        default=None,
+        description="where each example lies, for annotators; alone, of parquet: image files, which are read",
+    )
+    image: str | None = Field(default=None, description="bytes of image files; of webdataset: their extension")
+    array: str | list[str] | None = Field(
+        default=None, description="lists of numbers, or several columns of one number each; of webdataset: npy"
+    )
+    hidden: str | list[str] | None = Field(default=None, description="a pool of features: the last hidden layer")
+    output: str | list[str] | None = Field(default=None, description="a pool of features: the last layer")
+    prediction: str | None = Field(default=None, description="a pool of features; default: by output")
+    confidence: str | None = Field(
+        default=None, description="a pool of features: any score in [0, 1] that is high where a failure is unlikely"
+    )
+    dsa: str | None = Field(default=None, description="a pool of features: distance-based surprise")
+    lsa: str | None = Field(default=None, description="a pool of features: likelihood-based surprise")
+
+    @property
+    def features(self) -> dict[str, tuple[str, ...]]:
+        """By feature: its columns."""
+        given = {name: _several(getattr(self, name)) for name in TABLE_FEATURES}
+        return {name: columns for name, columns in given.items() if columns}
 
 
 class PoolSpec(_Section):
     """Where examples are: the operational ones, or those of the reference."""
 
     uri: str = Field(description="s3://bucket/prefix, or a folder that all workers see")
-    format: Literal["images", "npy"] = Field(description="one image a file, or one example a row of NumPy files")
+    format: Literal["images", "npy", "parquet", "webdataset", "huggingface", "delta", "iceberg", "features"] = Field(
+        description="what lies there: see lakes.md; features: what a model said of examples, in Parquet files"
+    )
     alpha: Literal["refuse", "drop", "white", "black", "keep"] = Field(
         default="refuse", description="images with transparency: refuse, drop it, show what lies behind, or keep it"
     )
     max_pixels: int = Field(default=1 << 26, ge=1, description="images of more pixels are bad items")
     max_bytes: int = Field(default=8 << 30, ge=1, description="files of more bytes, stored or unpacked, are bad items")
     follow_links: bool = Field(default=False, description="local folders: read what symbolic links lead to, too")
+    columns: ColumnsSpec = Field(default=ColumnsSpec(), description="tables: which columns are what")
+    filter: str | None = Field(
+        default=None, description="tables: rows that count, such as split = 'test' and score >= 0.5"
+    )
+    version: int | None = Field(
+        default=None, ge=0, description="delta: a version; iceberg: the id of a snapshot; default: the newest"
+    )
+    timestamp: str | None = Field(
+        default=None, description="delta, iceberg: the newest version at that time, such as 2026-01-31T12:00:00Z"
+    )
+    catalog: str | None = Field(
+        default=None, description="iceberg: name of a catalog in pyiceberg's own configuration; default: by uri"
+    )
+    table: str | None = Field(default=None, description="iceberg: name of the table in the catalog")
+
+    @property
+    def holds_features(self) -> bool:
+        """Whether a model has been run already, and its layers are columns."""
+        return self.format == "features" or bool(self.columns.features)
+
+    @model_validator(mode="after")
+    def _fits_its_format(self) -> "PoolSpec":
+        given = [name for name in ColumnsSpec.model_fields if getattr(self.columns, name) is not None]
+        fitting = _COLUMNS_OF.get(self.format, ())
+        unfit = next((name for name in given if name not in fitting), None)
+        if unfit is not None:
+            of = ", ".join(fitting) or "none"
+            raise ValueError(f"columns.{unfit} does not go with format {self.format}, which takes {of}; leave it out")
+        if self.filter is not None and self.format not in TABLES:
+            raise ValueError(f"filter is of tables, and the format is {self.format}; leave it out")
+        versions = [name for name in ("version", "timestamp") if getattr(self, name) is not None]
+        if versions and self.format not in VERSIONED:
+            raise ValueError(
+                f"{versions[0]} is of {' and '.join(VERSIONED)}, and the format is {self.format}; leave it out"
+            )
+        if len(versions) > 1:
+            raise ValueError("version and timestamp say the same; give one")
+        if (self.catalog or self.table) and not (self.format == "iceberg" and self.catalog and self.table):
+            raise ValueError("catalog and table go together, with format iceberg; give both or none")
+        if self.format in TABLES and not self.holds_features and not {"image", "array", "uri"} & set(given):
+            raise ValueError("columns does not say what an example is; add image, array or uri: a column's name")
+        if self.columns.image is not None and self.columns.array is not None:
+            raise ValueError("columns has image and array; give the one that the model is given")
+        if self.holds_features and not {"output", "prediction"} & set(given):
+            raise ValueError("columns names no output and no prediction; add output or prediction: a column's name")
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """All that decides what is read."""
+        return {"uri": self.uri, "follow_links": self.follow_links} | self.reading()
+
+    def reading(self) -> dict[str, Any]:
+        """All that decides what is read, its place and links aside; keys of later versions where they are used."""
+        content = self.model_dump(exclude={"uri", "follow_links"})
+        return {
+            key: value for key, value in content.items() if key in _FIRST_OF_POOL or value != _default(PoolSpec, key)
+        }
 
 
 class ModelSpec(_Section):
     """The model under audit."""
 
-    factory: str = Field(description="module:function that returns the torch module, weights aside")
-    arguments: dict[str, Any] = Field(default={}, description="keyword arguments of the factory")
+    factory: str | None = Field(
+        default=None, description="module:function that returns the torch module, weights aside"
+    )
+    program: str | None = Field(
+        default=None, description="instead: URI of a TorchScript file, or a .pt2 of torch.export; needs trust"
+    )
+    function: str | None = Field(
+        default=None, description="instead: module:function that maps a batch to arrays, in any framework"
+    )
+    trust: bool = Field(default=False, description="the program may run: its file is code, whatever it is called")
+    arguments: dict[str, Any] = Field(default={}, description="keyword arguments of the factory or the function")
     weights: str | None = Field(default=None, description="URI of a safetensors file or a state dict")
     sha256: str | None = Field(default=None, description="expected digest of the weights")
     hidden_layer: str | None = Field(
@@ -93,13 +233,32 @@ class ModelSpec(_Section):
 
     @field_validator("factory")
     @classmethod
-    def _names_a_function(cls, value: str) -> str:
-        return _function_name(value)
+    def _names_a_function(cls, value: str | None) -> str | None:
+        return value if value is None or re.fullmatch(r"(timm|hf):\S+", value) else _function_name(value)
+
+    @field_validator("function")
+    @classmethod
+    def _names_a_function_too(cls, value: str | None) -> str | None:
+        return None if value is None else _function_name(value)
+
+    @model_validator(mode="after")
+    def _is_one_model(self) -> "ModelSpec":
+        ways = [key for key in WAYS if getattr(self, key) is not None]
+        if len(ways) > 1:
+            raise ValueError(f"{ways[0]} and {ways[1]} name a model each; give one")
+        if self.program is not None and not self.trust:
+            raise ValueError("a program is code that runs as you; set trust: true if you know where it comes from")
+        unused = next((key for key in ("weights", "hidden_layer") if getattr(self, key)), None)
+        if unused and ways and ways[0] != "factory":
+            raise ValueError(f"{unused} goes with a factory; a {ways[0]} brings its own, so leave {unused} out")
+        if self.arguments and ways == ["program"]:
+            raise ValueError("arguments go with a factory or a function; leave them out")
+        return self
 
     @field_validator("classes")
     @classmethod
     def _are_distinct(cls, value: list[str] | None) -> list[str] | None:
-        twice = [name for name in value or [] if value and value.count(name) > 1]
+        twice = [name for name, count in Counter(value or []).items() if count > 1]
         if twice:
             raise ValueError(f"{twice[0]!r} appears twice; give each class a name of its own")
         return value
@@ -131,6 +290,19 @@ class CoverageSpec(_Section):
         return Criterion.parse(self.criterion)
 
 
+class ActorRange(_Section):
+    """Between how many and how many copies of the model are at work."""
+
+    min: int = Field(default=1, ge=1, description="fewer than that, and the run does not start")
+    max: int | None = Field(default=None, ge=1, description="null: as many as the cluster has room for")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> "ActorRange":
+        if self.max is not None and self.max < self.min:
+            raise ValueError(f"max is {self.max} and min {self.min}; give a max of at least min")
+        return self
+
+
 class ExtractSpec(_Section):
     """What is computed, by batch_size, shard_size, shard_bytes, precision, threads, features and coverage.
 
@@ -146,11 +318,28 @@ class ExtractSpec(_Section):
         default="float32", description="in which the model computes; features are kept as float32"
     )
     threads_per_actor: int = Field(default=1, ge=1, description="CPU threads of the model in one actor")
-    actors: int | Literal["auto"] = Field(
-        default="auto", description="copies of the model at work; auto: as many as the cluster has room for"
+    channels_last: bool = Field(
+        default=False, description="images and weights with channels last in memory: often faster with bfloat16 on GPUs"
+    )
+    readers: int | Literal["auto"] = Field(
+        default="auto",
+        description="threads of an actor that decode images; auto: 1 without a GPU, else its share of the node's CPUs, "
+        "at most 16",
+    )
+    actors: int | Literal["auto"] | ActorRange = Field(
+        default="auto",
+        description="copies of the model at work: a number; {min: 2, max: 8}, as the cluster grows and shrinks; or "
+        "auto: as many as it has room for, at least one",
     )
     gpus_per_actor: float | Literal["auto"] = Field(
         default="auto", description="0.5: two actors share a GPU; auto: one if the cluster has GPUs, else none"
+    )
+    accelerator_type: str | None = Field(
+        default=None, description="only on nodes with this accelerator, by Ray's name for it, such as A100 or H100"
+    )
+    node_labels: dict[str, str] = Field(
+        default={},
+        description="only on nodes with these labels, such as {region: eu}; also !eu, in(eu,us) and !in(eu,us)",
     )
     attempts: int = Field(default=3, ge=1, description="tries per shard before the run fails with its name")
     autoscaling: bool = Field(default=False, description="the cluster may grow: wait for actors instead of refusing")
@@ -168,9 +357,36 @@ class ExtractSpec(_Section):
         default="error", description="an example that cannot be read ends the run, or is counted and left out"
     )
 
-    @field_validator("actors")
+    @field_validator("actors", mode="before")
     @classmethod
-    def _at_least_one(cls, value: Any) -> Any:
+    def _is_a_number_or_a_range(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            try:
+                return ActorRange.model_validate(value)
+            except ValidationError as error:
+                raise ValueError(first_problem(ActorRange, error)) from None
+        if value != "auto" and type(value) not in (int, ActorRange):
+            raise ValueError("give a whole number, {min: 2, max: 8}, or auto")
+        if isinstance(value, int) and value < 1:
+            raise ValueError("give at least 1, or auto")
+        return value
+
+    @field_validator("node_labels")
+    @classmethod
+    def _are_selectors(cls, value: dict[str, str]) -> dict[str, str]:
+        """Each value as Ray's label selectors have it, without spaces."""
+        packed = {key: "".join(wanted.split()) for key, wanted in value.items()}
+        name = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+        for key, wanted in packed.items():
+            if not re.fullmatch(rf"!?({name}|in\({name}(,{name})*\))", wanted):
+                raise ValueError(
+                    f"{key}: {shortened(value[key])} selects no label; write eu, !eu, in(eu,us) or !in(eu,us)"
+                )
+        return packed
+
+    @field_validator("readers")
+    @classmethod
+    def _is_a_reader(cls, value: Any) -> Any:
         if value != "auto" and value < 1:
             raise ValueError("give at least 1, or auto")
         return value
@@ -233,6 +449,12 @@ class LabelsSpec(_Section):
         default="error",
         description="where labels of one example differ: refuse them, take the most frequent, or take the latest",
     )
+    overlap: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="share of the examples that two people label, by which the noise of labels is measured",
+    )
 
 
 class ScoreSpec(_Section):
@@ -256,7 +478,7 @@ class Spec(_Section):
     name: str = Field(description="of the audit; the prefix of its run begins with it")
     seed: int = Field(default=0, ge=0, lt=2**63, description="of every random draw: the same seed, the same selection")
     pool: PoolSpec = Field(description="the examples whose accuracy is asked for")
-    model: ModelSpec = Field(description="the model under audit")
+    model: ModelSpec = Field(default=ModelSpec(), description="the model under audit")
     transform: str | None = Field(default=None, description="module:function: decoded example -> model input")
     reference: PoolSpec | None = Field(
         default=None,
@@ -282,6 +504,26 @@ class Spec(_Section):
         return None if value is None else _function_name(value)
 
     @model_validator(mode="after")
+    def _has_a_model(self) -> "Spec":
+        if self.pool.holds_features:
+            unused = next((key for key in _OF_A_RUN_MODEL if getattr(self.model, key)), None)
+            if unused or self.transform:
+                key = f"model.{unused}" if unused else "transform"
+                raise SpecError(f"{key} is of a model that is run, and the pool holds its features; leave {key} out")
+        elif not any(getattr(self.model, key) for key in WAYS):
+            raise SpecError(
+                "key 'model.factory' is missing; add it, or audit stored outputs with pool.format: features"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _knows_the_layers(self) -> "Spec":
+        if self.model.factory is None and not self.pool.holds_features and "coverage" in self.features():
+            way = next(key for key in WAYS if getattr(self.model, key))
+            raise SpecError(f"coverage needs the layers of a module, which a {way} does not show; give model.factory")
+        return self
+
+    @model_validator(mode="after")
     def _scores_values_only(self) -> "Spec":
         if self.model.task != "regression" and self.score != ScoreSpec():
             raise SpecError("score is of regressions, and model.task is classification; leave score out")
@@ -305,6 +547,9 @@ class Spec(_Section):
             who = f"sample.method {self.sample.method!r} needs" if name in needed else "extract.features names"
             if name in _OF_CLASSES and self.model.task == "regression":
                 raise SpecError(f"{who} {name}, and {_OF_CLASSES[name]}")
+            if self.pool.holds_features and name not in (*self.stored(), *SURPRISE):
+                where = f"name its column in pool.columns.{name}" if name in TABLE_FEATURES else "run the model for it"
+                raise SpecError(f"{who} {name}, which the pool of features lacks: {where}")
             if name not in self.features():
                 raise SpecError(f"{who} {name}, which is not extracted: add {name} to extract.features")
             if self._compares_with(name) and self.reference is None:
@@ -317,6 +562,8 @@ class Spec(_Section):
         And always the prediction.
         """
         every: Sequence[str] | None = self.extract.features
+        if every is None and self.pool.holds_features:
+            every = [*self.stored(), *(name for name in self._needed() if name in SURPRISE)]
         if every is None:
             with_output = (
                 ["hidden", "output"] if self.model.task == "regression" else ["hidden", "output", "confidence"]
@@ -324,11 +571,19 @@ class Spec(_Section):
             every = [*with_output, *self._needed()]
         return tuple(dict.fromkeys([*every, "prediction"]))
 
+    def stored(self) -> tuple[str, ...]:
+        """Features that the columns of the pool are, or that follow from them."""
+        named = list(self.pool.columns.features)
+        follows = ["prediction"] if self.model.task == "regression" else ["prediction", "confidence"]
+        return tuple(dict.fromkeys([*named, *(follows if "output" in named else [])]))
+
     def compares_with(self) -> set[str]:
         """What of the reference the features compare with: traces, ranges, both or nothing."""
         return set().union(*(self._compares_with(name) for name in self.features()))
 
     def _compares_with(self, feature: str) -> set[str]:
+        if self.pool.holds_features and feature in self.pool.columns.features:
+            return set()
         if feature == "coverage" and self.extract.coverage.rule.needs_ranges:
             return {"ranges"}
         return {"traces"} if feature in SURPRISE else set()
@@ -353,13 +608,20 @@ class Spec(_Section):
         Where and how fast they are computed is left out, what no feature uses, and how labels are read and scored.
         """
         content = self.model_dump(exclude={"output", "labels", "score"})
+        content["pool"] = self.pool.identity()
+        content["reference"] = self.reference and self.reference.identity()
         del content["model"]["error_scale"]
+        for key in ("program", "function", "trust"):
+            if not content["model"][key]:
+                del content["model"][key]
         if not self.compares_with():
             del content["reference"]
         if "coverage" not in self.features():
             del content["extract"]["coverage"]
-        for key in ("actors", "gpus_per_actor", "attempts", "autoscaling", "start_timeout", "shard_timeout"):
+        for key in PLACEMENT:
             del content["extract"][key]
+        if not self.extract.channels_last:  # a key of a later version than the digests of older runs
+            del content["extract"]["channels_last"]
         return content
 
 
@@ -475,6 +737,16 @@ def _import_remedy(module: str, error: ImportError) -> str:
     if error.name is None or f"{module}.".startswith(f"{error.name}."):
         return "run where the module is on the path"
     return f"{module} imports it, so install it here and on the workers"
+
+
+def _several(value: str | list[str] | None) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value or ())
+
+
+def _default(kind: type[BaseModel], key: str) -> Any:
+    """The default of a key, as it is dumped."""
+    value = kind.model_fields[key].get_default(call_default_factory=True)
+    return value.model_dump() if isinstance(value, BaseModel) else value
 
 
 def _function_name(value: str) -> str:

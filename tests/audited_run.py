@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.audit import feature_store
+from opacc_ray.audit.extraction import Stage
 from opacc_ray.audit.labels import import_labels
 from opacc_ray.audit.pool_objects import write_listing
 from opacc_ray.audit.provenance import header_of
 from opacc_ray.audit.run import Run
-from opacc_ray.audit.steps import Stage
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard
 from opacc_ray.lake.examples import Shard

@@ -6,7 +6,7 @@ Each is noticed, or harmless: all that the run says is as it was. Anything else 
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,10 @@ Rng = np.random.Generator
 
 
 class Damage:
-    """A run with two rounds, one of them closed, beside another run of the same pool; it is damaged and restored."""
+    """A run with two rounds, one of them closed, and another track, beside another run of the same pool.
+
+    It is damaged and restored.
+    """
 
     def __init__(self, home: Path, seed: int) -> None:
         write_pool(str(home))
@@ -35,9 +38,11 @@ class Damage:
         self.content = {path: path.read_bytes() for path in sorted(self.home.rglob("*")) if path.is_file()}
         self.expected = said_of(self.run)
         self.restore()
-        (self.home / "estimate.json").unlink()
-        self.without_estimate = said_of(self.run)  # it is made of the rest, so to lose it harms nothing
-        self.restore()
+        self.without: dict[Path, Any] = {}
+        for path in (path for path in self.content if path.name == "estimate.json"):
+            path.unlink()
+            self.without[path] = said_of(self.run)  # it is made of the rest, so to lose it harms nothing
+            self.restore()
 
     def restore(self) -> None:
         for path, data in self.content.items():
@@ -52,7 +57,7 @@ class Damage:
             used = self._use()
         finally:
             self.restore()
-        expected = self.without_estimate if data is None and path.name == "estimate.json" else self.expected
+        expected = self.without.get(path, self.expected) if data is None else self.expected
         if used not in (None, expected):
             return "silent"
         if any(path.name in problem or path.parent.name in problem for problem in problems):
@@ -110,18 +115,28 @@ def make_run(home: str, name: str, budget: int) -> Run:
     label(run, chosen.ids[:7])
     steps.close(run)
     results.estimate(run)
+    beside = steps.select_beside(run, "css", budget + 5, {})
+    label(beside, [name for name, known in zip(*_known(beside), strict=True) if not known])
+    results.estimate(beside)
     return run
+
+
+def _known(run: Run) -> tuple[list[str], Sequence[bool]]:
+    """The ids of the first round, and whether each had a label when it was chosen."""
+    chosen = run.read_chosen(1)
+    return chosen.ids, chosen.labelled
 
 
 def said_of(run: Run) -> Any:
     """All that a run says: its state, what it estimates, and its features."""
     state = status(run).to_dict()
-    stated = results.estimate(run).to_dict()
+    stated = [results.estimate(track).to_dict() for track in run.tracks()]
     with feature_store.open_view(run, ["hidden", "output", "confidence"]) as view:
         features = [part.tolist() for part in view.map(_values)]
     predictions = feature_store.find_predictions(run, KEYS)
-    rounds = [run.read_selection(number).to_dict() for number in run.rounds()]
-    manifests = [run.store.read(f"rounds/{n}/manifest.{end}") for n in run.rounds() for end in ("csv", "jsonl")]
+    places = [(track, number) for track in run.tracks() for number in track.rounds()]
+    rounds = [track.read_selection(number).to_dict() for track, number in places]
+    manifests = [track.folder(n).read(f"manifest.{end}") for track, n in places for end in ("csv", "jsonl")]
     return state, stated, features, predictions, rounds, manifests
 
 

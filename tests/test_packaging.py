@@ -45,7 +45,10 @@ def metadata(wheel: ZipFile) -> Message:
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: ZipFile) -> None:
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     modules = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")}
-    assert held == modules | {"opacc_ray/py.typed"}
+    templates = {str(path.relative_to(ROOT)) for path in (PACKAGE / "report" / "templates").iterdir()}
+    page = {f"opacc_ray/labelpage/page.{kind}" for kind in ("html", "css", "js")}
+    assert templates
+    assert held == modules | templates | page | {"opacc_ray/py.typed"}
 
 
 def test_every_folder_of_the_package_is_a_package() -> None:
@@ -71,13 +74,18 @@ def test_the_metadata_says_what_it_is_and_where(metadata: Message) -> None:
 
 
 def test_every_imported_library_is_declared() -> None:
-    declared = {_name(item) for item in [*PROJECT["dependencies"], *_optional("demo"), *_optional("report")]}
+    declared = {
+        _name(item) for item in [*PROJECT["dependencies"], *(item for extra in USED for item in _optional(extra))]
+    }
     owners = packages_distributions()
     imported = {module for path in PACKAGE.rglob("*.py") for module in _imported_modules(path)}
     foreign = imported - set(sys.stdlib_module_names) - {"opacc_ray"}
     missing = {module for module in foreign if not {_name(item) for item in owners.get(module, [module])} & declared}
     assert missing - PARTS == set()
 
+
+USED = ("demo", "report", "page", "notebook", "mlflow", "wandb", "delta", "iceberg")
+"""Extras that the package itself imports."""
 
 PARTS = {"botocore", "s3transfer", "pydantic_core"}
 """What boto3 and pydantic are made of, and pin themselves."""

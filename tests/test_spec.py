@@ -35,8 +35,12 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"pool": {"url": "x", "format": "images"}}, r"unknown key 'pool.url' \(value \"x\"\); did you mean 'uri'"),
         ({"extract": {"batchsize": 3}}, "did you mean 'batch_size'"),
         ({"pool": {"format": "images"}}, "key 'pool.uri' is missing"),
-        ({"pool": {"uri": "x", "format": "zip"}}, "pool.format: .*'images' or 'npy'.* \\(value \"zip\"\\)"),
+        ({"pool": {"uri": "x", "format": "zip"}}, "pool.format: .*'images', 'npy', 'parquet'.* \\(value \"zip\"\\)"),
         ({"extract": {"actors": 0}}, r"extract.actors: give at least 1, or auto \(value 0\)"),
+        ({"extract": {"actors": {"min": 3, "max": 2}}}, "extract.actors: max is 2 and min 3; give a max of at least"),
+        ({"extract": {"actors": {"most": 3}}}, "extract.actors: unknown key 'most' .*; known are min, max"),
+        ({"extract": {"actors": "many"}}, "extract.actors: give a whole number, {min: 2, max: 8}, or auto"),
+        ({"extract": {"node_labels": {"zone": "in()"}}}, r"node_labels: zone: in\(\) selects no label; write eu, !eu"),
         ({"extract": {"batch_size": "many"}}, r"extract.batch_size: .*integer.* \(value \"many\"\)"),
         ({"model": {"factory": "no colon"}}, "model.factory: write module:function"),
         ({"model": {"factory": "a:b", "sha256": "beef"}}, "model.sha256: give the 64 hexadecimal digits"),
@@ -192,7 +196,8 @@ def test_identity_leaves_out_what_no_feature_uses() -> None:
 
 def test_identity_leaves_out_where_and_how_fast() -> None:
     here = parse_spec(content(extract={"actors": 1}), "spec")
-    there = parse_spec(content(extract={"actors": 9, "start_timeout": 5}, output="s3://elsewhere"), "spec")
+    elsewhere = {"actors": {"min": 2}, "start_timeout": 5, "accelerator_type": "A100", "node_labels": {"zone": "!eu"}}
+    there = parse_spec(content(extract=elsewhere, output="s3://elsewhere"), "spec")
     assert here.identity() == there.identity()
     assert here.identity() != parse_spec(content(seed=1), "spec").identity()
     assert here.identity() != parse_spec(content(extract={"batch_size": 7}), "spec").identity()

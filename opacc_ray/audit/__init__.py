@@ -1,1 +1,12 @@
 """One run, on the driver: its prefix, its features, its rounds of labels, its results."""
+
+from importlib import import_module
+from typing import Any
+
+__all__ = ["Audit"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Audit":
+        raise AttributeError(f"module 'opacc_ray.audit' has no attribute {name!r}")
+    return import_module("opacc_ray.notebook").Audit  # it also makes reports, which are above this room

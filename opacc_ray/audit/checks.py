@@ -1,10 +1,10 @@
 """Checking a spec before Ray starts: all that can be found out from the driver, one check after another.
 
 Every check answers in one sentence what it found. A check that rests on one that failed is left out, so that one
-mistake gives one failure. Nothing is kept: the object that tries whether the output can be written is removed at once.
+mistake gives one failure. Nothing is kept: the object that tries whether the output can be written is removed at once,
+and no folder is made for it.
 """
 
-import uuid
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
@@ -14,9 +14,10 @@ from opacc_ray.audit.provenance import checked_weights
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import OpaccError, SpecError
 from opacc_ray.extract import reference
+from opacc_ray.extract.source import plan_pool
+from opacc_ray.extract.stored_features import try_rows
 from opacc_ray.extract.trial import try_example
 from opacc_ray.lake.examples import Plan
-from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import open_store
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.spec import Spec
@@ -53,13 +54,11 @@ def check_budget(spec: Spec) -> str:
 
 def check_pool(spec: Spec) -> Plan:
     """The shards of the pool; raises SpecError if the budget is more than it can give."""
-    pool = open_store(spec.pool.uri, follow_links=spec.pool.follow_links)
-    plan = plan_shards(pool, spec.pool.format, spec.extract.shard_size, spec.extract.shard_bytes)
-    num_files = sum(len(shard.keys) for shard in plan.shards)
-    if spec.pool.format == "images" and (spec.sample.budget or 0) > num_files:
+    plan = plan_pool(spec.pool, spec.extract)
+    if plan.num_examples is not None and (spec.sample.budget or 0) > plan.num_examples:
         raise SpecError(
             f"sample.budget={spec.sample.budget} is more than the pool {spec.pool.uri} can give: "
-            f"it holds {num_files} examples; give at most {num_files}"
+            f"it holds {plan.num_examples} examples; give at most {plan.num_examples}"
         )
     return plan
 
@@ -103,7 +102,8 @@ class _Checks:
 
 def _describe(plan: Plan | None) -> str:
     assert plan is not None
-    return f"{sum(len(shard.keys) for shard in plan.shards)} files in {len(plan.shards)} shards"
+    examples = "" if plan.num_examples is None else f", {plan.num_examples} examples"
+    return f"{len(plan.entries)} files in {len(plan.shards)} shards{examples}"
 
 
 def _weights(spec: Spec) -> str:
@@ -111,15 +111,15 @@ def _weights(spec: Spec) -> str:
 
 
 def _try_output(uri: str) -> str:
-    """Write an object and remove it."""
-    store, key = open_store(uri), f"opacc-check-{uuid.uuid4().hex}"
-    store.write(key, b"")
-    store.delete(key)
+    store = open_store(uri)
+    store.try_writing()
     return f"{store.uri} can be written"
 
 
 def check_model(spec: Spec, plan: Plan) -> str:
     """Run one example; raises SpecError, DataError or StorageError with what extraction would end with."""
+    if spec.pool.holds_features:
+        return try_rows(spec, plan)
     found = try_example(spec, plan)
     names = spec.model.classes
     if names and spec.model.task == "classification" and len(names) != found.output:

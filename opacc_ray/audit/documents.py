@@ -9,8 +9,8 @@
 | :class:`ClosedRound` | ``rounds/N/closed.json`` |
 | :class:`AccuracyEstimate` | ``estimate.json``, answer of `opacc estimate` |
 | :class:`ModelComparison` | answer of `opacc compare` |
-| :class:`RunStatus` | answer of `opacc status` |
-| :class:`Verification` | answer of `opacc verify` |
+
+`state_documents.py` has those that say how a run stands.
 """
 
 from typing import Any, ClassVar, Literal
@@ -18,6 +18,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part, SealedDocument, Upgrade
+from opacc_ray.estimators.html import as_html
+from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.spec import Spec
 
 # -- the run -------------------------------------------------------------------------------------------------
@@ -38,6 +40,9 @@ class PoolListing(Part):
     num_files: int | None = Field(default=None, ge=0, description="files in the pool")
     num_shards: int = Field(ge=0, description="shards that they are extracted in")
     ignored: list[IgnoredFiles] = Field(default=[], description="what else lies there and is not read, by kind")
+    version: str | None = Field(
+        default=None, description="version of the table that all shards are of; null of a pool that is none"
+    )
 
 
 class ReferenceListing(Part):
@@ -69,6 +74,9 @@ class RunHeader(SealedDocument):
     digest: str | None = Field(description="digest of all that decides the result; null in old runs")
     pool: PoolListing = Field(description="the pool as it was listed")
     reference: ReferenceListing | None = Field(description="the reference; null if no feature compares with one")
+    features: FeatureLink | None = Field(
+        default=None, description="the set that holds the features; null if they lie in the run's own prefix"
+    )
     model: ModelDigest = Field(description="the model's weights")
     versions: dict[str, str] = Field(description="version of Python and of each package that matters")
     git_commit: str | None = Field(description="commit of the directory that the run was started in, if it has one")
@@ -86,7 +94,10 @@ class Draw(SealedDocument):
     """The files of a round, all of one draw. It is created once, after them: the round exists when it does."""
 
     format: Literal["opacc-draw/1"] = Field(default="opacc-draw/1", description="name and version of this form")
-    run: str | None = Field(description="digest of the run that it was drawn for; null in runs of version 0.1.0")
+    run: str | None = Field(
+        description="digest of the run that it was drawn for, with /TRACK if not for its first track; "
+        "null in runs of version 0.1.0"
+    )
     folder: str = Field(description="where they lie below the round: draws/ and a digest of all of them")
     files: dict[str, DrawnFile] = Field(description="by name: selection.json, predictions.parquet, manifests")
 
@@ -99,6 +110,9 @@ class ChangedObjects(Part):
     unknown: int = Field(ge=0, description="objects that could not be compared")
     first: list[str] = Field(description="keys of the first that changed or are gone")
     reason: str | None = Field(default=None, description="why nothing was compared; null if it was")
+    version: str | None = Field(
+        default=None, description="the table's version now, if it is not the run's and the spec does not pin that"
+    )
 
 
 class RoundLook(Part):
@@ -143,9 +157,13 @@ class DrawnRound(Document):
 
     format: Literal["opacc-round/1"] = Field(default="opacc-round/1", description="name and version of this form")
     run: str = Field(description="URI of the run")
+    track: str | None = Field(default=None, description="the track that the round is of; null: the first one")
     method: str | None = Field(default=None, description="the sampling method; null if nothing was drawn")
     round: int | None = Field(default=None, ge=1, description="number of the round; null if nothing was drawn")
     n: int = Field(default=0, ge=0, description="draws; an example that is drawn twice counts twice")
+    labelled: int = Field(
+        default=0, ge=0, description="examples of it that had a label before, which the manifests leave out"
+    )
     pool_size: int | None = Field(default=None, ge=0, description="examples in the pool; null if nothing was drawn")
     manifests: list[str] = Field(default=[], description="URIs of the manifests for annotators")
     objects: ChangedObjects | None = Field(
@@ -178,6 +196,7 @@ class RoundCounts(Part):
 class UnusedRows(Part):
     """Rows of a file of labels that are not used: their examples were given up, and not drawn again."""
 
+    track: str | None = Field(default=None, description="the track of the round; null: the first one")
     round: int = Field(ge=1, description="the round that was closed without them")
     rows: int = Field(ge=1, description="how many")
 
@@ -223,6 +242,9 @@ class StatedEstimate(Interval, Value):
     design_based: bool = Field(description="whether the interval holds by the sampling design alone")
     reason: str | None = Field(description="if it does not: what it rests on")
 
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
 
 class AssistedEstimate(StatedEstimate):
     """The accuracy, estimated with the help of the confidence of the whole pool."""
@@ -236,6 +258,18 @@ class MeanCost(StatedEstimate):
     costs: dict[str, float | dict[str, float]] = Field(
         description="true class -> cost of missing it, or -> predicted class -> cost of that confusion"
     )
+
+
+class LabelNoise(Interval):
+    """The interval of the accuracy by what annotators typically say, whatever a single label got wrong."""
+
+    examples: int = Field(ge=1, description="labelled examples on which two or more named annotators gave an opinion")
+    differ: int = Field(ge=0, description="of them, those on which the outcomes of two opinions differ")
+    disagreement: float = Field(
+        ge=0, description="estimated mean difference of the outcomes of two opinions, over the pool"
+    )
+    disagreement_high: float = Field(ge=0, description="upper end of its interval")
+    reason: str | None = Field(description="if the interval is not design-based: what it rests on")
 
 
 class SimpleRandomBaseline(Interval):
@@ -267,6 +301,7 @@ class Basis(Part):
     """What a result is of, and what it leaves out."""
 
     run: str = Field(description="URI of the run")
+    track: str | None = Field(default=None, description="the track whose rounds it rests on; null: the first one")
     measure: str = Field(default="accuracy", description="what is stated: the accuracy, or the score of a regression")
     clipped: int = Field(
         default=0, ge=0, description="labels of a regression so far from the prediction that they score 0, however far"
@@ -303,6 +338,9 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
     sequence: AnytimeInterval = Field(description="an interval that holds at any time")
     assisted: AssistedEstimate | None = Field(description="with the help of the confidence; null unless asked for")
     mean_cost: MeanCost | None = Field(description="the mean cost per example; null unless costs were given")
+    label_noise: LabelNoise | None = Field(
+        default=None, description="the interval widened for errors of annotators; null without second opinions"
+    )
     pool_by_predicted_class: dict[str, int] | None = Field(
         description="predicted class -> examples of the pool; null for regressions, and where it is not known"
     )
@@ -328,46 +366,3 @@ class ModelComparison(Basis, Document):
     difference: StatedEstimate = Field(description="first - second, in [-1, 1]")
     num_first_better: int = Field(ge=0, description="labels on which the first has the higher outcome")
     num_second_better: int = Field(ge=0, description="labels on which the second has the higher outcome")
-
-
-class ShardCounts(Part):
-    """Shards of the pool."""
-
-    done: int = Field(ge=0, description="shards whose features are there")
-    total: int = Field(ge=0, description="shards in all")
-
-
-class RunStatus(Document):
-    """What of a run is done, and what it waits for."""
-
-    format: Literal["opacc-status/1"] = Field(default="opacc-status/1", description="name and version of this form")
-    run: str = Field(description="URI of the run")
-    shards: ShardCounts = Field(description="progress of extraction")
-    examples: int | None = Field(ge=0, description="examples in the pool; null while extraction is not complete")
-    excluded: int | None = Field(ge=0, description="examples that could not be read; null as above")
-    rounds: list[RoundCounts] = Field(description="every round in numbers")
-    estimate: AccuracyEstimate | None = Field(description="the last estimate, if there is one")
-    estimate_is_current: bool | None = Field(
-        default=None, description="whether the last estimate is of all labels that are in now; null if there is none"
-    )
-    waits_for: str = Field(description="what is to be done next, in words")
-
-
-class Fault(Part):
-    """Something wrong with a run."""
-
-    file: str = Field(description="URI of the file that is damaged, lost or not of the run")
-    problem: str = Field(description="what is wrong, and what to do")
-
-
-class Verification(Document):
-    """All files of a run, compared with their digests and with one another."""
-
-    format: Literal["opacc-verification/1"] = Field(
-        default="opacc-verification/1", description="name and version of this form"
-    )
-    run: str = Field(description="URI of the run")
-    sound: bool = Field(description="whether nothing is wrong")
-    checked: int = Field(ge=0, description="files that were read and compared")
-    faults: list[Fault] = Field(description="all that is wrong")
-    objects: ChangedObjects | None = Field(description="objects of the pool that changed; null if that is not known")

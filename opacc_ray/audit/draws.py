@@ -45,7 +45,10 @@ def numbers(keys: Sequence[str], uri: str) -> list[int]:
 
 
 def newest(folder: Store, run: str | None) -> Draw | None:
-    """The draw that counts; None for a round of version 0.1.0, or one that does not exist. ``run`` is its digest."""
+    """The draw that counts; None for a round of version 0.1.0, or one that does not exist.
+
+    ``run`` is the run that it was drawn for, as :attr:`Run.drawn_for` names it.
+    """
     found = numbers([entry.key for entry in folder.list()], folder.uri)
     return read(folder, found[-1], run) if found else None
 
@@ -55,7 +58,9 @@ def read(folder: Store, number: int, run: str | None) -> Draw:
     key = _key(number)
     draw = Draw.from_bytes(folder.read(key), folder.uri_of(key))
     if draw.run != run:
-        raise DataError(f"{folder.uri_of(key)} was drawn for another run than that of spec.json; restore both")
+        raise DataError(
+            f"{folder.uri_of(key)} was drawn for another run than that of spec.json, or another track; restore both"
+        )
     if draw.folder != _place(draw.files):
         raise DataError(f"{folder.uri_of(key)} names the folder {draw.folder!r}, not that of its files; restore it")
     return draw

@@ -3,26 +3,31 @@
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.audit.chosen import Chosen
 from opacc_ray.audit.pool_objects import find_objects
-from opacc_ray.audit.run import Chosen, Run
-from opacc_ray.audit.soundness import check_plan
+from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.derived import Derived
+from opacc_ray.extract.extractor import Extraction, refusal
+from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.features import Features, StoredParts
 from opacc_ray.extract.ids import find_repeated, hashes_of
 from opacc_ray.extract.index import Index, make_index, write_index
+from opacc_ray.extract.planned import check_plan
 from opacc_ray.extract.shards import ShardReport, read_report
-from opacc_ray.lake.examples import Plan
+from opacc_ray.extract.trial import left_nothing
+from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.store import in_order
-from opacc_ray.parts.view import View
+from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import LAYERS
 from opacc_ray.selection import Selection
+from opacc_ray.spec import Spec
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +43,9 @@ def index_features(
 ) -> Index:
     """Write the index that completes extraction, from the reports of the shards by their numbers.
 
-    A shard without a report was done before; its file tells the same. No feature is read. Ids are those of the
-    plan; ids that the pool brings are checked to be unique over all shards. ``others`` are further files of the folder.
+    A shard without a report was done before; its file tells the same, and is checked to be of the plan, as reports were
+    by those who made them. No feature is read. Ids that the pool brings are checked to be unique over all shards.
+    ``others`` are further files of the folder.
 
     Raises
     ------
@@ -51,15 +57,17 @@ def index_features(
     sizes = {entry.key: entry.size for entry in job.target.list()} if len(known) < len(plan.shards) else {}
     before = [shard for shard in plan.shards if shard.number not in known]
     found = in_order(lambda shard: read_report(job.target, shard.file, sizes[shard.file]), before, threads=16)
-    known |= {shard.number: report for shard, report in zip(before, found, strict=True)}
+    for shard, report in zip(before, found, strict=True):
+        check_plan(job.target, job.source.format, shard, report)
+        known[shard.number] = report
     ordered = [known[shard.number] for shard in plan.shards]
-    for shard, report in zip(plan.shards, ordered, strict=True):
-        check_plan(job, shard, report)
     index = make_index([shard.file for shard in plan.shards], ordered, others)
+    if not index.num_examples and not index.bad:
+        raise left_nothing(job.source)
     if not index.num_examples:
         raise DataError(f"none of the {len(index.bad)} examples of {job.source.uri} could be used, so none is left")
     _refuse_repeated(job, index, ordered)
-    _refuse_nameless(job, index)
+    _refuse_nameless(job.spec, index, job.source.uri)
     _warn_of_kinds(job, index)
     write_index(job.target, index)
     return index
@@ -75,33 +83,55 @@ def open_view(
 
     ``welcome`` ones are there if the run has them; ``instead`` says how to go without some.
     """
-    index = _index_of(run)
+    there = _features_of(run)
+    features, index = there.features, there.index
     _refuse_missing(run, index, names, instead or {})
-    features = Features.of(run.features, index)
     optional = [name for name in welcome if name in index.features]
     wanted = tuple(dict.fromkeys([*names, *optional, "prediction"]))
     per_example = {name: index.features[name] * (1 if name == "coverage" else 4) for name in wanted}
     held = sum(num_bytes for name, num_bytes in per_example.items() if name in (*LAYERS, "coverage"))
+    memory = Derived(features.store, index)
     if index.num_examples * held <= MEMORY_LIMIT:
-        yield View(StoredParts(features, wanted))
+        yield View(StoredParts(features, wanted), memory)
         return
-    from opacc_ray.cluster.parts import hold
-    from opacc_ray.cluster.session import connected
+    with ExitStack() as actors:
+        yield View(_LateActors(features, wanted, actors), memory)
 
-    with connected(), hold(features, wanted) as parts:
-        yield View(parts)
+
+class _LateActors(StoredParts):
+    """Parts whose rows are held by actors, which start when the first function is to run on them."""
+
+    def __init__(self, features: Features, names: Sequence[str], actors: ExitStack) -> None:
+        super().__init__(features, names)
+        self._actors = actors
+        self._held: Parts | None = None
+
+    def call(self, calls: Sequence[Call]) -> list[Any]:
+        if self._held is None:
+            from opacc_ray.cluster.parts import hold
+            from opacc_ray.cluster.session import connected
+
+            self._actors.enter_context(connected())
+            self._held = self._actors.enter_context(hold(self._features, self._names))
+        return self._held.call(calls)
 
 
 def find_chosen(run: Run, selection: Selection) -> Chosen:
     """Ids, places and predictions of the chosen examples, from the shards that hold them."""
-    uris, predictions = Features.of(run.features, _index_of(run)).take(["uri", "prediction"], selection.index)
+    uris, predictions = _features_of(run).features.take(["uri", "prediction"], selection.index)
     return Chosen(list(selection.ids), uris, predictions, *find_objects(run, uris))
 
 
 def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]:
     """Ids and predictions of the examples at ``index`` (n,), as the features have them."""
-    ids, predictions = Features.of(run.features, _index_of(run)).take(["id", "prediction"], index)
+    ids, predictions = _features_of(run).features.take(["id", "prediction"], index)
     return ids, predictions
+
+
+def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """Those of the named features that the run has, (k, ...) each, for the examples at ``index`` (k,)."""
+    there = _features_of(run)
+    return there.features.rows([name for name in names if name in there.index.features], index)
 
 
 def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
@@ -112,7 +142,7 @@ def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
     DataError
         If an example is not in the pool; the message names the first.
     """
-    found = Features.of(run.features, _index_of(run)).search(ids, "prediction")
+    found = _features_of(run).features.search(ids, "prediction")
     absent = [name for name in dict.fromkeys(ids) if name not in found]
     if absent:
         raise DataError(
@@ -124,14 +154,20 @@ def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
 
 def read_column(run: Run, name: str) -> NDArray[Any]:
     """One number per example of the pool, (N,), in its order; no other feature is read."""
-    index = _index_of(run)
-    _refuse_missing(run, index, [name], {})
-    return Features.of(run.features, index).column(name)
+    there = _features_of(run)
+    _refuse_missing(run, there.index, [name], {})
+    return there.features.column(name)
+
+
+def read_tables(run: Run) -> Iterator[Any]:
+    """Yield ids, places and all features of the pool, part by part, as Arrow tables."""
+    there = _features_of(run)
+    return there.features.tables(["id", "uri", *there.index.features])
 
 
 def predicted_classes(run: Run) -> dict[int, int] | None:
     """How many examples of the pool the model takes for each class; None if the index of the run does not tell."""
-    return _index_of(run).predicted
+    return _features_of(run).index.predicted
 
 
 def _refuse_repeated(job: Extraction, index: Index, reports: Sequence[ShardReport]) -> None:
@@ -147,11 +183,21 @@ def _refuse_repeated(job: Extraction, index: Index, reports: Sequence[ShardRepor
         raise DataError(f"the id {repeated!r} appears twice in {job.source.uri}; ids must be unique")
 
 
-def _refuse_nameless(job: Extraction, index: Index) -> None:
-    classes = job.spec.model.classes
+def check_fit(spec: Spec, index: Index) -> None:
+    """Raise DataError if features that are complete are none that the spec can go on with.
+
+    It names fewer classes than the model predicts, or wants no example left out that is.
+    """
+    _refuse_nameless(spec, index, spec.pool.uri)
+    if index.bad and spec.extract.on_bad_item == "error":
+        raise refusal(spec, spec.pool, BadItem(index.bad[0].id, index.bad[0].reason))
+
+
+def _refuse_nameless(spec: Spec, index: Index, uri: str) -> None:
+    classes = spec.model.classes
     if classes is not None and index.predicted and max(index.predicted) >= len(classes):
         raise DataError(
-            f"the model predicts class {max(index.predicted)} in {job.source.uri}, and model.classes names "
+            f"the model predicts class {max(index.predicted)} in {uri}, and model.classes names "
             f"{len(classes)} classes, 0 to {len(classes) - 1}; name all classes, in the model's order"
         )
 
@@ -176,8 +222,9 @@ def _refuse_missing(run: Run, index: Index, names: Sequence[str], instead: Mappi
         raise SpecError(f"{run.uri} holds {there}, not {missing[0]}; {', or '.join(ways)}")
 
 
-def _index_of(run: Run) -> Index:
-    index = run.read_index()
-    if index is None:
+def _features_of(run: Run) -> Complete:
+    found = run.read_features()
+    if found is None:
         raise DataError(f"the features of {run.uri} are not complete; run its spec again, finished shards are kept")
-    return index
+    check_fit(run.spec, found.index)
+    return found

@@ -5,6 +5,9 @@
 | :class:`LabelAction` | ``labels/TIME-DIGEST.json``, answer of `opacc labels correct`, `withdraw` and `rule` |
 | :class:`ImportedLabels` | answer of `opacc labels import` |
 | :class:`AnswerList` | answer of `opacc labels list` |
+| :class:`LabellingTasks` | answer of `opacc manifest` |
+| :class:`LabelAgreement` | answer of `opacc labels agreement` |
+| :class:`ExportedLabels` | answer of `opacc labels export` |
 """
 
 from typing import ClassVar, Literal
@@ -49,6 +52,9 @@ class LabelAction(Document):
     ids: list[str] = Field(default=[], description="the examples that were corrected or withdrawn")
     conflict: ConflictRule | None = Field(default=None, description="the rule from then on; null: as before")
     score: ScoreSpec | None = Field(default=None, description="the score from then on; null: as before")
+    overlap: float | None = Field(
+        default=None, ge=0, le=1, description="share of examples that two people label, from then on; null: as before"
+    )
     overruled: list[Overruling] = Field(default=[], description="answers overruled by it or in it, the first ones")
     num_overruled: int = Field(default=0, ge=0, description="how many answers were overruled by it or in it")
 
@@ -108,3 +114,63 @@ class AnswerList(Document):
     run: str = Field(description="URI of the run")
     conflict: ConflictRule = Field(description="the rule of the run where labels differ")
     answers: list[Answered] = Field(description="every answer, by example and then in the order in which they came")
+
+
+class PairOfAnnotators(Part):
+    """Two annotators on the examples that both answered."""
+
+    first: str = Field(description="one of them")
+    second: str = Field(description="the other")
+    examples: int = Field(ge=1, description="examples that both answered")
+    agree: int = Field(ge=0, description="examples on which they say the same")
+    kappa: float | None = Field(description="Cohen's kappa; null where it is not defined, and for numbers")
+
+
+class LabelAgreement(Document):
+    """How far annotators agree, beyond what chance would give."""
+
+    format: Literal["opacc-agreement/1"] = Field(
+        default="opacc-agreement/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run")
+    examples: int = Field(ge=0, description="examples that two or more named annotators answered")
+    alpha: float | None = Field(description="Krippendorff's alpha; null where it is not defined")
+    scale: Literal["nominal", "interval"] = Field(description="what alpha takes labels for: classes, or numbers")
+    pairs: list[PairOfAnnotators] = Field(description="each two annotators with examples in common, by name")
+
+
+class ExportedLabels(Document):
+    """Labelled examples, as another tool opens them."""
+
+    format: Literal["opacc-export-labels/1"] = Field(
+        default="opacc-export-labels/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run")
+    tool: str = Field(description="the tool")
+    folder: str = Field(description="where the files lie")
+    examples: int = Field(ge=0, description="labelled examples in it")
+
+
+class AnnotatorShare(Part):
+    """How many examples an annotator is given."""
+
+    annotator: str = Field(description="who")
+    examples: int = Field(ge=0, description="how many")
+
+
+class LabellingTasks(Document):
+    """A round as a labelling tool is given it."""
+
+    format: Literal["opacc-tasks/1"] = Field(default="opacc-tasks/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    round: int = Field(ge=1, description="the round")
+    tool: str = Field(description="the tool")
+    folder: str = Field(description="where the files lie, copies of images among them")
+    files: list[str] = Field(description="URIs of tasks and configurations")
+    examples: int = Field(ge=0, description="examples to label")
+    images: Literal["links", "copies", "thumbnails", "addresses"] = Field(
+        description="how images reach annotators: links that expire, copies, pictures inside the tasks, or plain URIs"
+    )
+    links_end: str | None = Field(description="when the links expire: ISO 8601, UTC; null without links")
+    twice: int = Field(ge=0, description="examples that two people are given")
+    annotators: list[AnnotatorShare] = Field(description="the share of each; empty: everybody labels the same tasks")

@@ -1,7 +1,10 @@
 """What was done with the labels of a run: files that came back, corrections, withdrawals, rules. Nothing is destroyed.
 
 Files of labels stay under ``rounds/N/labels`` as they came, named by their content; a correction is such a file, too.
-Beside them, ``labels/`` holds one small document per action, named by its time. Which answers count follows from both:
+Beside them, ``labels/`` holds one small document per action, named by its time, and that is later than the time of
+every action which was there when it was made, whatever the clocks of machines say: an action follows all that it knew.
+Two that did not know of one another are ordered by their clocks, then by their digests. Which answers count follows
+from files and actions:
 
 - A file that no action names came back before there were actions; it counts as it is.
 - The same file for the same annotator counts once, however often it comes back.
@@ -76,12 +79,14 @@ class LabelLog:
     returned : the files, in the order in which they came back.
     conflict : the rule where labels differ.
     score : what a regression's prediction is worth.
+    overlap : share of the examples that two people label.
     """
 
     actions: tuple[LabelAction, ...]
     returned: tuple[Returned, ...]
     conflict: ConflictRule
     score: Score
+    overlap: float = 0.0
 
     def labels(self) -> Iterator[Label]:
         """Yield all labels that are not withdrawn."""
@@ -107,18 +112,20 @@ class LabelLog:
 
 
 def read_log(run: Run) -> LabelLog:
-    """Read what was done with the labels of a run."""
+    """Read what was done with the labels of a run, for whichever of its tracks."""
     keys = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(".json")]
     found = zip(keys, run.store.read_many(keys), strict=True)
     actions = [_read_action(data, run.store.uri_of(key)) for key, data in found]
-    files = [file for number in run.rounds() for file in run.read_labels(number)]
+    files = [file for track in run.tracks() for number in track.rounds() for file in track.read_labels(number)]
     rules = [action.conflict for action in actions if action.conflict]
     scores = [action.score for action in actions if action.score]
+    overlaps = [action.overlap for action in actions if action.overlap is not None]
     return LabelLog(
         actions=tuple(actions),
         returned=tuple(_returned(actions, {key.rpartition("/")[2]: (key, data) for key, data in reversed(files)})),
         conflict=rules[-1] if rules else run.spec.labels.conflict,
         score=_score(scores[-1] if scores else stated_score(run.spec)),
+        overlap=overlaps[-1] if overlaps else run.spec.labels.overlap,
     )
 
 
@@ -178,11 +185,13 @@ def now_after(log: LabelLog) -> datetime:
     return max([datetime.now(UTC), *(time + timedelta(microseconds=1) for time in last)])
 
 
-def write_action(run: Run, action: LabelAction) -> None:
-    """Add an action; it never replaces another."""
+def write_action(run: Run, action: LabelAction) -> str:
+    """Add an action, which never replaces another; returns its key."""
     time = datetime.fromisoformat(action.at).strftime("%Y%m%dT%H%M%S.%f")
     data = action.to_bytes()
-    run.store.write(f"{FOLDER}{time}-{_digest(data)}.json", data)
+    key = f"{FOLDER}{time}-{_digest(data)}.json"
+    run.store.write(key, data)
+    return key
 
 
 def adopt_rules(run: Run, spec: Spec) -> None:
@@ -191,11 +200,13 @@ def adopt_rules(run: Run, spec: Spec) -> None:
     before = [action for action in log.actions if action.action == "spec"]
     conflict = next((a.conflict for a in reversed(before) if a.conflict), run.spec.labels.conflict)
     score = next((a.score for a in reversed(before) if a.score), stated_score(run.spec))
+    overlap = next((a.overlap for a in reversed(before) if a.overlap is not None), run.spec.labels.overlap)
     action = LabelAction(
         action="spec",
         at=now_after(log).isoformat(timespec="microseconds"),
         conflict=spec.labels.conflict if spec.labels.conflict != conflict else None,
         score=stated_score(spec) if stated_score(spec) != score else None,
+        overlap=spec.labels.overlap if spec.labels.overlap != overlap else None,
     )
-    if action.conflict or action.score:
+    if action.conflict or action.score or action.overlap is not None:
         write_action(run, action)

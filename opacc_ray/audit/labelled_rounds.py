@@ -3,15 +3,19 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.audit.chosen import Chosen
 from opacc_ray.audit.documents import RoundCounts
 from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError
+from opacc_ray.labelling.agreement import opinions_of
 from opacc_ray.labelling.joining import Joined, join
 from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, value_of
 from opacc_ray.labelling.rows import Label
@@ -35,6 +39,8 @@ class LabelledRound(NamedTuple):
     truth: tuple[str, ...]  # and what it is, in the same words
     measure: str = "accuracy"  # what the mean outcome is called
     clipped: int = 0  # labels so far from the prediction that the score no longer tells how far
+    known_before: int = 0  # labelled examples that had a label already when they were chosen
+    disagreement: NDArray[np.float64] = np.empty(0)  # (labelled.sum(),) mean |y - y'| of opinions; NaN without two
 
     @property
     def number(self) -> int:
@@ -49,16 +55,22 @@ class LabelledRound(NamedTuple):
     def nonresponse(self) -> str | None:
         """Why the labels may not be a sample of the round's design, or None if they are.
 
-        They are one if all are there; and if they are those of the first examples of a method that chooses one by one.
-        A round without any label is not used, and so harms nothing.
+        They are one if all are there; and if they are those of the first examples of a method that chooses one by one,
+        unless some of their labels were known before, for another round's sake. A round without any label is not used,
+        and so harms nothing.
         """
         if not self.labelled.any() and not self.unsure:
             return None
         absent = len(self.labelled) - int(self.labelled.sum())
         first_are_labelled = bool(np.all(self.labelled[:-1] >= self.labelled[1:]))
-        if not absent or (first_are_labelled and not self.unsure and self.selection.design.is_sequential):
+        if not absent:
             return None
-        return f"{absent} of {len(self.labelled)} labels of round {self.number} are taken to be missing at random"
+        if first_are_labelled and not self.unsure and not self.known_before and self.selection.design.is_sequential:
+            return None
+        said = f"{absent} of {len(self.labelled)} labels of round {self.number} are taken to be missing at random"
+        if self.known_before:
+            said += f", though {self.known_before} of those that are there were known before it was drawn"
+        return said
 
     def counts(self) -> RoundCounts:
         """The round in numbers."""
@@ -73,8 +85,15 @@ class LabelledRound(NamedTuple):
         )
 
 
+class Track(NamedTuple):
+    """The rounds of a track, as they were drawn."""
+
+    run: Run  # along the track
+    selections: list[Selection]
+
+
 def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = None) -> list[LabelledRound]:
-    """Every round with its labels, from all files that came back.
+    """Every round of the run's track with its labels, from all files that came back for any track.
 
     A label belongs to an example, whichever round's file it came in, so files may come in any order, in pieces and
     twice.
@@ -83,31 +102,68 @@ def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = 
     ----------
     conflict, score : what to do where labels differ, and what a regression's prediction is worth; None: as the run has
         it.
+
+    Raises
+    ------
+    LabelError
+        The track has no round, or labels do not fit together.
+    DataError
+        A round is damaged, or of another pool.
     """
-    log, selections = read_log(run), read_selections(run)
-    joined = join_labels(run, selections, log.labels(), conflict or log.conflict)
-    return labelled_rounds(run, selections, joined, score or log.score)
+    log, tracks = read_log(run), read_tracks(run)
+    joined = join_labels(tracks, log.labels(), conflict or log.conflict)
+    return labelled_rounds(*tracks[0], joined, score or log.score)
 
 
-def read_selections(run: Run) -> list[Selection]:
-    """The selections of all rounds; raises LabelError if there is none, DataError if they are of another pool."""
-    selections = [run.read_selection(number) for number in run.rounds()]
-    if not selections:
-        raise LabelError(f"{run.uri} has no selection yet; run its spec, or `opacc select`")
-    _check_pool(run, selections)
-    return selections
+def read_labelled(run: Run) -> set[str]:
+    """The ids of all examples that have a label, whichever track chose them."""
+    return set(_join_all(run).label)
+
+
+def is_labelled(run: Run, number: int) -> bool:
+    """Whether a round has labels: files that came back for it, or answers to examples that no other round chose."""
+    if run.read_labels(number):
+        return True
+    joined = _join_all(run)
+    rounds = [(own.track, item) for own, selections in map(_read_track, run.tracks()) for item in selections]
+    here = (run.track, number)
+    others = [item.ids for track, item in rounds if (track, item.round) != here]
+    own = set(run.read_selection(number).ids).difference(*others)
+    return any(joined.answers[id] for id in own)
+
+
+def _join_all(run: Run) -> Joined:
+    """The labels of the examples of all tracks."""
+    tracks = [_read_track(other) for other in run.tracks()]
+    log = read_log(run)
+    return join_labels(tracks, log.labels(), log.conflict)
+
+
+def read_tracks(run: Run) -> list[Track]:
+    """The run's own track, then all others; raises LabelError if its own has no round, DataError as `read_rounds`."""
+    own = _read_track(run)
+    if not own.selections:
+        raise LabelError(f"{run.title} has no selection yet; run its spec, or `opacc select`")
+    return [own, *(_read_track(other) for other in run.tracks() if other.track != run.track)]
+
+
+def _read_track(run: Run) -> Track:
+    track = Track(run, [run.read_selection(number) for number in run.rounds()])
+    _check_pool(*track)
+    return track
+
+
+def ids_of(tracks: Iterable[Track]) -> list[str]:
+    """The ids of all chosen examples, each once, in the order in which they were chosen."""
+    return list(dict.fromkeys(id for track in tracks for selection in track.selections for id in selection.ids))
 
 
 def join_labels(
-    run: Run,
-    selections: Sequence[Selection],
-    labels: Iterable[Label],
-    conflict: str,
-    source: str = "the labels so far",
+    tracks: Sequence[Track], labels: Iterable[Label], conflict: str, source: str = "the labels so far"
 ) -> Joined:
-    """Bring labels together for the examples of all rounds."""
-    chosen = dict.fromkeys(name for selection in selections for name in selection.ids)
-    return join(labels, list(chosen), run=run.name, conflict=conflict, source=source, read=canonical_form(run))
+    """Bring labels together for the examples of all rounds of all tracks."""
+    run = tracks[0].run
+    return join(labels, ids_of(tracks), run=run.name, conflict=conflict, source=source, read=canonical_form(run))
 
 
 def labelled_rounds(run: Run, selections: Sequence[Selection], joined: Joined, score: Score) -> list[LabelledRound]:
@@ -133,8 +189,8 @@ def _check_pool(run: Run, selections: Sequence[Selection]) -> None:
     for selection in selections:
         if index is not None and selection.pool_size != index.num_examples:
             raise DataError(
-                f"round {selection.round} of {run.uri} was drawn from {selection.pool_size} examples, and its features "
-                f"hold {index.num_examples}; restore selection.json or index.json"
+                f"round {selection.round} of {run.title} was drawn from {selection.pool_size} examples, and its "
+                f"features hold {index.num_examples}; restore selection.json or index.json"
             )
 
 
@@ -143,6 +199,7 @@ def digest_of(rounds: Sequence[LabelledRound]) -> str:
     content: list[list[Any]] = [
         [item.number, item.selection.ids, item.labelled.tolist(), item.truth, item.unsure, item.given_up]
         + [item.measure] * (item.measure != "accuracy")
+        + [np.nan_to_num(item.disagreement, nan=-1).tolist()] * bool(np.isfinite(item.disagreement).any())
         for item in rounds
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
@@ -152,11 +209,17 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
     given_up = run.read_closed(selection.round)
     label = {name: text for name, text in joined.label.items() if name not in (given_up or ())}
     model = run.spec.model
-    predictions = _predictions(run, selection)
+    chosen = run.read_chosen(selection.round)
+    predictions = _predictions(run, selection, chosen)
     pairs = [(name, prediction) for name, prediction in zip(selection.ids, predictions, strict=True) if name in label]
     own = set(selection.ids)
-    outcomes = [_outcome(model, score, label[name], prediction) for name, prediction in pairs]
+    outcomes = [outcome_of(model, score, prediction, label[name]) for name, prediction in pairs]
     is_regression = model.task == "regression"
+    read = canonical_form(run)
+    disagreement = [
+        _disagreement(opinions_of(joined.answers[name], read).values(), partial(outcome_of, model, score, prediction))
+        for name, prediction in pairs
+    ]
     return LabelledRound(
         selection,
         np.array([name in label for name in selection.ids]),
@@ -168,23 +231,33 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
         truth=tuple(label[name] for name, _ in pairs),
         measure=score.measure if is_regression else "accuracy",
         clipped=sum(is_regression and score.clips(float(label[name]), value) for name, value in pairs),
+        known_before=len(
+            {name for name, known in zip(chosen.ids, chosen.labelled, strict=True) if known} & label.keys()
+        ),
+        disagreement=np.array(disagreement, dtype=np.float64),
     )
 
 
-def _predictions(run: Run, selection: Selection) -> list[Any]:
+def _disagreement(opinions: Iterable[str], outcome_of: Callable[[str], float]) -> float:
+    """The mean difference of the outcomes of two opinions, over all pairs of annotators; NaN if there is none."""
+    outcomes = [outcome_of(text) for text in opinions]
+    differences = [abs(first - second) for first, second in combinations(outcomes, 2)]
+    return float(np.mean(differences)) if differences else np.nan
+
+
+def _predictions(run: Run, selection: Selection, chosen: Chosen) -> list[Any]:
     """What the model says of the examples of a selection, found by id, in their order."""
-    chosen = run.read_chosen(selection.round)
     said = dict(zip(chosen.ids, chosen.predictions, strict=True))
     if said.keys() != set(selection.ids):
         raise DataError(
-            f"predictions.parquet and selection.json of round {selection.round} of {run.uri} hold different examples; "
-            "restore both from one backup"
+            f"predictions.parquet and selection.json of round {selection.round} of {run.title} hold different "
+            "examples; restore both from one backup"
         )
     return [said[name] for name in selection.ids]
 
 
-def _outcome(model: ModelSpec, score: Score, truth: str, prediction: Any) -> float:
-    """The outcome of a label in canonical form."""
+def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> float:
+    """The outcome, in [0, 1], of a label in canonical form."""
     if model.task == "regression":
         return score.of(float(truth), prediction)
     return float(truth == model.name_of(prediction))

@@ -7,13 +7,15 @@ ETag, or time and size) is another picture than the model's, and its label says 
 import io
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from opacc_ray.audit.chosen import Chosen
 from opacc_ray.audit.documents import ChangedObjects
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.parquet_io import read_bytes
-from opacc_ray.lake.pools import digest_of
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.pools import digest_of, newest_version
 from opacc_ray.lake.store import Entry, in_order
 
 log = logging.getLogger(__name__)
@@ -70,7 +72,7 @@ def read_listing(run: Run) -> dict[str, Entry] | None:
 def find_objects(run: Run, uris: Sequence[str]) -> tuple[list[str | None], list[str | None]]:
     """Key and tag of the object that holds each example, as listed; None where that is not known."""
     listing = read_listing(run) or {}
-    root = f"{open_store(run.spec.pool.uri).uri}/"
+    root = f"{open_pool(run.spec.pool).uri}/"
     found = [_entry_of(uri.removeprefix(root), listing) for uri in uris]
     return [entry.key if entry else None for entry in found], [entry.tag if entry else None for entry in found]
 
@@ -80,33 +82,68 @@ def _entry_of(place: str, listing: dict[str, Entry]) -> Entry | None:
     return listing.get(place) or listing.get(place.rpartition("#")[0])
 
 
-def find_changed(run: Run, numbers: Sequence[int] | None = None) -> ChangedObjects:
-    """The objects of chosen examples that changed or went since the pool was listed.
+class Comparison(NamedTuple):
+    """Objects of chosen examples as they are now, beside the listing of the pool."""
+
+    changed: list[str]  # keys of those with another tag
+    lost: list[str]  # keys of those that are gone
+    unknown: int  # how many examples could not be compared
+    reason: str | None = None  # why nothing was compared
+    version: str | None = None  # the table's version now, if it is another than the run's
+
+
+def compare_objects(run: Run, rounds: Sequence[Chosen]) -> Comparison:
+    """Find the objects of chosen examples that changed or went since the pool was listed.
 
     One listing of the pool, or one request for each object, whichever are fewer. A pool that cannot be reached is no
-    error: the answer then says that nothing was checked.
-
-    Parameters
-    ----------
-    numbers : of the rounds; all of them if it is None
+    error: the answer then says that nothing was compared.
     """
-    rounds = [run.read_chosen(number) for number in (run.rounds() if numbers is None else numbers)]
     before = {
         key: tag for chosen in rounds for key, tag in zip(chosen.objects, chosen.tags, strict=True) if key and tag
     }
     unknown = len({name for chosen in rounds for name, tag in zip(chosen.ids, chosen.tags, strict=True) if not tag})
     try:
         now = _tags(run, list(before)) if before else {}
+        version = _newer_version(run)
     except OpaccError as error:
-        return ChangedObjects(changed=0, lost=0, unknown=len(before) + unknown, first=[], reason=str(error))
+        return Comparison([], [], len(before) + unknown, str(error))
     lost = [key for key in before if key not in now]
     changed = [key for key in before if key in now and now[key] != before[key]]
-    return ChangedObjects(changed=len(changed), lost=len(lost), unknown=unknown, first=sorted(changed + lost)[:NAMED])
+    return Comparison(changed, lost, unknown, version=version)
+
+
+def _newer_version(run: Run) -> str | None:
+    """The version that the pool's table has now, if it is another than the run's, which the spec left open."""
+    pool = run.spec.pool
+    if run.header.pool.version is None or pool.version is not None or pool.timestamp is not None:
+        return None
+    found = newest_version(open_pool(pool), pool.format, rules_of(pool))
+    return None if found == run.header.pool.version else found
+
+
+def find_changed(tracks: Sequence[Run], numbers: Sequence[int] | None = None) -> ChangedObjects:
+    """The objects of chosen examples that changed or went since the pool was listed, as :func:`compare_objects`.
+
+    Parameters
+    ----------
+    tracks : of one run
+    numbers : of the rounds of each; all of them if it is None
+    """
+    rounds = [run.read_chosen(number) for run in tracks for number in (run.rounds() if numbers is None else numbers)]
+    found = compare_objects(tracks[0], rounds)
+    return ChangedObjects(
+        changed=len(found.changed),
+        lost=len(found.lost),
+        unknown=found.unknown,
+        first=sorted(found.changed + found.lost)[:NAMED],
+        reason=found.reason,
+        version=found.version,
+    )
 
 
 def _tags(run: Run, keys: Sequence[str]) -> dict[str, str]:
     """Tag of each of the objects that is there."""
-    store = open_store(run.spec.pool.uri)
+    store = open_pool(run.spec.pool)
     num_files = run.header.pool.num_files
     if num_files is not None and num_files <= PER_PAGE * len(keys):
         wanted = set(keys)

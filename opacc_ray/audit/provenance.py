@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from opacc_ray.audit.documents import IgnoredFiles, ModelDigest, PoolListing, ReferenceListing, RunHeader
 from opacc_ray.errors import SpecError
 from opacc_ray.extract import reference
+from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.extract.shards import FEATURES_FORMAT
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import absolute, read_uri
@@ -18,7 +19,7 @@ from opacc_ray.spec import Spec
 PACKAGES = ("opacc_ray", "numpy", "torch", "ray", "pyarrow", "boto3")
 
 
-def header_of(spec: Spec, plan: Plan, compared: Plan | None) -> RunHeader:
+def header_of(spec: Spec, plan: Plan, compared: Plan | None, features: FeatureLink | None = None) -> RunHeader:
     """The header of a spec's run, whose digest names all that decides the result.
 
     Parameters
@@ -26,23 +27,25 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None) -> RunHeader:
     spec : with the digest of its weights
     plan : the shards of the pool
     compared : the shards of the reference, if a feature compares with one
+    features : the set that holds the features; None for the run's own prefix
     """
     identity = {"spec": spec.identity(), "pool": plan.digest, "features": FEATURES_FORMAT}
     if compared is not None:
         identity["reference"] = compared.digest
-    num_files = sum(len(shard.keys) for shard in plan.shards)
     return RunHeader(
         spec=spec,
         digest=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
         pool=PoolListing(
             digest=plan.digest,
-            num_files=num_files,
+            num_files=len(plan.entries),
             num_shards=len(plan.shards),
+            version=plan.version,
             ignored=[IgnoredFiles(**item._asdict()) for item in plan.ignored],
         ),
         reference=None if compared is None else ReferenceListing(digest=reference.digest(spec, compared)),
+        features=features,
         model=ModelDigest(sha256=spec.model.sha256),
-        versions=_versions(),
+        versions=versions(),
         git_commit=_git_commit(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -51,8 +54,8 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None) -> RunHeader:
 def located(spec: Spec) -> Spec:
     """The spec with absolute paths, so that they mean the same to this process and to workers elsewhere."""
     model, reference = spec.model, spec.reference
-    if model.weights is not None:
-        model = model.model_copy(update={"weights": absolute(model.weights)})
+    files = {key: getattr(model, key) for key in ("weights", "program")}
+    model = model.model_copy(update={key: absolute(uri) for key, uri in files.items() if uri is not None})
     if reference is not None:
         reference = reference.model_copy(update={"uri": absolute(reference.uri)})
     pool = spec.pool.model_copy(update={"uri": absolute(spec.pool.uri)})
@@ -69,18 +72,20 @@ def checked_weights(spec: Spec) -> Spec:
     SpecError
         The spec expects another digest.
     """
-    if spec.model.weights is None:
+    file = spec.model.weights or spec.model.program
+    if file is None:
         return spec
-    digest = hashlib.sha256(read_uri(spec.model.weights)).hexdigest()
+    digest = hashlib.sha256(read_uri(file)).hexdigest()
     if spec.model.sha256 not in (None, digest):
         raise SpecError(
-            f"model.sha256: {spec.model.weights} has digest {digest}, and the spec expects {spec.model.sha256}; "
+            f"model.sha256: {file} has digest {digest}, and the spec expects {spec.model.sha256}; "
             "audit the weights you meant, or correct the spec"
         )
     return spec.model_copy(update={"model": spec.model.model_copy(update={"sha256": digest})})
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Version of Python and of each package that matters."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

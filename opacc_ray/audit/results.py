@@ -17,6 +17,7 @@ from opacc_ray.audit.documents import (
     AssistedEstimate,
     ConfusionShares,
     Goal,
+    LabelNoise,
     MeanCost,
     ModelComparison,
     RoundLook,
@@ -30,11 +31,12 @@ from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.assisted import assist as assist_rounds
 from opacc_ray.estimators.assisted import tuned_strength
-from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.calibration import design_for_classes
 from opacc_ray.estimators.comparison import compare as compare_outcomes
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
+from opacc_ray.estimators.label_noise import widen
 from opacc_ray.estimators.looks import Look, advice, forecast, labels_for, look
 from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, stream_of
 from opacc_ray.labelling.costs import Costs
@@ -75,11 +77,27 @@ def estimate(
     SpecError
         The run has no confidence, or its method no use for it, and ``assist`` is set.
     """
+    document = state(run, level=level, partial=partial, conflict=conflict, costs=costs, assist=assist, score=score)
+    run.write_estimate(document)
+    return document
+
+
+def state(
+    run: Run,
+    *,
+    level: float = 0.95,
+    partial: bool = False,
+    conflict: str | None = None,
+    costs: Costs | None = None,
+    assist: bool = False,
+    score: Score | None = None,
+) -> AccuracyEstimate:
+    """As :func:`estimate`, and nothing is written."""
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = _labelled(run, rounds, partial)
     sample = _sample(known)
-    accuracy = _accuracy(run, sample, level)
-    document = AccuracyEstimate(
+    accuracy = accuracy_of(run, *sample, level)
+    return AccuracyEstimate(
         **_basis(run, rounds),
         **_stated(accuracy, rounds),
         labels_digest=digest_of(rounds),
@@ -88,10 +106,9 @@ def estimate(
         sequence=_sequence(known, level),
         assisted=_assisted(run, rounds, known, level) if assist else None,
         mean_cost=None if costs is None else _mean_cost(rounds, known, costs, level),
+        label_noise=_label_noise(rounds, known, accuracy),
         **_in_classes(run, rounds, known, level),
     )
-    run.write_estimate(document)
-    return document
 
 
 def compare(
@@ -152,8 +169,8 @@ def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bo
     whole = known if close else _whole(known)
     if not whole:
         raise LabelError(
-            f"round {known[0].number} of {run.uri} waits for {len(known[0].missing)} labels, and only whole rounds are "
-            "looked at; import them, or give --close to go on without them"
+            f"round {known[0].number} of {run.title} waits for {len(known[0].missing)} labels, and only whole rounds "
+            "are looked at; import them, or give --close to go on without them"
         )
     found = [look(*_sample(whole[:k]), level) for k in range(1, len(whole) + 1)]
     looks, estimate = [item for item, _ in found], found[-1][1]
@@ -207,7 +224,7 @@ def _labelled(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[
     missing = [name for item in rounds for name in item.missing]
     if missing and not partial:
         raise LabelError(
-            f"{len(missing)} of {sum(len(item.selection) for item in rounds)} labels are missing in {run.uri}, the "
+            f"{len(missing)} of {sum(len(item.selection) for item in rounds)} labels are missing in {run.title}, the "
             f"first for {missing[0]!r}; import them, or give --partial to state the accuracy without them"
         )
     for item in rounds:
@@ -215,13 +232,12 @@ def _labelled(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[
     run.check_label_files(_last_estimate(run))
     known = [item for item in rounds if item.labelled.any()]
     if not known:
-        raise LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
+        raise LabelError(f"no example of {run.title} has a label yet; import some with `opacc labels import`")
     return known
 
 
-def _accuracy(run: Run, sample: tuple[list[Selection], list[NDArray[np.float64]]], level: float) -> Estimate:
-    """The estimate from all rounds; the features of the pool are read if its method learns from all labels."""
-    selections, outcomes = sample
+def accuracy_of(run: Run, selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
+    """The estimate from some rounds; the features of the pool are read if their method learns from all labels."""
     if not learns_from_all(selections):
         return estimate_rounds(selections, outcomes, level)
     optional = parse_parameters(selections[0].method, selections[0].parameters).optional_features
@@ -243,6 +259,7 @@ def _basis(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
         raise DataError(f"the features of {run.uri} are not complete; run its spec again, finished shards are kept")
     return {
         "run": run.uri,
+        "track": run.track,
         "measure": rounds[0].measure,
         "clipped": sum(item.clipped for item in rounds),
         "pool_size": index.num_examples,
@@ -251,7 +268,7 @@ def _basis(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
         "unsure": sum(len(item.unsure) for item in rounds),
         "given_up": sum(len(item.given_up) for item in rounds),
         "rounds": [item.counts() for item in rounds],
-        "objects": find_changed(run),
+        "objects": find_changed([run]),
     }
 
 
@@ -327,6 +344,31 @@ def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
 def _mean_cost(rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], costs: Costs, level: float) -> MeanCost:
     cost = mean_cost(_sample(known)[0], _all(known, "truth"), _all(known, "predicted"), costs, level)
     return MeanCost(**_stated(cost, rounds), costs=costs)
+
+
+def _label_noise(
+    rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], accuracy: Estimate
+) -> LabelNoise | None:
+    """The interval widened by what second opinions show; None if there are none."""
+    twice = [item for item in known if not np.isnan(item.disagreement).all()]
+    if not twice:
+        return None
+    has_two = [~np.isnan(item.disagreement) for item in twice]
+    differences = [item.disagreement[has] for item, has in zip(twice, has_two, strict=True)]
+    samples = [item.known.restrict(has) for item, has in zip(twice, has_two, strict=True)]
+    found = estimate_rounds(samples, differences, accuracy.level)
+    low, high = widen(accuracy, found)
+    return LabelNoise(
+        low=low,
+        high=high,
+        level=accuracy.level,
+        interval=f"{accuracy.interval}, widened for label noise",
+        examples=sum(map(len, differences)),
+        differ=sum(int(np.count_nonzero(part)) for part in differences),
+        disagreement=min(max(found.value, 0.0), 1.0),
+        disagreement_high=found.high,
+        reason=_reason(accuracy.reason, rounds),
+    )
 
 
 def _in_classes(

@@ -1,12 +1,12 @@
 """A run's prefix in storage: what lies where, and reading and writing it.
 
     spec.json                     the resolved spec, versions, git commit, digests of model and listing
-    features/part-000000.parquet  one per shard, the checkpoint of extraction
-    features/index.json           written last: its presence says that extraction is complete
+    features/                     features, if the spec names no weights; else in a set beside the runs (feature_set.py)
     reference/                    what features compare with; with weights in the spec, beside the runs (reference.py)
     listing.parquet               key, size and tag of every object of the pool, as it was listed
     rounds/1/selection.json       the chosen examples with their design
-    rounds/1/predictions.parquet  id, uri, prediction, and the pool object with its tag, of each chosen example
+    rounds/1/predictions.parquet  id, uri, prediction, and the pool object with its tag, of each chosen example, and
+                                  whether it had a label when it was chosen
     rounds/1/manifest.*           what annotators get
     rounds/1/draw-1.json, draws/  the three as they were drawn, with their digests (draws.py)
     rounds/1/labels/              the files that came back, as they came
@@ -14,56 +14,70 @@
     rounds/1/closed.json          if the round was closed: the ids that were given up
     rounds/1/goal.json            what `opacc next --until` found after the round, and what it decided
     estimate.json
+    tracks/NAME/rounds/1/ …       rounds of another track, and their estimate, which lie as those of the first
+
+A track is a series of rounds: each learns from the labels of those before it, and one estimate follows from them. The
+first has no name. A label is of an example, so it counts in every track that chose the example; but no draw knows the
+labels of another track than its own, because an estimate is that of a design which assumes so.
 
 All of it reads with pyarrow or a JSON parser alone. Objects are written whole or not at all.
 """
 
 import hashlib
-import io
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any, NamedTuple
 
 from opacc_ray.audit import draws
+from opacc_ray.audit.chosen import Chosen, decode, encode
 from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, Goal, RunHeader
-from opacc_ray.errors import DataError, LabelError
-from opacc_ray.extract.index import Index, read_index
+from opacc_ray.errors import DataError, LabelError, SpecError, shown
+from opacc_ray.extract.feature_set import Complete, feature_set
+from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import finished_shards
-from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
 
-HEADER, ESTIMATE = "spec.json", "estimate.json"
+HEADER, ESTIMATE, TRACKS = "spec.json", "estimate.json", "tracks/"
 
-
-class Chosen(NamedTuple):
-    """What is known of the chosen examples of a round beside the design."""
-
-    ids: list[str]
-    uris: list[str]
-    predictions: list[Any]
-    objects: list[str | None]  # keys of the pool's objects that hold them; None where that is not known
-    tags: list[str | None]  # of those objects, when the pool was listed
+TRACK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Run:
-    """One audit under its prefix."""
+    """One audit under its prefix, along one of its tracks.
 
-    def __init__(self, store: Store, header: RunHeader) -> None:
+    Attributes
+    ----------
+    store : the prefix of the run.
+    track : name of the track whose rounds and estimate are meant; None: the first one.
+    """
+
+    def __init__(self, store: Store, header: RunHeader, track: str | None = None) -> None:
         self.store = store
         self.header = header
-        self.features = store.store("features")
+        self.feature_set = feature_set(store, header.features)
+        self.features = self.feature_set.folder
+        self.track = track
+        self._folder = "" if track is None else f"{TRACKS}{track}/"
 
     @classmethod
-    def open(cls, uri: str) -> "Run":
-        """The run at ``uri``; raises DataError if there is none."""
+    def open(cls, uri: str, track: str | None = None) -> "Run":
+        """The run at ``uri``, along a track.
+
+        Raises
+        ------
+        DataError
+            There is no run.
+        SpecError
+            It has no such track.
+        """
         store = open_store(uri)
         if not store.exists(HEADER):
             raise DataError(f"there is no run at {store.uri} (no {HEADER}); give the URI that `opacc run` printed")
-        return cls(store, RunHeader.from_bytes(store.read(HEADER), store.uri_of(HEADER)))
+        run = cls(store, RunHeader.from_bytes(store.read(HEADER), store.uri_of(HEADER)))
+        return run if track is None else run.find_track(track)
 
     @classmethod
     def create(cls, uri: str, header: RunHeader) -> "Run":
@@ -86,15 +100,51 @@ class Run:
         """The last part of the prefix: manifests name it, and labels that name another run are refused."""
         return self.uri.rpartition("/")[2]
 
+    # -- tracks ------------------------------------------------------------------------------------------
+
+    def tracks(self) -> list["Run"]:
+        """The run along each of its tracks, the first one first, then by name; one that lost its rounds included."""
+        names = {entry.key.split("/")[1] for entry in self.store.list(TRACKS)}
+        return [self.along(None), *(self.along(name) for name in sorted(names) if TRACK_NAME.fullmatch(name))]
+
+    def along(self, track: str | None) -> "Run":
+        """The run along a track that need not be there; raises SpecError for a name that none can have."""
+        if track is not None and not TRACK_NAME.fullmatch(track):
+            raise SpecError(
+                f"--track {shown(track)}: give a name of 1 to 64 letters, digits, '.', '_' and '-', such as ces-200"
+            )
+        return Run(self.store, self.header, track)
+
+    def find_track(self, name: str) -> "Run":
+        """The run along a track that is there; raises SpecError if it is not."""
+        named = self.along(name)
+        if not named.rounds():
+            others = ", ".join(str(run.track) for run in self.tracks()[1:])
+            raise SpecError(
+                f"{self.uri} has no track {name!r}, {f'only {others}' if others else 'only its first one'}; "
+                f"`opacc select RUN --track {name}` opens it"
+            )
+        return named
+
+    @property
+    def title(self) -> str:
+        """The run and its track, as messages name them."""
+        return self.uri if self.track is None else f"{self.uri} (track {self.track})"
+
     # -- features ----------------------------------------------------------------------------------------
 
     def finished_shards(self) -> set[str]:
         """Names of the shards whose features are there."""
-        return finished_shards(self.features)
+        return set.intersection(*(finished_shards(folder) for folder in self.feature_set.folders))
+
+    def read_features(self) -> Complete | None:
+        """The features and their index, or None while extraction is not complete."""
+        return self.feature_set.read()
 
     def read_index(self) -> Index | None:
         """The index of features, or None while extraction is not complete."""
-        return read_index(self.features)
+        found = self.read_features()
+        return found.index if found else None
 
     @property
     def num_classes(self) -> int | None:
@@ -109,35 +159,45 @@ class Run:
 
     def rounds(self) -> list[int]:
         """Numbers of the rounds that have a selection; raises DataError if one is lost."""
-        keys = (entry.key for entry in self.store.list("rounds/"))
+        keys = (entry.key.removeprefix(self._folder) for entry in self.store.list(self.key_of("")))
         found = (re.fullmatch(r"rounds/(\d+)/(?:selection|draw-\d+)\.json", key) for key in keys)
         numbers = sorted({int(match[1]) for match in found if match})
         lost = set(range(1, max(numbers, default=0) + 1)) - set(numbers)
         if lost:
-            raise DataError(f"{self._round(min(lost)).uri} is lost; restore it from a backup")
+            raise DataError(f"{self.folder(min(lost)).uri} is lost; restore it from a backup")
         return numbers
 
-    def _round(self, number: int) -> Store:
-        return self.store.store(f"rounds/{number}")
+    def key_of(self, place: str) -> str:
+        """The key, below the prefix of the run, of what lies at ``place`` among the rounds of the track."""
+        return f"{self._folder}rounds/{place}"
+
+    def folder(self, number: int) -> Store:
+        """Where a round lies."""
+        return self.store.store(self.key_of(str(number)))
+
+    @property
+    def drawn_for(self) -> str | None:
+        """What draws name as their owner: the digest of the run, and the track if it is not the first."""
+        return self.header.digest if self.track is None else f"{self.header.digest or ''}/{self.track}"
 
     def num_draws(self, number: int) -> int:
         """How often a round was drawn: 0 if it was not, or by version 0.1.0."""
-        folder = self._round(number)
+        folder = self.folder(number)
         return len(draws.numbers([entry.key for entry in folder.list()], folder.uri))
 
     def keep_draw(self, number: int) -> None:
         """Make a round of version 0.1.0 the first draw of its number, so that another may replace it."""
-        folder = self._round(number)
-        draws.write(folder, 1, draws.files_of(folder), self.header.digest)
+        folder = self.folder(number)
+        draws.write(folder, 1, draws.files_of(folder), self.drawn_for)
 
     def read_selection(self, number: int) -> Selection:
         """The selection of a round; raises DataError if its file is damaged."""
         data = self._read_drawn(number, draws.SELECTION)
-        return _decode_selection(data, self._round(number).uri_of(draws.SELECTION))
+        return _decode_selection(data, self.folder(number).uri_of(draws.SELECTION))
 
     def _read_drawn(self, number: int, name: str) -> bytes:
-        folder = self._round(number)
-        return draws.read_file(folder, draws.newest(folder, self.header.digest), name)
+        folder = self.folder(number)
+        return draws.read_file(folder, draws.newest(folder, self.drawn_for), name)
 
     def write_round(self, selection: Selection, chosen: Chosen, manifests: dict[str, bytes], before: int = 0) -> None:
         """Create a round, or the draw after ``before`` others of it, with all files.
@@ -147,55 +207,56 @@ class Run:
         LabelError
             Another command did so first.
         """
-        number, folder = selection.round, self._round(selection.round)
-        files = {draws.SELECTION: selection.to_json(), draws.PREDICTIONS: _encode_chosen(chosen)} | manifests
-        drawn = draws.write(folder, before + 1, files, self.header.digest)
-        draws.publish(folder, draws.newest(folder, self.header.digest) or drawn)
-        if drawn != draws.describe(files, self.header.digest):
+        number, folder = selection.round, self.folder(selection.round)
+        files = {draws.SELECTION: selection.to_json(), draws.PREDICTIONS: encode(chosen)} | manifests
+        drawn = draws.write(folder, before + 1, files, self.drawn_for)
+        draws.publish(folder, draws.newest(folder, self.drawn_for) or drawn)
+        if drawn != draws.describe(files, self.drawn_for):
             raise LabelError(
-                f"another `opacc {'select' if before else 'next'}` drew round {number} of {self.uri} first; "
-                "label what it chose, or run the command again to go on from there"
+                f"another `opacc {'next' if number > 1 and not before else 'select'}` drew round {number} of "
+                f"{self.title} first; label what it chose, or run the command again to go on from there"
             )
 
     def restore_copies(self, number: int) -> list[str]:
         """Copy the files of a round again to where people look for them; returns URIs of those that were not there."""
-        folder = self._round(number)
-        draw = draws.newest(folder, self.header.digest)
+        folder = self.folder(number)
+        draw = draws.newest(folder, self.drawn_for)
         return [folder.uri_of(name) for name in draws.publish(folder, draw)] if draw else []
 
     def check_copies(self, number: int) -> None:
         """Raise DataError if what people see of a round, such as a manifest, is not what was drawn."""
-        folder = self._round(number)
-        draw = draws.newest(folder, self.header.digest)
+        folder = self.folder(number)
+        draw = draws.newest(folder, self.drawn_for)
         if draw:
             draws.check_copies(folder, draw)
 
     def manifests(self, number: int) -> list[str]:
         """URIs of a round's manifests."""
-        keys = (entry.key for entry in self.store.list(f"rounds/{number}/{draws.MANIFEST}"))
+        keys = (entry.key for entry in self.store.list(self.key_of(f"{number}/{draws.MANIFEST}")))
         return [self.store.uri_of(key) for key in keys]
 
     def read_chosen(self, number: int) -> Chosen:
         """What the model says of the examples of a round; raises DataError if its file is damaged."""
         data = self._read_drawn(number, draws.PREDICTIONS)
-        return _decode_chosen(data, self._round(number).uri_of(draws.PREDICTIONS))
+        return decode(data, self.folder(number).uri_of(draws.PREDICTIONS))
 
     # -- labels ------------------------------------------------------------------------------------------
 
     def write_labels(self, number: int, name: str, data: bytes) -> str:
         """Keep a file as it came. Its name is made of its content, so that sending it twice changes nothing."""
-        key = f"rounds/{number}/labels/{name_of_labels(name, data)}"
+        key = self.key_of(f"{number}/labels/{name_of_labels(name, data)}")
         self.store.write(key, data)
         return key
 
     def label_files(self, number: int) -> list[str]:
         """Keys of the files of labels that came back for a round."""
-        return [entry.key for entry in self.store.list(f"rounds/{number}/labels/")]
+        return [entry.key for entry in self.store.list(self.key_of(f"{number}/labels/"))]
 
     def all_label_files(self) -> list[str]:
-        """Keys of the files of labels of all rounds, and of what was done with them."""
+        """Keys of the files of labels of all rounds of all tracks, and of what was done with them."""
         actions = [entry.key for entry in self.store.list("labels/")]
-        return actions + [key for number in self.rounds() for key in self.label_files(number)]
+        rounds = [(track, number) for track in self.tracks() for number in track.rounds()]
+        return actions + [key for track, number in rounds for key in track.label_files(number)]
 
     def check_label_files(self, estimate: AccuracyEstimate | None) -> None:
         """Raise DataError if a file of labels that an estimate was made of is lost."""
@@ -204,7 +265,7 @@ class Run:
         if lost:
             raise DataError(
                 f"{self.store.uri_of(lost[0])} is lost, and the last estimate was made with it; restore it, or "
-                f"delete {ESTIMATE} to go on without it"
+                f"delete {self.estimate_key} to go on without it"
             )
 
     def read_labels(self, number: int) -> list[tuple[str, bytes]]:
@@ -233,7 +294,7 @@ class Run:
         DataError
             The file is damaged, or closes another round.
         """
-        key = f"rounds/{number}/closed.json"
+        key = self.key_of(f"{number}/closed.json")
         if not self.store.exists(key):
             return None
         closed = ClosedRound.from_bytes(self.store.read(key), self.store.uri_of(key))
@@ -244,32 +305,41 @@ class Run:
     def close(self, number: int, given_up: Sequence[str]) -> None:
         """Give up the labels of a round that are missing."""
         closed = ClosedRound(selection=self._selection_digest(number), given_up=list(given_up))
-        self.store.write(f"rounds/{number}/closed.json", closed.to_bytes())
+        self.store.write(self.key_of(f"{number}/closed.json"), closed.to_bytes())
 
     def _selection_digest(self, number: int) -> str:
         return hashlib.sha256(self._read_drawn(number, draws.SELECTION)).hexdigest()
 
     def read_goal(self, number: int) -> Goal | None:
         """What `opacc next --until` last found after a round; None if it was not asked."""
-        key = f"rounds/{number}/goal.json"
+        key = self.key_of(f"{number}/goal.json")
         return Goal.from_bytes(self.store.read(key), self.store.uri_of(key)) if self.store.exists(key) else None
 
     def write_goal(self, number: int, goal: Goal) -> None:
-        self.store.write(f"rounds/{number}/goal.json", goal.to_bytes())
+        self.store.write(self.key_of(f"{number}/goal.json"), goal.to_bytes())
 
     # -- result ------------------------------------------------------------------------------------------
 
+    def result_key(self, name: str) -> str:
+        """The key of a result of the track."""
+        return f"{self._folder}{name}"
+
+    @property
+    def estimate_key(self) -> str:
+        return self.result_key(ESTIMATE)
+
     def write_estimate(self, estimate: AccuracyEstimate) -> None:
-        self.store.write(ESTIMATE, estimate.to_bytes())
+        self.store.write(self.estimate_key, estimate.to_bytes())
 
     def read_estimate(self) -> AccuracyEstimate | None:
         """The last estimate, or None if none was made; raises DataError if it is damaged, or of another run."""
-        if not self.store.exists(ESTIMATE):
+        if not self.store.exists(self.estimate_key):
             return None
-        source = self.store.uri_of(ESTIMATE)
-        found = AccuracyEstimate.from_bytes(self.store.read(ESTIMATE), source)
-        if found.run.rpartition("/")[2] != self.name:
-            raise DataError(f"{source} is that of the run {found.run}; {AccuracyEstimate.remedy}")
+        source = self.store.uri_of(self.estimate_key)
+        found = AccuracyEstimate.from_bytes(self.store.read(self.estimate_key), source)
+        if (found.run.rpartition("/")[2], found.track) != (self.name, self.track):
+            track = "" if found.track is None else f", track {found.track}"
+            raise DataError(f"{source} is that of the run {found.run}{track}; {AccuracyEstimate.remedy}")
         return found
 
 
@@ -288,27 +358,3 @@ def _decode_selection(data: bytes, source: str) -> Selection:
     if selection.method not in METHODS:
         raise DataError(f"{source}: there is no method {selection.method!r}; restore it")
     return selection
-
-
-def _encode_chosen(chosen: Chosen) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    sink = io.BytesIO()
-    texts = {"id": chosen.ids, "uri": chosen.uris, "object": chosen.objects, "tag": chosen.tags}
-    columns = {name: pa.array(values, pa.string()) for name, values in texts.items()}
-    pq.write_table(pa.table(columns | {"prediction": chosen.predictions}), sink)
-    return sink.getvalue()
-
-
-def _decode_chosen(data: bytes, source: str) -> Chosen:
-    import pyarrow as pa
-
-    try:
-        table = read_bytes(data)
-        known = [table[name].to_pylist() for name in ("id", "uri", "prediction")]
-        unknown = [None] * len(table)  # in files of version 0.1.0
-        own = [table[name].to_pylist() if name in table.column_names else unknown for name in ("object", "tag")]
-        return Chosen(*known, *own)
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise DataError(f"{source} is no table of predictions ({' '.join(str(error).split())}); restore it") from None

@@ -6,16 +6,16 @@ plan: files that read, with the ids that the plan has.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction
-from opacc_ray.extract.ids import digest_of
-from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
+from opacc_ray.extract.index import INDEX, Index, IndexedShard, check_shard, read_index
+from opacc_ray.extract.planned import check_plan
 from opacc_ray.extract.shards import ShardReport, read_report
 from opacc_ray.lake.examples import Plan, Shard
-from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.store import in_order
 
 log = logging.getLogger(__name__)
@@ -26,23 +26,36 @@ READ_WHOLE = 4 << 30
 THREADS = 4
 
 
-def unfinished(job: Extraction, plan: Plan) -> list[Shard]:
-    """Shards of the plan without sound features; an index that does not stand for the rest of them is deleted."""
+class Found(NamedTuple):
+    """What there is of a stage."""
+
+    missing: list[Shard]  # without sound features
+    reports: dict[int, ShardReport]  # of files that no index names, by number: read, and of the plan
+
+
+def unfinished(job: Extraction, plan: Plan) -> Found:
+    """Find the shards of the plan without sound features; an index that does not stand for the others is deleted."""
     index = _sound_index(job, plan)
     sizes = {entry.key: entry.size for entry in job.target.list()}
     there = [shard for shard in plan.shards if shard.file in sizes]
     indexed = {shard.file: shard for shard in index.shards} if index else {}
     whole = sum(sizes[shard.file] for shard in there) <= READ_WHOLE
+    base = _base_of(job)
+    reports: dict[int, ShardReport] = {}
 
     def fault(shard: Shard) -> str | None:
         try:
             if index and shard.file in indexed:
-                check_shard(job.target, index, indexed[shard.file], sizes[shard.file], whole=whole)
+                own = indexed[shard.file]
+                check_shard(job.target, index, own, sizes[shard.file], whole=whole)
+                _check_base(job, base, shard, own.examples, own.ids)
             else:
                 report = read_report(job.target, shard.file, sizes[shard.file])
-                check_plan(job, shard, report)
+                check_plan(job.target, job.source.format, shard, report)
+                _check_base(job, base, shard, report.num_examples, report.ids)
                 if job.ranges and report.num_examples:
                     reference.check_ranges(job.target, shard)
+                reports[shard.number] = report
         except DataError as error:
             return str(error)
         return None
@@ -53,20 +66,25 @@ def unfinished(job: Extraction, plan: Plan) -> list[Shard]:
     if index and missing:
         log.warning("%s lacks %d of its shards; they are extracted again", job.target.uri, len(missing))
         job.target.delete(INDEX)
-    return missing
+    return Found(missing, reports)
 
 
-def check_plan(job: Extraction, shard: Shard, report: ShardReport) -> None:
-    """Raise DataError if a shard's file does not hold the examples that the plan has for it."""
-    planned = planned_ids(job.source.format, shard)
-    if planned is None:
-        return
-    bad = {item.id for item in report.bad}
-    if not bad <= set(planned) or digest_of(name for name in planned if name not in bad) != report.ids:
-        raise DataError(
-            f"{job.target.uri_of(shard.file)} holds {report.num_examples} examples and names {len(bad)} that could not "
-            f"be used, which are not the {len(planned)} of its plan; delete it and run the spec again"
-        )
+def _base_of(job: Extraction) -> dict[str, IndexedShard]:
+    """By file: the features that others are added to, as far as they are complete."""
+    try:
+        index = read_index(job.base.folder) if job.base else None
+    except DataError:  # it is made again
+        return {}
+    return {shard.file: shard for shard in index.shards} if index else {}
+
+
+def _check_base(
+    job: Extraction, base: Mapping[str, IndexedShard], shard: Shard, num_examples: int, ids: str | None
+) -> None:
+    """Raise DataError if an added feature is of other examples; it may lack some."""
+    under = base.get(shard.file)
+    if under and (num_examples > under.examples or (num_examples == under.examples and ids != under.ids)):
+        raise DataError(f"{job.target.uri_of(shard.file)} is not of the examples of its set; run the spec again")
 
 
 def _sound_index(job: Extraction, plan: Plan) -> Index | None:

@@ -2,31 +2,42 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.documents import RunStatus, ShardCounts
 from opacc_ray.audit.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.audit.run import Run
+from opacc_ray.audit.state_documents import RunStatus, ShardCounts, TrackStatus
 from opacc_ray.errors import LabelError
 
 
 def status(run: Run) -> RunStatus:
-    """What is done and what the run waits for.
+    """What is done and what the run waits for: first along its own track, then along all others.
 
     Labels in conflict under the rule of the run are said to be what it waits for.
     """
     index, total = run.read_index(), run.header.pool.num_shards
-    rounds, conflict = _rounds(run) if index and run.rounds() else ([], None)
-    estimate = run.read_estimate()
-    is_current = None if estimate is None else bool(rounds) and estimate.labels_digest == digest_of(rounds)
-    waits_for = conflict or _waits_for(rounds, is_current)
+    others = [track for track in run.tracks() if track.track != run.track]
+    own, *rest = [_track_status(track, complete=index is not None) for track in (run, *others)]
     return RunStatus(
         run=run.uri,
         shards=ShardCounts(done=total if index else len(run.finished_shards()), total=total),
         examples=index.num_examples if index else None,
         excluded=len(index.bad) if index else None,
+        others=[track for track in rest if track.rounds],
+        **{name: getattr(own, name) for name in TrackStatus.model_fields},
+    )
+
+
+def _track_status(run: Run, *, complete: bool) -> TrackStatus:
+    """What is done along one track of a run whose features are complete or not."""
+    rounds, conflict = _rounds(run) if complete and run.rounds() else ([], None)
+    estimate = run.read_estimate()
+    is_current = None if estimate is None else bool(rounds) and estimate.labels_digest == digest_of(rounds)
+    waits_for = conflict or _waits_for(rounds, is_current)
+    return TrackStatus(
+        track=run.track,
         rounds=[item.counts() for item in rounds],
         estimate=estimate,
         estimate_is_current=is_current,
-        waits_for=waits_for if index else "extraction: run the spec again, finished shards are kept",
+        waits_for=waits_for if complete else "extraction: run the spec again, finished shards are kept",
     )
 
 

@@ -1,33 +1,30 @@
 """The audit, verb by verb: extract → select → write manifests, round after round.
 
-``labelled_rounds.py`` takes the labels back and ``results.py`` states the accuracy. Each verb reads and writes only the
-prefix of the run (extraction the reference beside it, too), so days may pass between two of them and each may run in
-another process. Every verb may be repeated: what is done is kept.
+``extraction.py`` makes the features, ``labelled_rounds.py`` takes the labels back, ``results.py`` states the accuracy.
+Each verb reads and writes only the prefix of the run, and features and reference beside it, so days may pass between
+two of them and each may run in another process. Every verb may be repeated: what is done is kept.
 """
 
+import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.checks import check_budget, check_model, check_pool
+from opacc_ray.audit.extraction import Stage, extract, stages_of
 from opacc_ray.audit.label_log import adopt_rules
-from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
-from opacc_ray.audit.pool_objects import write_listing
+from opacc_ray.audit.labelled_rounds import LabelledRound, is_labelled, read_labelled, read_rounds
+from opacc_ray.audit.pool_objects import compare_objects, write_listing
 from opacc_ray.audit.progress import Report, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
-from opacc_ray.audit.soundness import unfinished
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
-from opacc_ray.extract.extractor import Extraction, refusal
-from opacc_ray.extract.index import read_index
-from opacc_ray.extract.shards import ShardReport
+from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
-from opacc_ray.lake.examples import BadItem, Plan, Shard
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
@@ -37,20 +34,13 @@ from opacc_ray.spec import Spec
 log = logging.getLogger(__name__)
 
 
-class Stage(NamedTuple):
-    """A folder to fill with features, shard by shard."""
-
-    job: Extraction
-    plan: Plan
-
-
 def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     """Resolve the spec against pool, reference and weights, and open its run: the same spec and data, the same run.
 
     Parameters
     ----------
     spec : what is asked
-    trial : before a new run is made, build the model here and run one example
+    trial : before a new run is made whose features are not there, build the model here and run one example
 
     Returns
     -------
@@ -67,26 +57,20 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     plan = check_pool(spec)
     spec = checked_weights(spec)
     compared = reference.plan(spec)
-    header = header_of(spec, plan, compared)
+    header = header_of(spec, plan, compared, plan_set(spec, plan, compared))
     uri = join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}")
-    if trial and not open_store(uri).exists(HEADER):
-        log.info("trying the model on one example")
-        check_model(spec, plan)
+    store = open_store(uri)
+    if not store.exists(HEADER):
+        there = read_sound(feature_set(store, header.features))
+        if there is not None:
+            feature_store.check_fit(spec, there.index)
+        elif trial:
+            log.info("trying the model on one example")
+            check_model(spec, plan)
     run = Run.create(uri, header)
     adopt_rules(run, spec)
     write_listing(run, plan.entries)
-    return run, _stages(run, spec, plan, compared)
-
-
-def _stages(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[Stage]:
-    if compared is None or spec.reference is None:
-        return [Stage(Extraction(spec, spec.pool, spec.features(), run.features), plan)]
-    folder = reference.folder(spec, compared, run.store)
-    ranges = "ranges" in spec.compares_with()
-    return [
-        Stage(Extraction(spec, spec.reference, reference.names(spec), folder, ranges=ranges), compared),
-        Stage(Extraction(spec, spec.pool, spec.features(), run.features, reference=folder), plan),
-    ]
+    return run, stages_of(run, spec, plan, compared)
 
 
 def run(spec: Spec, extracting: Report = unreported, selecting: Report = unreported, *, trial: bool = False) -> Run:
@@ -96,9 +80,10 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
     ``trial`` is that of :func:`start`.
     """
     audit, stages = start(spec, trial=trial)
-    log.info("run %s: %d shards", audit.uri, sum(len(stage.plan.shards) for stage in stages))
+    log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
     extract(stages, extracting)
-    for uri in [uri for number in audit.rounds() for uri in audit.restore_copies(number)]:
+    rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
+    for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
         log.warning("%s was lost or changed; it is as it was drawn again", uri)
     if not audit.rounds():
         sample = spec.sample
@@ -113,62 +98,38 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
     return audit
 
 
-def extract(stages: Sequence[Stage], progress: Report) -> None:
-    """Extract every shard that is missing or damaged, stage after stage, and write each one's index when all are there.
+class Choice(NamedTuple):
+    """What is asked of `opacc.select`."""
 
-    ``progress(done, total)`` counts shards.
-    """
-    from opacc_ray.cluster import session, visibility
+    method: str
+    budget: int | None
+    parameters: Mapping[str, Any]
+    seed: int
+    replicates: int | None
 
-    todo = [unfinished(stage.job, stage.plan) for stage in stages]
-    total = sum(len(stage.plan.shards) for stage in stages)
-    kept = total - sum(map(len, todo))
-    progress(kept, total)
-    finished = iter(range(kept + 1, total + 1))
-    with session.connected() if any(todo) else nullcontext(True) as is_ours:
-        if not is_ours:
-            visibility.refuse_unseen(_paths(stages))
-        for stage, shards in zip(stages, todo, strict=True):
-            reports = _work_on(stage.job, shards, lambda: progress(next(finished), total)) if shards else {}
-            _complete(stage, reports)
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        method: str,
+        budget: int | None,
+        parameters: Mapping[str, Any],
+        seed: int | None,
+        replicates: int | None,
+    ) -> "Choice":
+        """What is asked of a run, with its seed if none is given."""
+        return cls(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
 
-
-def _paths(stages: Sequence[Stage]) -> dict[str, str]:
-    """The local paths that workers need, by their keys in the spec."""
-    spec = stages[-1].job.spec
-    run = stages[-1].job.target.uri.rpartition("/")[0]  # it exists: its header is written
-    named = {"pool.uri": spec.pool.uri, "model.weights": spec.model.weights, "output": run}
-    if len(stages) > 1 and spec.reference is not None:
-        named["reference.uri"] = spec.reference.uri
-    return {key: uri for key, uri in named.items() if uri is not None and not uri.startswith("s3://")}
-
-
-def _work_on(job: Extraction, shards: Sequence[Shard], tick: Callable[[], None]) -> dict[int, ShardReport]:
-    """Extract some shards; returns the report of each by its number. ``tick`` is called as each one finishes."""
-    from opacc_ray.cluster import extraction
-
-    reports: dict[int, ShardReport] = {}
-
-    def on_done(shard: Shard, report: ShardReport) -> None:
-        reports[shard.number] = report
-        tick()
-
-    extraction.extract_shards(job, shards, on_done)
-    return reports
-
-
-def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
-    """Write the index of a folder whose shards are all there, and report what is left out."""
-    job = stage.job
-    index = read_index(job.target)
-    if index is None:
-        others = reference.merge_ranges(job.target) if job.ranges else {}
-        index = feature_store.index_features(job, stage.plan, reports, others)
-    if index.bad:
-        first = BadItem(index.bad[0].id, index.bad[0].reason)
-        if job.spec.extract.on_bad_item == "error":  # the run that extracted the reference went on without
-            raise refusal(job, first)
-        log.warning("%d examples of %s are left out, such as %s: %s", len(index.bad), job.source.uri, *first)
+    def gave(self, selection: Selection) -> bool:
+        """Whether a selection is what this asks for, as far as that shows without drawing it again."""
+        stated = asdict(parse_parameters(self.method, self.parameters))
+        return (
+            self.method == selection.method
+            and self.budget in (None, len(selection))
+            and self.seed == selection.seed
+            and json.loads(json.dumps(stated)) == selection.parameters
+            and (self.replicates or 0) == selection.design.num_replicates
+        )
 
 
 def select(
@@ -180,7 +141,7 @@ def select(
     replicates: int | None = None,
     progress: Report = unreported,
 ) -> Selection:
-    """Choose what to label in the newest round and write its manifests.
+    """Choose what to label in the newest round of the run's track and write its manifests.
 
     A selection that has no labels yet is replaced, and stays under ``draws/``; one that has labels is not touched.
     ``progress`` is that of :func:`opacc_ray.select`.
@@ -190,26 +151,53 @@ def select(
     SpecError
         Unknown method or parameter, unfit budget, or labels that are there already.
     LabelError
-        Another command drew the round meanwhile.
+        Another command drew the round meanwhile; or the run has no first selection, and this is another track.
     """
     number = max(run.rounds(), default=1)
+    if run.track is not None and not run.along(None).rounds():
+        raise LabelError(f"{run.uri} has no selection yet, which comes before other tracks; leave --track out")
     earlier = read_rounds(run)[:-1] if number > 1 else []
-    seed = run.spec.seed if seed is None else seed
     there, before = number in run.rounds(), run.num_draws(number)
-    selection = _choose(run, Choice(method, budget, parameters, seed, replicates), earlier, progress)
+    selection = _choose(run, Choice.of(run, method, budget, parameters, seed, replicates), earlier, progress)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
             return selection
-        if run.read_labels(number):
+        if is_labelled(run, number):
             raise SpecError(
-                f"round {number} of {run.uri} has labels already, which another selection would orphan; "
-                "draw a further round with `opacc next`, or start a new run with another name or seed"
+                f"round {number} of {run.title} has labels already, which another selection would orphan; draw a "
+                "further round with `opacc next`, or select on another track with --track NAME"
             )
         if there and not before:
             run.keep_draw(number)
             before = 1
     _write_round(run, selection, before)
     return selection
+
+
+def select_beside(
+    run: Run,
+    method: str,
+    budget: int | None,
+    parameters: Mapping[str, Any],
+    seed: int | None = None,
+    replicates: int | None = None,
+    progress: Report = unreported,
+) -> Run:
+    """As :func:`select`, but where the newest round has labels and is another selection, on a track named for this one.
+
+    The name is METHOD-BUDGET. That track takes over labels that its examples have, and learns nothing from them.
+
+    Returns
+    -------
+    Run
+        Along the track of the selection.
+    """
+    choice = Choice.of(run, method, budget, parameters, seed, replicates)
+    number = max(run.rounds(), default=0)
+    if number and not choice.gave(run.read_selection(number)) and is_labelled(run, number):
+        run = run.along(method if budget is None else f"{method}-{budget}")
+    select(run, *choice, progress)
+    return run
 
 
 def next_round(
@@ -240,7 +228,7 @@ def next_round(
     last = rounds[-1]
     if last.missing and not close:
         raise LabelError(
-            f"round {last.number} of {run.uri} waits for {len(last.missing)} labels, the first for "
+            f"round {last.number} of {run.title} waits for {len(last.missing)} labels, the first for "
             f"{last.missing[0]!r}; import them, or give --close to go on without them"
         )
     selection = _choose(run, _like(last.selection, method, budget, parameters or {}, replicates), rounds, progress)
@@ -255,16 +243,6 @@ def close(run: Run) -> None:
     last = read_rounds(run)[-1]
     if last.missing:
         run.close(last.number, last.missing)
-
-
-class Choice(NamedTuple):
-    """What is asked of `opacc.select`."""
-
-    method: str
-    budget: int | None
-    parameters: Mapping[str, Any]
-    seed: int
-    replicates: int | None
 
 
 def _like(
@@ -296,8 +274,12 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
 
 
 def _write_round(run: Run, selection: Selection, before: int = 0) -> None:
-    spec = run.spec
+    spec, labelled = run.spec, read_labelled(run)
     chosen = feature_store.find_chosen(run, selection)
+    chosen = chosen._replace(labelled=[name in labelled for name in chosen.ids])
+    compared = compare_objects(run, [chosen])
+    notes = dict.fromkeys(compared.changed, manifest.NOTES["changed"])
+    notes |= dict.fromkeys(compared.lost, manifest.NOTES["lost"])
     rows = [
         ManifestRow(
             id=chosen.ids[i],
@@ -308,8 +290,10 @@ def _write_round(run: Run, selection: Selection, before: int = 0) -> None:
             round=selection.round,
             order=i + 1,
             prediction=spec.model.name_of(chosen.predictions[i]),
+            note=notes.get(chosen.objects[i] or ""),
         )
         for i in _first_draws(selection)
+        if not chosen.labelled[i]
     ]
     context = Context(tuple(spec.model.classes) if spec.model.classes else None)
     files = {

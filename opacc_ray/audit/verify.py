@@ -1,15 +1,17 @@
 """All files of a run, compared with their digests and with one another: what is damaged, lost or of another run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from opacc_ray.audit import draws, feature_store, pool_objects
-from opacc_ray.audit.documents import ChangedObjects, Draw, Fault, Verification
+from opacc_ray.audit.documents import ChangedObjects, Draw
 from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.labelled_rounds import read_rounds
-from opacc_ray.audit.run import ESTIMATE, HEADER, Run
+from opacc_ray.audit.run import HEADER, Run
+from opacc_ray.audit.state_documents import Fault, Verification
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
+from opacc_ray.extract.feature_set import read_description
 from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
 from opacc_ray.lake.storage import Store, join, open_store
 from opacc_ray.lake.store import in_order
@@ -77,26 +79,47 @@ class _Findings:
 
 
 def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
-    index = _check_features(run.features, found)
-    if index is None and run.store.list("rounds/"):
-        found.note(run.features.uri_of(INDEX), "it is lost or damaged, and the rounds were drawn from its features")
+    tracks = run.tracks()
+    index = _check_set(run, tracks, found)
     _check_reference(run, found)
     with found.checking(run.store.uri_of(pool_objects.LISTING)):
         pool_objects.read_listing(run)
+    for track in tracks:
+        _check_track(track, index, found)
+    try:
+        return pool_objects.find_changed(tracks)
+    except OpaccError:  # what is wrong has been noted
+        return None
+
+
+def _check_track(run: Run, index: Index | None, found: _Findings) -> None:
+    """Check all rounds of a track, alone and together, and its estimate."""
     numbers: list[int] = []
-    with found.checking(run.store.uri_of("rounds")):
+    place = run.store.uri_of(run.key_of("").rstrip("/"))
+    with found.checking(place):
         numbers = run.rounds()
     for number in numbers:
         _check_round(run, number, index, found)
-    with found.checking(run.store.uri_of("rounds")):
+    with found.checking(place):
         if numbers:
             read_rounds(run, conflict="majority")
-    with found.checking(run.store.uri_of(ESTIMATE)):
+    with found.checking(run.store.uri_of(run.estimate_key)):
         run.check_label_files(run.read_estimate())
-    try:
-        return pool_objects.find_changed(run)
-    except OpaccError:  # what is wrong has been noted
-        return None
+
+
+def _check_set(run: Run, tracks: Sequence[Run], found: _Findings) -> Index | None:
+    """Check the features of a run, wherever they lie; returns their index."""
+    folders = run.feature_set.folders
+    with found.checking(run.features.uri):
+        folders = run.feature_set.in_use()
+        if run.header.features:
+            read_description(run.features)
+    for folder in folders:
+        if _check_features(folder, found) is None and any(run.store.list(track.key_of("")) for track in tracks):
+            found.note(folder.uri_of(INDEX), "it is lost or damaged, and the rounds were drawn from its features")
+    with found.checking(run.features.uri):
+        return run.read_index()
+    return None
 
 
 def _check_features(folder: Store, found: _Findings) -> Index | None:
@@ -120,7 +143,7 @@ def _check_features(folder: Store, found: _Findings) -> Index | None:
     )
     named = {shard.file for shard in index.shards}
     for key in sizes:
-        if key.endswith(".parquet") and key not in named:
+        if key.endswith(".parquet") and "/" not in key and key not in named:
             found.note(folder.uri_of(key), f"{folder.uri_of(key)} is not in the index of its folder; remove it")
     return index
 
@@ -141,13 +164,13 @@ def _check_reference(run: Run, found: _Findings) -> None:
 
 def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -> None:
     """Check every draw of a round, its copies, and the chosen examples beside the features."""
-    folder = run.store.store(f"rounds/{number}")
+    folder = run.folder(number)
     last: Draw | None = None
     with found.checking(folder.uri):
         count = run.num_draws(number)
         for place in range(1, count + 1):
             with found.checking(folder.uri_of(f"draw-{place}.json")):
-                last = draws.read(folder, place, run.header.digest)
+                last = draws.read(folder, place, run.drawn_for)
                 names = list(last.files)
                 found.each(
                     [folder.uri_of(f"{last.folder}/{name}") for name in names],
@@ -166,6 +189,8 @@ def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -
         read_log(run)
     with found.checking(folder.uri_of("closed.json")):
         run.read_closed(number)
+    with found.checking(folder.uri_of("goal.json")):
+        run.read_goal(number)
 
 
 def _check_chosen(run: Run, selection: Selection) -> None:
@@ -176,6 +201,6 @@ def _check_chosen(run: Run, selection: Selection) -> None:
     for name, here, said, found, own in rows:
         if (name, name, said) != (here, found, own):
             raise DataError(
-                f"round {selection.round} of {run.uri} has {name!r} with the prediction {said!r} where its features "
+                f"round {selection.round} of {run.title} has {name!r} with the prediction {said!r} where its features "
                 f"have {found!r} with {own!r}; restore the round, or the features"
             )

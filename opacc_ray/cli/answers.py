@@ -10,14 +10,17 @@ from opacc_ray.cli.command import Answer
 def drawn(run: Run, goal: Goal | None = None) -> Answer:
     """The newest round of a run, and how near the goal is that it was drawn for, if there is one."""
     selection = run.read_selection(run.rounds()[-1])
+    before = run.read_chosen(selection.round)
     document = DrawnRound(
         run=run.uri,
+        track=run.track,
         method=selection.method,
         round=selection.round,
         n=len(selection),
+        labelled=len({name for name, known in zip(before.ids, before.labelled, strict=True) if known}),
         pool_size=selection.pool_size,
         manifests=run.manifests(selection.round),
-        objects=find_changed(run, [selection.round]),
+        objects=find_changed([run], [selection.round]),
         reached=None if goal is None else goal.reached,
         labels_to_go=None if goal is None else goal.labels_to_go,
         goal=None if goal is None else _progress(goal),
@@ -28,7 +31,9 @@ def drawn(run: Run, goal: Goal | None = None) -> Answer:
 def reached(run: Run, goal: Goal) -> Answer:
     """The interval is as narrow as asked for, and nothing was drawn."""
     progress = _progress(goal)
-    return Answer(DrawnRound(run=run.uri, reached=True, labels_to_go=0, goal=progress), texts.reached(progress))
+    return Answer(
+        DrawnRound(run=run.uri, track=run.track, reached=True, labels_to_go=0, goal=progress), texts.reached(progress)
+    )
 
 
 def _progress(goal: Goal) -> GoalProgress:

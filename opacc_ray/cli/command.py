@@ -51,11 +51,9 @@ class Command(click.Command):
                 answer: Answer = super().invoke(context)
         except OpaccError as error:
             return fail(f"{error}{kept_in_log(error.details)}", error.exit_code, as_json=as_json)
-        except Terminated:
-            message = "ended by SIGTERM; what is done is kept, so run the same command again"
-            return fail(message, 128 + signal.SIGTERM, as_json=as_json)
         except KeyboardInterrupt:
-            return fail("interrupted; what is done is kept, so run the same command again", 130, as_json=as_json)
+            how, code = ("ended by SIGTERM", 128 + signal.SIGTERM) if _sigterm_came.is_set() else ("interrupted", 130)
+            return fail(f"{how}; what is done is kept, so run the same command again", code, as_json=as_json)
         except (click.ClickException, BrokenPipeError):
             raise
         except Exception as error:  # a fault of the program: whoever fixes it needs the trace
@@ -69,18 +67,20 @@ class Command(click.Command):
         return fail(f"{answer.failure}{kept_in_log(answer.failure.details)}", answer.failure.exit_code, as_json=False)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came: the command ends as an interrupted one does, what it started included."""
+_sigterm_came = threading.Event()
+"""Says so, since an error's type does not: interrupted code of Ray raises a KeyboardInterrupt of its own."""
 
 
 def end_on_sigterm() -> None:
-    """Let SIGTERM raise :class:`Terminated`, once: what it interrupts may then end in its own time."""
+    """Let SIGTERM raise KeyboardInterrupt, once: what it interrupts may then end in its own time."""
 
     def end(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
+        _sigterm_came.set()
+        raise KeyboardInterrupt
 
     if threading.current_thread() is threading.main_thread():
+        _sigterm_came.clear()
         signal.signal(signal.SIGTERM, end)
 
 

@@ -6,24 +6,29 @@ from typing import Any, Literal
 from pydantic import Field
 
 from opacc_ray.audit.checks import SpecChecks
-from opacc_ray.audit.documents import (
-    AccuracyEstimate,
-    ClosedRound,
-    Draw,
-    DrawnRound,
-    Goal,
-    ModelComparison,
-    RunHeader,
-    RunStatus,
-    Verification,
+from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, Draw, DrawnRound, Goal, ModelComparison, RunHeader
+from opacc_ray.audit.export import ExportedCase
+from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
+from opacc_ray.audit.label_documents import (
+    AnswerList,
+    ExportedLabels,
+    ImportedLabels,
+    LabelAction,
+    LabelAgreement,
+    LabellingTasks,
 )
-from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction
+from opacc_ray.audit.plan import RunPlan
+from opacc_ray.audit.state_documents import RunStatus, Verification
+from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
+from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
+from opacc_ray.labelpage.serving import LabelSession
 from opacc_ray.lake.storage import open_store
+from opacc_ray.report.documents import RunReport, WrittenReport
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
 from opacc_ray.study.spec import StudySpec
@@ -40,19 +45,31 @@ class WrittenSchemas(Document):
 
 KINDS: tuple[type[Document], ...] = (
     SpecChecks,
+    RunPlan,
     RunHeader,
     Draw,
+    FeatureSetDescription,
     Index,
+    FeatureSets,
+    RemovedSet,
     DrawnRound,
     Goal,
     ImportedLabels,
     LabelAction,
     AnswerList,
+    ExportedLabels,
+    LabelAgreement,
+    LabellingTasks,
+    LabelSession,
     ClosedRound,
     AccuracyEstimate,
     ModelComparison,
+    RunReport,
+    WrittenReport,
     RunStatus,
     Verification,
+    ExportedCase,
+    ExportedTables,
     StudyResults,
     DemoResult,
     MethodList,

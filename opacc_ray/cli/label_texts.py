@@ -2,9 +2,17 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.label_documents import AnswerList, ImportedLabels, LabelAction, Overruling
+from opacc_ray.audit.label_documents import (
+    AnswerList,
+    ImportedLabels,
+    LabelAction,
+    LabelAgreement,
+    LabellingTasks,
+    Overruling,
+)
 from opacc_ray.cli.printable import printable_line
 from opacc_ray.labelling.messages import few, quoted
+from opacc_ray.labelpage.serving import LabelSession
 
 
 def imported(document: ImportedLabels) -> str:
@@ -14,7 +22,8 @@ def imported(document: ImportedLabels) -> str:
         f"({document.rows} rows read from {printable_line(document.file)})"
     ]
     lines += [
-        f"{item.rows} rows answer examples that were given up when round {item.round} was closed and are not used"
+        f"{item.rows} rows answer examples that were given up when round {item.round}{_of(item.track)} was closed and "
+        "are not used"
         for item in document.not_used
     ]
     if document.again:
@@ -48,6 +57,41 @@ def answers(document: AnswerList) -> str:
     return "\n".join([*lines, f"{len(rows)} answers; where labels differ: {document.conflict}"])
 
 
+def agreement(document: LabelAgreement) -> str:
+    """How far annotators agree."""
+    known = "not defined" if document.alpha is None else f"{document.alpha:.3f} ({document.scale})"
+    lines = [f"examples   {document.examples} with two opinions or more", f"alpha      {known}"]
+    for pair in document.pairs:
+        kappa = "" if pair.kappa is None else f", kappa {pair.kappa:.3f}"
+        names = f"{quoted(pair.first)} and {quoted(pair.second)}"
+        lines.append(f"pair       {names} agree on {pair.agree} of {pair.examples}{kappa}")
+    return "\n".join(lines)
+
+
+def session(document: LabelSession) -> str:
+    """What came in over the labelling page."""
+    lines = [f"saved      {document.saved} answers; {document.done} of {document.total} wanted are there"]
+    if document.different:
+        lines.append(
+            f"differ     {document.different} examples have answers that differ: see opacc labels list {document.run}, "
+            "and opacc labels correct"
+        )
+    return "\n".join(lines)
+
+
+def tasks(document: LabellingTasks) -> str:
+    """What a tool is given, and what to do next."""
+    given = ", ".join(f"{item.annotator} {item.examples}" for item in document.annotators)
+    what = f"{document.examples} of round {document.round} for {document.tool}, images as {document.images}"
+    lines = [f"run        {document.run}", f"tasks      {what}"]
+    lines += [f"file       {uri}" for uri in document.files]
+    if given:
+        lines.append(f"given to   {given}; {document.twice} examples to two people")
+    if document.links_end:
+        lines.append(f"expires    the links do, {document.links_end} at the latest; write the tasks again for new ones")
+    return "\n".join([*lines, f"next       label them, then: opacc labels import {document.run} FILE"])
+
+
 def action(document: LabelAction) -> str:
     """One thing that was done with labels."""
     lines = [_what(document)]
@@ -75,6 +119,10 @@ def _overruled(listed: Sequence[Overruling], num: int) -> list[str]:
     rest = num - min(num, len(said), 5)
     more = f", and {rest} more: see `opacc labels list`" if rest else ""
     return [f"{num} answers overruled: {printable_line('; '.join(said[:5]))}{more}"]
+
+
+def _of(track: str | None) -> str:
+    return "" if track is None else f" of track {track}"
 
 
 def _who(annotator: str | None) -> str:

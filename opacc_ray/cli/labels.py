@@ -1,11 +1,11 @@
-"""Commands for labels that come back: labels import, list, correct, withdraw, rule."""
+"""Commands for labels that come back: labels import, list, correct, withdraw, rule, agreement, export."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import RULE, run_argument
+from opacc_ray.cli.options import RULE, TOOL, run_argument, track_option
 from opacc_ray.errors import LabelError
 
 if TYPE_CHECKING:
@@ -18,8 +18,10 @@ MAX_BYTES = 256_000_000
 @command("import")
 @run_argument
 @click.argument("file", metavar="FILE")
+@track_option
 @click.option("--annotator", metavar="NAME", help="Who gave the labels, whatever the file says.")
 @click.option("--conflict", type=RULE, help="The rule of the run from now on, where labels differ.")
+@click.option("--tool", type=TOOL, help="What wrote the file; refuse it if it looks like another's.")
 @click.option(
     "--max-bytes",
     type=click.IntRange(min=1),
@@ -28,14 +30,25 @@ MAX_BYTES = 256_000_000
     metavar="N",
     help="Refuse larger files.",
 )
-def import_file(uri: str, file: str, annotator: str | None, conflict: "ConflictRule | None", max_bytes: int) -> Answer:
-    """Take labels back: CSV or JSONL with id and label, in any pieces and order."""
+def import_file(
+    uri: str,
+    file: str,
+    track: str | None,
+    annotator: str | None,
+    conflict: "ConflictRule | None",
+    tool: str | None,
+    max_bytes: int,
+) -> Answer:
+    """Take labels back: CSV or JSONL with id and label, or what a labelling tool exports; in any pieces and order."""
     from opacc_ray.audit.labels import import_labels
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import label_texts
+    from opacc_ray.labelling.parsing import check_kind
 
     data = _read(file, max_bytes)
-    imported = import_labels(Run.open(uri), file, data, conflict=conflict, annotator=annotator)
+    if tool is not None:
+        check_kind(data, file, tool)
+    imported = import_labels(Run.open(uri, track), file, data, conflict=conflict, annotator=annotator)
     return Answer(imported, label_texts.imported(imported))
 
 
@@ -62,7 +75,7 @@ def _read(file: str, most: int) -> bytes:
 @click.option("--id", "example", metavar="ID", help="One example only.")
 def list_labels(uri: str, example: str | None) -> Answer:
     """Show who said what when, and which answers count."""
-    from opacc_ray.audit.labels import list_answers
+    from opacc_ray.audit.label_answers import list_answers
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import label_texts
 
@@ -102,6 +115,32 @@ def set_rule(uri: str, rule: "ConflictRule") -> Answer:
     return _done(uri, lambda run: verbs.set_rule(run, rule))
 
 
+@command("agreement")
+@run_argument
+def agreement(uri: str) -> Answer:
+    """Show how far annotators agree where several answered: Cohen's kappa, Krippendorff's alpha."""
+    from opacc_ray.audit.agreement import agreement as measure
+    from opacc_ray.audit.run import Run
+    from opacc_ray.cli import label_texts
+
+    found = measure(Run.open(uri))
+    return Answer(found, label_texts.agreement(found))
+
+
+@command("export")
+@run_argument
+@click.argument("folder", metavar="FOLDER")
+@track_option
+@click.option("--to", "tool", type=click.Choice(["fiftyone"]), default="fiftyone", show_default=True, help="The tool.")
+def export(uri: str, folder: str, track: str | None, tool: str) -> Answer:
+    """Write labelled examples with their predictions and weights, to look at failures; not for annotators."""
+    from opacc_ray.audit.labelled_examples import export_labels
+    from opacc_ray.audit.run import Run
+
+    written = export_labels(Run.open(uri, track), tool, folder)
+    return Answer(written, f"wrote      {written.examples} labelled examples for {tool} to {written.folder}")
+
+
 def _done(uri: str, verb: Any) -> Answer:
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import label_texts
@@ -111,7 +150,9 @@ def _done(uri: str, verb: Any) -> Answer:
 
 
 labels = click.Group(
-    "labels", commands=[import_file, list_labels, correct, withdraw, set_rule], help="Labels that come back."
+    "labels",
+    commands=[import_file, list_labels, correct, withdraw, set_rule, agreement, export],
+    help="Labels that come back.",
 )
 
 COMMANDS = [labels]

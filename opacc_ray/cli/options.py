@@ -48,6 +48,7 @@ class _Method(click.ParamType):  # type: ignore[type-arg]
 METHOD = _Method()
 
 run_argument = click.argument("uri", metavar="RUN")
+track_option = click.option("--track", metavar="NAME", help="The track that is meant; default: the first one.")
 budget_option = click.option("--budget", type=int, metavar="N", help="Number of labels.")
 
 
@@ -69,6 +70,7 @@ def statement_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 RULE = click.Choice(["error", "majority", "latest"])
+TOOL = click.Choice(["label-studio", "cvat", "ground-truth", "csv", "jsonl"])
 
 conflict_option = click.option(
     "--conflict", type=RULE, help="What to do where labels differ, here only; default: the rule of the run."

@@ -1,18 +1,20 @@
-"""Commands that state results: estimate, compare."""
+"""Commands that state results: estimate, compare, export."""
 
 import click
 
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import run_argument, score_for, statement_options
+from opacc_ray.cli.options import run_argument, score_for, statement_options, track_option
 
 
 @command("estimate")
 @run_argument
+@track_option
 @click.option("--costs", metavar="COSTS.yaml", help="What errors cost, by class: state the mean cost, too.")
 @click.option("--assist", is_flag=True, help="State it with the help of the pool's confidence, too.")
 @statement_options
 def estimate(
     uri: str,
+    track: str | None,
     costs: str | None,
     assist: bool,
     level: float,
@@ -26,7 +28,7 @@ def estimate(
     from opacc_ray.cli import texts
     from opacc_ray.labelling.costs import load_costs
 
-    run = Run.open(uri)
+    run = Run.open(uri, track)
     worth = score_for(run.spec, score)
     prices = load_costs(costs, run.spec.model, run.num_classes) if costs else None
     stated = results.estimate(
@@ -38,8 +40,17 @@ def estimate(
 @command("compare")
 @run_argument
 @click.argument("other", metavar="OTHER")
+@track_option
 @statement_options
-def compare(uri: str, other: str, level: float, partial: bool, conflict: str | None, score: str | None) -> Answer:
+def compare(
+    uri: str,
+    other: str,
+    track: str | None,
+    level: float,
+    partial: bool,
+    conflict: str | None,
+    score: str | None,
+) -> Answer:
     """Compare the model of RUN with that of OTHER, by the labels of RUN.
 
     OTHER is a run of another model on the same pool; it needs no labels.
@@ -48,11 +59,36 @@ def compare(uri: str, other: str, level: float, partial: bool, conflict: str | N
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import texts
 
-    run = Run.open(uri)
+    run = Run.open(uri, track)
     stated = results.compare(
         run, Run.open(other), level=level, partial=partial, conflict=conflict, score=score_for(run.spec, score)
     )
     return Answer(stated, texts.comparison(stated))
 
 
-COMMANDS = [estimate, compare]
+@command("export")
+@run_argument
+@click.option("--case", "file", metavar="FILE.npz", help="Write the labelled pool as a case for a study.")
+@click.option("--partial", is_flag=True, help="Case: write the labelled part of a pool that is not fully labelled.")
+@click.option("--to", "lake", metavar="URI", help="Write features, selections, labels and estimates as Parquet tables.")
+@click.option("--no-features", is_flag=True, help="Tables: leave out the features, which are as large as in the run.")
+def export(uri: str, file: str | None, partial: bool, lake: str | None, no_features: bool) -> Answer:
+    """Write a run as tables of a lake, or its labelled pool, labels of all tracks together, for `opacc study`."""
+    from opacc_ray.audit.run import Run
+    from opacc_ray.cli import texts
+
+    if (file is None) == (lake is None):
+        raise click.UsageError("give --case FILE.npz or --to URI")
+    run = Run.open(uri)
+    if file is not None:
+        from opacc_ray.audit.export import export_case
+
+        case = export_case(run, file, partial=partial)
+        return Answer(case, texts.exported(case))
+    from opacc_ray.audit.tables import export_tables
+
+    tables = export_tables(run, str(lake), features=not no_features)
+    return Answer(tables, texts.tables(tables))
+
+
+COMMANDS = [estimate, compare, export]

@@ -6,7 +6,15 @@ import click
 
 from opacc_ray.audit.progress import Progress
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import HALF_WIDTH, METHOD, budget_option, parse_assignments, run_argument, set_option
+from opacc_ray.cli.options import (
+    HALF_WIDTH,
+    METHOD,
+    budget_option,
+    parse_assignments,
+    run_argument,
+    set_option,
+    track_option,
+)
 
 log = logging.getLogger(__name__)
 
@@ -40,15 +48,30 @@ def check(spec: str) -> Answer:
     return Answer(made, texts.checks(made), failure)
 
 
+@command("plan")
+@click.argument("spec", metavar="SPEC.yaml")
+@click.option("--actors", type=click.IntRange(min=1), metavar="N", help="Of the cluster you mean; default: the spec's.")
+@click.option("--batches", type=click.IntRange(min=1), default=4, show_default=True, help="Batches to measure here.")
+def plan(spec: str, actors: int | None, batches: int) -> Answer:
+    """Say what a run will take: shards, requests, bytes, hours and memory. Nothing is written, and Ray not started."""
+    from opacc_ray.audit.plan import plan_run
+    from opacc_ray.cli import texts
+    from opacc_ray.spec import load_spec
+
+    planned = plan_run(load_spec(spec), spec, actors, batches)
+    return Answer(planned, texts.plan(planned))
+
+
 @command("status")
 @run_argument
-def status(uri: str) -> Answer:
+@track_option
+def status(uri: str, track: str | None) -> Answer:
     """Show what is done and what a run waits for."""
     from opacc_ray.audit.run import Run
     from opacc_ray.audit.status import status as state_of
     from opacc_ray.cli import texts
 
-    state = state_of(Run.open(uri))
+    state = state_of(Run.open(uri, track))
     return Answer(state, texts.status(state))
 
 
@@ -59,27 +82,34 @@ def status(uri: str) -> Answer:
 @click.option("--seed", type=int, help="Seed of the draw; default: the spec's.")
 @click.option("--replicates", type=int, metavar="R", help="Choose from R parts of the pool apart.")
 @set_option("A parameter of the method, in YAML; repeat for more.")
+@click.option("--track", metavar="NAME", help="Select on this track; one that is not there is opened.")
 def select(
     uri: str,
+    track: str | None,
     method: str,
     budget: int | None,
     seed: int | None,
     replicates: int | None,
     assignments: tuple[str, ...],
 ) -> Answer:
-    """Draw another selection from the same features."""
+    """Draw another selection from the same features; beside one that has labels, on a track of its own."""
     from opacc_ray.audit import steps
     from opacc_ray.audit.run import Run
     from opacc_ray.cli.answers import drawn
 
     run, parameters = Run.open(uri), parse_assignments(assignments)
     with _selecting() as progress:
-        steps.select(run, method, budget, parameters, seed, replicates, progress)
+        if track is None:
+            run = steps.select_beside(run, method, budget, parameters, seed, replicates, progress)
+        else:
+            run = run.along(track)
+            steps.select(run, method, budget, parameters, seed, replicates, progress)
     return drawn(run)
 
 
 @command("next")
 @run_argument
+@track_option
 @budget_option
 @click.option("--method", type=METHOD, help="Sampling method; default: that of the round before.")
 @set_option("A parameter, in YAML; the others stay as they were, unless the method changes.")
@@ -93,6 +123,7 @@ def select(
 )
 def next_round(
     uri: str,
+    track: str | None,
     budget: int | None,
     method: str | None,
     assignments: tuple[str, ...],
@@ -105,7 +136,7 @@ def next_round(
     from opacc_ray.audit.run import Run
     from opacc_ray.cli.answers import drawn, reached
 
-    run, parameters, goal = Run.open(uri), parse_assignments(assignments), None
+    run, parameters, goal = Run.open(uri, track), parse_assignments(assignments), None
     if until is not None:
         goal = results.look_for_goal(run, until, close=close)
         if goal.reached:
@@ -141,4 +172,4 @@ def verify(uri: str) -> Answer:
     return Answer(found, texts.verification(found), failure)
 
 
-COMMANDS = [check, run_spec, status, select, next_round, verify]
+COMMANDS = [check, plan, run_spec, status, select, next_round, verify]

@@ -29,7 +29,7 @@ _EXAMPLES: dict[str, Any] = {
 }
 """Values of keys that have no default, or null."""
 
-_ALWAYS = ("sample", "sample.method", "sample.budget")
+_ALWAYS = ("model", "model.factory", "sample", "sample.method", "sample.budget")
 """Optional keys that a template gives."""
 
 _NAMES: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null"}
@@ -78,7 +78,7 @@ def type_text(kind: Any) -> str:
         return ", ".join(map(str, inner))
     if origin in (list, tuple):
         return f"list of {type_text(inner[0])}"
-    if origin is dict:
+    if origin is dict or (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return "mapping"
     return _NAMES.get(kind, str(kind))
 
@@ -140,9 +140,10 @@ def _yaml(value: Any) -> str:
 
 
 def _section_of(kind: Any) -> type[BaseModel] | None:
-    """The model of a section, also of one that may be left out."""
-    kinds = [part for part in (get_args(kind) or (kind,)) if isinstance(part, type) and issubclass(part, BaseModel)]
-    return kinds[0] if kinds else None
+    """The model of a section, also of one that may be left out; none of a key that may be a plain value, too."""
+    kinds = [part for part in (get_args(kind) or (kind,)) if part is not NoneType]
+    only = kinds[0] if len(kinds) == 1 else None
+    return only if isinstance(only, type) and issubclass(only, BaseModel) else None
 
 
 def _default(info: FieldInfo) -> Any:

@@ -41,13 +41,19 @@ def say(text: str) -> None:
 
 
 def kept_in_log(details: str) -> str:
-    """Keep a traceback in a file that only this user can read; returns the words that name it, none for no details."""
+    """Keep a traceback in a file that only this user can read, and any terminal show.
+
+    Returns
+    -------
+    str
+        The words that name the file; none for no details.
+    """
     if not details:
         return ""
     try:
         number, path = tempfile.mkstemp(prefix="opacc-", suffix=".log")
         with open(number, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(details)
+            file.write(printable(details))
     except OSError:
         return ""
     return f"; the traceback is in {path}"

@@ -11,19 +11,23 @@ from opacc_ray.audit.documents import (
     GoalProgress,
     ModelComparison,
     RoundCounts,
-    RunStatus,
     StatedEstimate,
-    Verification,
 )
+from opacc_ray.audit.export import ExportedCase
+from opacc_ray.audit.plan import RunPlan
+from opacc_ray.audit.state_documents import RunStatus, TrackStatus, Verification
+from opacc_ray.audit.tables import ExportedTables
 
 
 def drawn(document: DrawnRound) -> str:
     """A round that waits for labels."""
     lines = [
         f"run        {document.run}",
+        *_track(document.track),
         f"selected   {document.n} of {document.pool_size} examples by {document.method}",
         *(f"manifest   {uri}" for uri in document.manifests),
-        f"next       label them, then: opacc labels import {document.run} FILE",
+        *_labelled(document),
+        f"next       label them, then: opacc labels import {document.run} FILE{_option(document.track)}",
         *changed(document.objects),
     ]
     if document.goal:
@@ -31,10 +35,65 @@ def drawn(document: DrawnRound) -> str:
     return "\n".join(lines)
 
 
+def _track(name: str | None) -> list[str]:
+    return [] if name is None else [f"track      {name}"]
+
+
+def _option(track: str | None) -> str:
+    return "" if track is None else f" --track {track}"
+
+
+def _labelled(document: DrawnRound) -> list[str]:
+    """Which examples need no label, and that their labels did not steer the draw."""
+    if not document.labelled:
+        return []
+    return [
+        f"labelled   {document.labelled} of its examples have a label already, and the manifests leave them out; "
+        "labels of other tracks count, but no draw learns from them"
+    ]
+
+
 def checks(document: SpecChecks) -> str:
     """One line a check."""
     lines = [f"{item.name:10} {'ok' if item.ok else 'wrong':6} {item.found}" for item in document.checks]
     return "\n".join(lines)
+
+
+def plan(document: RunPlan) -> str:
+    """What a run will take, and what that rests on."""
+    pace, requests = document.pace, document.requests
+    about = "about " if document.estimated else ""
+    took = f"{_milliseconds(pace.reading)} to read, {_milliseconds(pace.computing)} to compute on {pace.device}"
+    lines = [
+        f"work       {document.shards} shards: {about}{document.examples} examples in {document.files} files",
+        f"requests   {requests.list} lists, {requests.read} reads, {requests.write} writes",
+        f"bytes      {_bytes(document.bytes_read)} read, {_bytes(document.bytes_written)} of features written",
+        f"time       {_duration(3600 * document.hours)} with {document.actors} actors, start-up aside",
+        f"memory     {_bytes(document.memory_actor)} an actor at most, {_bytes(document.memory_driver)} the driver",
+        f"measured   {pace.examples} examples here: {took}",
+    ]
+    if document.left_out:
+        lines.append(f"without    {', '.join(document.left_out)}, which compare with a reference")
+    return "\n".join(lines)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.2g} ms"
+
+
+def _bytes(number: int) -> str:
+    """In the unit that leaves at most four digits before the point."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 10_000:
+            return f"{number:.0f} {unit}"
+        number = round(number / 1000)
+    return f"{number} TB"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
 def reached(goal: GoalProgress) -> str:
@@ -78,22 +137,31 @@ def status(document: RunStatus) -> str:
     ]
     if document.examples is not None:
         lines.append(f"examples   {document.examples}, {document.excluded} excluded")
-    lines += [
+    lines += [*_track(document.track), *_along(document, document.run)]
+    for other in document.others:
+        lines += [f"track      {other.track or 'the first one'}", *_along(other, document.run)]
+    return "\n".join(lines)
+
+
+def _along(document: TrackStatus, run: str) -> list[str]:
+    """What is done along one track, and what it waits for."""
+    lines = [
         f"round {item.round}    {item.method}: {item.labelled} of {item.budget} labelled, {item.missing} missing, "
         f"{item.unsure} can't tell, {item.given_up} given up"
         for item in document.rounds
     ]
     if document.estimate:
-        lines.append(f"{_name(document.estimate)} {accuracy(document.estimate)}{_age(document)}")
+        lines.append(f"{_name(document.estimate)} {accuracy(document.estimate)}{_age(document, run)}")
         lines += _measure(document.estimate)
-    return "\n".join([*lines, f"waits for  {document.waits_for}"])
+    return [*lines, f"waits for  {document.waits_for}"]
 
 
-def _age(document: RunStatus) -> str:
+def _age(document: TrackStatus, run: str) -> str:
     if document.estimate_is_current is not False:
         return ""
     labelled = sum(item.labelled for item in document.rounds)
-    return f"; this is old: {labelled} labels are in now, so state it anew with opacc estimate {document.run}"
+    again = f"opacc estimate {run}{_option(document.track)}"
+    return f"; this is old: {labelled} labels are in now, so state it anew with {again}"
 
 
 def verification(document: Verification) -> str:
@@ -120,6 +188,11 @@ def estimate(document: AccuracyEstimate) -> str:
         lines.append(f"assisted   {accuracy(document.assisted)}")
     if document.mean_cost:
         lines.append(f"mean cost  {interval(document.mean_cost)}")
+    if noise := document.label_noise:
+        lines.append(
+            f"noise      {noise.low:.4f} to {noise.high:.4f} if annotators err as they differ: on {noise.differ} of "
+            f"{noise.examples} examples with two opinions"
+        )
     return "\n".join([*lines, *_basis(document, document.reason)])
 
 
@@ -138,9 +211,32 @@ def comparison(document: ModelComparison) -> str:
     return "\n".join([*lines, *_basis(document, document.difference.reason)])
 
 
+def tables(document: ExportedTables) -> str:
+    """The tables of a run in a lake."""
+    lines = [f"to         {document.to}"]
+    lines += [f"{name:<11}{rows} rows" for name, rows in document.rows.items()]
+    return "\n".join([*lines, f"dictionary {document.dictionary}"])
+
+
+def exported(document: ExportedCase) -> str:
+    """A case that was written, and what of the pool it is."""
+    examples = f"examples   {document.examples} of {document.pool_size}"
+    if document.examples < document.pool_size:
+        share = document.examples / document.pool_size
+        examples += (
+            f", {share:.1%} of the pool: those that have a label, as they were chosen, so a study of them says "
+            f"little of the pool; {document.unlabelled} have none, and of {document.unsure} nobody could tell"
+        )
+    else:
+        examples += ", the whole pool"
+    what = "accuracy  " if document.measure == "accuracy" else "score     "
+    lines = [f"case       {document.file}", examples, f"columns    {', '.join(document.columns)}"]
+    return "\n".join([*lines, f"{what} {document.value:.4f} of these examples", *changed(document.objects)])
+
+
 def _basis(document: Basis, reason: str | None) -> list[str]:
     """What a result is of, what it leaves out, and why it is not design-based."""
-    lines = [*_measure(document), f"pool       {document.pool_size} examples"]
+    lines = [*_track(document.track), *_measure(document), f"pool       {document.pool_size} examples"]
     if document.excluded:
         lines[-1] += f"; {document.excluded} more could not be read and are not counted"
     if document.unsure:
@@ -155,14 +251,23 @@ def _basis(document: Basis, reason: str | None) -> list[str]:
 
 def changed(objects: ChangedObjects | None) -> list[str]:
     """Which objects of the pool are not those that the model saw."""
-    if objects is None or not (objects.changed or objects.lost or objects.reason):
+    if objects is None:
         return []
     if objects.reason:
         return [f"warning    whether objects of the pool changed since extraction is not known: {objects.reason}"]
+    lines = []
+    if objects.version:
+        lines.append(
+            f"warning    the pool's table is at {objects.version} now; this run goes on with the version that it was "
+            "made of, and the same spec would make a run of the new one"
+        )
+    if not (objects.changed or objects.lost):
+        return lines
     names = ", ".join(objects.first)
     return [
+        *lines,
         f"warning    {objects.changed} objects of chosen examples changed since the model saw them, and {objects.lost} "
-        f"are gone, such as {names}; their labels may be of other examples"
+        f"are gone, such as {names}; their labels may be of other examples",
     ]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import ray
 from numpy.typing import NDArray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayTaskError
 
-from opacc_ray.cluster.failures import brief, cause_of
+from opacc_ray.cluster.failures import LOST, brief, cause_of
 from opacc_ray.errors import ClusterError
 from opacc_ray.extract.features import Features, StoredParts
 
@@ -95,5 +95,5 @@ def _get(reference: Any) -> Any:
         return ray.get(reference)
     except RayTaskError as error:
         raise cause_of(error) from None
-    except RayActorError as error:
+    except LOST as error:
         raise ClusterError(f"an actor that holds features died again and again: {brief(error)}") from None

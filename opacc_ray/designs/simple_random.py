@@ -19,7 +19,8 @@ from opacc_ray.errors import DataError
 class SimpleRandom(Design):
     """n of N examples, all samples equally likely.
 
-    In later rounds N counts the labelled examples, too, which makes the variance a little too large.
+    In later rounds N counts what was left to draw from. In selections that 0.1.0 saved it counts all of the pool, which
+    makes the variance a little too large.
     """
 
     name: ClassVar[str] = "simple random"

@@ -81,11 +81,10 @@ class Stratified(Design):
         return "stratified score"
 
     def check(self, source: str) -> None:
+        last = int(self.stratum.max(initial=0))
+        if last >= len(self.sizes):  # before anything of that size is made
+            raise DataError(f"{source}: stratum {last} of its design is none of the {len(self.sizes)} that sizes lists")
         num = np.bincount(self.stratum, minlength=len(self.sizes))
-        if len(num) > len(self.sizes):
-            raise DataError(
-                f"{source}: stratum {len(num) - 1} of its design is none of the {len(self.sizes)} that sizes lists"
-            )
         if (num > self.sizes).any():
             h = int(np.argmax(num > self.sizes))
             raise DataError(

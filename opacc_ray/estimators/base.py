@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
+from opacc_ray.estimators.html import as_html
 from opacc_ray.selection import Selection
 
 Outcome = NDArray[np.float64]
@@ -34,6 +35,9 @@ class Estimate:
     def to_dict(self) -> dict[str, Any]:
         """JSON types, under the names of the attributes."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     def __str__(self) -> str:
         kind = "" if self.design_based else ", not design-based"

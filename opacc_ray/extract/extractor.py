@@ -3,32 +3,59 @@
 A shard's file is written once and whole, so it is the checkpoint of its work: what exists is done.
 """
 
+import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.columns import Columns, not_finite
 from opacc_ray.extract.outputs import read_output
-from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
+from opacc_ray.extract.planned import check_plan
+from opacc_ray.extract.shards import (
+    FeatureShard,
+    ShardReport,
+    encode_shard,
+    read_report,
+    read_table,
+    report_on,
+    to_numpy,
+)
+from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.extract.user_code import user_code
-from opacc_ray.lake.examples import BadItem, Example, Rules, Shard
+from opacc_ray.lake.examples import BadItem, Example, Shard
 from opacc_ray.lake.pools import read_examples
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.storage import Store
 from opacc_ray.neurons.coverage import Ranges
-from opacc_ray.spec import SURPRISE, PoolSpec, Spec, load_function, see_modules
+from opacc_ray.spec import SURPRISE, CoverageSpec, PoolSpec, Spec, load_function, see_modules
 
 if TYPE_CHECKING:
-    from opacc_ray.extract.model import Activations, Model
+    from opacc_ray.extract.activations import Activations
+    from opacc_ray.extract.function import FunctionModel
+    from opacc_ray.extract.model import Device, Model
 
+log = logging.getLogger(__name__)
 
 _COVERED = "covered layers"  # a column that is never written: NaN where a value of these layers is not finite
+
+
+class Interrupted(OpaccError):
+    """Work that was ended on purpose between two batches, and wrote nothing."""
+
+    exit_code = 4
+
+
+class Base(NamedTuple):
+    """Features that are there, of the same shards."""
+
+    folder: Store
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -41,7 +68,20 @@ class Extraction:
     target: Store  # folder of features
     reference: Store | None = None  # folder of what the features compare with
     ranges: bool = False  # extract ranges of the covered neurons, too
+    beside: tuple[tuple[str, Store], ...] = ()  # further features, made in the same pass, each in a folder of its own
+    base: Base | None = None  # the one named feature is added to these, for the examples that they have
     modules: str = field(default_factory=os.getcwd)  # the driver's folder, where the user's modules may lie
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """All features that are made."""
+        return (*self.names, *(name for name, _ in self.beside))
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether the model runs; surprise is computed from the hidden layer where that is stored."""
+        held = self.base.names if self.base else ()
+        return self.base is None or not ("hidden" in held and set(self.names) <= set(SURPRISE))
 
 
 class Extractor:
@@ -49,90 +89,157 @@ class Extractor:
 
     ``extract`` may be called from two threads at a time: the second reads and decodes a batch while the first computes.
     The transform is called by one of them at a time, the model too. Each holds the inputs of one batch, one decoded
-    example and the files that were read ahead, whatever the size of the shard.
+    example and what was read ahead, whatever the size of the shard; ``readers`` threads decode images ahead.
     """
 
-    def __init__(self, job: Extraction, device: str = "cpu") -> None:
+    def __init__(self, job: Extraction, device: str = "cpu", readers: int = 1) -> None:
         self._job = job
-        self._device = device
-        self._source = open_store(job.source.uri, follow_links=job.source.follow_links)
-        self._model: Model | None = None
+        self._device_name = device
+        self._readers = readers
+        self._source = open_pool(job.source)
+        self._device: Device | FunctionModel | None = None
         self._reference = reference.NONE
         self._computing = threading.RLock()
         self._transforming = threading.Lock()
+        self._interrupted = threading.Event()
+        self.places: dict[int, tuple[str, str]] = {}  # number of a shard in work -> first and last id of its batch
 
-    def prepare(self) -> "Model":
-        """Load model and reference, once. Called first, so that their errors come before any shard is read."""
-        from opacc_ray.extract.model import Model
+    def interrupt(self) -> None:
+        """End shards after the batch that is being computed, and begin no other: they raise Interrupted."""
+        self._interrupted.set()
 
-        job, extract = self._job, self._job.spec.extract
+    def prepare(self) -> "Device | FunctionModel":
+        """Load the model, if it is to run, and the reference, once: their errors come before any shard is read."""
         with self._computing:
-            if self._model is None:
-                see_modules(job.modules)
-                load_transform(job.spec)
-                covered = extract.coverage if job.ranges or "coverage" in job.names else None
-                model = Model(job.spec.model, self._device, extract.precision, extract.threads_per_actor, covered)
-                if job.reference is not None:
-                    self._reference = reference.load(job.reference, job.spec, model.arrays)
-                self._model = model
-            return self._model
+            if self._device is None:
+                device = self._load()
+                if self._job.reference is not None:
+                    self._reference = reference.load(self._job.reference, self._job.spec, device.arrays)
+                self._device = device
+            return self._device
+
+    def _load(self) -> "Device | FunctionModel":
+        job, extract = self._job, self._job.spec.extract
+        if not job.needs_model:
+            from opacc_ray.extract.model import Device
+
+            return Device(self._device_name, extract.threads_per_actor)
+        see_modules(job.modules)
+        load_transform(job.spec)
+        covered = extract.coverage if job.ranges or "coverage" in job.made else None
+        return load_model(job.spec, self._device_name, covered)
 
     def extract(self, shard: Shard) -> ShardReport:
         """Read, compute and write one shard; raises DataError naming the example that is at fault."""
         job = self._job
-        whole, ranges = self._compute(shard)
-        whole = self._without_bad_rows(whole)
+        if job.base is not None:
+            return self._write(job.target, shard, self._added(job.names[0], self._on_base(shard, job.base)))
+        found, ranges = self._compute(shard)
         if ranges:
             reference.write_ranges(job.target, shard, ranges)
-        data = encode_shard(whole, self.prepare().machine)
-        job.target.write(shard.file, data)
-        return report_on(whole, data, job.target.uri_of(shard.file))
+        if not job.beside:
+            return self._write(job.target, shard, kept_rows(job, self._reference, found))
+        own = {name: found.columns[name] for name in job.names if name in found.columns}
+        whole = kept_rows(job, self._reference, found._replace(columns=own))
+        base = _rows_of(found, whole.ids, whole.bad)
+        for name, folder in job.beside:
+            self._write(folder, shard, self._added(name, base))
+        return self._write(job.target, shard, whole)
+
+    def _write(self, folder: Store, shard: Shard, features: FeatureShard) -> ShardReport:
+        data = encode_shard(features, self.prepare().machine)
+        report = report_on(features, data, folder.uri_of(shard.file))
+        check_plan(folder, self._job.source.format, shard, report)
+        folder.write(shard.file, data)
+        self.places.pop(shard.number, None)
+        return report
+
+    def _on_base(self, shard: Shard, base: Base) -> FeatureShard:
+        """The examples that the base has of a shard, with what the feature is made of."""
+        self._refuse_interrupted(shard)
+        size = base.folder.size(shard.file)
+        report = read_report(base.folder, shard.file, size)
+        stored = [name for name in ("hidden", "prediction") if name in base.names and not self._job.needs_model]
+        names = ["id", *(stored if report.num_examples else [])]
+        table = read_table(base.folder, shard.file, names, size, report.footer_size)
+        ids = table["id"].to_pylist()
+        if self._job.needs_model and ids:
+            return _rows_of(self._compute(shard)[0], ids, report.bad)
+        return FeatureShard(ids, None, {name: to_numpy(table[name]) for name in names[1:]}, report.bad, own_ids=False)
+
+    def _added(self, name: str, base: FeatureShard) -> FeatureShard:
+        """One feature of the examples of a base, whose columns are what it is made of."""
+        columns = dict(base.columns) if base.ids else {}
+        with self._computing:
+            self.prepare()
+            columns |= surprise_of(self._job, self._reference, columns, [name])
+        wanted = (name, _COVERED, *(("prediction",) if name in SURPRISE else ()))
+        own = {key: values for key, values in columns.items() if key in wanted}
+        return kept_rows(self._job, self._reference, base._replace(columns=own), [name])
 
     def _compute(self, shard: Shard) -> tuple[FeatureShard, list[Ranges]]:
         """All columns of a shard, and ranges of the covered neurons batch by batch."""
-        found = FeatureShard([], [], {}, [], own_ids=False)
+        uris: list[str] = []
+        found = FeatureShard([], uris, {}, [], own_ids=False)
         parts: list[Columns] = []
         ranges: list[Ranges] = []
-        for batch in self._batches(shard, found.bad):
-            with self._computing:
-                activations = self._run(np.stack(batch.inputs))
-                parts.append(self._measure(activations))
+        for batch in self.read_batches(shard, found.bad):
+            self._refuse_interrupted(shard)
+            columns_of_batch, activations = self.compute(batch)
+            parts.append(columns_of_batch)
             sound = np.delete(np.arange(len(batch.inputs)), list(not_finite(parts[-1])))
             if self._job.ranges and len(sound):
                 ranges.append(Ranges.of([values[sound] for values in activations.layers]))
             found.ids.extend(batch.ids)
-            found.uris.extend(batch.uris)
+            uris.extend(batch.uris)
             found = found._replace(own_ids=batch.own_ids)
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
         with self._computing:
-            return found._replace(columns=columns | self._compare(columns)), ranges
+            surprise = {} if self._job.base else surprise_of(self._job, self._reference, columns)
+            return found._replace(columns=columns | surprise), ranges
 
-    def _batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["_Batch"]:
+    def _refuse_interrupted(self, shard: Shard) -> None:
+        if self._interrupted.is_set():
+            raise Interrupted(f"shard {shard.name} was interrupted; run the same command again")
+
+    def compute(self, batch: "Batch") -> tuple[Columns, "Activations"]:
+        """Columns of a batch, and what the model made of it; one thread at a time."""
+        with self._computing:
+            activations = self._run(np.stack(batch.inputs))
+            return self._measure(activations), activations
+
+    def read_batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["Batch"]:
         """Batches of inputs, cut by position among the sound examples and so always the same; others go to ``bad``."""
         spec, source = self._job.spec, self._job.source
-        rules = Rules(source.alpha, source.max_pixels, source.max_bytes)
+        rules = rules_of(source)._replace(readers=self._readers)
         transform = load_transform(spec)
-        batch = _Batch()
+        batch = Batch()
         for item in read_examples(self._source, source.format, shard, rules):
             if isinstance(item, BadItem):
-                self._check([item])
+                check_bad(self._job, [item])
                 bad.append(item)
                 continue
+            self.places[shard.number] = (batch.ids[0] if batch.ids else item.id, item.id)
             with self._transforming:
                 batch.add(item, transformed(transform, item))
             if len(batch.inputs) == spec.extract.batch_size:
                 yield batch
-                batch = _Batch()
+                batch = Batch()
         if batch.inputs:
             yield batch
 
     def _run(self, batch: NDArray[np.float32]) -> "Activations":
-        return run_model(self.prepare(), batch)
+        """Run a batch; on a GPU whose memory runs out, in halves of it."""
+        model = cast("Model | FunctionModel", self.prepare())
+        if self._device_name == "cpu":
+            return run_model(model, batch)
+        return in_halves(lambda part: run_model(model, part), batch)
 
     def _measure(self, activations: "Activations") -> Columns:
         """Columns of a batch: the named ones, and those that tell of surprise and of NaN in covered layers."""
         job, spec = self._job, self._job.spec
-        columns: Columns = {"hidden": activations.hidden}
+        check_hidden(job.names, activations)
+        columns: Columns = {} if activations.hidden is None else {"hidden": activations.hidden}
         columns |= read_output(
             activations.output,
             task=spec.model.task,
@@ -143,52 +250,129 @@ class Extractor:
         if activations.layers:
             sound = np.all([np.isfinite(values).all(axis=1) for values in activations.layers], axis=0)  # (B,)
             columns[_COVERED] = np.where(sound, 0.0, np.nan)
-        if "coverage" in job.names:
+        if "coverage" in job.made:
             columns["coverage"] = spec.extract.coverage.rule.bits(activations.layers, self._reference.ranges)
-        wanted = {*job.names, _COVERED} | ({"hidden", "prediction"} if self._reference.traces else set())
+        wanted = {*job.made, _COVERED} | ({"hidden", "prediction"} if self._reference.traces else set())
         return {name: values for name, values in columns.items() if name in wanted}
 
-    def _compare(self, columns: Columns) -> Columns:
-        """Surprise of a shard's examples."""
-        traces = self._reference.traces
-        if traces is None or not columns:
-            return {}
-        predicted = None if self._job.spec.model.task == "regression" else columns["prediction"]
-        measures = {"dsa": traces.dsa, "lsa": traces.lsa}
-        return {name: measures[name](columns["hidden"], predicted) for name in SURPRISE if name in self._job.names}
 
-    def _without_bad_rows(self, shard: FeatureShard) -> FeatureShard:
-        """The named columns. NaN or infinity in any is an error, or a bad item if the spec excludes those."""
-        found = not_finite(shard.columns)
-        bad = [BadItem(shard.ids[row], self._reason(name, shard.columns, row)) for row, name in found.items()]
-        self._check(bad)
-        kept = [row for row in range(len(shard.ids)) if row not in found]
-        return FeatureShard(
-            [shard.ids[row] for row in kept],
-            [shard.uris[row] for row in kept],
-            {name: shard.columns[name][kept] for name in self._job.names if name in shard.columns},
-            [*shard.bad, *bad],
-            shard.own_ids,
+def surprise_of(
+    job: Extraction, loaded: reference.Loaded, columns: Columns, names: Sequence[str] | None = None
+) -> Columns:
+    """Surprise of a shard's examples beside the reference, as far as it is named; by the job unless ``names`` are."""
+    if loaded.traces is None or not columns:
+        return {}
+    predicted = None if job.spec.model.task == "regression" else columns["prediction"]
+    measures = {"dsa": loaded.traces.dsa, "lsa": loaded.traces.lsa}
+    missing = [name for name in SURPRISE if name in (job.names if names is None else names) and name not in columns]
+    return {name: measures[name](columns["hidden"], predicted) for name in missing}
+
+
+def kept_rows(
+    job: Extraction, loaded: reference.Loaded, shard: FeatureShard, names: Sequence[str] | None = None
+) -> FeatureShard:
+    """The named columns, by the job unless ``names`` are given.
+
+    NaN or infinity in any is an error, or a bad item if the spec excludes those.
+    """
+    found = not_finite(shard.columns)
+    bad = [BadItem(shard.ids[row], _reason(loaded, name, shard.columns, row)) for row, name in found.items()]
+    check_bad(job, [*shard.bad, *bad])
+    kept = [row for row in range(len(shard.ids)) if row not in found]
+    return _take(shard, kept, job.names if names is None else names)._replace(bad=[*shard.bad, *bad])
+
+
+def _reason(loaded: reference.Loaded, name: str, columns: Columns, row: int) -> str:
+    if name not in SURPRISE or np.isnan(columns[name][row]) or loaded.traces is None:
+        return f"NaN or infinity in {name}"
+    predicted = columns["prediction"][row]
+    if predicted in loaded.traces.classes:
+        return "the nearest reference trace of its predicted class is one of another class, too, so dsa is infinite"
+    return f"no example of the reference is predicted as its class, {predicted}, so it has no {name}"
+
+
+def check_bad(job: Extraction, bad: Sequence[BadItem]) -> None:
+    """Raise DataError for the first example that could not be used, unless the spec excludes those."""
+    if bad and job.spec.extract.on_bad_item == "error":
+        raise refusal(job.spec, job.source, bad[0])
+
+
+def _take(shard: FeatureShard, rows: Sequence[int], names: Sequence[str]) -> FeatureShard:
+    """Some rows of some columns, as far as these are there."""
+    return shard._replace(
+        ids=[shard.ids[row] for row in rows],
+        uris=None if shard.uris is None else [shard.uris[row] for row in rows],
+        columns={name: shard.columns[name][list(rows)] for name in names if name in shard.columns},
+    )
+
+
+def _rows_of(found: FeatureShard, ids: Sequence[str], bad: list[BadItem]) -> FeatureShard:
+    """All columns of the examples with these ids, which are those that others are not bad of.
+
+    Raises
+    ------
+    DataError
+        One of them could not be read.
+    """
+    places = {name: row for row, name in enumerate(found.ids)}
+    lost = [name for name in ids if name not in places]
+    if lost:
+        raise DataError(f"example {lost[0]!r} cannot be read now, and could be before; restore it and run again")
+    rows = _take(found, [places[name] for name in ids], list(found.columns))
+    return rows._replace(uris=None, bad=bad, own_ids=False)
+
+
+def load_model(spec: Spec, device: str, coverage: CoverageSpec | None) -> "Model | FunctionModel":
+    """Load what the spec names as its model; raises SpecError or DataError if it cannot be."""
+    if spec.model.function is not None:
+        from opacc_ray.extract.function import FunctionModel
+
+        return FunctionModel(spec.model)
+    from opacc_ray.extract.model import Model
+
+    extract = spec.extract
+    channels_last = extract.channels_last
+    return Model(
+        spec.model, device, extract.precision, extract.threads_per_actor, coverage, channels_last=channels_last
+    )
+
+
+def check_hidden(names: Sequence[str], activations: "Activations") -> None:
+    """Raise DataError if a hidden layer is asked for, and the model gives its output alone."""
+    if activations.hidden is None and {"hidden", *SURPRISE} & set(names):
+        raise DataError(
+            "the model returns its output alone, and the hidden layer is asked for: return both, hidden first, or "
+            "leave hidden out: extract.features: [output, confidence], with a method that goes without"
         )
 
-    def _reason(self, name: str, columns: Columns, row: int) -> str:
-        if name not in SURPRISE or np.isnan(columns[name][row]) or self._reference.traces is None:
-            return f"NaN or infinity in {name}"
-        predicted = columns["prediction"][row]
-        if predicted in self._reference.traces.classes:
-            return "the nearest reference trace of its predicted class is one of another class, too, so dsa is infinite"
-        return f"no example of the reference is predicted as its class, {predicted}, so it has no {name}"
 
-    def _check(self, bad: list[BadItem]) -> None:
-        if bad and self._job.spec.extract.on_bad_item == "error":
-            raise refusal(self._job, bad[0])
-
-
-def run_model(model: "Model", batch: NDArray[np.float32]) -> "Activations":
+def run_model(model: "Model | FunctionModel", batch: NDArray[np.float32]) -> "Activations":
     """Run a batch (B, ...); raises DataError in one sentence if the user's model cannot."""
     remedy = "set transform to a function that makes the input it was trained on"
     with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
         return model(batch)
+
+
+def in_halves(run: Callable[[NDArray[np.float32]], "Activations"], batch: NDArray[np.float32]) -> "Activations":
+    """Run a batch (B, ...), or its halves apart where memory runs out, down to single examples.
+
+    Raises
+    ------
+    MemoryError
+        There is too little for one example.
+    """
+    try:
+        return run(batch)
+    except MemoryError as error:
+        if len(batch) == 1:
+            raise
+        log.warning("%s; the batch of %d runs in halves: lower extract.batch_size", error, len(batch))
+    middle = len(batch) // 2
+    first, second = in_halves(run, batch[:middle]), in_halves(run, batch[middle:])
+    hidden = None if first.hidden is None or second.hidden is None else np.concatenate([first.hidden, second.hidden])
+    output = np.concatenate([first.output, second.output])
+    layers = tuple(np.concatenate(pair) for pair in zip(first.layers, second.layers, strict=True))
+    return type(first)(hidden, output, layers)
 
 
 def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:
@@ -208,13 +392,14 @@ def default_transform(example: NDArray[Any]) -> NDArray[np.float32]:
 
 
 @dataclass
-class _Batch:
+class Batch:
     """Inputs of the model, all of one shape, and whose they are."""
 
     ids: list[str] = field(default_factory=list)
     uris: list[str] = field(default_factory=list)
     inputs: list[NDArray[np.float32]] = field(default_factory=list)
     own_ids: bool = False
+    largest: int = 0  # bytes of the largest decoded example
 
     def add(self, example: Example, value: NDArray[np.float32]) -> None:
         if self.inputs and value.shape != self.inputs[0].shape:
@@ -226,6 +411,7 @@ class _Batch:
         self.uris.append(example.uri)
         self.inputs.append(value)
         self.own_ids = example.own_id
+        self.largest = max(self.largest, example.array.nbytes)
 
 
 def transformed(transform: Callable[[NDArray[Any]], Any], example: Example) -> NDArray[np.float32]:
@@ -235,10 +421,10 @@ def transformed(transform: Callable[[NDArray[Any]], Any], example: Example) -> N
         return np.asarray(transform(array), dtype=np.float32)
 
 
-def refusal(job: Extraction, item: BadItem) -> DataError:
+def refusal(spec: Spec, source: PoolSpec, item: BadItem) -> DataError:
     """The error that a bad item is unless the spec excludes those."""
-    aim = "state the accuracy of" if job.source == job.spec.pool else "compare with"
+    aim = "state the accuracy of" if source == spec.pool else "compare with"
     return DataError(
-        f"example {item.id!r} of {job.source.uri}: {item.reason}; "
+        f"example {item.id!r} of {source.uri}: {item.reason}; "
         f"repair or remove it, or set extract.on_bad_item: exclude to {aim} the rest"
     )

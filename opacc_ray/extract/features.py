@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.extract.index import Index
+from opacc_ray.extract.index import Index, IndexedShard
 from opacc_ray.extract.shards import read_table, to_numpy
 from opacc_ray.lake.storage import Store
 from opacc_ray.lake.store import in_order
-from opacc_ray.parts.view import locate, starts_of
+from opacc_ray.parts.view import Located, locate, starts_of
 from opacc_ray.pool import Pool
 
 MOST_THREADS = 16
@@ -36,6 +36,7 @@ class FeatureFile(NamedTuple):
     size: int | None  # in bytes
     footer_size: int | None
     sha256: str | None  # of the footer
+    added: tuple[tuple[str, "FeatureFile"], ...] = ()  # by feature: the file that holds it for the same examples
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,14 @@ class Features:
     @classmethod
     def of(cls, store: Store, index: Index) -> "Features":
         """The files of a folder that hold examples."""
-        held = (shard for shard in index.shards if shard.examples)
-        return cls(store, tuple(FeatureFile(s.file, s.examples, s.bytes, s.footer_bytes, s.sha256) for s in held))
+        return cls(store, tuple(_file_of(shard) for shard in index.shards if shard.examples))
+
+    def with_added(self, name: str, place: str, index: Index) -> "Features":
+        """The same with a feature whose files lie in the folder ``place``, one for each of these."""
+        held = (_file_of(shard) for shard in index.shards if shard.examples)
+        own = [file._replace(name=f"{place}/{file.name}") for file in held]
+        files = zip(self.files, own, strict=True)
+        return Features(self.store, tuple(file._replace(added=(*file.added, (name, each))) for file, each in files))
 
     @property
     def sizes(self) -> list[int]:
@@ -83,6 +90,24 @@ class Features:
                     values[place] = value
         return found
 
+    def rows(self, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """The named features of the examples at ``index`` (k,), each (k, ...), in that order."""
+        located = locate(starts_of(self.sizes), index)
+        found: dict[str, NDArray[Any]] = {}
+
+        def read(own: Located) -> dict[str, NDArray[Any]]:
+            return _arrays(self._read(self.files[own.part], names).take(own.rows), names)
+
+        for own, arrays in zip(located, in_order(read, located, self._threads), strict=True):
+            for name, values in arrays.items():
+                whole = found.setdefault(name, np.empty((len(index), *values.shape[1:]), values.dtype))
+                whole[own.places] = values
+        return found
+
+    def tables(self, names: Sequence[str]) -> Iterator[Any]:
+        """Yield the named columns of the pool, part by part, as Arrow tables."""
+        return self._each(lambda table: table.select(names).replace_schema_metadata(), names)
+
     def ids(self, part: int) -> list[str]:
         """All ids of one part."""
         return list(self._read(self.files[part], ["id"])["id"].to_pylist())
@@ -109,6 +134,18 @@ class Features:
         return min(MOST_THREADS, max(2, EXAMPLES_AT_A_TIME // max(self.sizes)))
 
     def _read(self, file: FeatureFile, names: Sequence[str]) -> Any:
+        """A table with these columns, from the files that hold them."""
+        import pyarrow as pa
+
+        added = dict(file.added)
+        if not added.keys() & set(names):
+            return self._read_file(file, names)
+        own = [name for name in names if name not in added]
+        tables = {name: self._read_file(added[name], [name]) for name in names if name in added}
+        tables |= dict.fromkeys(own, self._read_file(file, own) if own else None)
+        return pa.table({name: tables[name][name] for name in names})
+
+    def _read_file(self, file: FeatureFile, names: Sequence[str]) -> Any:
         return read_table(
             self.store,
             file.name,
@@ -151,6 +188,10 @@ class StoredParts:
 
     def identify(self, index: NDArray[np.int64]) -> list[str]:
         return self._features.take(["id"], index)[0]
+
+
+def _file_of(shard: IndexedShard) -> FeatureFile:
+    return FeatureFile(shard.file, shard.examples, shard.bytes, shard.footer_bytes, shard.sha256)
 
 
 def _arrays(table: Any, names: Sequence[str]) -> dict[str, Any]:

@@ -11,11 +11,9 @@ Hashes = NDArray[np.uint64]
 
 def digest_of(ids: Iterable[str]) -> str:
     """Return the SHA-256 of ids in their order, each after its length in bytes (8 bytes, little-endian)."""
-    digest = hashlib.sha256()
-    for name in ids:
-        encoded = name.encode()
-        digest.update(len(encoded).to_bytes(8, "little") + encoded)
-    return digest.hexdigest()
+    encoded = [name.encode() for name in ids]
+    lengths = {size: size.to_bytes(8, "little") for size in set(map(len, encoded))}
+    return hashlib.sha256(b"".join([lengths[len(name)] + name for name in encoded])).hexdigest()
 
 
 def hashes_of(ids: Sequence[str]) -> Hashes:
@@ -40,7 +38,7 @@ def find_repeated(hashes: Sequence[Hashes], ids_of: Callable[[int], Sequence[str
     del ordered
     seen: set[str] = set()
     for place, own in enumerate(hashes if len(shared) else []):
-        rows = np.flatnonzero(np.isin(own, shared)).tolist()
+        rows = np.flatnonzero(np.isin(own, shared, kind="sort")).tolist()
         ids = ids_of(place) if rows else []
         for row in rows:
             if ids[row] in seen:

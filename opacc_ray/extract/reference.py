@@ -13,27 +13,29 @@ whatever its factory makes that day: then the reference lies in the run's own pr
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import BaseModel
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.index import read_index, read_other
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.shards import FEATURES_FORMAT
+from opacc_ray.extract.source import plan_pool
 from opacc_ray.extract.surprise import Reference
 from opacc_ray.lake.examples import Plan, Shard
-from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import Store, join, open_store
 from opacc_ray.neurons.coverage import Ranges
-from opacc_ray.spec import Spec
+from opacc_ray.spec import PLACEMENT, PoolSpec, Spec
 
 RANGES = "ranges.npz"
 
 _OF_MODEL = {"factory", "arguments", "sha256", "hidden_layer", "task"}
-_OF_SOURCE = {"format", "alpha", "max_pixels", "max_bytes"}
+_NOT_OF_MODEL = {"weights", "classes", "error_scale"}
 _OF_EXTRACT = {"batch_size", "shard_size", "shard_bytes", "precision", "threads_per_actor"}
+_NOT_OF_EXTRACT = {"features", "coverage", "on_bad_item", *PLACEMENT}
 _OF_COVERAGE = {"layers", "channels"}
 
 
@@ -58,8 +60,7 @@ def plan(spec: Spec) -> Plan | None:
     source = spec.reference
     if source is None or not spec.compares_with():
         return None
-    store = open_store(source.uri, follow_links=source.follow_links)
-    return plan_shards(store, source.format, spec.extract.shard_size, spec.extract.shard_bytes, "reference")
+    return plan_pool(source, spec.extract, "reference")
 
 
 def names(spec: Spec) -> tuple[str, ...]:
@@ -69,16 +70,36 @@ def names(spec: Spec) -> tuple[str, ...]:
 
 def digest(spec: Spec, planned: Plan) -> str:
     """Name of all that decides the content."""
-    content = {
-        "version": FEATURES_FORMAT,
-        "listing": planned.digest,
-        "source": spec.reference.model_dump(include=_OF_SOURCE) if spec.reference else None,
-        "model": spec.model.model_dump(include=_OF_MODEL),
-        "transform": spec.transform,
-        "extract": spec.extract.model_dump(include=_OF_EXTRACT),
+    content = decided_by(spec, spec.reference, planned) | {
         "names": names(spec),
         "ranges": spec.extract.coverage.model_dump(include=_OF_COVERAGE) if "ranges" in spec.compares_with() else None,
     }
+    return digest_of(content)
+
+
+def decided_by(spec: Spec, source: PoolSpec | None, planned: Plan) -> dict[str, Any]:
+    """All that decides what a forward pass over data gives: its listing, how it is read, the model, the batches."""
+    return {
+        "version": FEATURES_FORMAT,
+        "listing": planned.digest,
+        "source": source.reading() if source else None,
+        "model": _deciding(spec.model, _OF_MODEL, _NOT_OF_MODEL),
+        "transform": spec.transform,
+        "extract": _deciding(spec.extract, _OF_EXTRACT, _NOT_OF_EXTRACT),
+    }
+
+
+def _deciding(section: BaseModel, always: set[str], never: set[str]) -> dict[str, Any]:
+    """The keys of a section that decide the content; one that is neither here nor there does where it is no default."""
+    fields = type(section).model_fields
+    content = section.model_dump(mode="json", exclude=never)
+    return {
+        key: value for key, value in content.items() if key in always or getattr(section, key) != fields[key].default
+    }
+
+
+def digest_of(content: dict[str, Any]) -> str:
+    """SHA-256 of JSON types."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -37,7 +37,7 @@ class FeatureShard(NamedTuple):
     """The features of one shard's examples."""
 
     ids: list[str]
-    uris: list[str]
+    uris: list[str] | None  # None: they are in the file that holds the other features of the examples
     columns: Columns
     bad: list[BadItem]
     own_ids: bool = True  # whether the ids are the pool's own; ids made of keys are unique without a check
@@ -64,7 +64,9 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns: dict[str, Any] = {"id": pa.array(shard.ids, pa.string()), "uri": pa.array(shard.uris, pa.string())}
+    columns: dict[str, Any] = {"id": pa.array(shard.ids, pa.string())}
+    if shard.uris is not None:
+        columns["uri"] = pa.array(shard.uris, pa.string())
     for name, values in shard.columns.items():
         columns[name] = pa.array(values) if values.ndim == 1 else _list_array(values)
     table = pa.table(columns)
@@ -157,8 +159,9 @@ def to_numpy(column: Any) -> NDArray[Any]:
 
 
 def finished_shards(folder: Store) -> set[str]:
-    """Names of the shards whose features are in a folder."""
-    return {entry.key.removesuffix(".parquet") for entry in folder.list() if entry.key.endswith(".parquet")}
+    """Names of the shards whose features are in a folder, those in folders below it aside."""
+    keys = [entry.key for entry in folder.list() if "/" not in entry.key]
+    return {key.removesuffix(".parquet") for key in keys if key.endswith(".parquet")}
 
 
 def _describe(ids: Sequence[str], prediction: NDArray[Any] | None, bad: Sequence[BadItem]) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 """One example through transform and model, on the CPU: what an actor would find out, known before any starts."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.extractor import load_transform, run_model, transformed
+from opacc_ray.extract.extractor import check_hidden, load_model, load_transform, run_model, transformed
 from opacc_ray.extract.outputs import read_output
-from opacc_ray.lake.examples import Example, Plan, Rules
+from opacc_ray.extract.source import open_pool, rules_of
+from opacc_ray.lake.examples import BadItem, Example, Plan
 from opacc_ray.lake.pools import read_examples
-from opacc_ray.lake.storage import open_store
-from opacc_ray.spec import Spec
+from opacc_ray.spec import PoolSpec, Spec
 
 
 class Trial(NamedTuple):
@@ -18,7 +19,7 @@ class Trial(NamedTuple):
     shape: tuple[int, ...]  # of the decoded example
     dtype: str
     input: tuple[int, ...]  # what the transform makes of it
-    hidden: int  # neurons of the recorded layer
+    hidden: int  # neurons of the recorded layer; 0 if the model gives its output alone
     output: int  # columns of the output
     prediction: int | float
 
@@ -32,11 +33,9 @@ def try_example(spec: Spec, plan: Plan) -> Trial:
         What extraction would end with: functions that cannot be imported, weights that do not fit, a layer that is not
         there, a transform or model that raises, an output that does not read as the spec says.
     """
-    from opacc_ray.extract.model import Model
-
     transform = load_transform(spec)
     covered = spec.extract.coverage if "coverage" in spec.features() else None
-    model = Model(spec.model, "cpu", spec.extract.precision, spec.extract.threads_per_actor, covered)
+    model = load_model(spec, "cpu", covered)
     example = _first_sound(spec, plan)
     value = transformed(transform, example)
     activations = run_model(model, value[None])
@@ -47,21 +46,40 @@ def try_example(spec: Spec, plan: Plan) -> Trial:
         threshold=spec.model.threshold,
         precision=spec.extract.precision,
     )
-    sizes = activations.hidden.shape[1], columns["output"].shape[1]
+    check_hidden(spec.features(), activations)
+    hidden = 0 if activations.hidden is None else activations.hidden.shape[1]
+    sizes = hidden, columns["output"].shape[1]
     said = columns["prediction"][0].item()
     return Trial(example.id, example.array.shape, str(example.array.dtype), value.shape, *sizes, said)
 
 
 def _first_sound(spec: Spec, plan: Plan) -> Example:
-    """The first example of the first shard that decodes; unless bad ones are excluded, the first one."""
-    pool = spec.pool
-    store = open_store(pool.uri, follow_links=pool.follow_links)
-    rules = Rules(pool.alpha, pool.max_pixels, pool.max_bytes)
-    reason = "it holds no example"
-    for item in read_examples(store, pool.format, plan.shards[0], rules):
+    """The first example that decodes; unless bad ones are excluded, the first one."""
+    reason = None
+    for item in _items(spec, plan):
         if isinstance(item, Example):
             return item
-        reason = f"{item.id}: {item.reason}"
+        reason = reason or f"{item.id}: {item.reason}"
         if spec.extract.on_bad_item != "exclude":
             break
-    raise DataError(f"no example of {pool.uri} could be read, the first because of {reason}; check the pool")
+    if reason is None:
+        raise left_nothing(spec.pool)
+    raise DataError(f"no example of {spec.pool.uri} could be read, the first because of {reason}; check the pool")
+
+
+def _items(spec: Spec, plan: Plan) -> Iterator[Example | BadItem]:
+    """The pool from its beginning: past the first shard only where a filter has left nothing so far."""
+    for shard in plan.shards:
+        found = False
+        for item in read_examples(open_pool(spec.pool), spec.pool.format, shard, rules_of(spec.pool)):
+            found = True
+            yield item
+        if found:
+            return
+
+
+def left_nothing(source: PoolSpec) -> DataError:
+    """The error of a pool without an example, or whose filter fits none."""
+    if source.filter is None:
+        return DataError(f"{source.uri} holds no example; check the URI")
+    return DataError(f"pool.filter {source.filter!r} leaves nothing of {source.uri}; correct it, or leave it out")

@@ -4,7 +4,8 @@ A text cell that a spreadsheet would run as a formula, `=cmd|...`, gets an apost
 only apostrophes before such a start, because otherwise its own first apostrophe would be taken for ours.
 `from_spreadsheet` removes one apostrophe from exactly those cells: every id comes back as it was. All text is quoted,
 so that an id such as `a;=cmd|...` stays in one cell where the local list separator is a semicolon. Files come back with
-the separator of the country: a comma, a semicolon or a tab.
+the separator of the country: a comma, a semicolon or a tab. A file with the column `opacc_id` is an export of Label
+Studio, whose column `id` counts its own tasks.
 """
 
 import csv
@@ -12,6 +13,7 @@ import io
 from collections.abc import Iterator, Sequence
 
 from opacc_ray.errors import LabelError
+from opacc_ray.labelling import label_studio
 from opacc_ray.labelling.label_file import LabelFile
 from opacc_ray.labelling.messages import quoted
 from opacc_ray.labelling.rows import COLUMNS, Context, Label, ManifestRow, label_of
@@ -25,13 +27,13 @@ def encode(rows: Sequence[ManifestRow], context: Context) -> bytes:
     It always starts with a byte-order mark: Excel reads a file without one in a local code page and would save broken
     ids.
     """
-    with_prediction = any(row.prediction is not None for row in rows)
+    extra = [name for name in ("prediction", "note") if any(getattr(row, name) is not None for row in rows)]
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    writer.writerow(["id", "uri", "run", "round", "order", "label"] + ["prediction"] * with_prediction)
+    writer.writerow(["id", "uri", "run", "round", "order", "label", *extra])
     for row in rows:
         cells = [_text_cell(row.id), _text_cell(row.uri), _text_cell(row.run), row.round, row.order, ""]
-        writer.writerow(cells + [_text_cell(row.prediction)] * with_prediction)
+        writer.writerow(cells + [_text_cell(getattr(row, name)) for name in extra])
     return text.getvalue().encode("utf-8-sig")
 
 
@@ -53,6 +55,10 @@ def from_spreadsheet(cell: str) -> str:
 def parse(file: LabelFile) -> Iterator[Label]:
     """Yield the labels below a header with the columns id and label."""
     headers = {mark: _header(file, mark) for mark in ",;\t"}
+    exported = next((mark for mark, names in headers.items() if label_studio.ID in names), None)
+    if exported is not None:
+        yield from _exported(file, exported, headers[exported])
+        return
     delimiter = next((mark for mark, names in headers.items() if {"id", "label"} <= set(names)), None)
     if delimiter is None:
         first = quoted(file.start(), 80)
@@ -66,6 +72,20 @@ def parse(file: LabelFile) -> Iterator[Label]:
     columns = [(column, header.index(column)) for column in COLUMNS if column in header]
     for number, cells in rows:
         yield _label_of_cells(len(header), columns, cells, f"{file.name} line {number}")
+
+
+def is_label_studio(file: LabelFile) -> bool:
+    """Tell whether a table is an export of Label Studio."""
+    return any(label_studio.ID in _header(file, mark) for mark in ",\t")
+
+
+def _exported(file: LabelFile, delimiter: str, header: Sequence[str]) -> Iterator[Label]:
+    """The rows of an export of Label Studio, whose cells are as they are: it guards none for spreadsheets."""
+    rows = _csv_rows(file, delimiter)
+    next(rows)  # the header
+    for number, cells in rows:
+        place = f"{file.name} line {number}"
+        yield label_of(label_studio.fields_of_csv(dict(zip(header, cells, strict=False)), place), place)
 
 
 def _header(file: LabelFile, delimiter: str) -> list[str]:

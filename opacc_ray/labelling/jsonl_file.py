@@ -23,9 +23,8 @@ def _json_fields(row: ManifestRow) -> dict[str, object]:
         "order": row.order,
         "label": None,
     }
-    if row.prediction is not None:
-        fields["prediction"] = row.prediction
-    return fields
+    said = {"prediction": row.prediction, "note": row.note}
+    return fields | {name: text for name, text in said.items() if text is not None}
 
 
 def looks_like(text: str) -> bool:

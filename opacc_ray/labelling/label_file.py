@@ -1,15 +1,19 @@
-"""The lines of a file that came back, decoded one by one: what is read never takes more memory than a line.
+"""A file that came back, line by line, so that a table never takes more memory than a line; or as one JSON value.
 
 A line has at most `LONGEST_LINE` characters: whatever holds more is no table of labels.
 """
 
 import io
+import json
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opacc_ray.errors import LabelError
 
 LONGEST_LINE = 1 << 20
+
+HEAD = 1 << 16
+"""Bytes by which the kind of a file is told."""
 
 
 class LabelFile(NamedTuple):
@@ -38,6 +42,20 @@ class LabelFile(NamedTuple):
         except UnicodeDecodeError:
             place = f"{self.name} line {self._first_undecodable()}"
             raise LabelError(f"{place} is not UTF-8: save it as UTF-8 (in Excel: CSV UTF-8)") from None
+
+    def head(self) -> str:
+        """Return the first characters of the file, without white space in front; what is not UTF-8 is replaced."""
+        return self.data[:HEAD].decode("utf-8-sig", errors="replace").lstrip()
+
+    def json(self) -> Any:
+        """Return what the whole file holds as one JSON value; raises LabelError if it does not."""
+        try:
+            return json.loads(self.data.decode("utf-8-sig"))
+        except UnicodeDecodeError:
+            raise LabelError(f"{self.name} is not UTF-8: export it again") from None
+        except (ValueError, RecursionError) as error:
+            reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+            raise LabelError(f"{self.name} is not valid JSON ({reason}): export it again") from None
 
     def start(self) -> str:
         """Return the first line that is not blank, without white space around it; empty if there is none."""

@@ -1,7 +1,8 @@
 """What annotators get: the selected examples of one round, as a file they can fill in.
 
-A manifest has one row per example: its id, a link to its content, the run and the round that chose it,
-its place in the order of choice and an empty label.
+A manifest has one row per example that needs a label: its id, a link to its content, the run and the round that chose
+it, its place in the order of choice and an empty label. Where an example's file changed or went after the model saw it,
+a note says so, and to answer "?" unless it is known what the file was: that counts as "can't tell", and is stated.
 The model's prediction is left out unless asked for: an annotator who sees it tends to agree with it
 (anchoring), which makes the model look better than it is. What the design says of an example (stratum, draw
 probability, ...) is left out for the same reason: it tells how sure the model is. It is in the selection.
@@ -32,6 +33,12 @@ class Format:
     suffix: str
     encode: Callable[[Sequence[ManifestRow], Context], bytes]
 
+
+NOTES = {
+    "changed": "the file changed after the model saw it: answer ? unless you know that it shows the same",
+    "lost": "the file is gone since the model saw it: answer ? unless you know what it showed",
+}
+"""What annotators must know of an example's file."""
 
 FORMATS: dict[str, Format] = {
     "jsonl": Format(".jsonl", jsonl_file.encode),

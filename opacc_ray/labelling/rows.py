@@ -37,6 +37,7 @@ class ManifestRow:
     round : the round of that run, from 1.
     order : its place in the order of choice, from 1.
     prediction : the model's answer; encoded only on request.
+    note : what the annotator must know of this example, such as that its file changed.
     """
 
     id: str
@@ -45,13 +46,39 @@ class ManifestRow:
     round: int
     order: int
     prediction: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """One example in a labelling tool. It never holds what the model says.
+
+    Attributes
+    ----------
+    id : the example's id in the pool; labels come back under it.
+    image : what the tool shows: a link, the place of a copy, or a picture as a data URI; empty if there is nothing.
+    run, round, order : as in :class:`ManifestRow`.
+    """
+
+    id: str
+    image: str
+    run: str
+    round: int
+    order: int
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a format may need to know of the run beside the rows: the names of the classes, by index."""
+    """What a format may need to know of the run beside the rows.
+
+    Attributes
+    ----------
+    classes : what annotators call the classes, by index; None if that is not known, or in a regression.
+    task : whether a label is a class or a number.
+    """
 
     classes: tuple[str, ...] | None = None
+    task: Literal["classification", "regression"] = "classification"
 
 
 class Label(NamedTuple):
@@ -108,7 +135,7 @@ def _round(text: str, place: str) -> int:
 
 
 def _status(label: str, status: str, place: str) -> Status:
-    if _says_unsure(label) or _says_unsure(status):
+    if says_unsure(label) or says_unsure(status):
         return "unsure"
     if status:
         if _plain(status) not in ANSWERED:
@@ -119,7 +146,8 @@ def _status(label: str, status: str, place: str) -> Status:
     return "labelled" if label else "blank"
 
 
-def _says_unsure(text: str) -> bool:
+def says_unsure(text: str) -> bool:
+    """Tell whether a text, as a label or a status, says "can't tell"."""
     return bool(text) and len(text) <= 40 and _plain(text) in UNSURE
 
 

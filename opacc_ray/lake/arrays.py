@@ -55,6 +55,44 @@ def read_npy(content: bytes, name: str, max_bytes: int = MAX_BYTES) -> NDArray[A
     return flat.reshape(header.shape, order="F" if header.fortran else "C")
 
 
+class Rows(NamedTuple):
+    """Where the rows of an .npy file lie, if one follows the other."""
+
+    shape: tuple[int, ...]  # of all of them
+    dtype: np.dtype[Any]
+    start: int  # byte of the first
+
+    @property
+    def row_bytes(self) -> int:
+        return prod(self.shape[1:]) * self.dtype.itemsize
+
+    def range(self, start: int, stop: int) -> tuple[int, int]:
+        """First byte, and the one after the last, of the rows from ``start`` up to ``stop``."""
+        return self.start + start * self.row_bytes, self.start + stop * self.row_bytes
+
+    def decode(self, content: bytes) -> NDArray[Any]:
+        """The rows that some bytes hold; a view of them."""
+        return np.frombuffer(content, self.dtype).reshape(-1, *self.shape[1:])
+
+
+HEAD_BYTES = _MAX_HEADER + 16
+"""Bytes at the beginning of an .npy file that hold its header, whatever its version."""
+
+
+def locate_rows(head: bytes, size: int, name: str) -> Rows | None:
+    """Where the rows of an .npy file of ``size`` bytes lie, by its first bytes; None if it must be read as a whole.
+
+    Raises
+    ------
+    DataError
+        It is no such file.
+    """
+    header, start = _read_header(head, name, size)
+    if header.fortran or len(header.shape) < 2 or header.num_bytes != size - start or header.num_bytes == 0:
+        return None
+    return Rows(header.shape, header.dtype, start)
+
+
 def read_npz(content: bytes, name: str, max_bytes: int = MAX_BYTES) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz archive by their names.
 
@@ -109,7 +147,7 @@ def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> byt
 
 def _read_header(content: bytes, name: str, max_bytes: int) -> tuple[_Header, int]:
     """What an .npy file says of its array, and where the array begins."""
-    stream = io.BytesIO(content[: _MAX_HEADER + 16])
+    stream = io.BytesIO(content[:HEAD_BYTES])
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

@@ -68,6 +68,17 @@ def decode_image(content: bytes, *, alpha: Alpha = "refuse", max_pixels: int = 1
         raise ImageError(f"{len(content)} bytes that do not decode as an image ({reason[:200]})") from None
 
 
+def decoded_bytes(content: bytes | None) -> int:
+    """About how many bytes the pixels of an image file take, by its header; 0 if it has none that reads."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(content or b""), formats=FORMATS) as image:
+            return image.width * image.height * 4
+    except Exception:  # decoding says what is wrong
+        return 0
+
+
 def _check_header(image: Any, content: bytes, max_pixels: int) -> None:
     """Refuse what the header alone tells."""
     width, height = image.size

@@ -59,6 +59,15 @@ class LocalStore(Store):
             os.lseek(file, start, os.SEEK_SET)
             return whole_range(_read_all(file, stop - start), start, stop, self.uri_of(key))
 
+    def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
+        with self._opened(entry.key, 0 if self.follow_links else os.O_NOFOLLOW) as file:
+            if _tag(os.fstat(file)) == entry.tag:
+                os.lseek(file, start, os.SEEK_SET)
+                content = _read_all(file, stop - start)
+                if len(content) == stop - start and _tag(os.fstat(file)) == entry.tag:
+                    return content
+        raise changed(self.uri_of(entry.key), "its time of change or its size is another")
+
     def size(self, key: str) -> int:
         with self._explained("read", key):
             return self._path(key).stat().st_size
@@ -94,6 +103,14 @@ class LocalStore(Store):
                 yield temporary
             finally:
                 temporary.unlink(missing_ok=True)
+
+    def try_writing(self) -> None:
+        """As :meth:`Store.try_writing`; a folder that is not there is not made, the nearest one above it is tried."""
+        there = next(path for path in (Path(self.root), *Path(self.root).parents) if os.path.lexists(path))
+        if there == Path(self.root):
+            super().try_writing()
+        else:
+            LocalStore(str(there)).try_writing()
 
     def entry(self, key: str) -> Entry | None:
         with self._explained("look for", key):

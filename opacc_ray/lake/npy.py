@@ -2,33 +2,81 @@
 
 An ``.npz`` holds the rows under ``x`` (or its only name), and may hold their ``ids``; else an id is the file's key and
 the row's number, ``digits.npy:7``. A file that cannot be used is one bad item, named by its key.
+
+The header of an ``.npy`` file says where each row lies, so a shard is some rows of one and reads only those. An
+``.npz`` file, and an array in the order of Fortran, are read as a whole.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake.arrays import read_npy, read_npz
-from opacc_ray.lake.examples import BadItem, Example, Rules
-from opacc_ray.lake.store import Entry, Store
+from opacc_ray.lake.arrays import HEAD_BYTES, Rows, locate_rows, read_npy, read_npz
+from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Piece, Rules, Shard
+from opacc_ray.lake.listing import find_files
+from opacc_ray.lake.store import Entry, Store, in_order
 
 SUFFIXES = (".npy", ".npz")
 
-
-def cut(entries: Sequence[Entry], shard_size: int, shard_bytes: int) -> list[tuple[Entry, ...]]:
-    """Return the files of each shard: one, whatever it holds."""
-    return [(entry,) for entry in entries]
+THREADS = 16
+"""Headers that are read at a time."""
 
 
-def read(store: Store, entries: Sequence[Entry], rules: Rules) -> Iterator[Example | BadItem]:
+def find(store: Store, rules: Rules, what: str) -> Found:
+    """Return all NumPy files below the prefix."""
+    return find_files(store, SUFFIXES, what)
+
+
+def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
+    """Return the rows of each shard, which are of one file; or the file, if it must be read as a whole."""
+    shards: list[tuple[Entry, ...] | tuple[Piece, ...]] = []
+    num_examples: int | None = 0
+    located = in_order(lambda entry: _locate(store, entry), found.entries, THREADS)
+    for entry, rows in zip(found.entries, located, strict=True):
+        if rows is None or rows.row_bytes > rules.max_bytes:
+            shards.append((entry,))
+            num_examples = None
+            continue
+        step = max(1, min(limits.examples, limits.bytes // rows.row_bytes))
+        length = rows.shape[0]
+        shards += [(Piece(entry, start, min(start + step, length)),) for start in range(0, length, step)]
+        num_examples = None if num_examples is None else num_examples + length
+    return Cut(shards, num_examples)
+
+
+def _locate(store: Store, entry: Entry) -> Rows | None:
+    """Where the rows of a file lie; None if it is read as a whole, also to say what is wrong with it."""
+    if not entry.key.lower().endswith(".npy"):
+        return None
+    try:
+        head = store.read_entry_range(entry, 0, min(HEAD_BYTES, entry.size))
+        return locate_rows(head, entry.size, entry.key)
+    except DataError:
+        return None
+
+
+def read(store: Store, shard: Shard, rules: Rules) -> Items:
     """Yield the rows of each file, in their order."""
-    for entry in entries:
+    for piece in shard.pieces:
+        yield from _slice(store, piece)
+    for entry in () if shard.pieces else shard.entries:
         try:
             yield from _rows(store, entry, rules.max_bytes)
         except DataError as error:
             yield BadItem(entry.key, str(error))
+
+
+def _slice(store: Store, piece: Piece) -> Iterator[Example]:
+    """The rows of a piece, and no others, are read."""
+    entry = piece.entry
+    rows = _locate(store, entry)
+    assert rows is not None  # the file is the one of the plan, or reading it has raised
+    found = rows.decode(store.read_entry_range(entry, *rows.range(piece.start, piece.stop)))
+    uri = store.uri_of(entry.key)
+    for row, array in enumerate(found, piece.start):
+        yield Example(f"{entry.key}:{row}", f"{uri}#row={row}", array)
 
 
 def _rows(store: Store, entry: Entry, max_bytes: int) -> list[Example]:

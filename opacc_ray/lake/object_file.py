@@ -52,6 +52,11 @@ class ObjectFile(io.RawIOBase):
         missing = [(start, stop) for start, stop in ranges if self.held(start, stop) is None]
         self._loaded += [(start, self._fetch(start, stop)) for start, stop in merged(missing)]
 
+    def forget(self) -> None:
+        """Let go of what was fetched."""
+        self._loaded.clear()
+        self._ahead = (0, b"")
+
     def read(self, size: int | None = -1) -> bytes:
         stop = self.size if size is None or size < 0 else min(self._place + size, self.size)
         start, self._place = self._place, max(self._place, stop)

@@ -8,7 +8,7 @@ process by a signal ("terminate called without an active exception"). So nothing
 decoded in the thread that asks, from its own reads, without pre-buffering, and bytes are copied into Arrow's memory.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from opacc_ray.lake.object_file import ObjectFile, Range
@@ -19,6 +19,14 @@ TAIL = 64 << 10
 
 WHOLE = 64 << 10
 """A file up to this size is read whole: a second request would cost more than its bytes."""
+
+HELD_BYTES = 64 << 20
+"""What is held of a row group at most; a larger one is fetched piece by piece."""
+
+BATCH_BYTES = 8 << 20
+"""Bytes, about, of the rows that are decoded at a time, and of a request for a piece."""
+
+MOST_ROWS = 1 << 16
 
 _ENDING = 8
 """Bytes after the footer: its length, and the format's name."""
@@ -82,6 +90,44 @@ def read_footer(store: Store, key: str, *, size: int | None = None, footer_size:
         return _footer(file, footer_size)
 
 
+def footer_at(file: ObjectFile) -> Footer:
+    """Return the footer of a Parquet file that is open; raises as :func:`read_columns`."""
+    return _footer(file, None)
+
+
+def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]) -> Iterator[Any]:
+    """Yield some columns of one row group as record batches of some ``BATCH_BYTES``; raises as :func:`read_columns`.
+
+    What is wanted of a group is fetched in few requests, if that is at most ``HELD_BYTES``, else as it is decoded.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ranges = _chunks(metadata, names, [group])
+    whole = sum(stop - start for start, stop in ranges) <= HELD_BYTES
+    file.forget()
+    if whole:
+        file.load(ranges)
+    reader = pq.ParquetFile(
+        pa.PythonFile(file, mode="r"),
+        metadata=metadata,
+        pre_buffer=False,
+        buffer_size=0 if whole else BATCH_BYTES,
+        page_checksum_verification=True,
+    )
+    rows, num_bytes = metadata.row_group(group).num_rows, group_bytes(metadata, group, names, packed=False)
+    batch_size = max(1, min(MOST_ROWS, rows * BATCH_BYTES // max(num_bytes, 1)))
+    yield from reader.iter_batches(batch_size, row_groups=[group], columns=list(names), use_threads=False)
+
+
+def group_bytes(metadata: Any, group: int, names: Sequence[str], *, packed: bool = True) -> int:
+    """Return the bytes of some columns of a row group, as they are stored or as they are once unpacked."""
+    row_group = metadata.row_group(group)
+    chunks = (row_group.column(place) for place in range(metadata.num_columns))
+    wanted = (chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in names)
+    return sum(chunk.total_compressed_size if packed else chunk.total_uncompressed_size for chunk in wanted)
+
+
 def footer_of(data: bytes) -> Footer:
     """Return the footer of a Parquet file in memory; raises as :func:`read_columns`."""
     return _footer(ObjectFile(lambda start, stop: data[start:stop], len(data)), None)
@@ -133,10 +179,10 @@ def _footer(file: ObjectFile, footer_size: int | None) -> Footer:
     return Footer(pq.read_metadata(pa.BufferReader(arrow_owned(b"PAR1" + ending))), ending)
 
 
-def _chunks(metadata: Any, names: Sequence[str]) -> list[Range]:
-    """Where the named columns lie in the file."""
+def _chunks(metadata: Any, names: Sequence[str], groups: Sequence[int] | None = None) -> list[Range]:
+    """Where the named columns lie in the file, in all row groups or in some."""
     ranges = []
-    for group in range(metadata.num_row_groups):
+    for group in range(metadata.num_row_groups) if groups is None else groups:
         row_group = metadata.row_group(group)
         for place in range(metadata.num_columns):
             chunk = row_group.column(place)

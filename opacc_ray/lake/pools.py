@@ -1,22 +1,30 @@
 """Operational pools in storage: listing them, planning shards, reading examples.
 
-The plan of shards depends on the listing alone, never on the cluster, so that the same pool gives the same shards,
-batches and features whoever computes them and however often it starts again.
+The plan of shards depends on the listing and on the files' own metadata alone, never on the cluster, so that the same
+pool gives the same shards, batches and features whoever computes them and however often it starts again.
 
 A format is a file of this room and a line of :data:`FORMATS`.
+
+| format | a shard is | an id is | planning costs |
+|---|---|---|---|
+| images | files, up to ``shard_size`` or ``shard_bytes`` of them | the key | the listing |
+| npy | rows of an ``.npy`` file, or an ``.npz`` file | ``KEY:row``, or of ``ids`` | the listing, a header a file |
+| parquet, features | row groups of one or more files | of a column, or ``KEY#row`` | the listing, a footer a file |
+| delta, iceberg | row groups of the files of one version | the same | the table's log, the listing, a footer a file |
+| webdataset | a tar file | ``KEY/`` and the sample's key | the listing |
+| huggingface | an Arrow file, or row groups of Parquet files | of a column, or ``KEY#row`` | the listing |
 """
 
 import hashlib
+import importlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from pathlib import PurePosixPath
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, cast
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake import images, npy
-from opacc_ray.lake.examples import BadItem, Example, Ignored, Plan, Rules, Shard
-from opacc_ray.lake.store import Entry, Listing, Store
+from opacc_ray.lake.examples import Cut, Found, Items, Limits, Piece, Plan, Rules, Shard
+from opacc_ray.lake.store import Entry, Store
 
 log = logging.getLogger(__name__)
 
@@ -24,33 +32,44 @@ log = logging.getLogger(__name__)
 class Format(Protocol):
     """The names that a format's module offers."""
 
-    @property
-    def SUFFIXES(self) -> tuple[str, ...]:
-        """How the keys of its files end, in lower case."""
+    def find(self, store: Store, rules: Rules, what: str) -> Found:
+        """Return the pool's files in their order; ``what`` names the section of the spec in errors."""
 
-    def cut(self, entries: Sequence[Entry], shard_size: int, shard_bytes: int) -> list[tuple[Entry, ...]]:
-        """Return the files of each shard, by the sorted listing alone."""
+    def cut(self, store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
+        """Return the files of each shard, or their pieces, by metadata alone."""
 
-    def read(self, store: Store, entries: Sequence[Entry], rules: Rules) -> Iterator[Example | BadItem]:
+    def read(self, store: Store, shard: Shard, rules: Rules) -> Items:
         """Yield the examples of one shard, and those that cannot be used with their reasons, in the order of files.
 
         One example at a time is decoded, so that a shard takes the memory of few.
         """
 
 
-FORMATS: dict[str, Format] = {
-    "images": images,
-    "npy": npy,
+FORMATS = {
+    "images": "images",
+    "npy": "npy",
+    "parquet": "parquet",
+    "webdataset": "webdataset",
+    "huggingface": "huggingface",
+    "delta": "delta",
+    "iceberg": "iceberg",
+    "features": "parquet",
 }
+"""Module of each format, in this room: it is imported when a pool of that format is."""
 
 SHARD_BYTES = 256 << 20
 DEFAULTS = Rules()
 
-_NAMED = 3  # ignored files of a kind that are named
 
-
-def plan_shards(store: Store, kind: str, shard_size: int, shard_bytes: int = SHARD_BYTES, what: str = "pool") -> Plan:
-    """List the pool and cut it as its format does: at most ``shard_size`` images a shard, or one array file a shard.
+def plan_shards(
+    store: Store,
+    kind: str,
+    shard_size: int,
+    shard_bytes: int = SHARD_BYTES,
+    what: str = "pool",
+    rules: Rules = DEFAULTS,
+) -> Plan:
+    """List the pool and cut it as its format does: about ``shard_size`` examples a shard, or ``shard_bytes``.
 
     What else lies there is counted and named in ``ignored``, and a warning says so. ``what`` names the section of the
     spec that the store is of.
@@ -58,55 +77,49 @@ def plan_shards(store: Store, kind: str, shard_size: int, shard_bytes: int = SHA
     Raises
     ------
     DataError
-        The prefix holds no file of that format, or one whose name is no Unicode.
+        The prefix holds no file of that format, one whose name is no Unicode, or one whose metadata do not fit.
     StorageError
         There is no such folder or bucket.
     """
-    format = FORMATS[kind]
-    listing = store.survey()
-    entries = [entry for entry in listing.entries if entry.key.lower().endswith(format.SUFFIXES)]
-    ignored = _ignored(listing, format.SUFFIXES)
-    if not entries:
-        found = "; it holds " + ", ".join(map(str, ignored)) if ignored else ", and nothing else"
-        raise DataError(
-            f"the {what} {store.uri} holds no {' or '.join(format.SUFFIXES)} file{found}; "
-            f"check {what}.uri and {what}.format"
-        )
-    _refuse_names(entries, f"the {what} {store.uri}")
-    if ignored:
-        log.warning("not read of the %s %s: %s", what, store.uri, ", ".join(map(str, ignored)))
-    pieces = format.cut(entries, shard_size, shard_bytes)
-    shards = tuple(Shard(number, piece) for number, piece in enumerate(pieces))
-    return Plan(shards, digest_of(entries), ignored)
+    format = format_of(kind)
+    found = format.find(store, rules, what)
+    _refuse_names(found.entries, f"the {what} {store.uri}")
+    if found.ignored:
+        log.warning("not read of the %s %s: %s", what, store.uri, ", ".join(map(str, found.ignored)))
+    cut = format.cut(store, found, rules, Limits(shard_size, shard_bytes), what)
+    shards = tuple(_shard(number, piece) for number, piece in enumerate(cut.shards))
+    plan = Plan(shards, "", found.ignored, cut.num_examples, found.version)
+    return plan._replace(digest=digest_of(plan.entries))
 
 
-def read_examples(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS) -> Iterator[Example | BadItem]:
+def newest_version(store: Store, kind: str, rules: Rules) -> str | None:
+    """Return the version that a table has now; None of a format without versions."""
+    newest = getattr(format_of(kind), "newest", None)
+    return None if newest is None else str(newest(store, rules, "pool"))
+
+
+def read_examples(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS) -> Items:
     """Read and decode one shard, example by example; what does not decode is a bad item with its reason."""
-    return FORMATS[kind].read(store, shard.entries, rules)
+    return format_of(kind).read(store, shard, rules)
 
 
-def _ignored(listing: Listing, suffixes: tuple[str, ...]) -> tuple[Ignored, ...]:
-    """What is no file of the format, by kind, the most frequent first."""
-    kinds: dict[str, list[str]] = {}
-    for entry in listing.entries:
-        if not entry.key.lower().endswith(suffixes):
-            kinds.setdefault(PurePosixPath(entry.key).suffix.lower()[:20] or "no suffix", []).append(entry.key)
-    for oddity in listing.oddities:
-        kinds.setdefault(oddity.kind, []).append(oddity.key)
-    counted = [Ignored(_safe(kind), len(keys), tuple(map(_safe, keys[:_NAMED]))) for kind, keys in kinds.items()]
-    return tuple(sorted(counted, key=lambda item: (-item.num_files, item.kind)))
+def format_of(kind: str) -> Format:
+    """The module of a format."""
+    return cast(Format, importlib.import_module(f"opacc_ray.lake.{FORMATS[kind]}"))
+
+
+def _shard(number: int, parts: Sequence[Entry | Piece]) -> Shard:
+    pieces = tuple(part for part in parts if isinstance(part, Piece))
+    entries = tuple(part for part in parts if isinstance(part, Entry))
+    return Shard(number, entries or tuple(dict.fromkeys(piece.entry for piece in pieces)), pieces)
 
 
 def _refuse_names(entries: Sequence[Entry], place: str) -> None:
     """Refuse names that no id can be made of: a file system takes any bytes for a name."""
-    odd = next((entry.key for entry in entries if _safe(entry.key) != entry.key), None)
-    if odd is not None:
-        raise DataError(f"{place} holds a file whose name is no Unicode: {_safe(odd)!r}; rename it")
-
-
-def _safe(name: str) -> str:
-    """A name with what is no Unicode as escapes."""
-    return name.encode("utf-8", "backslashreplace").decode()
+    for entry in entries:
+        shown = entry.key.encode("utf-8", "backslashreplace").decode()
+        if shown != entry.key:
+            raise DataError(f"{place} holds a file whose name is no Unicode: {shown!r}; rename it")
 
 
 def planned_ids(kind: str, shard: Shard) -> tuple[str, ...] | None:

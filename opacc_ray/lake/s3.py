@@ -20,7 +20,8 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from opacc_ray.errors import StorageError
@@ -66,6 +67,17 @@ class S3Store(Store):
             found = found[start:stop]
         return whole_range(found, start, stop, self.uri_of(key))
 
+    def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
+        if start >= stop:
+            return b""
+        with self._client("read", entry.key) as s3:
+            found = _get_object(s3, self.bucket, self.prefix + entry.key, Range=f"bytes={start}-{stop - 1}")
+        if found.tag != entry.tag and not _lack_etags(found.tag, entry.tag):
+            raise changed(self.uri_of(entry.key), "its ETag is another")
+        whole = len(found.content) == entry.size > stop - start  # from a server that does not know ranges
+        content = found.content[start:stop] if whole else found.content
+        return whole_range(content, start, stop, self.uri_of(entry.key))
+
     def size(self, key: str) -> int:
         with self._client("read", key) as s3:
             return int(s3.head_object(Bucket=self.bucket, Key=self.prefix + key)["ContentLength"])
@@ -103,6 +115,13 @@ class S3Store(Store):
         with self._client("look for", key) as s3:
             page = s3.list_objects_v2(Bucket=self.bucket, Prefix=full_key, MaxKeys=1)
         return any(found["Key"] == full_key for found in page.get("Contents", []))
+
+    def link(self, key: str, seconds: int) -> str:
+        """Do as every store: sign a request with this process's credentials; the server is not asked."""
+        check_key(key, self.uri)
+        with self._client("sign", key) as s3:
+            asked = {"Bucket": self.bucket, "Key": self.prefix + key}
+            return str(_signing(s3).generate_presigned_url("get_object", Params=asked, ExpiresIn=seconds))
 
     def delete(self, key: str) -> None:
         with self._client("delete", key) as s3:
@@ -142,6 +161,34 @@ class S3Store(Store):
             raise StorageError(f"cannot {action} {self.uri_of(key).rstrip('/')}: {reason}") from error
 
 
+class Connection(NamedTuple):
+    """Where S3 is and who asks, for a library that opens objects itself."""
+
+    endpoint: str | None  # None: AWS's own
+    region: str
+    access_key: str | None
+    secret_key: str | None
+    token: str | None
+
+
+def connection() -> Connection:
+    """Return what this environment and profile say; the secrets in it are not to be logged or kept."""
+    import boto3
+
+    _check_endpoint()
+    meta = _client_for("auto").meta
+    found = boto3.session.Session().get_credentials()
+    keys = found.get_frozen_credentials() if found else None
+    custom = not (urlsplit(meta.endpoint_url).hostname or "").endswith(AWS_DOMAINS)
+    return Connection(
+        meta.endpoint_url if custom else None,
+        meta.region_name,
+        keys.access_key if keys else None,
+        keys.secret_key if keys else None,
+        keys.token if keys else None,
+    )
+
+
 _client_lock = threading.Lock()
 
 
@@ -158,9 +205,12 @@ def _new_client(process: int, checksums: str, settings: tuple[tuple[str, str], .
     The arguments are the cache's key: a client must not cross a fork, nor outlive its configuration.
     """
     import boto3
+    import botocore.session
     from botocore.config import Config
 
-    session = boto3.session.Session()
+    core = botocore.session.Session()
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_parse_time)
+    session = boto3.session.Session(botocore_session=core)
     region = os.environ.get("AWS_REGION") or session.region_name or "us-east-1"
     plain = session.client("s3", region_name=region).meta
     custom = not (urlsplit(plain.endpoint_url).hostname or "").endswith(AWS_DOMAINS)
@@ -176,6 +226,19 @@ def _new_client(process: int, checksums: str, settings: tuple[tuple[str, str], .
         response_checksum_validation=when,
     )
     return session.client("s3", region_name=region, config=config)
+
+
+@functools.lru_cache(maxsize=8)
+def _signing(s3: Any) -> Any:
+    """Return the same client with links of the present signature: boto3 signs them as of 2006 unless it is asked."""
+    import boto3
+    from botocore.config import Config
+
+    meta = s3.meta
+    config = meta.config.merge(Config(signature_version="s3v4"))
+    return boto3.session.Session().client(
+        "s3", region_name=meta.region_name, endpoint_url=meta.endpoint_url, config=config
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -256,6 +319,19 @@ def _is_md5(tag: str, answer: Any) -> bool:
     customers_key = "SSECustomerAlgorithm" in answer or answer.get("ServerSideEncryption", "AES256") != "AES256"
     is_opaque = customers_key or bool(os.environ.get("OPACC_OPAQUE_ETAGS"))
     return not is_opaque and re.fullmatch(r"[0-9a-f]{32}", tag) is not None
+
+
+def _parse_time(value: Any) -> datetime:
+    """What botocore makes of a time in an answer, and a hundred times faster for those of a listing."""
+    try:
+        found = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        found = None
+    if found is not None and found.tzinfo is not None:
+        return found
+    from botocore.utils import parse_timestamp
+
+    return cast(datetime, parse_timestamp(value))
 
 
 def _lack_etags(*tags: str) -> bool:

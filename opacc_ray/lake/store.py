@@ -5,6 +5,7 @@ that place, with '/' between their parts. An object is written whole or not at a
 half of one, and listing a store tells which work is done.
 """
 
+import uuid
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -91,6 +92,12 @@ class Store(ABC):
     def _create(self, key: str, data: bytes) -> bool | None:
         """Tell whether the object was created; None if this place has no operation that creates an object once."""
 
+    def try_writing(self) -> None:
+        """Write an object and remove it; raises StorageError if that cannot be done. Nothing stays."""
+        key = f"opacc-check-{uuid.uuid4().hex}"
+        self.write(key, b"")
+        self.delete(key)
+
     @abstractmethod
     def entry(self, key: str) -> Entry | None:
         """Return what a listing says of the object; None if it is not there."""
@@ -130,12 +137,24 @@ class Store(ABC):
             It cannot be read, or came damaged again and again.
         """
 
+    @abstractmethod
+    def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
+        """Return bytes of an object that was listed; raises as :meth:`read_entry`, and if it ends before ``stop``."""
+
+    def open_entry(self, entry: Entry) -> ObjectFile:
+        """Return a listed object as a file, as :meth:`open` does; a read raises if it is another object now."""
+        return ObjectFile(partial(self.read_entry_range, entry), entry.size)
+
     def open(self, key: str, size: int | None = None) -> ObjectFile:
         """Return the object as a file that reads only the bytes it is asked for.
 
         ``size`` saves a question to the server where a listing or an index has told it.
         """
         return ObjectFile(partial(self.read_range, key), self.size(key) if size is None else size)
+
+    def link(self, key: str, seconds: int) -> str:
+        """Return a link by which anyone reads the object for that long; only places in S3 have them."""
+        raise StorageError(f"{self.uri_of(key)} has no link that a browser opens; send copies or thumbnails instead")
 
     def read_many(self, keys: Iterable[str], threads: int = 16) -> Iterator[bytes]:
         """Yield the objects' contents in the order of `keys`, while `threads` read ahead.

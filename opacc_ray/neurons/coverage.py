@@ -83,7 +83,9 @@ class Ranges(NamedTuple):
                 numbers = range(int(archive["num_layers"]))
                 return cls(*(tuple(archive[f"{name}_{i}"] for i in numbers) for name in cls._fields))
         except Exception as error:  # NumPy raises several kinds on damaged files
-            raise DataError(f"{source} is not a file of neurons' ranges ({error}); delete it and run again") from None
+            raise DataError(
+                f"{source} is not a file of neurons' ranges ({error}); run the spec again, which makes it anew"
+            ) from None
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """The whole sample at once."""
     assert task.budget is not None
-    replacement = task.parameters.replacement
-    if replacement:
+    if task.parameters.replacement:
         chosen = rng.integers(view.size, size=task.budget)
-    else:
-        chosen = draw_uniform(rng, view.size, task.previous.chosen, task.budget)
-    return Draw(chosen, SimpleRandom(task.budget, view.size, replacement), {})
+        return Draw(chosen, SimpleRandom(task.budget, view.size, replacement=True), {})
+    chosen = draw_uniform(rng, view.size, task.previous.chosen, task.budget)
+    left = view.size - len(task.previous.chosen)
+    return Draw(chosen, SimpleRandom(task.budget, left, replacement=False), {})

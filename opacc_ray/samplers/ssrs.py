@@ -59,9 +59,14 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     stratum = kmeans_1d(beliefs[free], task.parameters.strata)
     members = [free[stratum == h] for h in range(stratum.max() + 1)]
     sizes = sizes_of(members)
-    spread = sizes * np.array([beliefs[examples].std() for examples in members])  # N_h · S_h
+    spread = sizes * np.array([_deviation(beliefs[examples]) for examples in members])  # N_h · S_h
     shares = spread / spread.sum() if spread.sum() > 0 else sizes / sizes.sum()
     return draw_shuffled(rng, members, allocate(task.budget, shares, sizes))
+
+
+def _deviation(values: NDArray[np.float64]) -> float:
+    """Standard deviation; 0 of equal values, which NumPy's mean may miss in the last bit."""
+    return float(values.std()) if values.min() < values.max() else 0.0
 
 
 def draw_shuffled(

@@ -39,13 +39,16 @@ def finished(ray_cluster: None, scans: str, s3: LocalS3) -> Run:
 
 @pytest.fixture
 def run(finished: Run, bucket: str) -> Run:
-    keys = [entry.key for entry in finished.store.list()]
-    open_store(f"{bucket}/{finished.name}").write_many(zip(keys, finished.store.read_many(keys), strict=True))
+    home = open_store(finished.spec.output)
+    keys = [entry.key for entry in home.list()]
+    open_store(bucket).write_many(zip(keys, home.read_many(keys), strict=True))
     return Run.open(f"{bucket}/{finished.name}")
 
 
 def features_of(run: Run) -> dict[str, bytes]:
-    return {entry.key: run.features.read(entry.key) for entry in run.features.list()}
+    """The files of a run's set but the one that says what model it is of."""
+    keys = [entry.key for entry in run.features.list() if entry.key != "set.json"]
+    return {key: run.features.read(key) for key in keys}
 
 
 def labels_for(run: Run, wrong: int = 4) -> bytes:
@@ -93,11 +96,15 @@ def test_run_prefix_reads_with_pyarrow_and_json_alone(run: Run) -> None:
     labels.import_labels(run, "labels.csv", labels_for(run))
     results.estimate(run)
     keys = {entry.key for entry in run.store.list()}
-    plain = {"spec.json", "estimate.json", "features/index.json", "rounds/1/selection.json"}
+    plain = {"spec.json", "estimate.json", "rounds/1/selection.json"}
     assert plain | {"rounds/1/manifest.jsonl", "rounds/1/manifest.csv", "rounds/1/predictions.parquet"} <= keys
     for key in plain:
         assert json.loads(run.store.read(key))
-    table = pq.read_table(io.BytesIO(run.store.read("features/part-000003.parquet")))
+    link = json.loads(run.store.read("spec.json"))["features"]["folder"]
+    features = open_store(f"{run.uri.rpartition('/')[0]}/{link.removeprefix('../')}")
+    assert json.loads(features.read("index.json"))["num_examples"] == 120
+    assert json.loads(features.read("set.json"))["pool"] == run.spec.pool.uri.rstrip("/")
+    table = pq.read_table(io.BytesIO(features.read("part-000003.parquet")))
     assert table.column_names == ["id", "uri", "hidden", "output", "confidence", "prediction"]
     assert table["id"][0].as_py() == "030.png"
     assert len(table["hidden"][0].as_py()) == 6
@@ -181,7 +188,7 @@ def slow(spec) -> dict:
 def test_killed_actor_changes_nothing(spec, finished: Run, tmp_path: Path) -> None:
     from opacc_ray.cluster import extraction
 
-    class Victim(extraction._Worker):
+    class Victim(extraction.Worker):
         def extract(self, shard):
             if shard.number == 5 and not marker.exists():
                 marker.write_text("died")
@@ -190,7 +197,7 @@ def test_killed_actor_changes_nothing(spec, finished: Run, tmp_path: Path) -> No
 
     marker = tmp_path / "died"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extraction, "_Worker", Victim)
+        patch.setattr(extraction, "Worker", Victim)
         run = run_spec(spec())
     assert marker.exists()
     assert features_of(run) == features_of(finished)

@@ -77,7 +77,23 @@ def test_sound_spec_passes_every_check(lake: Path, tmp_path: Path) -> None:
     assert made.checks[-1].found.startswith(
         "example '000.png' (8, 8) uint8 becomes (1, 8, 8); 6 hidden neurons, 4 outputs"
     )
-    assert list((tmp_path / "runs").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_leaves_an_output_as_it_is_however_deep(lake: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for output in ("there", "there/runs", "runs/of/today"):
+        _, failure = check(parse_spec(content(lake, tmp_path / output), "spec.yaml"), "spec.yaml")
+        assert failure is None
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+def test_output_below_a_folder_that_cannot_be_written_is_found(lake: Path, tmp_path: Path) -> None:
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for output in ("dangling", "dangling/runs"):
+        _, failure = check(parse_spec(content(lake, tmp_path / output), "spec.yaml"), "spec.yaml")
+        assert "cannot write" in str(failure)
+    assert not (tmp_path / "nowhere").exists()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from synthetic_run import write_synthetic
 from written_run import CLASSES, CONFIDENCE, IDS, PREDICTION, N, write_run
 
 from opacc_ray.audit import feature_store, steps
@@ -18,6 +19,7 @@ from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import FeatureShard, encode_shard, report_on
 from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.lake.store import Entry
 from opacc_ray.parts.view import View
 
 PLAN = Plan(tuple(Shard(number, ()) for number in range(3)), "")
@@ -62,6 +64,15 @@ def test_index_is_made_of_reports_and_reads_nothing(run: Run, monkeypatch: pytes
         monkeypatch.setattr(type(run.features), method, None)
     index = feature_store.index_features(job_of(run), PLAN, reports)
     assert (index.num_examples, index.predicted) == (3, {1: 3})
+
+
+def test_index_of_what_was_just_extracted_looks_at_no_id_of_the_plan(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An actor has compared what it wrote with its shard: ten million names take the driver no time."""
+    made = [FeatureShard([name], [name], {"prediction": np.array([1])}, [], own_ids=False) for name in "abc"]
+    reports = {number: report_on(shard, encode_shard(shard), "x") for number, shard in enumerate(made)}
+    plan = Plan(tuple(Shard(number, (Entry(name, 1, ""),)) for number, name in enumerate("abc")), "")
+    monkeypatch.setattr(Shard, "keys", None)
+    assert feature_store.index_features(job_of(run), plan, reports).num_examples == 3
 
 
 def test_files_that_were_there_before_give_the_same_index_from_their_ends(
@@ -226,6 +237,51 @@ def test_method_reads_its_own_columns_and_what_is_known_of_the_chosen(
 ) -> None:
     steps.select(run, method, 30, {})
     assert reads.names == columns | {"id", "uri", "prediction"}
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Run:
+    """2,000 examples in four shards, with a hidden layer of 12."""
+    return write_synthetic(str(tmp_path / "wide-00000001"), 2000, 12, 500)
+
+
+def draw(run: Run) -> Any:
+    """A draw by neyman, as if it were the first of its process."""
+    return steps.select(run, "neyman", 30, {}, seed=4).to_dict()
+
+
+def test_directions_of_the_hidden_layer_are_kept_and_the_layer_is_not_read_again(
+    wide: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = draw(wide)
+    [kept] = [entry for entry in wide.features.list() if entry.key.startswith("derived/")]
+    steps.select(wide, "srs", 20, {})
+    monkeypatch.setattr(feature_store, "MEMORY_LIMIT", 0)  # its rows would be held by actors, which do not start
+    reads = Reads(monkeypatch)
+    assert draw(wide) == first
+    assert reads.names == {"confidence", "prediction", "id", "uri"}
+    assert kept.size < 2000 * 6 * 8  # a quarter of it is saved by its encoding, or more
+
+
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda data: data[:-9], lambda data: data[:99] + b"\1" + data[100:]])
+def test_directions_that_are_damaged_are_made_again(wide: Run, damage: Any, caplog: pytest.LogCaptureFixture) -> None:
+    first = draw(wide)
+    [kept] = [entry.key for entry in wide.features.list() if entry.key.startswith("derived/")]
+    data = wide.features.read(kept)
+    wide.features.write(kept, damage(data))
+    steps.select(wide, "srs", 20, {})
+    assert draw(wide) == first
+    assert "it is made again" in caplog.text
+    assert wide.features.read(kept) == data
+
+
+def test_directions_of_other_features_are_not_taken(wide: Run) -> None:
+    first = draw(wide)
+    other = write_synthetic(f"{wide.uri}x", 2000, 13, 500)
+    [kept] = [entry.key for entry in wide.features.list() if entry.key.startswith("derived/")]
+    other.features.write(kept, wide.features.read(kept))
+    assert draw(other)["index"] != first["index"]
+    assert len([entry for entry in other.features.list() if entry.key.startswith("derived/")]) == 2
 
 
 def test_parts_of_a_view_identify_their_own(run: Run) -> None:

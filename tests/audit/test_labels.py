@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
-from opacc_ray.audit import labels, results, steps
-from opacc_ray.audit.label_log import adopt_rules, read_log
+from opacc_ray.audit import label_answers, labels, results, steps
+from opacc_ray.audit.label_documents import LabelAction
+from opacc_ray.audit.label_log import adopt_rules, read_log, write_action
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
@@ -48,7 +49,7 @@ def files_of(run: Run) -> dict[str, bytes]:
 
 
 def states(run: Run, id: str) -> list[tuple[str | None, str | None, str]]:
-    return [(item.label, item.annotator, item.state) for item in labels.list_answers(run, id).answers]
+    return [(item.label, item.annotator, item.state) for item in label_answers.list_answers(run, id).answers]
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
@@ -207,7 +208,7 @@ def test_withdrawn_file_counts_no_longer_until_it_comes_back(run: Run, capsys: p
     label_all(run)
     assert "the labels of the file" in told(capsys, "labels", "withdraw", run.uri, "labels.csv")
     assert len(read_rounds(run)[0].missing) == 20
-    assert {item.state for item in labels.list_answers(run).answers} == {"withdrawn"}
+    assert {item.state for item in label_answers.list_answers(run).answers} == {"withdrawn"}
     with pytest.raises(LabelError, match=r"'labels\.csv' is no selected id and no file"):
         labels.withdraw(run, "labels.csv")
     label_all(run)
@@ -231,6 +232,18 @@ def test_action_without_its_file_changes_nothing(run: Run) -> None:
     assert results.estimate(run).n == 20
 
 
+def test_action_follows_all_that_it_knew_whatever_the_clocks_say(run: Run) -> None:
+    label_all(run)
+    ahead = LabelAction(action="rule", at="2100-01-01T00:00:00.000000+00:00", conflict="majority")
+    write_action(run, ahead)  # by a machine whose clock is wrong
+    labels.set_rule(run, "latest")
+    labels.withdraw(run, ids_of(run)[0])
+    log = read_log(run)
+    assert [action.action for action in log.actions] == ["import", "rule", "rule", "withdraw"]
+    assert log.conflict == "latest"
+    assert log.actions[2].at > ahead.at
+
+
 def test_action_that_was_edited_is_named(run: Run) -> None:
     label_all(run)
     (entry,) = run.store.list("labels/")
@@ -249,9 +262,9 @@ def test_importer_says_who_wrote_a_file(run: Run, capsys: pytest.CaptureFixture[
     path.write_bytes(csv_of(rows, "id,label,annotator"))
     said = told(capsys, "labels", "import", run.uri, str(path), "--annotator", "bob")
     assert "20 rows name 'ann' as their annotator; they count as 'bob''s" in said
-    assert {item.annotator for item in labels.list_answers(run).answers} == {"bob"}
+    assert {item.annotator for item in label_answers.list_answers(run).answers} == {"bob"}
     labels.import_labels(run, "back.csv", path.read_bytes())
-    assert {item.annotator for item in labels.list_answers(run).answers} == {"bob"}
+    assert {item.annotator for item in label_answers.list_answers(run).answers} == {"bob"}
 
 
 def test_same_answers_of_two_people_are_two_votes(run: Run) -> None:

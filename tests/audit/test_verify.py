@@ -10,10 +10,10 @@ import pytest
 from audited_run import KEYS, label, write_features, write_pool
 from audited_run import extract_by_hand as extract
 
-from opacc_ray.audit import feature_store, results, steps
-from opacc_ray.audit.documents import Verification
+from opacc_ray.audit import extraction, feature_store, results, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.soundness import unfinished
+from opacc_ray.audit.state_documents import Verification
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
@@ -132,10 +132,10 @@ def test_damaged_shard_is_refused_where_it_is_read(kind: str, run: Run) -> None:
 def complete(home: Path) -> list[str]:
     """What `opacc run` does of extraction; returns the shards that it extracts."""
     _, stage = write_features(str(home), extract=False)
-    missing = unfinished(stage.job, stage.plan)
+    missing = unfinished(stage.job, stage.plan).missing
     for shard in missing:
         extract(stage.job, shard)
-    steps._complete(stage, {})
+    extraction._complete(stage, {})
     return [shard.name for shard in missing]
 
 
@@ -167,7 +167,7 @@ def test_shard_with_other_examples_than_the_plan_is_extracted_again(
         run.features.write("part-000001.parquet", encode_shard(FeatureShard(names, names, columns, [])))
         with pytest.raises(DataError, match=r"part-000001\.parquet holds .* which are not the 30 of its plan"):
             feature_store.index_features(stage.job, stage.plan)
-        assert [shard.name for shard in unfinished(stage.job, stage.plan)] == ["part-000001"]
+        assert [shard.name for shard in unfinished(stage.job, stage.plan).missing] == ["part-000001"]
     assert complete(home) == ["part-000001"]
     index = read_index(run.features)
     assert index is not None

@@ -147,7 +147,7 @@ def test_spec_of_an_example_job_is_valid() -> None:
 
 
 def test_what_others_print_stays_out_of_the_result(told, monkeypatch: pytest.MonkeyPatch) -> None:
-    def noisy(uri: str) -> None:
+    def noisy(*_: object) -> None:
         print("(raylet) a worker died")
         raise LabelError("no such run")
 
@@ -161,7 +161,7 @@ def test_what_others_print_stays_out_of_the_result(told, monkeypatch: pytest.Mon
 def test_fault_of_the_program_is_one_sentence_and_its_traceback_in_a_log(
     told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def faulty(uri: str) -> None:
+    def faulty(*_: object) -> None:
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -177,9 +177,9 @@ def test_fault_of_the_program_is_one_sentence_and_its_traceback_in_a_log(
 
 
 def test_details_of_an_error_are_kept_in_a_log(told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def failing(uri: str) -> None:
+    def failing(*_: object) -> None:
         error = DataError("model.factory 'user:net' raised KeyError at user.py:3")
-        error.details = "Traceback: line 3 of \udc80.py\n"
+        error.details = "Traceback: line 3 of \udc80.py\nKeyError: '\x1b]0;owned\x07\u202e'\n"
         raise error
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -190,7 +190,7 @@ def test_details_of_an_error_are_kept_in_a_log(told, monkeypatch: pytest.MonkeyP
         5,
         f"opacc: model.factory 'user:net' raised KeyError at user.py:3; the traceback is in {log}\n",
     )
-    assert log.read_text() == "Traceback: line 3 of \\udc80.py\n"
+    assert log.read_text() == "Traceback: line 3 of \\udc80.py\nKeyError: '\\x1b]0;owned\\x07\\u202e'\n"
 
 
 def test_error_is_no_longer_than_a_screen(told) -> None:
@@ -210,7 +210,7 @@ def test_name_that_is_no_unicode_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_interrupted_command_says_that_work_is_kept(told, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(uri: str) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("opacc_ray.audit.run.Run.open", interrupted)
@@ -225,11 +225,15 @@ def test_interrupted_command_says_that_work_is_kept(told, monkeypatch: pytest.Mo
 def test_help_lists_every_command_in_its_group(told) -> None:
     code, out, err = told("--help")
     assert (code, err) == (0, "")
-    groups = re.split(r"^(Runs|Labels|Results|Experiments|Explanations|For other tools):$", out, flags=re.MULTILINE)[1:]
+    groups = re.split(
+        r"^(Runs|Features|Labels|Results|Experiments|Explanations|For other tools):$", out, flags=re.MULTILINE
+    )[1:]
     listed = {title: re.findall(r"^  (\w+(?: \w+)?) {2,}\S", text, re.MULTILINE) for title, text in _pairs(groups)}
-    assert listed["Runs"] == ["check", "run", "status", "select", "next", "verify"]
-    assert listed["Labels"] == [f"labels {verb}" for verb in ("import", "list", "correct", "withdraw", "rule")]
-    assert listed["Results"] == ["estimate", "compare"]
+    assert listed["Runs"] == ["check", "plan", "run", "status", "select", "next", "verify"]
+    assert listed["Features"] == ["features list", "features remove"]
+    verbs = ("import", "list", "correct", "withdraw", "rule", "agreement", "export")
+    assert listed["Labels"] == ["manifest", "label", *(f"labels {verb}" for verb in verbs)]
+    assert listed["Results"] == ["estimate", "compare", "export", "report"]
     assert listed["Experiments"] == ["study", "demo"]
     assert listed["Explanations"] == ["methods", "spec"]
     assert listed["For other tools"][0] == "schemas"
@@ -241,7 +245,7 @@ def _pairs(items: list[str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["check", "run", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"]
+    "name", ["check", "plan", "run", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"]
 )
 def test_every_command_explains_itself(name: str, told) -> None:
     code, out, err = told(name, "--help")

@@ -49,7 +49,7 @@ def test_two_shards_go_to_two_actors(with_model: Callable[..., dict[str, Any]], 
 def test_shard_that_hangs_is_given_to_another_actor(
     with_model: Callable[..., dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = extracted(with_model("spoiled_network", {"how": "hang", "times": 1}, shard_timeout=8))
+    run = extracted(with_model("spoiled_network", {"how": "hang", "times": 1}, shard_timeout=8, actors=1))
     assert "an actor finished nothing for 8 s; it is replaced" in caplog.text
     assert len(list(tmp_path.iterdir())) == 1
     index = run.read_index()
@@ -58,9 +58,43 @@ def test_shard_that_hangs_is_given_to_another_actor(
 
 
 @pytest.mark.usefixtures("ray_cluster")
+def test_an_idle_actor_is_given_a_copy_of_the_slowest_shard(
+    spec: Callable[..., dict[str, Any]], with_model: Callable[..., dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="opacc_ray")
+    slow = extracted(with_model("spoiled_network", {"how": "hang", "times": 1}))  # 1000 s, with shard_timeout 1800
+    assert "shard part-000005 is slow; another actor is given a copy" in caplog.text
+    assert "replaced" not in caplog.text
+    usual = extracted(spec(name="usual"))
+    assert slow.read_index() == usual.read_index()
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_actor_whose_machine_is_taken_back_ends_cleanly(
+    with_model: Callable[..., dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = with_model("noted_network", {"seconds": 0.3}, actors=1, attempts=1)
+    run, stages = steps.start(parse_spec(content, "spec"))
+
+    def take_back(done: int, _: int) -> None:
+        if done in (3, 6):
+            os.kill(max(int(path.name) for path in tmp_path.iterdir()), signal.SIGTERM)
+
+    steps.extract(stages, take_back)
+    assert "the machine of an actor is taken back" in caplog.text
+    assert len(list(tmp_path.iterdir())) == 3
+    index = run.read_index()
+    assert index is not None
+    assert index.num_examples == 120
+
+
+@pytest.mark.usefixtures("ray_cluster")
 def test_shard_that_always_hangs_is_named(with_model: Callable[..., dict[str, Any]]) -> None:
     content = with_model("spoiled_network", {"how": "hang", "times": 9}, shard_timeout=8, attempts=2)
-    message = r"part-000005 \(050\.png \.\. 059\.png\) failed 2 times, last with: nothing was finished for 8 s"
+    message = (
+        r"part-000005 \(050\.png \.\. 059\.png\) failed 2 times, last with: nothing was finished for 8 s: an example "
+    )
+    message += r"hangs \(part-000005 was at '050\.png' \.\. '057\.png'\)"
     with pytest.raises(ClusterError, match=message):
         extracted(content)
 

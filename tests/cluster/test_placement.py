@@ -5,33 +5,85 @@ from typing import Any
 
 import pytest
 
-from opacc_ray.cluster.extraction import Placement, place
+from opacc_ray.cluster.placement import Needs, place
 from opacc_ray.errors import ClusterError
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.lake.storage import open_store
 from opacc_ray.spec import ExtractSpec, parse_spec
 
-pytestmark = pytest.mark.usefixtures("ray_cluster")  # of 2 CPU
+
+def node(cpus: float, gpus: float = 0, alive: bool = True, kind: str | None = None, **labels: str) -> dict[str, Any]:
+    """A node as Ray describes it."""
+    resources = {"CPU": cpus, "GPU": gpus} | ({f"accelerator_type:{kind}": 1.0} if kind else {})
+    return {"Alive": alive, "Resources": resources, "Labels": labels}
 
 
+@pytest.mark.usefixtures("ray_cluster")  # of 2 CPU
 @pytest.mark.parametrize(
     ("extract", "num_shards", "expected"),
     [
-        ({}, 12, Placement(2, 0.0, 1)),
-        ({}, 1, Placement(1, 0.0, 1)),
-        ({"threads_per_actor": 2}, 12, Placement(1, 0.0, 2)),
-        ({"actors": 1}, 12, Placement(1, 0.0, 1)),
-        ({"actors": 9, "autoscaling": True}, 5, Placement(5, 0.0, 1)),
+        ({}, 12, (2, 1, 12)),
+        ({}, 1, (1, 1, 1)),
+        ({"threads_per_actor": 2}, 12, (1, 1, 12)),
+        ({"actors": 1}, 12, (1, 1, 1)),
+        ({"actors": {"min": 1, "max": 5}}, 12, (2, 1, 5)),
+        ({"actors": {"max": 5}, "autoscaling": True}, 12, (5, 1, 5)),
+        ({"actors": 9, "autoscaling": True}, 5, (5, 5, 5)),
     ],
 )
-def test_actors_fit_the_cluster_and_the_shards(extract: dict[str, Any], num_shards: int, expected: Placement) -> None:
-    assert place(ExtractSpec(**extract), num_shards) == expected
+def test_actors_fit_the_cluster_and_the_shards(
+    extract: dict[str, Any], num_shards: int, expected: tuple[int, int, int]
+) -> None:
+    found = place(ExtractSpec(**extract), num_shards)
+    assert (found.actors, found.least, found.most) == expected
 
 
-@pytest.mark.parametrize("extract", [{"actors": 3}, {"threads_per_actor": 3}, {"gpus_per_actor": 1}])
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize(
+    "extract",
+    [
+        {"actors": 3},
+        {"actors": {"min": 3}},
+        {"threads_per_actor": 3},
+        {"gpus_per_actor": 1},
+        {"accelerator_type": "H100"},
+        {"node_labels": {"region": "eu"}},
+    ],
+)
 def test_more_than_there_is_is_refused(extract: dict[str, Any]) -> None:
-    with pytest.raises(ClusterError, match=r"the spec asks for .* and the cluster has 0 GPU and 2 CPU in all; lower"):
+    with pytest.raises(ClusterError, match=r"the spec asks for .* and the cluster has 0 GPU and 2 CPU in all, .*lower"):
         place(ExtractSpec(**extract), 12)
+
+
+def test_an_actor_lives_on_one_node() -> None:
+    assert Needs(cpus=2).room([node(3), node(3)]) == 2
+    assert Needs(cpus=1, gpus=0.5).room([node(3, gpus=1), node(9)]) == 2
+    assert Needs(cpus=1).room([node(3), node(4, alive=False)]) == 3
+
+
+def test_actors_go_to_nodes_with_their_accelerator() -> None:
+    nodes = [node(8, 4, kind="A100"), node(8, 2, kind="H100"), node(8)]
+    assert Needs(1, 1.0, "H100").room(nodes) == 2
+    assert Needs(1, 1.0, "H100").options() == {"num_cpus": 1, "num_gpus": 1.0, "accelerator_type": "H100"}
+
+
+@pytest.mark.parametrize(("wanted", "room"), [("eu", 1), ("!eu", 6), ("in(eu,us)", 3), ("!in(eu,us)", 4)])
+def test_actors_go_to_nodes_with_their_labels(wanted: str, room: int) -> None:
+    nodes = [node(1, region="eu"), node(2, region="us"), node(4)]
+    assert Needs(cpus=1, labels={"region": wanted}).room(nodes) == room
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_ray_reads_the_labels_as_the_room_is_counted() -> None:
+    import ray
+
+    nodes = ray.nodes()
+    identity = nodes[0]["Labels"]["ray.io/node-id"]
+    for wanted in (identity, f"in({identity},other)", "!other", "!in(other,others)"):
+        needs = Needs(cpus=1, labels={"ray.io/node-id": wanted})
+        assert needs.room(nodes) == 2
+        task = ray.remote(num_cpus=0, label_selector=needs.options()["label_selector"])(lambda: 7)
+        assert ray.get(task.remote(), timeout=60) == 7
 
 
 def test_work_that_travels_to_actors_is_small() -> None:

@@ -197,6 +197,7 @@ def test_a_stratum_without_label_is_named() -> None:
         (EXAMPLES[4], "draw_probability", "0.1", "must be a list of numbers"),
         (EXAMPLES[2], "stratum", -1, "stratum of its design is -1 at place 2, .* at least 0"),
         (EXAMPLES[2], "stratum", 3, "stratum 3 of its design is none of the 3 that sizes lists"),
+        (EXAMPLES[2], "stratum", 1 << 62, f"stratum {1 << 62} of its design is none of the 3 that sizes lists"),
         (EXAMPLES[2], "stratum", 0.5, "stratum of its design is .* must be a list of whole numbers"),
         (EXAMPLES[5], "group_size", 0, "group_size of its design is 0 at place 2, .* at least 1"),
         (EXAMPLES[6], "num_before", -2, "num_before of its design is -2 at place 2"),
@@ -242,3 +243,34 @@ def test_replicates_whose_designs_are_of_other_sizes_are_refused() -> None:
     other = replace(design, designs=(SimpleRandom(5, 30, replacement=False), design.designs[1]))
     with pytest.raises(DataError, match="replicate names 6 examples of part 0, and its design has 5"):
         read_design(other.to_json(), "selection.json")
+
+
+def test_a_purposive_sample_has_the_failure_variance_of_its_stand_in() -> None:
+    failure = np.arange(n) % 3 / 2
+    expected = SimpleRandom(n, N, replacement=False).failure_variance(failure)
+    assert Purposive(n, N, "why").failure_variance(failure) == pytest.approx(expected, rel=1e-12)
+    assert expected > 0
+
+
+def test_a_whole_pool_may_be_drawn_with_certainty_and_no_more() -> None:
+    whole = InclusionProbability(np.ones(n), np.zeros(n), 0.0, n, n, np.empty(0, dtype=np.int64))
+    assert read_design(whole.to_json(), "file").to_json() == whole.to_json()
+    more = InclusionProbability(np.ones(n), np.zeros(n), 0.0, n, n + 1, np.empty(0, dtype=np.int64))
+    with pytest.raises(DataError, match=rf"^file: num_drawn={n + 1} of its design .* its population={n}$"):
+        read_design(more.to_json(), "file")
+
+
+def test_what_is_wrong_inside_of_a_replicate_is_named_with_its_file() -> None:
+    content = Replicates(
+        np.tile([0, 1], 6), np.array([30, 30]), (SimpleRandom(6, 30, replacement=False),) * 2
+    ).to_json()
+    content["designs"][1]["population"] = "many"
+    with pytest.raises(DataError, match=r"^file: "):
+        read_design(content, "file")
+
+
+def test_columns_of_replicates_have_one_value_for_each_example() -> None:
+    content = EXAMPLES[-1].to_json()
+    content["stratum"] = content["stratum"][:-1]
+    with pytest.raises(DataError, match=r"^file: the columns of its design differ in length$"):
+        read_design(content, "file")

@@ -102,6 +102,11 @@ def _draws(method: str, pool: Pool, budget: int, repetitions: int, seed: int = 0
     return [sampler.draw(view, task, rng) for _ in range(repetitions)]
 
 
+def _labelled(chosen: list[int]) -> Previous:
+    """They are labelled, and all are right."""
+    return Previous(np.array(chosen, dtype=np.int64), np.ones(len(chosen)))
+
+
 class TestDraws:
     """The samplers draw what the estimators are told."""
 
@@ -116,6 +121,20 @@ class TestDraws:
         drawn = np.concatenate([d.chosen for d in draws])
         np.testing.assert_allclose(draws[0].design.draw_probability, p[draws[0].chosen])
         np.testing.assert_allclose(np.bincount(drawn) / len(drawn), p, atol=0.01)
+
+    def test_two_ups_takes_the_mean_belief_over_what_is_left_of_a_stratum(self) -> None:
+        confidence = np.array([0.99, 0.98, 0.97, 0.96, 0.5, 0.48, 0.1])
+        task = Task(200, parse_parameters("two_ups", {"strata": 3, "floor": 0.01}), _labelled([0, 1, 4]))
+        drawn = METHODS["two_ups"].draw(view_of(Pool(confidence=confidence)), task, np.random.default_rng(0))
+        p = np.array([0, 0, 0.035, 0.035, 0, 0.52, 0.9])
+        np.testing.assert_allclose(drawn.design.draw_probability, (p / p.sum())[drawn.chosen])
+        assert set(drawn.chosen.tolist()) == {2, 3, 5, 6}
+
+    def test_two_ups_with_one_stratum_draws_evenly(self) -> None:
+        [drawn] = _draws("two_ups", Pool(confidence=CONFIDENCE), 30, 1, strata=1)
+        np.testing.assert_allclose(drawn.design.draw_probability, 1 / 5)
+        with pytest.raises(opacc.OpaccError, match=r"^strata=0: give at least 1"):
+            opacc.select(Pool(confidence=CONFIDENCE), "two_ups", 2, strata=0)
 
     def test_rhcs_draws_as_all_splits_together_say(self) -> None:
         p = _p(0.2)
@@ -147,6 +166,15 @@ class TestDraws:
         assert np.bincount(chosen.design.stratum).tolist() == np.round(60 * weight / weight.sum()).tolist()
         assert chosen.design.sizes.tolist() == [800, 200]
         assert ((chosen.index >= 800) == (chosen.design.stratum == 1)).all()
+
+    def test_ssrs_without_any_spread_shares_by_size(self) -> None:
+        chosen = opacc.select(Pool(confidence=np.repeat([0.2, 0.9], [300, 100])), "ssrs", 40, strata=2)
+        assert np.bincount(chosen.design.stratum).tolist() == [10, 30]
+
+    def test_ssrs_shares_by_spread_however_small_it_is(self) -> None:
+        confidence = np.concatenate([0.9 + np.tile([0, 1e-4], 100), 0.2 + np.tile([0, 3e-4], 100)])
+        chosen = opacc.select(Pool(confidence=confidence), "ssrs", 40, strata=2)
+        assert np.bincount(chosen.design.stratum).tolist() == [10, 30]
 
     def test_ssrs_sees_every_stratum_also_those_without_spread(self) -> None:
         confidence = np.repeat([0.1, 0.5, 0.9], [3, 4, 500])
@@ -180,14 +208,17 @@ class TestGradient:
         given = gbs._climb(12, np.array([2, 40]), np.array([0, 900]), np.array([0.0, 0.0]))
         assert given.tolist() == [2, 10]
 
-    def test_follows_the_gradient_step_by_step(self) -> None:
-        sizes, counted, failures = np.array([50, 30, 20]), np.array([5, 0, 3]), np.array([1.0, 0.0, 3.0])
+    @pytest.mark.parametrize("seed", range(20))
+    def test_follows_the_gradient_step_by_step(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        sizes, counted = rng.integers(1, 40, 6), rng.integers(0, 12, 6)
+        failures = np.floor(rng.random(6) * (counted + 1))
         rate = (failures + 1) / (counted + 2)
-        given = np.ones(3, dtype=int)
-        for _ in range(20 - 3):
-            gradient = (sizes / 100) ** 2 * rate * (1 - rate) / (counted + given) ** 2
-            given[np.argmax(gradient)] += 1
-        assert gbs._climb(20, sizes, counted, failures).tolist() == given.tolist()
+        given = np.ones(6, dtype=int)
+        for _ in range(min(30, sizes.sum()) - 6):
+            gradient = (sizes / sizes.sum()) ** 2 * rate * (1 - rate) / (counted + given) ** 2
+            given[np.argmax(np.where(given < sizes, gradient, -1))] += 1
+        assert gbs._climb(min(30, sizes.sum()), sizes, counted, failures).tolist() == given.tolist()
 
     def test_needs_a_label_for_every_stratum(self) -> None:
         pool = Pool(confidence=np.linspace(0, 1, 100))

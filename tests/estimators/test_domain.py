@@ -1,6 +1,7 @@
 """Linear estimators against every method's own estimator; accuracy by class, confusion and costs."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -276,3 +277,29 @@ def test_refuses_rounds_and_classes_that_do_not_fit(pool: Pool, outcome) -> None
     other = opacc.select(Pool(ids=list("abcdefgh")), "srs", 2)
     with pytest.raises(LabelError, match=r"pools of \[8, 600\]"):
         linear_estimator([rounds[0], other])
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        (by_class, "outcome"),
+        (by_class, "classes"),
+        (confusion, "truth"),
+        (confusion, "prediction"),
+        (mean_cost, "truth"),
+        (mean_cost, "prediction"),
+    ],
+)
+def test_every_array_is_of_all_labels(pool: Pool, statement: Callable[..., object], name: str) -> None:
+    chosen = opacc.select(pool, "srs", 9)
+    names = ("outcome", "classes") if statement is by_class else ("truth", "prediction")
+    arrays = {other: np.zeros(8 if other == name else 9) for other in names}
+    costs = {"costs": {}} if statement is mean_cost else {}
+    with pytest.raises(LabelError, match=rf"^{name} has shape \(8,\) and the rounds 9 labels"):
+        statement(chosen, **arrays, **costs)
+
+
+def test_an_error_may_cost_nothing_or_less_than_one() -> None:
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(50)]), "srs", 4, seed=1)
+    cost = mean_cost(chosen, np.array(list("aabb")), np.array(list("bbaa")), {"a": 0, "b": 0.5})
+    assert cost.value == pytest.approx(0.25)

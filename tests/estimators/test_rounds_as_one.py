@@ -7,8 +7,9 @@ from scipy.stats import binom
 
 import opacc_ray as opacc
 from opacc_ray.estimators.intervals import hypergeometric, stratified_score
-from opacc_ray.estimators.rounds import plain_estimate
+from opacc_ray.estimators.rounds import plain_estimate, round_weights
 from opacc_ray.estimators.rounds_as_one import estimate_as_one
+from opacc_ray.estimators.weighted import failure_bounds
 from opacc_ray.pool import Pool
 
 N = 2000
@@ -72,6 +73,11 @@ def test_mixed_rounds_have_the_wider_end_on_each_side(methods: list[str]) -> Non
     plain, found = plain_estimate(*rounds, 0.95), estimate_as_one(*rounds, 0.95)
     assert found.low <= plain.low < plain.high < found.high
     assert found.interval == "weighted Clopper-Pearson, or adjusted Wilson"
+    first, second = rounds[0]
+    scale = round_weights([40, 60]) * [1, 1 - 40 / N]
+    weight = max(scale[0] * first.design.weight_bound, scale[1] * second.design.weight_bound)
+    few, many = failure_bounds(1 - plain.value, plain.standard_error**2, weight, 0.95)
+    assert (found.low, found.high) == pytest.approx((min(plain.low, 1 - many), max(plain.high, 1 - few)), rel=1e-9)
 
 
 @pytest.mark.parametrize(

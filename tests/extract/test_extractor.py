@@ -11,8 +11,10 @@ from PIL import Image
 from small_model import picture
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.extractor import Extraction, Extractor
-from opacc_ray.extract.shards import ShardReport
+from opacc_ray.extract import extractor
+from opacc_ray.extract.extractor import Extraction, Extractor, in_halves
+from opacc_ray.extract.model import Activations
+from opacc_ray.extract.shards import ShardReport, read_table, to_numpy
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import ChangedError
@@ -31,10 +33,10 @@ def spec_of(folder: Path, **sections: Any) -> Spec:
     return parse_spec(content | sections, "spec")
 
 
-def extract(spec: Spec, folder: Path) -> ShardReport:
+def extract(spec: Spec, folder: Path, readers: int = 1) -> ShardReport:
     plan = plan_shards(open_store(spec.pool.uri), spec.pool.format, 100)
     job = Extraction(spec, spec.pool, spec.features(), open_store(str(folder / "features")))
-    return Extractor(job).extract(plan.shards[0])
+    return Extractor(job, "cpu", readers).extract(plan.shards[0])
 
 
 def test_one_decoded_image_is_held_at_a_time(tmp_path: Path) -> None:
@@ -74,3 +76,63 @@ def test_pool_that_changes_during_extraction_is_said_so(tmp_path: Path) -> None:
     job = Extraction(spec, spec.pool, spec.features(), open_store(str(tmp_path / "features")))
     with pytest.raises(ChangedError, match=r"004\.png has changed since the pool was listed"):
         Extractor(job).extract(plan.shards[0])
+
+
+def test_shard_that_lost_an_example_on_the_way_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The actor compares what it has with its shard, so that the driver need not."""
+    open_store(str(tmp_path / "pool")).write_many((f"{i:03d}.png", picture(i)) for i in range(10))
+    plain = extractor.read_examples
+    monkeypatch.setattr(extractor, "read_examples", lambda *given: list(plain(*given))[:-1])
+    with pytest.raises(DataError, match=r"part-000000\.parquet holds 9 examples .* which are not the 10 of its plan"):
+        extract(spec_of(tmp_path), tmp_path)
+    assert not (tmp_path / "features").exists()
+
+
+def test_threads_that_decode_change_no_bit(tmp_path: Path) -> None:
+    open_store(str(tmp_path / "pool")).write_many((f"{i:03d}.png", picture(i)) for i in range(30))
+    spec = spec_of(tmp_path)
+    found = [extract(spec, tmp_path, readers)._replace(machine=None) for readers in (1, 4)]
+    assert found[0] == found[1]  # digests among them
+
+
+def test_channels_last_changes_no_digest_of_a_run_without_it(tmp_path: Path) -> None:
+    assert "channels_last" not in spec_of(tmp_path).identity()["extract"]
+    fast = spec_of(tmp_path, extract={"channels_last": True, "readers": 3})
+    assert fast.identity()["extract"]["channels_last"]
+    assert "readers" not in fast.identity()["extract"]
+
+
+def test_features_with_channels_last_are_close(tmp_path: Path) -> None:
+    open_store(str(tmp_path / "pool")).write_many((f"{i:03d}.png", picture(i)) for i in range(10))
+    features = open_store(str(tmp_path / "features"))
+    tables = []
+    for extract_spec in ({"batch_size": 8}, {"batch_size": 8, "channels_last": True}):
+        extract(spec_of(tmp_path, extract=extract_spec), tmp_path)
+        tables.append(to_numpy(read_table(features, "part-000000.parquet", ["output"], None, None)["output"]))
+    np.testing.assert_allclose(tables[0], tables[1], atol=1e-5)
+
+
+def test_a_batch_for_which_memory_is_short_runs_in_halves(caplog: pytest.LogCaptureFixture) -> None:
+    given: list[int] = []
+
+    def run(batch: np.ndarray) -> Activations:
+        given.append(len(batch))
+        if len(batch) > 3:
+            raise MemoryError("CUDA out of memory")
+        return Activations(batch, 2 * batch, (batch[:, :1],))
+
+    batch = np.arange(20, dtype=np.float32).reshape(10, 2)
+    found = in_halves(run, batch)
+    assert given == [10, 5, 2, 3, 5, 2, 3]
+    np.testing.assert_array_equal(found.hidden, batch)
+    np.testing.assert_array_equal(found.output, 2 * batch)
+    np.testing.assert_array_equal(found.layers[0], batch[:, :1])
+    assert "the batch of 10 runs in halves: lower extract.batch_size" in caplog.text
+
+
+def test_one_example_for_which_memory_is_short_is_an_error() -> None:
+    def run(batch: np.ndarray) -> Activations:
+        raise MemoryError("CUDA out of memory")
+
+    with pytest.raises(MemoryError):
+        in_halves(run, np.zeros((4, 2), dtype=np.float32))

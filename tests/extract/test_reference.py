@@ -15,7 +15,7 @@ from oracles.coverage import met
 from oracles.surprise import dsa as plain_dsa
 from oracles.surprise import lsa as plain_lsa
 from PIL import Image
-from small_model import Net, picture, to_input
+from small_model import Net, picture, to_input, trained
 from small_spec import small_spec
 
 from opacc_ray.audit import feature_store, steps
@@ -38,22 +38,6 @@ TRAIN = range(200, 260)
 ALL = {"features": ["hidden", "output", "confidence", "dsa", "lsa", "coverage"], "coverage": {"criterion": "nbc"}}
 DEEPEST = {"method": "deepest", "budget": 20, "auxiliary": "dsa"}
 EXTRACT = {"batch_size": 8, "shard_size": 10, "actors": 2}
-
-
-def trained() -> Net:
-    """Predicts the brightest quarter: class i % 4 for picture i."""
-    torch.manual_seed(5)
-    net = Net()
-    quarters = torch.zeros(4, 8, 8)
-    for number, (row, column) in enumerate([(0, 0), (0, 4), (4, 0), (4, 4)]):
-        quarters[number, row : row + 4, column : column + 4] = 1 / 4
-    with torch.no_grad():
-        net.first.weight[:4] = quarters.flatten(1)
-        net.first.bias += 0.5
-        net.last.weight[:] = 0
-        net.last.weight[:, :4] = torch.eye(4)
-        net.last.bias[:] = 0
-    return net
 
 
 @pytest.fixture(scope="module")
@@ -100,10 +84,10 @@ def _get(part: Any, name: str) -> np.ndarray:
 
 
 def files_of(run: Run) -> dict[str, bytes]:
-    """What was extracted: the run's features, and the references beside it."""
+    """What was extracted: the set of the run's features, and the references, all beside it."""
     home = open_store(run.spec.output)
-    keys = [entry.key for entry in home.list() if "/features/" in entry.key or entry.key.startswith("references/")]
-    return {key.removeprefix(f"{run.name}/"): home.read(key) for key in keys}
+    keys = [entry.key for entry in home.list() if entry.key.startswith(("features/", "references/"))]
+    return {key: home.read(key) for key in keys}
 
 
 def reference_of(run: Run) -> Store:
@@ -169,8 +153,9 @@ def test_reference_reads_with_pyarrow_and_numpy_alone(finished: Run) -> None:
 
 
 def test_every_method_selects_from_what_was_extracted(finished: Run, bucket: str) -> None:
-    keys = [entry.key for entry in finished.store.list()]
-    open_store(f"{bucket}/{finished.name}").write_many(zip(keys, finished.store.read_many(keys), strict=True))
+    home = open_store(finished.spec.output)
+    keys = [entry.key for entry in home.list()]
+    open_store(bucket).write_many(zip(keys, home.read_many(keys), strict=True))
     run = Run.open(f"{bucket}/{finished.name}")
     for method, sampler in METHODS.items():
         has_auxiliary = "auxiliary" in sampler.Parameters.__annotations__
@@ -264,7 +249,7 @@ def test_same_bytes_with_one_actor(spec, finished: Run) -> None:
 def test_same_bytes_after_a_driver_and_an_actor_died(
     spec, finished: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Victim(extraction._Worker):
+    class Victim(extraction.Worker):
         def extract(self, shard):
             if shard.number == 5 and not marker.exists():
                 marker.write_text("died")
@@ -279,7 +264,7 @@ def test_same_bytes_after_a_driver_and_an_actor_died(
     marker = tmp_path / "died"
     with pytest.raises(KeyboardInterrupt):
         run_spec(spec(extract=ALL), die)
-    monkeypatch.setattr(extraction, "_Worker", Victim)
+    monkeypatch.setattr(extraction, "Worker", Victim)
     caplog.set_level(logging.INFO, "opacc_ray")
     run = run_spec(spec(extract=ALL))
     assert marker.exists()

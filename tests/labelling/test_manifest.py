@@ -116,7 +116,7 @@ def test_prediction_column_of_a_csv() -> None:
 
 
 def test_what_the_design_says_is_no_field_of_a_row() -> None:
-    assert {field.name for field in fields(ManifestRow)} == {"id", "uri", "run", "round", "order", "prediction"}
+    assert {field.name for field in fields(ManifestRow)} == {"id", "uri", "run", "round", "order", "prediction", "note"}
 
 
 def test_json_values_are_not_escaped_for_spreadsheets() -> None:

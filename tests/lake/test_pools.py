@@ -27,9 +27,9 @@ def read(store: Store, kind: str, rules: Rules = DEFAULTS) -> tuple[list[Example
     return [item for item in items if isinstance(item, Example)], [item for item in items if isinstance(item, BadItem)]
 
 
-def image(kind: str, pixels: np.ndarray) -> bytes:
+def image(kind: str, pixels: np.ndarray, **options: object) -> bytes:
     sink = io.BytesIO()
-    Image.fromarray(pixels).save(sink, format=kind)
+    Image.fromarray(pixels).save(sink, format=kind, **options)
     return sink.getvalue()
 
 
@@ -88,14 +88,19 @@ def test_image_formats_are_read_as_what_they_hold(store: Store) -> None:
     for suffix, kind in {"bmp": "BMP", "png": "PNG", "tif": "TIFF", "tiff": "TIFF"}.items():
         store.write(f"{suffix}.{suffix}", image(kind, colour))
     store.write("deep.png", image("PNG", deep))
-    store.write("palette.gif", image("GIF", np.full((6, 5), 7, dtype=np.uint8)))
+    store.write("exact.webp", image("WEBP", colour, lossless=True))
+    store.write("photo.WEBP", image("WEBP", np.full((6, 5, 3), 200, dtype=np.uint8), quality=80))
+    frames = [np.full((6, 5), grey, dtype=np.uint8) for grey in (7, 90)]
+    store.write("two.gif", image("GIF", frames[0], save_all=True, append_images=[Image.fromarray(frames[1])]))
     found, bad = read(store, "images")
     arrays = {example.id: example.array for example in found}
     assert not bad
     assert all(np.array_equal(arrays[f"{suffix}.{suffix}"], colour) for suffix in ("bmp", "png", "tif", "tiff"))
     assert arrays["deep.png"].dtype == np.uint16
     assert np.array_equal(arrays["deep.png"], deep)
-    assert (arrays["palette.gif"] == 7).all()
+    assert np.array_equal(arrays["exact.webp"], colour)
+    assert np.abs(arrays["photo.WEBP"].astype(int) - 200).max() <= 2  # lossy
+    assert (arrays["two.gif"] == 7).all(), "the first frame is the example"
 
 
 def test_image_without_a_rule_or_too_large_is_a_bad_item(store: Store) -> None:

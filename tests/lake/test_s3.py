@@ -180,3 +180,39 @@ def test_a_range_that_breaks_off_is_asked_for_again(scripted: ScriptedS3) -> Non
     scripted.answers = [(206, b"234", 1), (206, b"234", 3)]
     assert open_store("s3://lake").read_range("a", 2, 5) == b"234"
     assert scripted.answers == []
+
+
+# -- times -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-22T01:54:04Z",
+        "2026-11-22T01:54:04.123Z",
+        "2026-11-22T01:54:04.123456789Z",
+        "2026-11-22T03:54:04+02:00",
+        "2026-11-22T01:54:04",
+        "Sun, 22 Nov 2026 01:54:04 GMT",
+        "20261122T015404Z",
+        "1795312444",
+        1795312444.5,
+    ],
+    ids=str,
+)
+def test_times_are_those_of_botocore_and_say_the_same(text: str | float) -> None:
+    """They are the tags of objects without an ETag, which earlier runs keep."""
+    from botocore.utils import parse_timestamp
+
+    found, expected = s3_module._parse_time(text), parse_timestamp(text)
+    assert found == expected
+    assert str(found) == str(expected)
+
+
+def test_listing_many_objects_parses_no_time_slowly(s3: LocalS3, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import dateutil.parser
+
+    store = open_store(bucket)
+    store.write_many((f"{i}.txt", b"x") for i in range(30))
+    monkeypatch.setattr(dateutil.parser, "parse", None)
+    assert len(store.list()) == 30

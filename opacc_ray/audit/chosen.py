@@ -1,0 +1,49 @@
+"""What is known of the chosen examples of a round beside the design: ``predictions.parquet``."""
+
+import io
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from opacc_ray.errors import DataError
+from opacc_ray.lake.parquet_io import read_bytes
+
+
+class Chosen(NamedTuple):
+    """What is known of the chosen examples of a round beside the design."""
+
+    ids: list[str]
+    uris: list[str]
+    predictions: list[Any]
+    objects: list[str | None]  # keys of the pool's objects that hold them; None where that is not known
+    tags: list[str | None]  # of those objects, when the pool was listed
+    labelled: Sequence[bool] = ()  # whether they had a label already when they were chosen
+
+
+def encode(chosen: Chosen) -> bytes:
+    """The bytes of ``predictions.parquet``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    texts = {"id": chosen.ids, "uri": chosen.uris, "object": chosen.objects, "tag": chosen.tags}
+    columns = {name: pa.array(values, pa.string()) for name, values in texts.items()}
+    labelled = list(chosen.labelled) or [False] * len(chosen.ids)
+    pq.write_table(pa.table(columns | {"prediction": chosen.predictions, "labelled": labelled}), sink)
+    return sink.getvalue()
+
+
+def decode(data: bytes, source: str) -> Chosen:
+    """Read what :func:`encode` wrote; raises DataError, which names ``source``, if that is something else."""
+    import pyarrow as pa
+
+    try:
+        table = read_bytes(data)
+        known = [table[name].to_pylist() for name in ("id", "uri", "prediction")]
+        absent = {"object": None, "tag": None, "labelled": False}  # in files of version 0.1.0
+        own = [
+            table[name].to_pylist() if name in table.column_names else [value] * len(table)
+            for name, value in absent.items()
+        ]
+        return Chosen(*known, *own)
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise DataError(f"{source} is no table of predictions ({' '.join(str(error).split())}); restore it") from None

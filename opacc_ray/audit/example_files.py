@@ -1,0 +1,108 @@
+"""The content of chosen examples, for annotators: bytes of image files, and rows of other files as pictures.
+
+An image is read by its key. A row of a table, an array or a tar file is read as extraction read it: with its shard,
+whose chosen rows are then kept as pictures, up to `KEPT_BYTES`.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from opacc_ray.audit.run import Run
+from opacc_ray.errors import DataError
+from opacc_ray.extract.source import open_pool, rules_of
+from opacc_ray.labelling import file_names
+from opacc_ray.labelling.messages import quoted
+from opacc_ray.labelling.pictures import Picture, render, render_array
+from opacc_ray.lake.examples import Example, Plan
+from opacc_ray.lake.pools import plan_shards, read_examples
+
+KEPT_BYTES = 256 << 20
+"""Bytes of pictures of rows that are kept."""
+
+
+class ExampleFiles:
+    """Where the chosen examples of some rounds lie in the pool. Ids that were not chosen are unknown to it."""
+
+    def __init__(self, run: Run, rounds: Iterable[int]) -> None:
+        self._run, self._pool = run, run.spec.pool
+        self._store = open_pool(self._pool)
+        self._are_images = self._pool.format == "images"
+        self._row: dict[str, int] = {}  # id -> place in the pool
+        self.uris: dict[str, str] = {}
+        for number in rounds:
+            chosen, selection = run.read_chosen(number), run.read_selection(number)
+            self._row |= dict(zip(selection.ids, selection.index.tolist(), strict=True))
+            self.uris |= dict(zip(chosen.ids, chosen.uris, strict=True))
+        self._kept: OrderedDict[int, dict[str, Picture]] = OrderedDict()  # shard -> its chosen rows
+        self._lock = threading.Lock()
+
+    def link(self, id: str, seconds: int) -> str:
+        """A link to the image that anyone may open for that long; raises DataError if the example is no file."""
+        if not self._are_images:
+            raise DataError(
+                f"{quoted(id)} is a row of a file, which no link leads to; send copies, which are pictures of the rows"
+            )
+        return self._store.link(id, seconds)
+
+    def copy(self, id: str) -> tuple[str, bytes]:
+        """The name and the content of a copy: the image file itself, or a picture of the row."""
+        if self._are_images:
+            return file_names.name_of(id), self._store.read(id)
+        return file_names.name_of(id, is_made=True), self.picture(id).data
+
+    def picture(self, id: str, longest: int | None = None) -> Picture:
+        """The example as a picture whose longer side has at most ``longest`` pixels.
+
+        Rows of files that are no images come whole. Raises DataError if the example is no picture.
+        """
+        try:
+            if self._are_images:
+                return render(self._store.read(id), longest=longest, max_pixels=self._pool.max_pixels)
+            return self._picture_of_row(id)
+        except DataError as error:
+            raise DataError(f"{quoted(id)} cannot be shown: {error}") from None
+
+    def in_pool_order(self, ids: Sequence[str]) -> list[str]:
+        """The ids in the order of the pool: each of its files is then read once."""
+        return sorted(ids, key=lambda id: self._row[id])
+
+    def _picture_of_row(self, id: str) -> Picture:
+        with self._lock:
+            shard = int(np.searchsorted(self._ends, self._row[id], side="right"))
+            if shard not in self._kept:
+                self._kept[shard] = self._read(shard)
+                while len(self._kept) > 1 and self._num_bytes() > KEPT_BYTES:
+                    self._kept.popitem(last=False)
+            if id not in self._kept[shard]:
+                raise DataError(f"{self._store.uri} does not hold it any more; restore the file {self.uris[id]}")
+            return self._kept[shard][id]
+
+    def _num_bytes(self) -> int:
+        return sum(len(picture.data) for pictures in self._kept.values() for picture in pictures.values())
+
+    @cached_property
+    def _plan(self) -> Plan:
+        """The shards as extraction read them; raises DataError if the pool is another now."""
+        pool, extract = self._pool, self._run.spec.extract
+        if pool.holds_features:
+            raise DataError("the pool holds features, no pictures; say in manifest.link what shows an example")
+        rules = rules_of(pool)
+        plan = plan_shards(self._store, pool.format, extract.shard_size, extract.shard_bytes, rules=rules)
+        if plan.digest != self._run.header.pool.digest:
+            raise DataError(f"the pool {self._store.uri} has changed since it was listed; restore its files")
+        return plan
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Behind the last example of each shard, in the order of the pool."""
+        index = self._run.read_index()
+        return np.cumsum([shard.examples for shard in index.shards] if index else []).tolist()
+
+    def _read(self, shard: int) -> dict[str, Picture]:
+        found = read_examples(self._store, self._pool.format, self._plan.shards[shard], rules_of(self._pool))
+        wanted = (item for item in found if isinstance(item, Example) and item.id in self._row)
+        return {item.id: render_array(item.array) for item in wanted}

@@ -1,0 +1,173 @@
+"""The extraction of a run, on the driver: what is missing of its features is made, folder by folder.
+
+The work is done by actors, see :mod:`opacc_ray.cluster.extraction`. Where nothing is missing, Ray does not start.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import NamedTuple
+
+from opacc_ray.audit import feature_store
+from opacc_ray.audit.progress import Report
+from opacc_ray.audit.run import Run
+from opacc_ray.audit.soundness import Found, unfinished
+from opacc_ray.extract import reference, stored_features
+from opacc_ray.extract.extractor import Base, Extraction, refusal
+from opacc_ray.extract.feature_set import ALL, describe, loses, write_description
+from opacc_ray.extract.index import INDEX, read_index
+from opacc_ray.extract.shards import ShardReport
+from opacc_ray.lake.examples import BadItem, Plan, Shard
+from opacc_ray.lake.storage import Store
+from opacc_ray.spec import Spec
+
+log = logging.getLogger(__name__)
+
+
+class Stage(NamedTuple):
+    """A folder to fill with features, shard by shard."""
+
+    job: Extraction
+    plan: Plan
+    whole: Store | None = None  # folder of all features, if an added one cannot be had of some examples
+
+
+def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[Stage]:
+    """What to extract for a run: the reference if a feature compares with it, then the pool.
+
+    Of a set: the features of the forward pass, then each that is added to them.
+    """
+    folder = reference.folder(spec, compared, run.store) if compared and spec.reference else None
+    stages = []
+    if compared and spec.reference and folder:
+        ranges = "ranges" in spec.compares_with()
+        job = Extraction(spec, spec.reference, reference.names(spec), folder, ranges=ranges)
+        stages.append(Stage(job, compared))
+    own, link = run.feature_set, run.header.features
+    if link is None:
+        return [*stages, Stage(Extraction(spec, spec.pool, spec.features(), own.folder, folder), plan)]
+    write_description(own.folder, describe(spec, plan, link.features))
+    names = tuple(link.features)
+    forward = Extraction(spec, spec.pool, names, own.folder, folder, beside=tuple(own.added.items()))
+    return [
+        *stages,
+        Stage(forward, plan),
+        *(
+            Stage(
+                replace(forward, names=(name,), target=place, beside=(), base=Base(own.folder, names)), plan, own.whole
+            )
+            for name, place in own.added.items()
+        ),
+    ]
+
+
+def extract(stages: Sequence[Stage], progress: Report) -> None:
+    """Extract every shard that is missing or damaged, stage after stage, and write each one's index when all are there.
+
+    ``progress(done, total)`` counts shards; those of an added feature only where they are made by themselves.
+    """
+    todo = _todo(stages)
+    total = sum(
+        len(stage.plan.shards) if stage.job.base is None else len(own.missing)
+        for stage, own in zip(stages, todo, strict=True)
+    )
+    kept = total - sum(len(own.missing) for own in todo)
+    progress(kept, total)
+    finished = iter(range(kept + 1, total + 1))
+    with _connected(stages) if any(map(_needs_actors, stages, todo)) else nullcontext():
+        for stage, (shards, known) in zip(stages, todo, strict=True):
+            made = _work_on(stage.job, shards, lambda: progress(next(finished), total)) if shards else {}
+            _complete(stage, known | made)
+    rest = _whole(stages)
+    if rest is not None:
+        log.warning("a feature cannot be had of some examples; all are extracted again for the others")
+        extract([rest], progress)
+
+
+def _todo(stages: Sequence[Stage]) -> list[Found]:
+    """What is to be extracted in each stage; what one makes beside its own features is not made again."""
+    todo: list[Found] = []
+    made: dict[str, list[Shard]] = {}
+    for job, plan, _ in stages:
+        found, coming = unfinished(job, plan), made.get(job.target.uri, [])
+        if coming:
+            job.target.delete(INDEX)  # its files will be written again
+        numbers = {shard.number for shard in coming}
+        todo.append(
+            Found(
+                [shard for shard in found.missing if shard.number not in numbers],
+                {number: report for number, report in found.reports.items() if number not in numbers},
+            )
+        )
+        made |= {folder.uri: found.missing for _, folder in job.beside}
+    return todo
+
+
+def _whole(stages: Sequence[Stage]) -> Stage | None:
+    """The stage that extracts all features at once, if an added one cannot be had of some examples."""
+    for job, plan, whole in stages:
+        if whole is not None and job.base is not None:
+            indices = [read_index(job.base.folder), read_index(job.target)]
+            if loses([index for index in indices if index]):
+                names = tuple(name for name in ALL if name in job.spec.features())
+                return Stage(replace(job, names=names, target=whole, base=None), plan)
+    return None
+
+
+def _needs_actors(stage: Stage, found: Found) -> bool:
+    return bool(found.missing) and not stage.job.source.holds_features
+
+
+@contextmanager
+def _connected(stages: Sequence[Stage]) -> Iterator[None]:
+    """A cluster whose workers see all that they need."""
+    from opacc_ray.cluster import session, visibility
+
+    with session.connected() as is_ours:
+        if not is_ours:
+            visibility.refuse_unseen(_paths(stages))
+        yield
+
+
+def _paths(stages: Sequence[Stage]) -> dict[str, str]:
+    """The local paths that workers need, by their keys in the spec."""
+    spec = stages[-1].job.spec
+    output = stages[-1].job.target.uri.rpartition("/")[0]  # it exists: what says what lies there is written
+    files = {"model.weights": spec.model.weights, "model.program": spec.model.program}
+    named = {"pool.uri": spec.pool.uri, **files, "output": output}
+    if len({stage.job.source for stage in stages}) > 1 and spec.reference is not None:
+        named["reference.uri"] = spec.reference.uri
+    return {key: uri for key, uri in named.items() if uri is not None and not uri.startswith("s3://")}
+
+
+def _work_on(job: Extraction, shards: Sequence[Shard], tick: Callable[[], None]) -> dict[int, ShardReport]:
+    """Extract some shards; returns the report of each by its number. ``tick`` is called as each one finishes."""
+    reports: dict[int, ShardReport] = {}
+
+    def on_done(shard: Shard, report: ShardReport) -> None:
+        reports[shard.number] = report
+        tick()
+
+    if job.source.holds_features:
+        stored_features.extract_shards(job, shards, on_done)
+    else:
+        from opacc_ray.cluster import extraction
+
+        extraction.extract_shards(job, shards, on_done)
+    return reports
+
+
+def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
+    """Write the index of a folder whose shards are all there, and report what is left out."""
+    job = stage.job
+    index = read_index(job.target)
+    if index is None:
+        others = reference.merge_ranges(job.target) if job.ranges else {}
+        index = feature_store.index_features(job, stage.plan, reports, others)
+    if index.bad:
+        first = BadItem(index.bad[0].id, index.bad[0].reason)
+        if job.spec.extract.on_bad_item == "error":  # the run that extracted them went on without
+            raise refusal(job.spec, job.source, first)
+        if job.base is None:
+            log.warning("%d examples of %s are left out, such as %s: %s", len(index.bad), job.source.uri, *first)

@@ -1,0 +1,168 @@
+"""The sets of features below an output: which there are, how large, which runs use them; and removing one.
+
+All of it is found by listing the output: sets under ``features/``, runs by their headers. Features in the prefix of a
+run, which are its own, are none of these.
+"""
+
+import re
+from collections import defaultdict
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from opacc_ray.audit.documents import RunHeader
+from opacc_ray.audit.run import HEADER
+from opacc_ray.documents import Document, Part
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.extract.feature_set import DESCRIPTION, HOME, FeatureSetDescription, read_description
+from opacc_ray.extract.index import INDEX, Index, read_index
+from opacc_ray.lake.storage import Entry, Store, open_store
+
+
+class StoredSet(Part):
+    """A set of features."""
+
+    digest: str = Field(description="its name: of all that decides its content")
+    pool: str | None = Field(description="URI of the pool; null if the set does not say")
+    model: str | None = Field(description="factory of the model; null as above")
+    weights: str | None = Field(description="SHA-256 of the weights; null as above")
+    features: list[str] = Field(description="features that are complete")
+    examples: int | None = Field(ge=0, description="examples; null while the features are not complete")
+    bytes: int = Field(ge=0, description="size of all files")
+    runs: list[str] = Field(description="names of the runs that use it")
+
+
+class FeatureSets(Document):
+    """The sets of features below an output."""
+
+    format: Literal["opacc-feature-sets/1"] = Field(
+        default="opacc-feature-sets/1", description="name and version of this form"
+    )
+    output: str = Field(description="URI of the output")
+    sets: list[StoredSet] = Field(description="by their digests")
+    unread: list[str] = Field(description="runs whose header cannot be read, so that what they use is not known")
+
+
+class RemovedSet(Document):
+    """A set that was removed."""
+
+    format: Literal["opacc-removed-set/1"] = Field(
+        default="opacc-removed-set/1", description="name and version of this form"
+    )
+    output: str = Field(description="URI of the output")
+    removed: StoredSet = Field(description="the set as it was")
+
+
+class _Users(NamedTuple):
+    runs: dict[str, list[str]]  # by digest
+    unread: list[str]
+
+
+def list_sets(output: str) -> FeatureSets:
+    """All sets of an output."""
+    home = open_store(output)
+    entries = home.list()
+    users = _find_users(home, entries)
+    files: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        match = re.fullmatch(rf"{HOME}/([0-9a-f]{{16}})/(.+)", entry.key)
+        if match:
+            files[match[1]].append(entry._replace(key=match[2]))
+    sets = [_describe(home.store(f"{HOME}/{digest}"), digest, own, users) for digest, own in sorted(files.items())]
+    return FeatureSets(output=home.uri, sets=sets, unread=users.unread)
+
+
+def remove_set(output: str, digest: str, *, force: bool = False) -> RemovedSet:
+    """Delete a set; its index goes first, so that a half-removed set is an incomplete one.
+
+    Parameters
+    ----------
+    output : where it lies
+    digest : its name, or how that begins
+    force : though runs use it; their rounds, labels and estimates stay
+
+    Raises
+    ------
+    DataError
+        There is no such set, or more than one.
+    SpecError
+        Runs use it, or may, and ``force`` is not given.
+    """
+    found = list_sets(output)
+    matching = [item for item in found.sets if digest and item.digest.startswith(digest)]
+    if len(matching) != 1:
+        there = ", ".join(item.digest for item in matching or found.sets) or "none"
+        what = "more than one set" if matching else "no set of features"
+        raise DataError(f"{what} in {found.output} begins with {digest!r}; there: {there}")
+    [chosen] = matching
+    if (chosen.runs or found.unread) and not force:
+        raise SpecError(_objection(found, chosen))
+    folder = open_store(output).store(f"{HOME}/{chosen.digest}")
+    keys = [entry.key for entry in folder.list()]
+    for key in sorted(keys, key=lambda key: (not key.endswith(INDEX), key)):
+        folder.delete(key)
+    return RemovedSet(output=found.output, removed=chosen)
+
+
+def _objection(found: FeatureSets, chosen: StoredSet) -> str:
+    size = f"{chosen.bytes / 1e6:.1f} MB"
+    if chosen.runs:
+        examples = f" of {chosen.examples} examples" if chosen.examples is not None else ""
+        return (
+            f"{len(chosen.runs)} runs use {chosen.digest}, such as {chosen.runs[0]}: without its {size} of features"
+            f"{examples} they draw no further round until they are run and extracted again; give --force to remove it"
+        )
+    return (
+        f"the header of {found.unread[0]} cannot be read, so it may use {chosen.digest} ({size}); restore it, or give "
+        "--force to remove the set"
+    )
+
+
+def _find_users(home: Store, entries: list[Entry]) -> _Users:
+    """The runs of each set, by their headers."""
+    headers = [entry.key for entry in entries if re.fullmatch(rf"[^/]+/{HEADER}", entry.key)]
+    runs: dict[str, list[str]] = defaultdict(list)
+    unread = []
+    for key, data in zip(headers, home.read_many(headers), strict=True):
+        name = key.partition("/")[0]
+        try:
+            link = RunHeader.from_bytes(data, home.uri_of(key)).features
+        except DataError:
+            unread.append(name)
+            continue
+        if link is not None:
+            runs[link.digest].append(name)
+    return _Users(runs, unread)
+
+
+def _describe(folder: Store, digest: str, entries: list[Entry], users: _Users) -> StoredSet:
+    """A set, as far as it can be read."""
+    keys = {entry.key for entry in entries}
+    said = _description(folder) if DESCRIPTION in keys else None
+    model = said.decided_by.get("model", {}) if said else {}
+    index = _index(folder) if INDEX in keys else None
+    added = {key.partition("/")[0].partition("-")[0] for key in keys if key.endswith(f"/{INDEX}")} - {"all"}
+    return StoredSet(
+        digest=digest,
+        pool=said.pool if said else None,
+        model=model.get("factory"),
+        weights=model.get("sha256"),
+        features=[*(index.features if index else ()), *sorted(added)],
+        examples=index.num_examples if index else None,
+        bytes=sum(entry.size for entry in entries),
+        runs=sorted(users.runs.get(digest, ())),
+    )
+
+
+def _description(folder: Store) -> FeatureSetDescription | None:
+    try:
+        return read_description(folder)
+    except DataError:
+        return None
+
+
+def _index(folder: Store) -> Index | None:
+    try:
+        return read_index(folder)
+    except DataError:
+        return None

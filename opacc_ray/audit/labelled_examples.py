@@ -1,0 +1,52 @@
+"""The labelled examples of a run with what the model said of them, for tools in which people look at failures."""
+
+from collections.abc import Sequence
+
+from opacc_ray.audit import feature_store
+from opacc_ray.audit.example_files import ExampleFiles
+from opacc_ray.audit.label_documents import ExportedLabels
+from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.audit.run import Run
+from opacc_ray.audit.tasks import context_of
+from opacc_ray.errors import LabelError
+from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.labelling import fiftyone
+from opacc_ray.labelling.fiftyone import LabelledExample
+from opacc_ray.lake.storage import open_store
+
+
+def export_labels(run: Run, tool: str, folder: str) -> ExportedLabels:
+    """Write all labelled examples with copies of their images; an example that was drawn twice has both weights.
+
+    Raises
+    ------
+    LabelError
+        No example has a label yet, or labels are in conflict.
+    """
+    known = [item for item in read_rounds(run) if item.labelled.any()]
+    if not known:
+        raise LabelError(f"no example of {run.title} has a label yet; import some with `opacc labels import`")
+    store, files = open_store(folder), ExampleFiles(run, run.rounds())
+    examples = {example.id: example for example in _examples(run, known)}
+    for id in files.in_pool_order(list(examples)):
+        name, data = files.copy(id)
+        store.write(f"data/{name}", data)
+        examples[id] = examples[id]._replace(filepath=f"data/{name}")
+    for name, data in fiftyone.write(list(examples.values()), context_of(run)).items():
+        store.write(name, data)
+    return ExportedLabels(run=run.uri, tool=tool, folder=store.uri, examples=len(examples))
+
+
+def _examples(run: Run, known: Sequence[LabelledRound]) -> list[LabelledExample]:
+    """Every labelled example once, in the order of rounds."""
+    weights = iter(linear_estimator([item.known for item in known]).weights.tolist())
+    found: dict[str, LabelledExample] = {}
+    for item in known:
+        features = feature_store.read_rows(run, ["confidence"], item.known.index)
+        confidence = features["confidence"].tolist() if "confidence" in features else [None] * len(item.truth)
+        rows = zip(item.known.ids, item.predicted, item.truth, item.outcome.tolist(), confidence, strict=True)
+        for id, predicted, truth, outcome, sure in rows:
+            before = found[id].weight if id in found else 0.0
+            weight = before + next(weights)
+            found[id] = LabelledExample(id, "", item.number, predicted, truth, outcome, weight, sure)
+    return list(found.values())

@@ -1,0 +1,64 @@
+"""The documents that say how a run stands: what of it is done, what it waits for, and what is wrong with it.
+
+| document | where |
+|---|---|
+| :class:`RunStatus` | answer of `opacc status` |
+| :class:`Verification` | answer of `opacc verify` |
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from opacc_ray.audit.documents import AccuracyEstimate, ChangedObjects, RoundCounts
+from opacc_ray.documents import Document, Part
+
+
+class ShardCounts(Part):
+    """Shards of the pool."""
+
+    done: int = Field(ge=0, description="shards whose features are there")
+    total: int = Field(ge=0, description="shards in all")
+
+
+class TrackStatus(Part):
+    """A track of a run, and what it waits for."""
+
+    track: str | None = Field(default=None, description="its name; null: the first one")
+    rounds: list[RoundCounts] = Field(description="every round in numbers")
+    estimate: AccuracyEstimate | None = Field(description="the last estimate, if there is one")
+    estimate_is_current: bool | None = Field(
+        default=None, description="whether the last estimate is of all labels that are in now; null if there is none"
+    )
+    waits_for: str = Field(description="what is to be done next, in words")
+
+
+class RunStatus(Document, TrackStatus):
+    """What of a run is done, and what it waits for, along one of its tracks and all others."""
+
+    format: Literal["opacc-status/1"] = Field(default="opacc-status/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    shards: ShardCounts = Field(description="progress of extraction")
+    examples: int | None = Field(ge=0, description="examples in the pool; null while extraction is not complete")
+    excluded: int | None = Field(ge=0, description="examples that could not be read; null as above")
+    others: list[TrackStatus] = Field(default=[], description="the other tracks")
+
+
+class Fault(Part):
+    """Something wrong with a run."""
+
+    file: str = Field(description="URI of the file that is damaged, lost or not of the run")
+    problem: str = Field(description="what is wrong, and what to do")
+
+
+class Verification(Document):
+    """All files of a run, compared with their digests and with one another."""
+
+    format: Literal["opacc-verification/1"] = Field(
+        default="opacc-verification/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run")
+    sound: bool = Field(description="whether nothing is wrong")
+    checked: int = Field(ge=0, description="files that were read and compared")
+    faults: list[Fault] = Field(description="all that is wrong")
+    objects: ChangedObjects | None = Field(description="objects of the pool that changed; null if that is not known")

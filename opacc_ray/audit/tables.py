@@ -1,0 +1,257 @@
+"""A run as tables of a lake: Parquet files that DuckDB, pandas, Ray Data and Spark read, partitioned by run and round.
+
+    URI/dictionary.csv                                what each column of each table means
+    URI/features/run=NAME/part-000000.parquet         what the model said of each example of the pool
+    URI/selections/run=NAME/round=1/rounds.parquet    the chosen examples, one row a draw; of a track, track-T.parquet
+    URI/labels/run=NAME/round=1/rounds.parquet        what is known of the truth of each of them
+    URI/estimates/run=NAME/DIGEST.parquet             one row: an accuracy as it was stated, of any run
+
+The same run gives the same files: exporting again replaces what has changed, and adds an estimate that is new. So the
+tables of many runs grow side by side, and ``estimates`` is the history of all of them.
+"""
+
+import csv
+import hashlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from opacc_ray.audit.documents import AccuracyEstimate
+from opacc_ray.audit.feature_store import read_tables
+from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.audit.run import Run
+from opacc_ray.documents import Document
+from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.selection import Selection
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    name: str
+    type: str  # of Arrow
+    meaning: str
+
+
+FEATURES = (
+    Column("run", "string", "name of the run (partition)"),
+    Column("id", "string", "id of the example"),
+    Column("uri", "string", "where the example lies"),
+    Column("hidden", "list<float>", "the recorded hidden layer"),
+    Column("output", "list<float>", "the last layer"),
+    Column("prediction", "int64 or double", "predicted class, by its number; of a regression the predicted value"),
+    Column("confidence", "double", "largest softmax probability, or the score that the pool came with"),
+    Column("dsa", "float", "distance-based surprise"),
+    Column("lsa", "float", "likelihood-based surprise"),
+    Column("coverage", "list<uint8>", "covered requirements, eight to a byte"),
+)
+"""Features that a run has not are not in its files."""
+
+SELECTIONS = (
+    Column("run", "string", "name of the run (partition)"),
+    Column("round", "int64", "number of the round (partition)"),
+    Column("track", "string", "track of rounds; null: the first one"),
+    Column("order", "int64", "place in the order of choice, from 1"),
+    Column("id", "string", "id of the example; one that is drawn twice has two rows"),
+    Column("uri", "string", "where the example lies"),
+    Column("place", "int64", "place in the pool, from 0"),
+    Column("method", "string", "sampling method"),
+    Column("seed", "int64", "seed of the draw"),
+    Column("weight", "double", "of the example in the estimate from this round alone, if all of it is labelled"),
+    Column("prediction", "string", "what the model says, in the words of the labels"),
+    Column("object", "string", "key of the pool's object that holds it; null if that is not known"),
+    Column("tag", "string", "which content that object had when the pool was listed"),
+)
+
+LABELS = (
+    Column("run", "string", "name of the run (partition)"),
+    Column("round", "int64", "number of the round (partition)"),
+    Column("track", "string", "track of rounds; null: the first one"),
+    Column("order", "int64", "place in the order of choice, from 1"),
+    Column("id", "string", "id of the example"),
+    Column("status", "string", "labelled, missing, unsure (nobody could tell) or given up (the round was closed)"),
+    Column("label", "string", "what it is, as all answers together say; null without a label"),
+    Column("prediction", "string", "what the model says, in the same words; null without a label"),
+    Column(
+        "outcome", "double", "1: the model is right, 0: it is wrong; of a regression its score; null without a label"
+    ),
+)
+
+ESTIMATES = (
+    Column("run", "string", "name of the run (partition)"),
+    Column("uri", "string", "URI of the run"),
+    Column("name", "string", "name of the audit, in its spec"),
+    Column("track", "string", "track of rounds; null: the first one"),
+    Column("pool", "string", "URI of the pool"),
+    Column("pool_digest", "string", "digest of the pool's listing"),
+    Column("pool_version", "string", "version of the pool's table; null of a pool that is none"),
+    Column("model_sha256", "string", "digest of the model's weights; null if the spec names none"),
+    Column("methods", "string", "sampling methods of the rounds, in their order"),
+    Column("rounds", "int64", "how many rounds"),
+    Column("measure", "string", "what is stated: accuracy, or the score of a regression"),
+    Column("n", "int64", "draws that it rests on"),
+    Column("pool_size", "int64", "examples that it is stated for"),
+    Column("excluded", "int64", "further examples that could not be used"),
+    Column("value", "double", "the estimate"),
+    Column("standard_error", "double", "its estimated standard error"),
+    Column("low", "double", "lower end of the interval"),
+    Column("high", "double", "upper end of the interval"),
+    Column("level", "double", "confidence level"),
+    Column("interval", "string", "name of the interval"),
+    Column("design_based", "bool", "whether the interval holds by the sampling design alone"),
+    Column("reason", "string", "if it does not: what it rests on"),
+    Column("labels_digest", "string", "digest of the labels that it was made of"),
+    Column("exported", "string", "when it was first exported: ISO 8601, UTC"),
+)
+
+TABLES = {"features": FEATURES, "selections": SELECTIONS, "labels": LABELS, "estimates": ESTIMATES}
+
+DICTIONARY = "dictionary.csv"
+
+
+class ExportedTables(Document):
+    """The tables of a run in a lake."""
+
+    format: Literal["opacc-tables/1"] = Field(default="opacc-tables/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    to: str = Field(description="URI of the tables")
+    rows: dict[str, int] = Field(description="table -> rows of this run in it")
+    dictionary: str = Field(description="URI of what each column means")
+
+
+def export_tables(run: Run, uri: str, *, features: bool = True) -> ExportedTables:
+    """Write a run as tables below ``uri``.
+
+    Parameters
+    ----------
+    run : whose features are complete, or which has rounds at least
+    uri : s3://bucket/prefix or a folder; the tables of other runs stay as they are
+    features : whether to write the features, too, which are as large as in the run
+
+    Raises
+    ------
+    DataError
+        The features are not complete.
+    LabelError
+        Labels do not fit together.
+    StorageError
+        The place cannot be written.
+    """
+    target = open_store(uri)
+    rows = dict.fromkeys(TABLES, 0)
+    for name, key, table in _tables(run, features):
+        target.write(f"{name}/run={run.name}/{key}", _encode(table))
+        rows[name] += len(table)
+    for track in run.tracks():
+        rows["estimates"] += _add_estimate(target, track)
+    target.write(DICTIONARY, _dictionary())
+    return ExportedTables(run=run.uri, to=target.uri, rows=rows, dictionary=target.uri_of(DICTIONARY))
+
+
+def _tables(run: Run, features: bool) -> Iterator[tuple[str, str, Any]]:
+    """Name of a table, key below the run's partition, and rows as an Arrow table."""
+    for number, part in enumerate(read_tables(run) if features else ()):
+        yield "features", f"part-{number:06d}.parquet", part
+    for track in run.tracks():
+        file = "rounds.parquet" if track.track is None else f"track-{track.track}.parquet"
+        for item in read_rounds(track) if track.rounds() else ():
+            yield "selections", f"round={item.number}/{file}", _table(SELECTIONS, _selection(track, item.selection))
+            yield "labels", f"round={item.number}/{file}", _table(LABELS, _labels(track, item))
+
+
+def _selection(run: Run, selection: Selection) -> dict[str, Sequence[Any]]:
+    chosen, count = run.read_chosen(selection.round), len(selection)
+    return {
+        "track": [run.track] * count,
+        "order": range(1, count + 1),
+        "id": selection.ids,
+        "uri": chosen.uris,
+        "place": selection.index.tolist(),
+        "method": [selection.method] * count,
+        "seed": [selection.seed] * count,
+        "weight": selection.design.weights.tolist(),
+        "prediction": [run.spec.model.name_of(value) for value in chosen.predictions],
+        "object": chosen.objects,
+        "tag": chosen.tags,
+    }
+
+
+def _labels(run: Run, item: LabelledRound) -> dict[str, Sequence[Any]]:
+    labelled = item.labelled.tolist()
+    known = iter(zip(item.truth, item.predicted, item.outcome.tolist(), strict=True))
+    said = [next(known) if is_labelled else (None, None, None) for is_labelled in labelled]
+    ids = item.selection.ids
+    return {
+        "track": [run.track] * len(ids),
+        "order": range(1, len(ids) + 1),
+        "id": ids,
+        "status": ["labelled" if own else _status(name, item) for name, own in zip(ids, labelled, strict=True)],
+        "label": [label for label, _, _ in said],
+        "prediction": [prediction for _, prediction, _ in said],
+        "outcome": [outcome for _, _, outcome in said],
+    }
+
+
+def _status(name: str, item: LabelledRound) -> str:
+    """Why an example has no label."""
+    if name in item.unsure:
+        return "unsure"
+    return "given up" if name in item.given_up else "missing"
+
+
+def _add_estimate(target: Store, run: Run) -> int:
+    """Add the last estimate of a track to the history, unless it is there; returns the number of its rows, 0 or 1."""
+    estimate = run.read_estimate()
+    if estimate is None:
+        return 0
+    key = f"estimates/run={run.name}/{hashlib.sha256(estimate.to_bytes()).hexdigest()[:16]}.parquet"
+    if not target.exists(key):
+        target.write(
+            key, _encode(_table(ESTIMATES, {name: [value] for name, value in _estimate(run, estimate).items()}))
+        )
+    return 1
+
+
+def _estimate(run: Run, estimate: AccuracyEstimate) -> Mapping[str, Any]:
+    header, stated = run.header, estimate.model_dump()
+    own = {
+        "uri": run.uri,
+        "name": run.spec.name,
+        "track": run.track,
+        "pool": run.spec.pool.uri,
+        "pool_digest": header.pool.digest,
+        "pool_version": header.pool.version,
+        "model_sha256": header.model.sha256,
+        "methods": ", ".join(item.method for item in estimate.rounds),
+        "rounds": len(estimate.rounds),
+        "exported": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return own | {column.name: stated[column.name] for column in ESTIMATES[1:] if column.name not in own}
+
+
+def _table(columns: Sequence[Column], values: Mapping[str, Sequence[Any]]) -> Any:
+    """Columns, those that the folders say aside, as an Arrow table."""
+    import pyarrow as pa
+
+    kinds = {column.name: column.type for column in columns}
+    return pa.table({name: pa.array(own, pa.type_for_alias(kinds[name])) for name, own in values.items()})
+
+
+def _encode(table: Any) -> bytes:
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return sink.getvalue()
+
+
+def _dictionary() -> bytes:
+    """The data dictionary: a row for each column of each table."""
+    sink = io.StringIO(newline="")
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(["table", "column", "type", "meaning"])
+    writer.writerows([name, *column] for name, columns in TABLES.items() for column in columns)
+    return sink.getvalue().encode()

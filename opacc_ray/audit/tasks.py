@@ -1,0 +1,179 @@
+"""What a labelling tool is given of a round: its tasks, its configuration, and the images in a way that it can show."""
+
+import base64
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from opacc_ray.audit.example_files import ExampleFiles
+from opacc_ray.audit.label_documents import AnnotatorShare, LabellingTasks
+from opacc_ray.audit.label_log import read_log
+from opacc_ray.audit.run import Run
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.labelling.manifest import link_to
+from opacc_ray.labelling.overlap import deal, doubled
+from opacc_ray.labelling.pictures import THUMBNAIL, thumbnail
+from opacc_ray.labelling.rows import Context, Task
+from opacc_ray.labelling.tools import TOOLS, Tool, Way
+from opacc_ray.lake.storage import Store, open_store
+
+LONGEST_LINK = timedelta(days=7)
+"""For how long a link to an object can be signed, by the S3 API."""
+
+
+class Wanted(NamedTuple):
+    """What is asked of the tasks.
+
+    ``images`` None: links where the pool is in S3 and the tool takes them, else the tool's own way without a link.
+    ``overlap`` None: that of the run's spec. Without ``annotators`` all tasks are for everybody.
+    """
+
+    tool: str
+    folder: str
+    round: int | None = None
+    images: Way | None = None
+    lifetime: timedelta = LONGEST_LINK
+    annotators: tuple[str, ...] = ()
+    overlap: float | None = None
+
+
+def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
+    """Write the tasks of a round, each annotator's in a folder of their own; the model's answers are not in them.
+
+    Raises
+    ------
+    SpecError
+        An unknown tool, a way for images that it does not have, or annotators that do not fit the overlap.
+    LabelError
+        There is no such round.
+    DataError, StorageError
+        An image cannot be read, or has no link.
+    """
+    tool = _tool(wanted.tool)
+    number = _round(run, wanted.round)
+    ids = waiting_ids(run, number)
+    twice = _doubled(run, ids, wanted)
+    dealt = deal(ids, wanted.annotators, twice) if wanted.annotators else {"": ids}
+    way = _way(run, tool, wanted)
+    store = open_store(wanted.folder)
+    images = _images(run, number, ids, way, wanted, store)
+    tasks = {id: Task(id, images[id], run.name, number, order) for order, id in enumerate(ids, start=1)}
+    context = context_of(run)
+    written = []
+    for name, own in dealt.items():
+        for file, data in tool.write([tasks[id] for id in own], context).items():
+            key = f"{_folder_of(name)}{file}"
+            store.write(key, data)
+            written.append(store.uri_of(key))
+    return LabellingTasks(
+        run=run.uri,
+        round=number,
+        tool=wanted.tool,
+        folder=store.uri,
+        files=written,
+        examples=len(ids),
+        images=way,
+        links_end=_end(wanted.lifetime) if way == "links" else None,
+        twice=len(twice),
+        annotators=[AnnotatorShare(annotator=name, examples=len(own)) for name, own in dealt.items() if name],
+    )
+
+
+def waiting_ids(run: Run, number: int) -> list[str]:
+    """The examples of a round that need a label, each once, in the order of choice.
+
+    Left out are those that had one when they were chosen, and those that were given up when the round was closed.
+    """
+    chosen = run.read_chosen(number)
+    left_out = {id for id, known in zip(chosen.ids, chosen.labelled, strict=True) if known}
+    left_out.update(run.read_closed(number) or ())
+    return [id for id in dict.fromkeys(run.read_selection(number).ids) if id not in left_out]
+
+
+def context_of(run: Run) -> Context:
+    """The names of the classes, or the indexes of those that have none, as labels may name them."""
+    model, num = run.spec.model, run.num_classes
+    if model.task == "regression":
+        return Context(None, model.task)
+    names = tuple(model.classes) if model.classes else tuple(map(str, range(num))) if num else None
+    return Context(names, model.task)
+
+
+def _tool(name: str) -> Tool:
+    if name not in TOOLS:
+        raise SpecError(f"--to {name} is unknown: use one of {', '.join(TOOLS)}")
+    return TOOLS[name]
+
+
+def _round(run: Run, number: int | None) -> int:
+    rounds = run.rounds()
+    if not rounds:
+        raise LabelError(f"{run.title} has no selection yet; run its spec, or `opacc select`")
+    if number is not None and number not in rounds:
+        raise LabelError(f"{run.title} has no round {number}; it has rounds 1 to {rounds[-1]}")
+    return rounds[-1] if number is None else number
+
+
+def _doubled(run: Run, ids: Sequence[str], wanted: Wanted) -> frozenset[str]:
+    names = wanted.annotators
+    if len(set(map(_folder_of, names))) < len(names):
+        raise SpecError(f"--annotators {','.join(names)} names one person twice: give different names")
+    share = read_log(run).overlap if wanted.overlap is None else wanted.overlap
+    if share and len(names) < 2:
+        raise SpecError(
+            f"an overlap of {share:g} sends examples to two people: name them with --annotators ann,bob, or give "
+            "--overlap 0"
+        )
+    return doubled(ids, share, run.name)
+
+
+def _way(run: Run, tool: Tool, wanted: Wanted) -> Way:
+    if not timedelta() < wanted.lifetime <= LONGEST_LINK:
+        raise SpecError(f"links can be valid for at most {LONGEST_LINK.days} days: give --days between 0 and 7")
+    if wanted.images is None:
+        in_s3 = run.spec.pool.uri.startswith("s3://") and run.spec.pool.format == "images"
+        return next(way for way in tool.images if way != "links" or in_s3)
+    if wanted.images not in tool.images:
+        raise SpecError(f"--images {wanted.images} is no way for {wanted.tool}: use {' or '.join(tool.images)}")
+    return wanted.images
+
+
+def _images(run: Run, number: int, ids: Sequence[str], way: Way, wanted: Wanted, store: Store) -> dict[str, str]:
+    """What each task shows; copies are written on the way."""
+    files = ExampleFiles(run, [number])
+    if way == "addresses":
+        template = run.spec.manifest.link
+        links = {id: link_to(files.uris[id], template, id=id, run=run.name, round=number) for id in ids}
+        return {id: link or "" for id, link in links.items()}
+    if way == "links":
+        seconds = int(wanted.lifetime.total_seconds())
+        return {id: files.link(id, seconds) for id in ids}
+    if way == "thumbnails":
+        return {id: _data_uri(files, id) for id in files.in_pool_order(ids)}
+    before = TOOLS[wanted.tool].copies.replace("{folder}", store.uri.rpartition("/")[2])
+    shown = {}
+    for id in files.in_pool_order(ids):
+        name, data = files.copy(id)
+        store.write(f"images/{name}", data)
+        shown[id] = before + name
+    return shown
+
+
+def _data_uri(files: ExampleFiles, id: str) -> str:
+    picture = thumbnail(files.picture(id, THUMBNAIL))
+    return f"data:{picture.kind};base64,{base64.b64encode(picture.data).decode()}"
+
+
+def _folder_of(annotator: str) -> str:
+    """The folder of an annotator's tasks; the name comes from a person and must not lead elsewhere."""
+    if not annotator:
+        return ""
+    text = annotator.strip()
+    if not re.fullmatch(r"[\w@+][\w@+. -]{0,99}", text):
+        raise SpecError(f"--annotators {annotator!r}: use letters, digits, '.', '_', '-', '@' and '+' in names")
+    return f"{text}/"
+
+
+def _end(lifetime: timedelta) -> str:
+    return (datetime.now(UTC) + lifetime).isoformat(timespec="seconds")

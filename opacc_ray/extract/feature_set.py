@@ -1,0 +1,237 @@
+"""Feature sets: what a model makes of a pool, stored once under an output and shared by all runs that need it.
+
+    features/DIGEST/set.json                     what the digest names: pool, model, transform, batches
+    features/DIGEST/part-000000.parquet          id, uri and the features of the forward pass of a shard's examples
+    features/DIGEST/index.json                   written last: its presence says that they are complete
+    features/DIGEST/dsa-DIGEST/part-000000.parquet, …/index.json    a feature that was added: dsa, lsa or coverage
+    features/DIGEST/all-DIGEST/…                 all features of a run, for the examples that have each of them
+
+DIGEST names all that decides the content, and nothing else: runs of other names, seeds, methods, budgets or scores
+have the same set. A feature that compares with training data, or has settings of its own, lies in a folder of its own,
+whose digest names those. It has the rows of the forward pass. Where it cannot be had of some of these, which a run may
+exclude, all features of that run are extracted again for the others, under ``all-DIGEST``.
+
+Where the spec names no weights, the model is whatever its factory makes that day: then features lie in the run's own
+prefix, all in one folder, as they do in runs made before there were sets.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from opacc_ray.documents import Part, SealedDocument
+from opacc_ray.errors import DataError
+from opacc_ray.extract import reference
+from opacc_ray.extract.features import Features
+from opacc_ray.extract.index import Index, read_index
+from opacc_ray.lake.examples import Plan
+from opacc_ray.lake.storage import Store, join, open_store
+from opacc_ray.spec import SURPRISE, Spec
+
+FORWARD = ("hidden", "output", "confidence", "prediction")
+"""Features of the forward pass, in the order of their columns."""
+
+ALL = (*FORWARD[:-1], *SURPRISE, "coverage", "prediction")
+"""All features, in the order of their columns."""
+
+HOME, DESCRIPTION = "features", "set.json"
+"""The folder of all sets below an output, and the file of a set that says what it is."""
+
+Place = Annotated[str, Field(pattern=f"^[.][.]/{HOME}/[0-9a-f]{{16}}$")]
+Folder = Annotated[str, Field(pattern="^[a-z]+-[0-9a-f]{16}$")]
+
+
+class FeatureLink(Part):
+    """Where the features of a run lie: beside the runs of its output, in a set that they share."""
+
+    folder: Place = Field(
+        description="the set, relative to the run; its name is a digest of all that decides its content"
+    )
+    features: list[str] = Field(min_length=1, description="those of the forward pass, in the set's own files")
+    added: dict[str, Folder] = Field(description="feature -> folder of the set that holds it")
+    whole: Folder = Field(description="folder that holds all, if an added one cannot be had of some examples")
+
+    @property
+    def digest(self) -> str:
+        """Name of the set."""
+        return self.folder.rpartition("/")[2]
+
+
+class FeatureSetDescription(SealedDocument):
+    """What a set of features is of."""
+
+    remedy: ClassVar[str] = "delete it and run the spec again, which writes it anew"
+
+    format: Literal["opacc-features/1"] = Field(default="opacc-features/1", description="name and version of this form")
+    pool: str = Field(description="URI of the pool")
+    features: list[str] = Field(description="features of the forward pass")
+    decided_by: dict[str, Any] = Field(description="all that decides the content: the listing, the model, the batches")
+
+
+@dataclass(frozen=True)
+class Complete:
+    """The features of a run, all there."""
+
+    features: Features
+    index: Index
+
+
+class FeatureSet(NamedTuple):
+    """The folders that hold the features of a run."""
+
+    folder: Store
+    link: FeatureLink | None  # None: all are in the one folder, which is the run's own
+
+    @property
+    def added(self) -> dict[str, Store]:
+        """Folders of the added features."""
+        return {name: self.folder.store(place) for name, place in self.link.added.items()} if self.link else {}
+
+    @property
+    def whole(self) -> Store | None:
+        """The folder of all features, for the examples that have each of them; None for features of a run's own."""
+        return self.folder.store(self.link.whole) if self.link else None
+
+    @property
+    def folders(self) -> list[Store]:
+        """The folder of the forward pass, and those of the added features."""
+        return [self.folder, *self.added.values()]
+
+    def in_use(self) -> list[Store]:
+        """The folders that are read: that of the features whole, if an added one lacks some examples."""
+        indices = self._indices()
+        return [self.whole] if indices and self.whole and loses(indices) else self.folders
+
+    def read(self) -> Complete | None:
+        """The features, or None while they are not complete.
+
+        Raises
+        ------
+        DataError
+            An index is damaged, or that of an added feature is not of the same examples.
+        """
+        indices = self._indices()
+        if indices is None:
+            return None
+        if self.whole and loses(indices):
+            whole = read_index(self.whole)
+            return Complete(Features.of(self.whole, whole), whole) if whole else None
+        index, *others = indices
+        features, widths = Features.of(self.folder, index), dict(index.features)
+        for (name, folder), own in zip(self.added.items(), others, strict=True):
+            _refuse_others(index, own, folder.uri)
+            features = features.with_added(name, folder.uri.rpartition("/")[2], own)
+            widths |= own.features
+        ordered = {name: widths[name] for name in ALL if name in widths}
+        return Complete(features, index.model_copy(update={"features": ordered}))
+
+    def _indices(self) -> list[Index] | None:
+        found = []
+        for folder in self.folders:
+            index = read_index(folder)
+            if index is None:
+                return None
+            found.append(index)
+        return found
+
+
+def read_sound(features: FeatureSet) -> Complete | None:
+    """The features, or None while they are not complete, or an index is damaged."""
+    try:
+        return features.read()
+    except DataError:
+        return None
+
+
+def loses(indices: list[Index]) -> bool:
+    """Whether an added feature cannot be had of some examples; the first index is that of the forward pass."""
+    return any(own.num_examples < indices[0].num_examples for own in indices[1:])
+
+
+def _refuse_others(index: Index, own: Index, uri: str) -> None:
+    if [shard.ids for shard in index.shards] != [shard.ids for shard in own.shards]:
+        raise DataError(f"{uri} is not of the examples of the set that it lies in; delete it and run the spec again")
+
+
+def plan_set(spec: Spec, planned: Plan, compared: Plan | None) -> FeatureLink | None:
+    """The set of a new run; None if features lie in its own prefix.
+
+    A set with more features of the forward pass serves as well, if it is complete and left nothing out.
+
+    Parameters
+    ----------
+    spec : with the digest of its weights
+    planned, compared : the shards of pool and reference
+    """
+    if spec.model.weights is None:
+        return None
+    wanted = set(spec.features())
+    default = {name for name in FORWARD if name != "confidence" or spec.model.task == "classification"}
+    links = [
+        _link(spec, planned, compared, [name for name in FORWARD if name in each])
+        for each in (wanted | default, wanted)
+    ]
+    if links[0] != links[1]:
+        index = read_index(_folder(spec, links[0]))
+        if index is None or index.bad:
+            return links[1]
+    return links[0]
+
+
+def _link(spec: Spec, planned: Plan, compared: Plan | None, features: list[str]) -> FeatureLink:
+    added = {name: _added(spec, compared, name) for name in spec.features() if name not in FORWARD}
+    return FeatureLink(
+        folder=f"../{HOME}/{_short(describe(spec, planned, features).model_dump(exclude={'format', 'sha256'}))}",
+        features=features,
+        added={name: f"{name}-{_short(content)}" for name, content in added.items()},
+        whole=f"all-{_short({'features': sorted(spec.features()), 'added': added})}",
+    )
+
+
+def describe(spec: Spec, planned: Plan, features: list[str]) -> FeatureSetDescription:
+    """All that decides the forward features of a pool."""
+    pool = spec.pool.uri.rstrip("/")
+    content = reference.decided_by(spec, spec.pool, planned)
+    return FeatureSetDescription(pool=pool, features=features, decided_by=content)
+
+
+def _added(spec: Spec, compared: Plan | None, name: str) -> dict[str, Any]:
+    """What decides an added feature beside the set that it is added to."""
+    coverage, source = spec.extract.coverage, spec.reference
+    ranges = name == "coverage" and coverage.rule.needs_ranges
+    compares = compared is not None and source is not None and (name in SURPRISE or ranges)
+    return {
+        "feature": name,
+        "reference": reference.decided_by(spec, source, compared) if compares and source and compared else None,
+        "coverage": coverage.model_dump() if name == "coverage" else None,
+    }
+
+
+def _folder(spec: Spec, link: FeatureLink) -> Store:
+    return open_store(join(spec.output, HOME, link.digest))
+
+
+def feature_set(run: Store, link: FeatureLink | None) -> FeatureSet:
+    """The set that the link of a run leads to."""
+    if link is None:
+        return FeatureSet(run.store("features"), None)
+    return FeatureSet(open_store(join(run.uri.rpartition("/")[0], HOME, link.digest)), link)
+
+
+def read_description(folder: Store) -> FeatureSetDescription:
+    """What a set says of itself; raises DataError if that is damaged or lost."""
+    if not folder.exists(DESCRIPTION):
+        raise DataError(f"{folder.uri_of(DESCRIPTION)} is lost; run the spec again, which writes it anew")
+    return FeatureSetDescription.from_bytes(folder.read(DESCRIPTION), folder.uri_of(DESCRIPTION))
+
+
+def write_description(folder: Store, description: FeatureSetDescription) -> None:
+    """Say what a set is, unless it says so."""
+    data = description.to_bytes()
+    if not folder.exists(DESCRIPTION) or folder.read(DESCRIPTION) != data:
+        folder.write(DESCRIPTION, data)
+
+
+def _short(content: dict[str, Any]) -> str:
+    return reference.digest_of(content)[:16]

@@ -1,0 +1,42 @@
+"""A pool as the spec names it: its store, the rules by which it is read, its plan of shards."""
+
+from opacc_ray.lake.examples import Columns, Plan, Rules
+from opacc_ray.lake.pools import plan_shards
+from opacc_ray.lake.storage import Store, open_store, split
+from opacc_ray.spec import ExtractSpec, PoolSpec
+
+METADATA = ".metadata.json"
+"""How the URI ends of the file that tells an Iceberg table."""
+
+
+def open_pool(source: PoolSpec) -> Store:
+    """Return the place of a pool; of an Iceberg table's metadata file, the table's."""
+    uri = source.uri
+    if source.format == "iceberg" and uri.endswith(METADATA):
+        uri = split(split(uri)[0])[0]
+    return open_store(uri, follow_links=source.follow_links)
+
+
+def rules_of(source: PoolSpec) -> Rules:
+    """Return how a pool is read."""
+    columns = source.columns
+    array = (columns.array,) if isinstance(columns.array, str) else tuple(columns.array or ())
+    named = Columns(columns.id, columns.uri, columns.image, array, tuple(columns.features.items()))
+    return Rules(
+        source.alpha,
+        source.max_pixels,
+        source.max_bytes,
+        named,
+        source.filter,
+        source.version,
+        source.timestamp,
+        source.uri if source.uri.endswith(METADATA) else None,
+        None if source.catalog is None or source.table is None else (source.catalog, source.table),
+    )
+
+
+def plan_pool(source: PoolSpec, extract: ExtractSpec, what: str = "pool") -> Plan:
+    """List a pool and cut it in shards: see :func:`opacc_ray.lake.pools.plan_shards`, which says what it raises."""
+    return plan_shards(
+        open_pool(source), source.format, extract.shard_size, extract.shard_bytes, what, rules_of(source)
+    )

@@ -1,0 +1,196 @@
+"""A pool of features: what a model said is stored already, and its columns become files of features as they are.
+
+No model runs, so there is no actor and no torch: the driver reads shards on some threads. What follows from ``output``
+is made of it: predictions and confidence, by ``model.output``, unless a column gives them. Predictions are numbers of
+classes, or their names in ``model.classes``; of a regression they are values.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError, shown
+from opacc_ray.extract import reference
+from opacc_ray.extract.columns import Columns
+from opacc_ray.extract.extractor import Extraction, kept_rows, surprise_of
+from opacc_ray.extract.neighbours import HOST
+from opacc_ray.extract.outputs import read_output
+from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
+from opacc_ray.extract.source import open_pool, rules_of
+from opacc_ray.extract.trial import left_nothing
+from opacc_ray.lake.cells import is_list, numbers_of
+from opacc_ray.lake.examples import BadItem, Plan, Shard
+from opacc_ray.lake.parquet import ids_of, uris_of
+from opacc_ray.lake.store import in_order
+from opacc_ray.lake.tables import Batch, read_batches
+from opacc_ray.spec import ModelSpec, Spec
+
+THREADS = 4
+"""Shards that are read at a time."""
+
+_LAYERS = ("hidden", "output")
+_ROUNDING = 1e-5  # by which a confidence in float32 may miss [0, 1]
+
+
+def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: Callable[[Shard, ShardReport], None]) -> None:
+    """Write the features of shards; ``on_done`` is called with each one and its report, in their order.
+
+    Raises
+    ------
+    DataError
+        A column does not hold what the spec says, or an example cannot be used and the spec does not exclude those.
+    """
+    loaded = reference.NONE if job.reference is None else reference.load(job.reference, job.spec, HOST)
+    reports = in_order(lambda shard: _extract(job, shard, loaded), shards, THREADS)
+    for shard, report in zip(shards, reports, strict=True):
+        on_done(shard, report)
+
+
+def try_rows(spec: Spec, plan: Plan) -> str:
+    """Read the first rows of a pool of features; returns in words what they hold, and raises what extraction would."""
+    job = Extraction(spec, spec.pool, spec.stored(), open_pool(spec.pool))
+    for shard in plan.shards:
+        for part in _parts(job, shard):
+            if part.ids:
+                sizes = ", ".join(
+                    f"{name} {values.shape[1]}" if values.ndim > 1 else name for name, values in part.columns.items()
+                )
+                return f"example {part.ids[0]!r} has {sizes}; no model is run"
+    raise left_nothing(spec.pool)
+
+
+def _extract(job: Extraction, shard: Shard, loaded: reference.Loaded) -> ShardReport:
+    parts = list(_parts(job, shard))
+    columns = (
+        {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns} if parts else {}
+    )
+    whole = FeatureShard(
+        [name for part in parts for name in part.ids],
+        [uri for part in parts for uri in part.uris or ()],
+        columns | surprise_of(job, loaded, columns),
+        [item for part in parts for item in part.bad],
+        own_ids=job.source.columns.id is not None,
+    )
+    whole = kept_rows(job, loaded, whole)
+    data = encode_shard(whole)
+    job.target.write(shard.file, data)
+    return report_on(whole, data, job.target.uri_of(shard.file))
+
+
+def _parts(job: Extraction, shard: Shard) -> Iterator[FeatureShard]:
+    """The features of a shard, batch by batch; rows that lack an id or a value are bad items."""
+    store, rules = open_pool(job.source), rules_of(job.source)
+    for batch in read_batches(store, shard, rules):
+        uris = uris_of(store, batch, rules.columns.uri)
+        named = _named(batch, rules.columns.id, job.source.columns.features)
+        sound = np.array([row for row, name in enumerate(named) if isinstance(name, str)], dtype=np.int64)
+        part = batch if len(sound) == len(named) else Batch(batch.entry, batch.rows[sound], batch.columns.take(sound))
+        try:
+            columns = _columns(job, part)
+        except DataError as error:
+            raise DataError(f"{store.uri_of(batch.entry.key)}: {error}") from None
+        ids = [name for name in named if isinstance(name, str)]
+        bad = [name for name in named if isinstance(name, BadItem)]
+        yield FeatureShard(ids, [uris[row] for row in sound], columns, bad)
+
+
+def _named(batch: Batch, column: str | None, features: dict[str, tuple[str, ...]]) -> list[str | BadItem]:
+    """The id of each row, or why it is a bad item: its id or a feature is null."""
+    found = ids_of(batch, column)
+    for feature, names in features.items():
+        for name in names:
+            for row in np.flatnonzero(batch.columns[name].is_null().to_numpy()).tolist():
+                said = found[row]
+                found[row] = BadItem(said, f"its {feature} ({name}) is null") if isinstance(said, str) else said
+    return found
+
+
+def _columns(job: Extraction, batch: Batch) -> Columns:
+    """Every feature that is stored, or follows from one that is."""
+    model, stored = job.spec.model, job.source.columns.features
+    columns: Columns = {name: _layer(batch, stored[name], name) for name in _LAYERS if name in stored}
+    if "output" in columns:
+        columns |= read_output(
+            columns["output"],
+            task=model.task,
+            kind=model.output,
+            threshold=model.threshold,
+            precision=job.spec.extract.precision,
+        )
+    for name in stored:
+        if name not in _LAYERS:
+            columns[name] = _MAKE[name](batch.columns[stored[name][0]].combine_chunks(), stored[name][0], model)
+    return {name: columns[name] for name in columns if name in (*job.names, "prediction", "hidden")}
+
+
+def _layer(batch: Batch, names: Sequence[str], feature: str) -> NDArray[np.float32]:
+    """One column of lists, or several of one number each, as (k, width)."""
+    columns = [batch.columns[name].combine_chunks() for name in names]
+    if len(names) > 1 and (found := next((n for n, c in zip(names, columns, strict=True) if is_list(c.type)), None)):
+        raise DataError(f"of several columns of {feature} each holds one number a row, and {found!r} holds lists")
+    parts = [numbers_of(column, name) for column, name in zip(columns, names, strict=True)]
+    if parts[0] is None:
+        raise DataError(f"{feature} ({names[0]!r}) holds lists of different lengths; give each row as many numbers")
+    whole = parts[0].reshape(len(parts[0]), -1) if len(parts) == 1 else np.stack(parts, axis=1)  # type: ignore[arg-type]
+    return np.ascontiguousarray(whole, dtype=np.float32)
+
+
+def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
+    """Predicted classes (k,) int64, or values (k,) float64 of a regression."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return _named_classes(column.to_pylist(), name, model)
+    values = _numbers(column, name)
+    if model.task == "regression":
+        return values.astype(np.float64)
+    whole = values.astype(np.int64)
+    unfit = np.flatnonzero((whole != values) | (whole < 0))
+    if len(unfit):
+        raise DataError(f"the prediction ({name!r}) holds {values[unfit[0]]}, which is no number of a class, 0 or more")
+    return whole
+
+
+def _named_classes(texts: Sequence[str], name: str, model: ModelSpec) -> NDArray[np.int64]:
+    numbers = {text: number for number, text in enumerate(model.classes or ())}
+    unknown = next((text for text in texts if text not in numbers), None)
+    if unknown is not None:
+        there = f"has {', '.join(map(shown, numbers))}" if numbers else "is missing"
+        raise DataError(
+            f"the prediction ({name!r}) holds {shown(unknown)}, and model.classes {there}; name all classes"
+        )
+    return np.array([numbers[text] for text in texts], dtype=np.int64)
+
+
+def _confidence(column: Any, name: str, model: ModelSpec) -> NDArray[np.float64]:
+    values = _numbers(column, name).astype(np.float64)
+    unfit = np.flatnonzero((values < -_ROUNDING) | (values > 1 + _ROUNDING))
+    if len(unfit):
+        raise DataError(
+            f"the confidence ({name!r}) holds {values[unfit[0]]:g}, and lies in [0, 1]; "
+            "give a probability, or a score s as 1 / (1 + exp(-s))"
+        )
+    return np.clip(values, 0, 1)
+
+
+def _surprise(column: Any, name: str, model: ModelSpec) -> NDArray[np.float32]:
+    return _numbers(column, name).astype(np.float32)
+
+
+def _numbers(column: Any, name: str) -> NDArray[Any]:
+    found = numbers_of(column, name)
+    if found is None or found.ndim != 1:
+        raise DataError(f"the column {name!r} is {column.type}; name one of numbers, one a row")
+    return found
+
+
+_MAKE: dict[str, Callable[[Any, str, ModelSpec], NDArray[Any]]] = {
+    "prediction": _prediction,
+    "confidence": _confidence,
+    "dsa": _surprise,
+    "lsa": _surprise,
+}

@@ -1,0 +1,238 @@
+"""Who labels which example now, what they said, and every answer kept in the run at once.
+
+An answer is a file of labels of one line, with the action that names it, as every file that comes back: written whole,
+named by its content, never changed. Undo withdraws that file. So nothing is lost when the server ends, and the next one
+goes on from what the run holds. Another server, or `opacc labels`, may write to the same run meanwhile: new actions are
+looked for every `LOOK` seconds.
+
+An example is lent to one annotator at a time, and again where two shall label it. A loan ends with an answer, or after
+`LOAN` seconds, so that nobody's closed lid keeps an example.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from opacc_ray.audit.label_documents import LabelAction
+from opacc_ray.audit.label_log import FOLDER, now_after, read_log, write_action
+from opacc_ray.audit.labelled_rounds import canonical_form
+from opacc_ray.audit.run import Run, name_of_labels
+from opacc_ray.audit.tasks import waiting_ids
+from opacc_ray.errors import LabelError, OpaccError
+from opacc_ray.labelling.overlap import doubled
+from opacc_ray.labelling.rows import LONGEST, says_unsure
+
+SOURCE = "opacc label"
+"""What files of this page are called in the log."""
+
+LOAN, LOOK = 900.0, 3.0
+
+
+class TakenError(OpaccError):
+    """Somebody else has answered the example meanwhile."""
+
+    exit_code = 6
+
+
+class Given(NamedTuple):
+    """An answer: a label in canonical form, or None for "can't tell"; and the file that holds it."""
+
+    label: str | None
+    file: str
+
+
+class Progress(NamedTuple):
+    """How many opinions are wanted and there, and how many of them are one annotator's."""
+
+    done: int
+    total: int
+    mine: int
+
+
+class Book:
+    """The examples of a run that people label on a page, by their numbers in the order of choice.
+
+    All methods may be called from several threads; names are those of :func:`checked_name`.
+    """
+
+    def __init__(self, run: Run, overlap: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._run, self._overlap, self._clock = run, overlap, clock
+        self._read = canonical_form(run)
+        self._lock = threading.RLock()
+        self._loans: dict[str, tuple[int, float]] = {}  # annotator -> the number of an example, and when it ends
+        self._saved = 0
+        self._load()
+
+    @property
+    def saved(self) -> int:
+        """How many answers this process has saved, undone ones included."""
+        return self._saved
+
+    def _load(self) -> None:
+        """Read what the run holds now."""
+        for number in self._run.rounds():
+            self._run.check_copies(number)
+        log = read_log(self._run)
+        share = log.overlap if self._overlap is None else self._overlap
+        waiting = {number: waiting_ids(self._run, number) for number in self._run.rounds()}
+        self._round_of = {id: number for number, ids in waiting.items() for id in ids}
+        self.ids = list(self._round_of)  # in the order of choice
+        self._numbers = {id: number for number, id in enumerate(self.ids)}
+        twice = frozenset[str]().union(*(doubled(ids, share, self._run.name) for ids in waiting.values()))
+        self._wanted = [1 + (id in twice) for id in self.ids]
+        self._given: list[dict[str, Given]] = [{} for _ in self.ids]
+        self._settled: set[int] = set()
+        self._history: dict[str, list[tuple[int, str]]] = {}
+        self._last = now_after(log)
+        self._known = {entry.key for entry in self._run.store.list(FOLDER)}
+        self._looked = self._clock()
+        for file in log.returned:
+            for row in file.labels():
+                if row.status == "blank" or not file.is_standing(row.id) or row.id not in self._numbers:
+                    continue
+                number, who = self._numbers[row.id], row.annotator or ""
+                self._given[number][who] = Given(row.label, file.name)
+                if file.is_correction:
+                    self._settled.add(number)
+                if file.source == SOURCE:
+                    self._history.setdefault(who, []).append((number, file.name))
+
+    def look(self, *, now: bool = False) -> None:
+        """Read again if somebody else has written to the run; at once with ``now``, new rounds included."""
+        with self._lock:
+            if not now and self._clock() - self._looked < LOOK:
+                return
+            self._looked = self._clock()
+            if now or {entry.key for entry in self._run.store.list(FOLDER)} != self._known:
+                self._load()
+
+    def next(self, annotator: str) -> int | None:
+        """The example that an annotator labels now, lent to nobody else; None if there is none left for them."""
+        with self._lock:
+            now = self._clock()
+            lent = self._loans.get(annotator)
+            if lent and lent[0] < len(self.ids) and self._is_open(lent[0], annotator, now):
+                number: int | None = lent[0]
+            else:
+                number = self._first_open(annotator, now)
+            self._loans.pop(annotator, None)
+            if number is not None:
+                self._loans[annotator] = (number, now + LOAN)
+            return number
+
+    def after(self, annotator: str, number: int) -> int | None:
+        """The example that probably follows, which a page may fetch ahead; it is not lent."""
+        with self._lock:
+            return self._first_open(annotator, self._clock(), start=number + 1)
+
+    def _first_open(self, annotator: str, now: float, start: int = 0) -> int | None:
+        return next((i for i in range(start, len(self.ids)) if self._is_open(i, annotator, now)), None)
+
+    def _is_open(self, number: int, annotator: str, now: float) -> bool:
+        given = self._given[number]
+        if annotator in given or number in self._settled or len(given) >= self._wanted[number]:
+            return False
+        lent = sum(who != annotator and at == number and end > now for who, (at, end) in self._loans.items())
+        return len(given) + lent < self._wanted[number]
+
+    def save(self, annotator: str, number: int, text: str | None) -> Given:
+        """Keep an answer in the run; returns once it is there.
+
+        Parameters
+        ----------
+        text : a label; None: "can't tell".
+
+        Raises
+        ------
+        LabelError
+            The text is no label.
+        TakenError
+            Enough others have answered meanwhile.
+        StorageError
+            It could not be written; then nothing has changed, and it may be tried again.
+        """
+        with self._lock:
+            id = self.ids[number]
+            label = None if text is None else self._read(id, text)
+            given = self._given[number]
+            if annotator not in given and (number in self._settled or len(given) >= self._wanted[number]):
+                raise TakenError("somebody else has labelled this one meanwhile; here is the next")
+            kept = Given(label, self._write(annotator, id, label))
+            given[annotator] = kept
+            self._history.setdefault(annotator, []).append((number, kept.file))
+            self._loans.pop(annotator, None)
+            self._saved += 1
+            return kept
+
+    def _write(self, annotator: str, id: str, label: str | None) -> str:
+        time = self._now()
+        fields = {
+            "id": id,
+            "label": self._text_of(label),
+            "status": "unsure" if label is None else "labelled",
+            "annotator": annotator,
+            "labelled_at": time,
+            "run": self._run.name,
+            "round": self._round_of[id],
+        }
+        data = json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+        name = name_of_labels("page.jsonl", data)
+        self._act(LabelAction(action="import", at=time, file=name, source=SOURCE))
+        self._run.write_labels(self._round_of[id], "page.jsonl", data)
+        return name
+
+    def _text_of(self, label: str | None) -> str | None:
+        """The label as a file says it; a class that is called "unsure" by its index, which means the class alone."""
+        classes = self._run.spec.model.classes
+        if label is not None and classes and says_unsure(label):
+            return str(classes.index(label))
+        return label
+
+    def undo(self, annotator: str) -> tuple[int, Given] | None:
+        """Withdraw an annotator's last answer on this page, and lend them its example; None if there is none."""
+        with self._lock:
+            history = self._history.get(annotator, [])
+            while history:
+                number, file = history[-1]
+                given = self._given[number].get(annotator)
+                if given is None or given.file != file:  # answered again, or withdrawn by somebody
+                    history.pop()
+                    continue
+                self._act(LabelAction(action="withdraw", at=self._now(), file=file))
+                history.pop()
+                del self._given[number][annotator]
+                self._loans[annotator] = (number, self._clock() + LOAN)
+                return number, given
+            return None
+
+    def _now(self) -> str:
+        """A time later than that of every action so far."""
+        self._last = max(datetime.now(UTC), self._last + timedelta(microseconds=1))
+        return self._last.isoformat(timespec="microseconds")
+
+    def _act(self, action: LabelAction) -> None:
+        self._known.add(write_action(self._run, action))
+
+    def progress(self, annotator: str) -> Progress:
+        """How far all are."""
+        with self._lock:
+            rows = zip(range(len(self.ids)), self._given, self._wanted, strict=True)
+            done = sum(wanted if i in self._settled else min(len(given), wanted) for i, given, wanted in rows)
+            return Progress(done, sum(self._wanted), sum(annotator in given for given in self._given))
+
+    def num_different(self) -> int:
+        """How many examples have answers that differ, and no correction that settles them."""
+        with self._lock:
+            said = ({given.label for given in answers.values()} - {None} for answers in self._given)
+            return sum(len(labels) > 1 and i not in self._settled for i, labels in enumerate(said))
+
+
+def checked_name(name: object) -> str:
+    """An annotator's name as the run keeps it; raises LabelError if it is none."""
+    text = name.strip() if isinstance(name, str) else ""
+    if not text or len(text) > LONGEST["annotator"] or not text.isprintable():
+        raise LabelError(f"give a name of 1 to {LONGEST['annotator']} letters")
+    return text

@@ -1,0 +1,400 @@
+"use strict";
+// One example at a time. Every answer is sent at once; the next example comes with the confirmation that it is kept.
+
+const $ = (id) => document.getElementById(id);
+const SHOWN = 9; // choices on the page, each with a key; more classes are searched
+const SOME = 50; // classes of which the first are offered before anything is typed
+
+const state = {
+  task: "classification", classes: null, annotator: null,
+  number: null,      // of the example that is shown
+  seen: false,       // whether its picture is there: nothing can be answered unseen
+  busy: false,       // whether an answer is on its way
+  matches: [],       // classes on the buttons
+  marked: 0,         // the one that Enter takes
+  recent: [],        // classes answered last
+  keys: new Map(),   // key -> class
+};
+
+// -- the server --------------------------------------------------------------------------------------------
+
+async function ask(what, body) {
+  const answer = await fetch(what, body === undefined ? {} : {
+    method: "POST", headers: { "content-type": "application/json" },
+    body: JSON.stringify({ annotator: state.annotator, ...body }),
+  });
+  if (answer.status === 404) throw new Error("this address is no longer valid: open the one that opacc label shows now");
+  const content = await answer.json();
+  if (!answer.ok) throw new Error(content.error);
+  return content;
+}
+
+// Send something and show what comes next; on failure say so, and leave all as it was.
+async function send(what, body, said) {
+  if (state.busy) return;
+  busy(true);
+  say("");
+  try {
+    const next = await ask(what, body);
+    show(next, said);
+  } catch (error) {
+    const lost = error instanceof TypeError;
+    say(lost ? "Not saved: the server does not answer. Try again once it runs." : error.message, true);
+  } finally {
+    busy(false);
+  }
+}
+
+function answer(label) {
+  if (state.busy || !state.seen || state.number === null) return;
+  if (label !== null && state.classes && state.classes.length > SHOWN) {
+    state.recent = [label, ...state.recent.filter((name) => name !== label)].slice(0, SHOWN);
+  }
+  send("answer", { number: state.number, label }, `Saved: ${label === null ? "can’t tell" : label}`);
+}
+
+const undo = () => send("undo", {}, null);
+
+// -- what is shown -----------------------------------------------------------------------------------------
+
+function show(next, said) {
+  const { done, total, mine } = next.progress;
+  $("count").textContent = `${done} of ${total}`;
+  $("count").title = `${mine} by you`;
+  $("bar").style.width = `${total ? (100 * done) / total : 100}%`;
+  const bar = $("bar").parentElement;
+  bar.setAttribute("aria-valuemax", total);
+  bar.setAttribute("aria-valuenow", done);
+  const finished = next.number === null;
+  only(finished ? "end" : "work");
+  state.number = next.number;
+  $("stage").dataset.number = next.number;
+  if (finished) return showEnd(next);
+  if (next.note) say(next.note, true);
+  else if (next.undone) say(`Undone: ${next.undone.label === null ? "can’t tell" : next.undone.label}`);
+  else if (said) say(said);
+  load(next.number);
+  if (next.upcoming !== null) new Image().src = `image/${next.upcoming}`;
+  $("field").value = "";
+  offer();
+  if (state.classes === null && !coarse()) $("field").focus();
+  else if (document.activeElement !== $("field") || !coarse()) $("stage").focus({ preventScroll: true });
+}
+
+function showEnd({ progress, different }) {
+  const rest = progress.total - progress.done;
+  $("endtitle").textContent = rest ? "Nothing left for you" : "All labelled";
+  const lines = [`${progress.mine} labels are yours.`];
+  if (rest) lines.push(`${rest} wait for somebody else, or are being labelled now.`);
+  if (different) lines.push(`On ${different} the answers differ: opacc labels list shows them, opacc labels correct settles them.`);
+  $("endtext").textContent = lines.join(" ");
+  $("endundo").disabled = !progress.mine;
+  if (rest) setTimeout(() => { if (state.number === null && !state.busy) send("next", {}, null); }, 5000);
+}
+
+function only(id) {
+  for (const other of ["work", "name", "end"]) $(other).hidden = other !== id;
+}
+
+function say(text, wrong = false) {
+  $("message").textContent = text;
+  $("message").classList.toggle("wrong", wrong);
+}
+
+function busy(on) {
+  state.busy = on;
+  enable();
+}
+
+function enable() {
+  const can = !state.busy && state.seen;
+  for (const button of $("choices").children) button.disabled = !can;
+  $("unsure").disabled = state.busy || state.number === null || !(state.seen || !$("broken").hidden);
+  $("undo").disabled = state.busy;
+  $("stage").setAttribute("aria-busy", String(!can));
+}
+
+const coarse = () => matchMedia("(pointer: coarse)").matches;
+
+// -- choices -----------------------------------------------------------------------------------------------
+
+// The classes for what is typed: names that begin with it, then words that do, then names that hold it.
+function search(text) {
+  const room = matchMedia("(max-width: 600px)").matches ? 6 : SHOWN;
+  const first = state.classes.length > SOME ? [] : state.classes.slice(0, SHOWN);
+  if (!text) return [...new Set([...state.recent, ...first])].slice(0, room);
+  const wanted = text.toLowerCase();
+  const ranked = [[], [], []];
+  for (const [i, name] of state.folded.entries()) {
+    const at = name.indexOf(wanted);
+    if (at < 0) continue;
+    ranked[at === 0 ? 0 : /[\s_\-/.,]/.test(name[at - 1]) ? 1 : 2].push(state.classes[i]);
+    if (ranked[0].length === SHOWN) break;
+  }
+  const exact = ranked[0].findIndex((name) => name.toLowerCase() === wanted);
+  if (exact > 0) ranked[0].unshift(...ranked[0].splice(exact, 1));
+  return ranked.flat().slice(0, room);
+}
+
+function offer() {
+  state.keys = new Map();
+  if (state.classes === null) { $("choices").replaceChildren(); return enable(); }
+  state.matches = state.single ? state.classes : search($("field").value.trim());
+  state.marked = 0;
+  const buttons = state.matches.map((name, i) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    if (!state.numbered) { // where names begin with digits, digits are typed
+      const key = state.single ? name.toLowerCase() : String(i + 1);
+      state.keys.set(key, name);
+      button.append(Object.assign(document.createElement("kbd"), { textContent: key }));
+      button.setAttribute("aria-keyshortcuts", key);
+    }
+    button.append(Object.assign(document.createElement("span"), { textContent: name }));
+    button.title = name;
+    button.addEventListener("click", () => answer(name));
+    return button;
+  });
+  $("choices").replaceChildren(...buttons);
+  $("choices").classList.toggle("single", state.single);
+  mark();
+  enable();
+}
+
+function mark() {
+  const marking = !$("field").hidden && $("field").value.trim() !== "";
+  $("choices").classList.toggle("typing", marking && state.digits);
+  [...$("choices").children].forEach((button, i) => button.classList.toggle("chosen", marking && i === state.marked));
+}
+
+function enter() {
+  const text = $("field").value.trim();
+  if (state.classes === null) {
+    if (text === "") return say(state.task === "regression" ? "Type a number, or ? if you can’t tell." : "Type a label.", true);
+    return answer(state.task === "regression" ? text.replace(",", ".") : text);
+  }
+  if (!text) return;
+  if (!state.matches.length) return say(`No class is called ${text}.`, true);
+  answer(state.matches[state.marked]);
+}
+
+// -- keys --------------------------------------------------------------------------------------------------
+
+function onKey(event) {
+  if ($("work").hidden) {
+    if (!$("end").hidden && event.key === "Backspace") { event.preventDefault(); undo(); }
+    return;
+  }
+  if (event.isComposing || event.altKey || event.metaKey || (event.ctrlKey && event.key.toLowerCase() !== "z")) return;
+  const typing = document.activeElement === $("field");
+  const empty = $("field").value === "";
+  const act = keyAction(event, typing, empty);
+  if (act) { event.preventDefault(); act(); return; }
+  // Any other letter belongs to the search field.
+  if (!typing && !$("field").hidden && event.key.length === 1 && event.key !== " ") $("field").focus();
+}
+
+function keyAction(event, typing, empty) {
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  if (event.ctrlKey) return undo;
+  if (event.repeat && !key.startsWith("Arrow") && !"+-".includes(key)) return () => {}; // a key held down answers once
+  if (key === "Backspace" && (!typing || empty)) return undo;
+  if (key === "?" && (!typing || empty)) return unsure;
+  if (key === "Escape") return () => { $("field").value = ""; $("field").blur(); fit(); offer(); };
+  if (typing && key === "Enter") return enter;
+  if (typing && (key === "ArrowDown" || key === "ArrowUp")) return () => move(key === "ArrowDown" ? 1 : -1);
+  const free = !typing || (state.classes !== null && !state.digits);
+  if (free && state.keys.has(key)) return () => answer(state.keys.get(key));
+  if (typing) return null;
+  if (key === "0" && !state.keys.has("0")) return unsure;
+  if (key === "/") return () => $("field").focus();
+  if (key === "z" && !state.keys.has("z")) return toggle;
+  if (key === "+" || key === "=") return () => zoomBy(1.5);
+  if (key === "-") return () => zoomBy(1 / 1.5);
+  const step = { ArrowLeft: [80, 0], ArrowRight: [-80, 0], ArrowUp: [0, 80], ArrowDown: [0, -80] }[key];
+  return step ? () => pan(...step) : null;
+}
+
+function move(by) {
+  const num = state.matches.length;
+  if (num) { state.marked = (state.marked + by + num) % num; mark(); }
+}
+
+function unsure() {
+  if (!$("broken").hidden) state.seen = true; // what cannot be shown can only be left out
+  answer(null);
+}
+
+// -- the picture: fit, zoom, pan ---------------------------------------------------------------------------
+
+const view = { scale: 1, x: 0, y: 0, fit: 1, width: 1, height: 1, whole: false };
+
+function load(number) {
+  const picture = $("picture");
+  state.seen = false;
+  view.whole = false;
+  picture.classList.add("away");
+  $("broken").hidden = true;
+  const slow = setTimeout(() => { $("wait").hidden = state.seen; }, 250);
+  picture.onload = () => {
+    clearTimeout(slow);
+    $("wait").hidden = true;
+    if (!view.whole) {
+      view.width = picture.naturalWidth;
+      view.height = picture.naturalHeight;
+      picture.style.width = `${view.width}px`;
+      picture.style.height = `${view.height}px`;
+      fit();
+      state.seen = true;
+      picture.classList.remove("away");
+      enable();
+    }
+  };
+  picture.onerror = async () => {
+    if (view.whole) { view.whole = false; picture.src = `image/${number}`; return; }
+    clearTimeout(slow);
+    $("wait").hidden = true;
+    $("broken").hidden = false;
+    $("broken").textContent = "This picture cannot be shown.";
+    enable();
+    try {
+      const found = await fetch(`image/${number}`);
+      if (!found.ok && state.number === number) $("broken").textContent = await found.text();
+    } catch { /* the sentence above stands */ }
+  };
+  picture.src = `image/${number}`;
+}
+
+function fit() {
+  const stage = $("stage").getBoundingClientRect();
+  const pad = Math.min(24, stage.width / 20);
+  view.fit = Math.min((stage.width - 2 * pad) / view.width, (stage.height - 2 * pad) / view.height, 12);
+  view.scale = view.fit;
+  view.x = (stage.width - view.width * view.scale) / 2;
+  view.y = (stage.height - view.height * view.scale) / 2;
+  place();
+}
+
+function place() {
+  const picture = $("picture");
+  picture.style.transform = `translate(${view.x}px, ${view.y}px) scale(${view.scale})`;
+  picture.classList.toggle("sharp", view.scale > 2 && !(view.width > 400 && !view.whole));
+  const zoomed = view.scale > view.fit * 1.01;
+  $("stage").classList.toggle("zoomed", zoomed);
+  if (zoomed && !view.whole && state.seen && view.scale * devicePixelRatio > 1) { // details, once, when they can show
+    view.whole = true;
+    picture.src = `image/${state.number}/whole`;
+  }
+}
+
+function zoomBy(factor, x, y) {
+  const stage = $("stage").getBoundingClientRect();
+  const [cx, cy] = x === undefined ? [stage.width / 2, stage.height / 2] : [x - stage.left, y - stage.top];
+  const scale = Math.min(Math.max(view.scale * factor, view.fit), 40 * view.fit);
+  if (scale <= view.fit * 1.001) return fit();
+  view.x = cx - ((cx - view.x) * scale) / view.scale;
+  view.y = cy - ((cy - view.y) * scale) / view.scale;
+  view.scale = scale;
+  pan(0, 0);
+}
+
+function pan(dx, dy) {
+  if (view.scale <= view.fit * 1.001) return;
+  const stage = $("stage").getBoundingClientRect();
+  const [width, height] = [view.width * view.scale, view.height * view.scale];
+  const kept = (at, room, size) => Math.min(Math.max(at, Math.min(room - size, room / 2 - size / 2)), Math.max(0, (room - size) / 2));
+  view.x = kept(view.x + dx, stage.width, width);
+  view.y = kept(view.y + dy, stage.height, height);
+  place();
+}
+
+const toggle = () => (view.scale > view.fit * 1.01 ? fit() : zoomBy(4));
+
+const fingers = new Map();
+
+function onPointer(event) {
+  if (event.target.closest(".zoom")) return;
+  const before = fingers.get(event.pointerId);
+  if (event.type === "pointerdown") {
+    fingers.set(event.pointerId, event);
+    $("stage").setPointerCapture(event.pointerId);
+    return;
+  }
+  if (event.type !== "pointermove") { fingers.delete(event.pointerId); return; }
+  if (!before) return;
+  const other = [...fingers.entries()].find(([id]) => id !== event.pointerId)?.[1];
+  if (other) {
+    const apart = (finger) => Math.hypot(finger.clientX - other.clientX, finger.clientY - other.clientY);
+    zoomBy(apart(event) / Math.max(apart(before), 1), (event.clientX + other.clientX) / 2, (event.clientY + other.clientY) / 2);
+  } else {
+    pan(event.clientX - before.clientX, event.clientY - before.clientY);
+  }
+  fingers.set(event.pointerId, event);
+}
+
+// -- start -------------------------------------------------------------------------------------------------
+
+async function start() {
+  let setup;
+  try {
+    setup = await ask("setup");
+  } catch (error) {
+    $("run").textContent = error.message;
+    return;
+  }
+  Object.assign(state, { task: setup.task, classes: setup.classes });
+  $("run").textContent = setup.run;
+  document.title = `Label ${setup.run}`;
+  prepare();
+  const name = setup.annotator ?? sessionStorage.getItem("annotator");
+  if (name) return begin(name);
+  only("name");
+  $("namefield").focus();
+}
+
+function prepare() {
+  const { classes } = state;
+  const many = classes === null || classes.length > SHOWN;
+  // Ten digits, or the letters of an alphabet: the key is the class itself.
+  state.single = classes !== null && classes.length <= 26 && classes.every((name) => /^[0-9a-z]$/i.test(name)) &&
+    new Set(classes.map((name) => name.toLowerCase())).size === classes.length;
+  state.digits = classes !== null && classes.some((name) => /\d/.test(name)); // typed, they are part of a name
+  state.numbered = !state.single && many && classes !== null && classes.some((name) => /^\d/.test(name));
+  state.folded = classes?.map((name) => name.toLowerCase());
+  $("field").hidden = state.single || !many;
+  $("field").placeholder = classes === null ? (state.task === "regression" ? "Type a number" : "Type a label")
+    : `Search ${classes.length.toLocaleString("en")} classes`;
+  $("field").setAttribute("aria-label", $("field").placeholder);
+  if (state.task === "regression") $("field").inputMode = "decimal";
+  if (!many && !state.single) $("unsurekey").textContent = "0";
+}
+
+function begin(name) {
+  state.annotator = name;
+  sessionStorage.setItem("annotator", name);
+  $("who").textContent = name;
+  only("work");
+  send("next", {}, null);
+}
+
+$("nameform").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const name = $("namefield").value.trim();
+  if (name) begin(name);
+});
+$("unsure").addEventListener("click", unsure);
+$("undo").addEventListener("click", undo);
+$("endundo").addEventListener("click", undo);
+$("in").addEventListener("click", () => zoomBy(1.5));
+$("out").addEventListener("click", () => zoomBy(1 / 1.5));
+$("fit").addEventListener("click", toggle);
+$("field").addEventListener("input", offer);
+document.addEventListener("keydown", onKey);
+for (const kind of ["pointerdown", "pointermove", "pointerup", "pointercancel"]) $("stage").addEventListener(kind, onPointer);
+$("stage").addEventListener("wheel", (event) => {
+  event.preventDefault();
+  zoomBy(Math.exp(-event.deltaY / 400), event.clientX, event.clientY);
+}, { passive: false });
+$("stage").addEventListener("dblclick", toggle);
+new ResizeObserver(() => (view.scale > view.fit * 1.01 ? pan(0, 0) : fit())).observe($("stage"));
+start();

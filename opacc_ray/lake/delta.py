@@ -1,0 +1,121 @@
+"""Pools that are Delta tables: the files of one version, read as Parquet.
+
+The log is read by the package ``deltalake`` (extra ``delta``), on the driver alone; data files are read as those of
+``parquet.py``, from the same store. The version is the one of ``pool.version``, the newest at ``pool.timestamp``, or
+the newest of all when the run is made; the run keeps its number. Columns that older files lack are null. Tables with
+deletion vectors or column mapping are refused, since their files alone do not say which rows and columns there are.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from opacc_ray.errors import DataError, StorageError, shortened
+from opacc_ray.lake import parquet
+from opacc_ray.lake.examples import Found, Rules
+from opacc_ray.lake.s3 import S3Store, connection
+from opacc_ray.lake.store import Store
+from opacc_ray.lake.table_files import entries_of, import_package
+
+cut = parquet.cut
+read = parquet.read
+
+
+def find(store: Store, rules: Rules, what: str) -> Found:
+    """Return the data files of a version, with what the log says of each file's partition."""
+    import pyarrow as pa
+
+    table = _open(store, rules, what)
+    version = f"version {table.version()}"
+    _refuse_unfit(table, store, version)
+    added = pa.table(table.get_add_actions(flatten=False)).to_pylist()
+    if not added:
+        raise DataError(f"{version} of the table {store.uri} holds no file; check {what}.uri and {what}.version")
+    entries = entries_of(store, (file["path"] for file in added), version)
+    constants = {entries[file["path"]].key: tuple((file.get("partition") or {}).items()) for file in added}
+    names = frozenset(pa.schema(table.schema().to_arrow()).names)
+    return Found(tuple(sorted(entries.values())), constants=constants, version=version, optional=names)
+
+
+def newest(store: Store, rules: Rules, what: str) -> str:
+    """Return the table's version as it is now."""
+    return f"version {_open(store, Rules(), what).version()}"
+
+
+def _open(store: Store, rules: Rules, what: str) -> Any:
+    """The table at the version that the rules ask for."""
+    deltalake = import_package("deltalake", "delta", what)
+    exceptions = import_package("deltalake.exceptions", "delta", what)
+    try:
+        table = deltalake.DeltaTable(store.uri, storage_options=_options(store))
+        if rules.version is not None:
+            if rules.version > table.version():
+                raise _unknown(store, f"version {rules.version}", f"the newest is {table.version()}", what)
+            table.load_as_version(rules.version)
+        elif rules.timestamp is not None:
+            _go_to(table, store, rules.timestamp, what)
+        return table
+    except exceptions.TableNotFoundError:
+        raise DataError(f"there is no Delta table at {store.uri}; check {what}.uri and {what}.format") from None
+    except exceptions.DeltaError as error:
+        reason = shortened(str(error), 200)
+        if rules.version is not None:
+            raise _unknown(store, f"version {rules.version}", reason, what) from None
+        raise DataError(f"the Delta table {store.uri} does not open ({reason}); check {what}.uri") from None
+    except OSError as error:
+        raise StorageError(f"cannot read the log of {store.uri}: {shortened(str(error), 200)}") from None
+
+
+def _go_to(table: Any, store: Store, timestamp: str, what: str) -> None:
+    """Go to the newest version at a time, which deltalake takes for the first version if the time is before it."""
+    wanted = moment(timestamp, what)
+    history = table.history()
+    first = datetime.fromtimestamp(history[-1]["timestamp"] / 1000, UTC)
+    if first > wanted:
+        oldest = f"version {history[-1].get('version', 0)}, the oldest, is of {first.isoformat(timespec='seconds')}"
+        raise _unknown(store, f"version at {timestamp}", oldest, what)
+    table.load_as_version(wanted)
+
+
+def moment(text: str, what: str) -> datetime:
+    """A time in ISO 8601; without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise DataError(f"{what}.timestamp {text!r} is no time; write it as 2026-01-31T12:00:00Z") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _unknown(store: Store, wanted: str, reason: str, what: str) -> DataError:
+    return DataError(f"the table {store.uri} has no {wanted} ({reason}); correct {what}.version or {what}.timestamp")
+
+
+def _refuse_unfit(table: Any, store: Store, version: str) -> None:
+    mapping = table.metadata().configuration.get("delta.columnMapping.mode", "none")
+    if mapping != "none":
+        raise DataError(
+            f"the table {store.uri} maps its columns by {mapping}, so its files have other names; "
+            "write it anew without delta.columnMapping.mode"
+        )
+    features = table.protocol().reader_features or []
+    if "deletionVectors" in features and table.deletion_vectors().read_all().num_rows:
+        raise DataError(
+            f"{version} of the table {store.uri} has deletion vectors: its files hold rows that were deleted; "
+            "purge them (REORG TABLE ... APPLY (PURGE)) and take that version"
+        )
+
+
+def _options(store: Store) -> dict[str, str] | None:
+    """What deltalake needs to open the place as we do."""
+    if not isinstance(store, S3Store):
+        return None
+    known = connection()
+    options = {
+        "AWS_ENDPOINT_URL": known.endpoint,
+        "AWS_REGION": known.region,
+        "AWS_ACCESS_KEY_ID": known.access_key,
+        "AWS_SECRET_ACCESS_KEY": known.secret_key,
+        "AWS_SESSION_TOKEN": known.token,
+        "AWS_ALLOW_HTTP": "true" if (known.endpoint or "").startswith("http://") else None,
+        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false" if known.endpoint else None,
+    }
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,127 @@
+"""Pools of the Hugging Face library on disk: Arrow files of ``save_to_disk``, or the Parquet files of the Hub.
+
+Columns, ids and filters are those of ``parquet.py``. An Arrow file is a stream without a table of contents: it is one
+shard, read batch after batch from its beginning. Parquet files are cut as ever. A prefix that holds both is refused,
+since they may well be one dataset in two forms. Files of the library's cache (``cache-*.arrow``) are not read.
+"""
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from opacc_ray.errors import DataError, OpaccError, shortened
+from opacc_ray.lake import parquet
+from opacc_ray.lake.examples import BadItem, Cut, Found, Items, Limits, Rules, Shard
+from opacc_ray.lake.filters import columns_of, expression_of, parse_filter
+from opacc_ray.lake.listing import find_files
+from opacc_ray.lake.store import Entry, Store
+from opacc_ray.lake.tables import Batch, mask_of, wanted_columns
+
+CHUNK_BYTES = 8 << 20
+"""Bytes of one request."""
+
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""The mark of a message, and no bytes of it: the last bytes of a stream."""
+
+
+def find(store: Store, rules: Rules, what: str) -> Found:
+    """Return the Arrow or the Parquet files below the prefix."""
+    found = find_files(store, (".arrow", *parquet.SUFFIXES), what, hidden=False)
+    entries = tuple(entry for entry in found.entries if not entry.key.rpartition("/")[2].startswith("cache-"))
+    kinds = {entry.key.lower().endswith(".arrow") for entry in entries}
+    if len(kinds) > 1:
+        raise DataError(f"the {what} {store.uri} holds Arrow and Parquet files; name the folder of one of them")
+    if not entries:
+        raise DataError(f"the {what} {store.uri} holds cached files alone; save the dataset with save_to_disk")
+    return found._replace(entries=entries)
+
+
+def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
+    """Return a shard for each Arrow file, by the listing; or the row groups of each shard."""
+    if not _is_arrow(found.entries[0]):
+        return parquet.cut(store, found, rules, limits, what)
+    first = found.entries[0]
+    with _opened(store, first) as reader:
+        _check(reader.schema, rules, store.uri_of(first.key), what)
+    return Cut([(entry,) for entry in found.entries])
+
+
+def read(store: Store, shard: Shard, rules: Rules) -> Items:
+    """Yield the examples of a shard's rows in their order. An Arrow file that breaks off is a bad item by its key."""
+    if not _is_arrow(shard.entries[0]):
+        yield from parquet.read(store, shard, rules)
+        return
+    for entry in shard.entries:
+        try:
+            for batch in read_arrow(store, entry, rules):
+                yield from parquet.examples_of(store, batch, rules)
+        except _BrokenOff as error:
+            yield BadItem(entry.key, f"the Arrow file breaks off ({error}); write it again")
+
+
+class _BrokenOff(Exception):
+    """An Arrow file is not whole; the text says how that shows."""
+
+
+def _is_arrow(entry: Entry) -> bool:
+    return entry.key.lower().endswith(".arrow")
+
+
+def _opened(store: Store, entry: Entry) -> Any:
+    """A reader of the record batches of a stream."""
+    import pyarrow as pa
+
+    try:
+        return pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(store.open_entry(entry), CHUNK_BYTES), mode="r"))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{store.uri_of(entry.key)} does not read as a stream of Arrow ({_said(error)})") from None
+
+
+def read_arrow(store: Store, entry: Entry, rules: Rules) -> Iterator[Batch]:
+    """Yield the rows of an Arrow file that the filter leaves, with the columns of the rules."""
+    import pyarrow as pa
+
+    condition = parse_filter(rules.filter) if rules.filter else None
+    start = 0
+    with _opened(store, entry) as reader:
+        _check(reader.schema, rules, store.uri_of(entry.key), "pool")
+        batches = iter(reader)
+        while (batch := _next(batches)) is not None:
+            table = pa.table({name: batch[name] for name in wanted_columns(rules, condition)})
+            kept = np.arange(len(table))
+            if condition is not None:  # on a copy in Arrow's own memory, since its threads filter: see parquet_io.py
+                kept = np.flatnonzero(mask_of(condition, table.select(columns_of(condition)).take(kept)))
+            columns = table.select(rules.columns.names)
+            if len(kept):
+                yield Batch(entry, start + kept, columns if len(kept) == len(table) else columns.take(kept))
+            start += len(table)
+    if not store.read_entry_range(entry, entry.size - len(_END), entry.size).endswith(_END):
+        raise _BrokenOff("it has no end")  # Arrow takes one that ends between two batches for whole
+
+
+def _next(batches: Iterator[Any]) -> Any:
+    """The next batch; None at the end."""
+    import pyarrow as pa
+
+    try:
+        return next(batches, None)
+    except OpaccError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise _BrokenOff(_said(error)) from None
+
+
+def _check(schema: Any, rules: Rules, source: str, what: str) -> None:
+    """Raise DataError unless a file has the columns that are read."""
+    condition = parse_filter(rules.filter, f"{what}.filter") if rules.filter else None
+    missing = next((name for name in wanted_columns(rules, condition) if name not in schema.names), None)
+    if missing is not None:
+        raise DataError(f"{source} has no column {missing!r}; it has {shortened(', '.join(schema.names), 200)}")
+    if condition is not None:
+        expression_of(condition, schema)
+
+
+def _said(error: Exception) -> str:
+    return shortened(str(error), 200)

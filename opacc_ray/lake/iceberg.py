@@ -1,0 +1,159 @@
+"""Pools that are Iceberg tables: the data files of one snapshot, read as Parquet.
+
+The metadata are read by the package ``pyiceberg`` (extra ``iceberg``), on the driver alone; data files are read as
+those of ``parquet.py``, from the same store. The table is told by ``pool.uri``, its location, whose newest metadata
+file counts, or that file itself; or by ``pool.catalog`` and ``pool.table``, with the catalog's address in pyiceberg's
+own configuration. The snapshot is ``pool.version``, the newest at ``pool.timestamp``, or the newest of all when the run
+is made; the run keeps its number. Snapshots with delete files, and columns that were renamed since, are refused.
+"""
+
+import re
+from datetime import datetime
+from typing import Any
+
+from opacc_ray.errors import DataError, shortened
+from opacc_ray.lake import parquet
+from opacc_ray.lake.delta import moment
+from opacc_ray.lake.examples import Constants, Found, Rules
+from opacc_ray.lake.s3 import S3Store, connection
+from opacc_ray.lake.store import Store
+from opacc_ray.lake.table_files import entries_of, import_package
+
+cut = parquet.cut
+read = parquet.read
+
+_METADATA = re.compile(r"metadata/v?(\d+)(-[^/]*)?\.metadata\.json")
+_PLAIN = ("string", "int", "long", "boolean")
+
+
+def find(store: Store, rules: Rules, what: str) -> Found:
+    """Return the data files of a snapshot, with the values of its partitions by identity."""
+    table = _open(store, rules, what)
+    snapshot = _snapshot(table, store, rules, what)
+    version = f"snapshot {snapshot.snapshot_id}"
+    schema = _schema(table, snapshot, rules)
+    tasks = list(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
+    if not tasks:
+        raise DataError(f"{version} of the table {store.uri} holds no file; check {what}.version")
+    _refuse_unfit(tasks, store, version)
+    entries = entries_of(store, (task.file.file_path for task in tasks), version)
+    return Found(
+        tuple(sorted(entries.values())),
+        constants={entries[task.file.file_path].key: _constants(table, schema, task.file) for task in tasks},
+        version=version,
+        optional=frozenset(column.name for column in schema.fields),
+        field_ids={column.name: column.field_id for column in schema.fields},
+    )
+
+
+def newest(store: Store, rules: Rules, what: str) -> str:
+    """Return the table's snapshot as it is now."""
+    plain = rules._replace(version=None, timestamp=None)
+    return f"snapshot {_snapshot(_open(store, plain, what), store, plain, what).snapshot_id}"
+
+
+def _open(store: Store, rules: Rules, what: str) -> Any:
+    tables = import_package("pyiceberg.table", "iceberg", what)
+    exceptions = import_package("pyiceberg.exceptions", "iceberg", what)
+    try:
+        if rules.catalog is not None:
+            catalog, name = rules.catalog
+            load = import_package("pyiceberg.catalog", "iceberg", what).load_catalog
+            return load(catalog, **_options(store)).load_table(name)
+        return tables.StaticTable.from_metadata(rules.metadata or _newest_metadata(store, what), _options(store))
+    except DataError:
+        raise
+    except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, FileNotFoundError) as error:
+        raise DataError(f"there is no Iceberg table: {shortened(str(error), 200)}; check {what}.uri") from None
+    except Exception as error:  # catalogs and damaged metadata raise many kinds
+        raise DataError(f"the Iceberg table {store.uri} does not open ({shortened(str(error), 200)})") from None
+
+
+def _newest_metadata(store: Store, what: str) -> str:
+    """URI of the metadata file with the highest number."""
+    found = [(int(match[1]), key) for key in _keys(store) if (match := _METADATA.fullmatch(key))]
+    if not found:
+        raise DataError(
+            f"there is no Iceberg table at {store.uri}: it has no metadata/....metadata.json; check {what}.uri"
+        )
+    last = max(number for number, _ in found)
+    several = sorted(key for number, key in found if number == last)
+    if len(several) > 1:
+        raise DataError(
+            f"the table {store.uri} has {len(several)} metadata files of number {last}; "
+            f"give one as {what}.uri, such as {store.uri_of(several[0])}, or {what}.catalog and {what}.table"
+        )
+    return store.uri_of(several[0])
+
+
+def _keys(store: Store) -> list[str]:
+    return [entry.key for entry in store.list("metadata/")]
+
+
+def _snapshot(table: Any, store: Store, rules: Rules, what: str) -> Any:
+    there = table.metadata.snapshots
+    if rules.version is not None:
+        found = table.snapshot_by_id(rules.version)
+        wanted = f"snapshot {rules.version}"
+    elif rules.timestamp is not None:
+        time = moment(rules.timestamp, what).timestamp() * 1000
+        log = [item for item in table.history() if item.timestamp_ms <= time]
+        found = table.snapshot_by_id(log[-1].snapshot_id) if log else None
+        wanted = f"snapshot at {rules.timestamp}"
+    else:
+        found, wanted = table.current_snapshot(), "snapshot"
+    if found is None:
+        last = ", ".join(f"{item.snapshot_id} of {_text(item.timestamp_ms)}" for item in there[-3:]) or "none"
+        raise DataError(
+            f"the table {store.uri} has no {wanted}; its last are {last}; correct {what}.version or {what}.timestamp"
+        )
+    return found
+
+
+def _schema(table: Any, snapshot: Any, rules: Rules) -> Any:
+    """The columns: those of the snapshot if one was asked for, else those that the table has now."""
+    is_asked = rules.version is not None or rules.timestamp is not None
+    return table.schemas()[snapshot.schema_id] if is_asked and snapshot.schema_id is not None else table.schema()
+
+
+def _text(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000).astimezone().isoformat(timespec="seconds")
+
+
+def _refuse_unfit(tasks: list[Any], store: Store, version: str) -> None:
+    deleted = next((task.file.file_path for task in tasks if task.delete_files), None)
+    if deleted is not None:
+        raise DataError(
+            f"{version} of the table {store.uri} has delete files, such as one for {deleted}; "
+            "rewrite its data files and take the snapshot after that"
+        )
+    other = next(
+        (task.file for task in tasks if str(task.file.file_format).upper().rpartition(".")[2] != "PARQUET"), None
+    )
+    if other is not None:
+        raise DataError(f"the table {store.uri} has {other.file_path}, which is no Parquet; only that is read")
+
+
+def _constants(table: Any, schema: Any, file: Any) -> Constants:
+    """Values of the columns by which a file is partitioned as they are; others, such as by day, are in the file."""
+    found = []
+    for place, field in enumerate(table.specs()[file.spec_id].fields):
+        column = schema.find_field(field.source_id)
+        if str(field.transform) == "identity" and str(column.field_type) in _PLAIN:
+            found.append((column.name, file.partition[place]))
+    return tuple(found)
+
+
+def _options(store: Store) -> dict[str, str]:
+    """What pyiceberg needs to open the place as we do."""
+    if not isinstance(store, S3Store):
+        return {}
+    known = connection()
+    options = {
+        "s3.endpoint": known.endpoint,
+        "s3.region": known.region,
+        "s3.access-key-id": known.access_key,
+        "s3.secret-access-key": known.secret_key,
+        "s3.session-token": known.token,
+    }
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,153 @@
+"""Pools of Parquet files: one example a row.
+
+``pool.columns`` says what is an example: ``image``, a column of image files (bytes, or a struct with ``bytes``, as
+Hugging Face writes them); ``array``, one column of lists of numbers, nested to any depth, or several of one number
+each; or ``uri`` alone, a column that names image files at s3:// or below the pool's prefix. ``id`` is a column of
+unique ids; without it an id is the file's key and the row's number in it, ``part-0.parquet#7``, whatever the filter
+leaves. Folders named ``column=value`` are columns, too.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError
+from opacc_ray.lake.cells import is_list, numbers_of
+from opacc_ray.lake.decode import ImageError, decode_image
+from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard
+from opacc_ray.lake.listing import find_files
+from opacc_ray.lake.named_objects import NamedObjects
+from opacc_ray.lake.partitions import partitions_of
+from opacc_ray.lake.store import Store, in_order
+from opacc_ray.lake.tables import Batch, cut_table, read_batches
+
+SUFFIXES = (".parquet", ".parq")
+
+THREADS = 16
+"""Objects that a column of URIs names, read at a time."""
+
+
+def find(store: Store, rules: Rules, what: str) -> Found:
+    """Return all Parquet files below the prefix, with what their folders say."""
+    found = find_files(store, SUFFIXES, what, hidden=False)
+    return found._replace(constants=partitions_of(found.entries))
+
+
+def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
+    """Return the row groups of each shard: see :func:`opacc_ray.lake.tables.cut_table`."""
+    return cut_table(store, found, rules, limits, what)
+
+
+def read(store: Store, shard: Shard, rules: Rules) -> Items:
+    """Yield the examples of a shard's rows in their order."""
+    for batch in read_batches(store, shard, rules):
+        yield from examples_of(store, batch, rules)
+
+
+def examples_of(store: Store, batch: Batch, rules: Rules) -> Items:
+    """Yield the rows of a batch as examples, each decoded when its turn comes."""
+    names = ids_of(batch, rules.columns.id)
+    places = uris_of(store, batch, rules.columns.uri)
+    own = rules.columns.id is not None
+    for name, place, value in zip(names, places, _values(store, batch, rules), strict=True):
+        if isinstance(name, BadItem):
+            yield name
+        elif isinstance(value, str):
+            yield BadItem(name, value)
+        else:
+            yield Example(name, place, value, own)
+
+
+def ids_of(batch: Batch, column: str | None) -> list[str | BadItem]:
+    """Id of each row; one that is null is a bad item, named by its place."""
+    places = [f"{batch.entry.key}#{row}" for row in batch.rows.tolist()]
+    if column is None:
+        return [*places]
+    found = batch.columns[column].to_pylist()
+    unfit = next((value for value in found if not (value is None or isinstance(value, str | int))), None)
+    if unfit is not None or any(isinstance(value, bool) for value in found):
+        raise DataError(
+            f"pool.columns.id: {column!r} is {batch.columns[column].type}; name one of text or whole numbers"
+        )
+    return [
+        BadItem(place, f"its {column} is null") if value is None else str(value)
+        for place, value in zip(places, found, strict=True)
+    ]
+
+
+def uris_of(store: Store, batch: Batch, column: str | None) -> list[str]:
+    """Where each row lies: what a column says, or its file and number."""
+    own = [f"{store.uri_of(batch.entry.key)}#row={row}" for row in batch.rows.tolist()]
+    if column is None:
+        return own
+    said = batch.columns[column].to_pylist()
+    return [NamedObjects.uri(store, text) if text else place for text, place in zip(said, own, strict=True)]
+
+
+def _values(store: Store, batch: Batch, rules: Rules) -> Iterator[NDArray[Any] | str]:
+    """The array of each row, or why there is none."""
+    columns = rules.columns
+    if columns.image is not None:
+        return (_image(value, columns.image, rules) for value in batch.columns[columns.image])
+    if columns.array:
+        return _arrays(batch.columns, columns.array)
+    assert columns.uri is not None  # the spec has one of them
+    return _named(store, batch.columns[columns.uri].to_pylist(), rules)
+
+
+def _image(cell: Any, name: str, rules: Rules) -> NDArray[Any] | str:
+    value = cell.as_py()
+    if isinstance(value, dict):
+        value = value.get("bytes")
+    if value is None:
+        return f"its {name} is null"
+    if not isinstance(value, bytes):
+        return f"its {name} is {cell.type}, not the bytes of an image file"
+    return _decoded(value, rules)
+
+
+def _decoded(content: bytes, rules: Rules) -> NDArray[Any] | str:
+    if len(content) > rules.max_bytes:
+        return f"{len(content)} bytes, and pool.max_bytes is {rules.max_bytes}"
+    try:
+        return decode_image(content, alpha=rules.alpha, max_pixels=rules.max_pixels)
+    except ImageError as error:
+        return str(error)
+
+
+def _named(store: Store, uris: Sequence[str | None], rules: Rules) -> Iterator[NDArray[Any] | str]:
+    """The images that a column names, some read ahead."""
+    objects = NamedObjects(store)
+    for content in in_order(objects.read, uris, THREADS):
+        yield content if isinstance(content, str) else _decoded(content, rules)
+
+
+def _arrays(table: Any, names: Sequence[str]) -> Iterator[NDArray[Any] | str]:
+    """The numbers of each row: those of one column, or of several beside one another."""
+    import pyarrow as pa
+
+    columns = [table[name].combine_chunks() for name in names]
+    several = next((f"{n!r} is {c.type}" for n, c in zip(names, columns, strict=True) if is_list(c.type)), None)
+    if len(names) > 1 and several:
+        raise DataError(f"pool.columns.array: of several columns each holds one number a row, and {several}; name one")
+    absent = [column.is_null().to_numpy(zero_copy_only=False) for column in columns]
+    null = np.logical_or.reduce(absent)
+    sound = pa.array(~null)
+    found = [_rows(column.filter(sound), name) for column, name in zip(columns, names, strict=True)]
+    values = iter(found[0] if len(found) == 1 else np.stack(found, axis=1))
+    for row in range(len(null)):
+        lacks = next((name for name, own in zip(names, absent, strict=True) if own[row]), None)
+        yield next(values) if lacks is None else f"its {lacks} is null"
+
+
+def _rows(column: Any, name: str) -> Any:
+    """The rows of a column without nulls, as one array or, if they differ in length, one by one."""
+    whole = numbers_of(column, name)
+    return (_row(column.slice(row, 1), name) for row in range(len(column))) if whole is None else whole
+
+
+def _row(column: Any, name: str) -> NDArray[Any] | str:
+    found = numbers_of(column, name)
+    return f"its {name} holds lists of different lengths" if found is None else found[0]

@@ -1,0 +1,52 @@
+"""The data files of a table that keeps a log of them, as entries of a store."""
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import unquote
+
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.lake.store import Entry, Store
+
+
+def entries_of(store: Store, paths: Iterable[str], version: str) -> dict[str, Entry]:
+    """Return the listed object of each path of a log, which is a key of the store or a URI below it.
+
+    Raises
+    ------
+    DataError
+        One is gone, or lies elsewhere; ``version`` names the version of the table in the message.
+    """
+    listed = {entry.key: entry for entry in store.list()}
+    found = {}
+    for path in paths:
+        key = _key_of(store, path)
+        entry = listed.get(key) or listed.get(unquote(key))
+        if entry is None:
+            raise DataError(
+                f"{version} of the table {store.uri} needs the file {path}, which is gone; "
+                "ask for a version whose files were not vacuumed or expired"
+            )
+        found[path] = entry
+    return found
+
+
+def _key_of(store: Store, path: str) -> str:
+    for scheme in ("s3a://", "s3n://"):
+        path = path.replace(scheme, "s3://", 1) if path.startswith(scheme) else path
+    key = path.removeprefix("file://").removeprefix(f"{store.uri}/")
+    if "://" in key or key.startswith("/"):
+        raise DataError(
+            f"the table {store.uri} has the data file {path}, which lies elsewhere; give a table of its own"
+        )
+    return key
+
+
+def import_package(module: str, kind: str, what: str) -> Any:
+    """Return a module that reads a format; raises SpecError naming the extra if it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise SpecError(
+            f"{what}.format: {kind} needs a package that is not installed ({error}); pip install 'opacc_ray[{kind}]'"
+        ) from None

@@ -1,0 +1,243 @@
+"""Parquet files that are one table: which row groups are a shard, and their rows as they are needed.
+
+A plan reads the footer of every file, and no row. It compares the columns that are asked for: all files must have them,
+of one type. Conditions of the filter on columns that folders tell pass over whole files. Rows are read row group by row
+group: first the columns of the filter, then, if it leaves any row, the others.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError, OpaccError, shortened
+from opacc_ray.lake.examples import Constants, Cut, Found, Limits, Piece, Rules, Shard, in_shards
+from opacc_ray.lake.filters import Condition, columns_of, expression_of, keeps, needed_of, parse_filter
+from opacc_ray.lake.object_file import ObjectFile
+from opacc_ray.lake.parquet_io import Footer, footer_at, group_bytes, read_group
+from opacc_ray.lake.store import Entry, Store, in_order
+
+THREADS = 16
+"""Footers that are read at a time."""
+
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+class Batch(NamedTuple):
+    """Some rows of one file."""
+
+    entry: Entry
+    rows: NDArray[np.int64]  # (k,) their numbers in the file
+    columns: Any  # pyarrow.Table of k rows, with the columns that the rules name
+
+
+class _Described(NamedTuple):
+    """What a footer says of the columns that are read."""
+
+    types: dict[str, Any]  # of the file's columns among the wanted ones
+    every: list[str]  # names of all columns
+    field_ids: dict[int, str]  # column by the number that a table format gives it
+    groups: list[tuple[int, int]]  # rows and bytes of each row group
+
+
+def cut_table(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
+    """Return the row groups of each shard.
+
+    Raises
+    ------
+    DataError
+        A file is no Parquet, lacks a column or has it of another type, or no row is left to read.
+    SpecError
+        The filter does not read.
+    """
+    condition = parse_filter(rules.filter, f"{what}.filter") if rules.filter else None
+    entries = [entry for entry in found.entries if _may_keep(condition, found.constants.get(entry.key, ()))]
+    wanted = wanted_columns(rules, condition)
+    described = list(in_order(lambda entry: _describe(store, entry, wanted), entries, THREADS))
+    _check_schema(store, entries, described, found, wanted, condition)
+    pieces, sizes = [], []
+    for entry, (_, _, _, groups) in zip(entries, described, strict=True):
+        constants = found.constants.get(entry.key, ())
+        pieces += [Piece(entry, group, group + 1, constants) for group, size in enumerate(groups) if size[0]]
+        sizes += [size for size in groups if size[0]]
+    if not pieces:
+        reason = f"{what}.filter {shortened(rules.filter, 80)!r} leaves none of its files" if rules.filter else "no row"
+        raise DataError(f"the {what} {store.uri} holds {reason}; check {what}.uri and {what}.filter")
+    known = condition is None or all(
+        _is_told(part, found.constants.get(entries[0].key, ())) for part in needed_of(condition)
+    )
+    return Cut(in_shards(pieces, sizes, limits), sum(rows for rows, _ in sizes) if known else None)
+
+
+def read_batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
+    """Yield the rows of a shard that the filter leaves, in their order, with the columns of the rules.
+
+    Raises
+    ------
+    DataError
+        A file does not read as Parquet.
+    ChangedError
+        It is another one than when it was planned.
+    """
+    condition = parse_filter(rules.filter) if rules.filter else None
+    for piece in shard.pieces:
+        source = store.uri_of(piece.entry.key)
+        with store.open_entry(piece.entry) as file:
+            footer = readable_footer(file, source)
+            first = sum(footer.metadata.row_group(group).num_rows for group in range(piece.start))
+            for group in range(piece.start, piece.stop):
+                for rows, columns in _read(
+                    file, footer, group, rules.columns.names, condition, piece.constants, source
+                ):
+                    yield Batch(piece.entry, first + rows, columns)
+                first += footer.metadata.row_group(group).num_rows
+
+
+def wanted_columns(rules: Rules, condition: Condition | None) -> tuple[str, ...]:
+    """All columns that are read, to use or to filter by."""
+    return tuple(dict.fromkeys([*rules.columns.names, *(columns_of(condition) if condition else ())]))
+
+
+def readable_footer(file: ObjectFile, source: str) -> Footer:
+    """The footer of a file; raises DataError if it has none."""
+    try:
+        return footer_at(file)
+    except OpaccError:
+        raise
+    except Exception as error:  # Arrow raises many kinds
+        raise _not_parquet(source, error) from None
+
+
+def _not_parquet(source: str, error: Exception) -> DataError:
+    return DataError(f"{source} does not read as Parquet ({shortened(str(error), 200)}); write it again, or remove it")
+
+
+def _read(
+    file: ObjectFile,
+    footer: Footer,
+    group: int,
+    names: Sequence[str],
+    condition: Condition | None,
+    constants: Constants,
+    source: str,
+) -> Iterator[tuple[NDArray[np.int64], Any]]:
+    """Rows of a group that the filter leaves, counted from its first, and their columns; batch by batch."""
+    rows = footer.metadata.row_group(group).num_rows
+    kept = np.arange(rows)
+    if condition is not None:
+        masks = [
+            mask_of(condition, part) for part in _tables(file, footer, group, columns_of(condition), constants, source)
+        ]
+        kept = np.flatnonzero(np.concatenate(masks))
+    if not len(kept):
+        return
+    start = 0
+    for table in _tables(file, footer, group, names, constants, source):
+        own = kept[np.searchsorted(kept, start) : np.searchsorted(kept, start + len(table))]
+        if len(own):
+            yield own, table if len(own) == len(table) else table.take(own - start)
+        start += len(table)
+
+
+def mask_of(condition: Condition, table: Any) -> NDArray[np.bool_]:
+    """Rows of a table that a condition keeps, (N,)."""
+    numbered = table.append_column("", [np.arange(len(table))])
+    left = numbered.filter(expression_of(condition, table.schema))
+    mask = np.zeros(len(table), dtype=bool)
+    mask[left.column(numbered.num_columns - 1).to_numpy()] = True
+    return mask
+
+
+def _tables(
+    file: ObjectFile, footer: Footer, group: int, names: Sequence[str], constants: Constants, source: str
+) -> Iterator[Any]:
+    """Some columns of a row group, those that the file lacks made of constants."""
+    import pyarrow as pa
+
+    there = footer.metadata.schema.to_arrow_schema().names
+    own = [name for name in names if name in there]
+    told = dict(constants)
+    try:
+        if not own:
+            rows = footer.metadata.row_group(group).num_rows
+            yield pa.table({name: _repeated(told.get(name), rows) for name in names})
+        for batch in read_group(file, footer.metadata, group, own) if own else ():
+            yield pa.table(
+                {name: batch[name] if name in own else _repeated(told.get(name), len(batch)) for name in names}
+            )
+    except OpaccError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _not_parquet(source, error) from None
+
+
+def _repeated(value: Any, length: int) -> Any:
+    import pyarrow as pa
+
+    return pa.nulls(length) if value is None else pa.repeat(pa.scalar(value), length)
+
+
+def _describe(store: Store, entry: Entry, wanted: Sequence[str]) -> _Described:
+    with store.open_entry(entry) as file:
+        metadata = readable_footer(file, store.uri_of(entry.key)).metadata
+    schema = metadata.schema.to_arrow_schema()
+    types = {name: schema.field(name).type for name in wanted if name in schema.names}
+    groups = range(metadata.num_row_groups)
+    sizes = [(metadata.row_group(group).num_rows, group_bytes(metadata, group, wanted)) for group in groups]
+    numbered = {int(item.metadata[_FIELD_ID]): item.name for item in schema if _FIELD_ID in (item.metadata or {})}
+    return _Described(types, schema.names, numbered, sizes)
+
+
+def _check_schema(
+    store: Store,
+    entries: Sequence[Entry],
+    described: Sequence[_Described],
+    found: Found,
+    wanted: Sequence[str],
+    condition: Condition | None,
+) -> None:
+    """Raise DataError unless all files have the wanted columns, of the types of the first one that has them."""
+    import pyarrow as pa
+
+    types: dict[str, Any] = {}
+    first: dict[str, Entry] = {}
+    for entry, file in zip(entries, described, strict=True):
+        told = {name: _repeated(value, 1).type for name, value in found.constants.get(entry.key, ())}
+        for name in wanted:
+            former = file.field_ids.get(found.field_ids.get(name, -1), name)
+            if former != name:
+                raise DataError(
+                    f"{store.uri_of(entry.key)} has the column {name!r} as {former!r}, from before it was renamed; "
+                    "rewrite the table's data files"
+                )
+            kind = file.types.get(name, told.get(name))
+            if kind is None and name in found.optional:
+                continue
+            if kind is None:
+                there = shortened(", ".join([*file.every, *told]), 200)
+                raise DataError(f"{store.uri_of(entry.key)} has no column {name!r}; it has {there}")
+            if pa.types.is_null(kind):
+                continue
+            if types.setdefault(name, kind) != kind:
+                raise DataError(
+                    f"{store.uri_of(entry.key)} has {name!r} as {kind}, and {first[name].key} as {types[name]}; "
+                    "write the files with one schema"
+                )
+            first.setdefault(name, entry)
+    if condition is not None and entries:
+        expression_of(condition, pa.schema({name: types.get(name, pa.null()) for name in wanted}))
+
+
+def _is_told(condition: Condition, constants: Constants) -> bool:
+    """Whether folders, or the table, say all that a condition asks."""
+    return set(columns_of(condition)) <= {name for name, _ in constants}
+
+
+def _may_keep(condition: Condition | None, constants: Constants) -> bool:
+    """Whether a file may hold rows that the filter leaves, by what its folder says."""
+    if condition is None:
+        return True
+    told: Mapping[str, Any] = dict(constants)
+    return all(keeps(part, told) for part in needed_of(condition) if _is_told(part, constants))

@@ -1,0 +1,148 @@
+"""An audit in Python, for notebooks: what waits for labels, the next round, the estimate, the report.
+
+>>> audit = opacc_ray.Audit.open("s3://bucket/audits/digits-7")
+>>> audit.labels_needed()                                  # show these to people
+>>> audit.add_labels({"scan-00017.png": "7"})
+>>> audit.estimate()
+>>> audit.next(50).to_pandas()
+
+It does what the commands of the same names do, on the same files: a notebook and a shell may take turns.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from opacc_ray.audit import labels, results, steps
+from opacc_ray.audit import status as state_of_run
+from opacc_ray.audit.documents import AccuracyEstimate
+from opacc_ray.audit.label_documents import ImportedLabels
+from opacc_ray.audit.labelled_rounds import read_rounds
+from opacc_ray.audit.run import Run
+from opacc_ray.audit.state_documents import RunStatus
+from opacc_ray.report.documents import WrittenReport
+from opacc_ray.report.write import make_report
+from opacc_ray.selection import Selection
+
+
+class NeededLabel(NamedTuple):
+    """An example that waits for a label."""
+
+    id: str
+    uri: str  # where it lies in the pool
+    round: int  # that chose it
+
+
+class Audit:
+    """A run, along one of its tracks."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @classmethod
+    def open(cls, uri: str, track: str | None = None) -> Self:
+        """The audit at ``uri``, which `opacc run` printed.
+
+        Raises
+        ------
+        DataError
+            There is no run.
+        SpecError
+            It has no such track.
+        """
+        return cls(Run.open(uri, track))
+
+    @property
+    def uri(self) -> str:
+        return self._run.uri
+
+    def __repr__(self) -> str:
+        return f"Audit({self._run.title!r})"
+
+    def status(self) -> RunStatus:
+        """What is done, and what the audit waits for."""
+        return state_of_run.status(self._run)
+
+    def labels_needed(self) -> list[NeededLabel]:
+        """The examples that wait for a label, each once, in the order in which they were chosen.
+
+        What the model says of them is left out: whoever labels must not know it.
+        """
+        found: dict[str, NeededLabel] = {}
+        for item in read_rounds(self._run):
+            chosen = self._run.read_chosen(item.number)
+            places = dict(zip(chosen.ids, chosen.uris, strict=True))
+            waiting = set(item.missing)
+            found |= {
+                id: NeededLabel(id, places[id], item.number)
+                for id in item.selection.ids
+                if id in waiting - found.keys()
+            }
+        return list(found.values())
+
+    def add_labels(
+        self, given: Mapping[str, Any] | str | os.PathLike[str], *, annotator: str | None = None
+    ) -> ImportedLabels:
+        """Take labels back: a mapping of ids to labels, or a file in any form that `opacc labels import` reads.
+
+        A label is a class by its name or index, or the number of a regression; ``"?"`` says that nobody can tell.
+
+        Raises
+        ------
+        LabelError
+            An id was not chosen, a label is none of the classes, or labels are in conflict. Nothing is kept then.
+        """
+        if not isinstance(given, Mapping):
+            path = Path(given)
+            return labels.import_labels(self._run, path.name, path.read_bytes(), annotator=annotator)
+        rows = [{"id": id, "label": str(label)} for id, label in given.items()]
+        data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+        return labels.import_labels(self._run, "notebook.jsonl", data, annotator=annotator)
+
+    def next(self, budget: int, *, method: str | None = None, close: bool = False, **parameters: Any) -> Selection:
+        """Draw the next round, knowing all labels so far; the first one, if there is none yet.
+
+        Parameters
+        ----------
+        budget : number of labels
+        method, parameters : of sampling; default: as in the round before, or in the spec
+        close : give up the labels that the round before still waits for
+
+        Raises
+        ------
+        LabelError
+            The round before waits for labels.
+        SpecError
+            Unknown method or parameter, or unfit budget.
+        """
+        if self._run.rounds():
+            return steps.next_round(self._run, budget, method=method, parameters=parameters, close=close)
+        sample = self._run.spec.sample
+        chosen = parameters if method not in (None, sample.method) else sample.parameters | parameters
+        return steps.select(self._run, method or sample.method, budget, chosen, replicates=sample.replicates)
+
+    def selections(self) -> list[Selection]:
+        """The chosen examples of each round."""
+        return [self._run.read_selection(number) for number in self._run.rounds()]
+
+    def estimate(self, *, level: float = 0.95, partial: bool = False, assist: bool = False) -> AccuracyEstimate:
+        """State the accuracy, and keep it as ``estimate.json``.
+
+        Parameters
+        ----------
+        level : of confidence
+        partial : treat missing labels as missing at random
+        assist : with the help of the pool's confidence, too
+
+        Raises
+        ------
+        LabelError
+            Labels are missing and ``partial`` is not set, or none is there.
+        """
+        return results.estimate(self._run, level=level, partial=partial, assist=assist)
+
+    def report(self, out: str | None = None, *, level: float = 0.95) -> WrittenReport:
+        """Write the report beside the estimate, or to the folder ``out``."""
+        return make_report(self._run, out, level=level)[0]

@@ -1,0 +1,265 @@
+"""The figures of a report, each for a wide page and for a narrow one. Shapes tell series apart, not colours alone.
+
+| shape | means |
+|---|---|
+| filled dot, solid interval | this audit |
+| ring, thin interval | a simple random sample of as many labels |
+| dashed interval or band | holds at any time |
+| diamond | what the model's own confidence says |
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from opacc_ray.report.documents import CoursePoint, RunReport
+from opacc_ray.report.sentences import is_share, number, percent, thousands
+from opacc_ray.report.svg import (
+    Scale,
+    decimals,
+    diamond,
+    dot,
+    figure,
+    line,
+    path,
+    shortened_to,
+    text,
+    ticks,
+    whisker,
+)
+
+WIDE, NARROW = 768.0, 340.0
+"""Pixels across."""
+
+LEAST_SPAN = 0.01
+"""What an axis of estimates spans at least."""
+
+MOST_CLASSES = 15
+"""Classes that a figure has rows for; the table has more."""
+
+
+class Row(NamedTuple):
+    """A line of a chart of intervals."""
+
+    name: str
+    low: float | None
+    value: float | None
+    high: float | None
+    kind: str  # own, srs or any
+    expected: float | None = None
+    note: str = ""
+
+
+def figures_of(report: RunReport) -> dict[str, Markup]:
+    """Return the figures that a report has numbers for, by their names."""
+    made: dict[str, Callable[[float], Markup]] = {}
+    if report.estimate is not None:
+        made["intervals"] = lambda width: intervals(report, width)
+    if len(report.course) > 1:
+        made["course"] = lambda width: course(report, width)
+    if report.reliability is not None:
+        made["failures"] = lambda width: failures(report, width)
+        if len(report.reliability.bins) > 1:
+            made["reliability"] = lambda width: reliability(report, width)
+    if report.values:
+        made["values"] = lambda width: values(report, width)
+    return {name: _both(draw) for name, draw in made.items()}
+
+
+def _both(draw: Callable[[float], Markup]) -> Markup:
+    return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(draw(WIDE), draw(NARROW))
+
+
+def intervals(report: RunReport, width: float) -> Markup:
+    """This audit beside a simple random sample, and the interval for any time."""
+    stated = report.estimate
+    assert stated is not None
+    inside = min(max(stated.value, stated.low), stated.high)
+    srs, any_time = stated.srs, stated.sequence
+    rows = [
+        Row("This audit", stated.low, inside, stated.high, "own"),
+        Row(f"{thousands(srs.n)} labels at random", srs.low, inside, srs.high, "srs"),
+        Row("However often you look", any_time.low, None, any_time.high, "any"),
+    ]
+    if (any_time.low, any_time.high) == (0, 1):  # it counts no round yet
+        rows.pop()
+    rows = [row._replace(note=_range(row, report.measure)) for row in rows]
+    said = "; ".join(f"{row.name}: {row.note}" for row in rows)
+    return _chart("intervals", "The interval of this audit beside others", said, rows, width, report.measure)
+
+
+def failures(report: RunReport, width: float) -> Markup:
+    """By predicted class: failures that the confidence lets one expect, and those that labels show."""
+    belief = report.reliability
+    assert belief is not None
+    most_labels = sorted(belief.classes, key=lambda item: -item.labels)[:MOST_CLASSES]
+    rows = [
+        Row(item.name, item.found_low, item.found, item.found_high, "own", item.expected, _labels(item.labels))
+        for item in belief.classes
+        if item in most_labels
+    ]
+    said = "; ".join(
+        f"{row.name}: expected {percent(row.expected or 0)}"
+        + (f", found {percent(row.value)} ({_range(row, 'accuracy')}, {row.note})" if row.value is not None else "")
+        for row in rows
+    )
+    return _chart("failures", "Share of failures by predicted class", said, rows, width, "accuracy", zero=True)
+
+
+def _chart(
+    name: str, title: str, said: str, rows: Sequence[Row], width: float, measure: str, *, zero: bool = False
+) -> Markup:
+    """Intervals as rows over one axis: names to the left, or above where the page is narrow."""
+    is_wide = width == WIDE
+    left, right = (190.0, width - 128.0) if is_wide else (18.0, width - 20.0)
+    step, top = (34.0, 6.0) if is_wide else (46.0, 2.0)
+    known = [v for row in rows for v in (row.low, row.value, row.high, row.expected) if v is not None]
+    marks = _enclosing([*known, 0.0] if zero else known, 6 if is_wide else 4)
+    x, bottom = Scale(marks[0], marks[-1], left, right), top + step * len(rows)
+    parts = _axis_below(x, marks, bottom, top, measure)
+    for place, row in enumerate(rows):
+        y = top + step * place + (step / 2 if is_wide else step - 14)
+        parts += _interval(row, x, y)
+        label_y = y + 4 if is_wide else y - 15
+        parts.append(text(0, label_y, shortened_to(row.name, 24), "name"))
+        parts.append(text(width, label_y, row.note, "value", "end"))
+    return figure(f"{name}-{'w' if is_wide else 'n'}", title, said, (width, bottom + 26), parts)
+
+
+def _interval(row: Row, x: Scale, y: float) -> list[Markup]:
+    parts = []
+    if row.low is not None and row.high is not None:
+        parts.append(whisker((x(row.low), y), (x(row.high), y), f"bar {row.kind}", 5))
+    if row.value is not None:
+        parts.append(dot(x(row.value), y, 5.5, f"mark {row.kind}"))
+    if row.expected is not None:
+        parts.append(diamond(x(row.expected), y, 5.5, "mark claim"))
+    return parts
+
+
+def _enclosing(known: Sequence[float], most: int) -> list[float]:
+    """Ticks that enclose estimates, at least a hundredth apart: they may all be alike."""
+    low, high = min(known), max(known)
+    spare = max(LEAST_SPAN - (high - low), 0.0)
+    return ticks(low - spare, high, most) if high > 0.5 else ticks(low, high + spare, most)
+
+
+def _axis_below(x: Scale, marks: Sequence[float], bottom: float, top: float, measure: str) -> list[Markup]:
+    labels = _tick_labels(marks, measure)
+    parts = [line(x(mark), top, x(mark), bottom, "grid") for mark in marks]
+    parts += [text(x(mark), bottom + 18, label, "tick", "middle") for mark, label in zip(marks, labels, strict=True)]
+    return parts
+
+
+def _tick_labels(marks: Sequence[float], measure: str) -> list[str]:
+    if not is_share(measure):
+        return [f"{mark:.{decimals(marks)}f}" for mark in marks]
+    digits = decimals([100 * mark for mark in marks])
+    return [f"{100 * mark:.{digits}f}%" for mark in marks]
+
+
+def _range(row: Row, measure: str) -> str:
+    if row.low is None or row.high is None:
+        return ""
+    return f"{number(row.low, measure)} – {number(row.high, measure)}"
+
+
+def _labels(num: int) -> str:
+    return "1 label" if num == 1 else f"{thousands(num)} labels" if num else "no label"
+
+
+def course(report: RunReport, width: float) -> Markup:
+    """The estimate against the labels used: one interval a round, and the band that holds at any time."""
+    points, measure, height = report.course, report.measure, 250.0
+    left, right, top, bottom = 52.0, width - 20.0, 10.0, height - 46.0
+    known = [v for p in points for v in (p.low, p.high, p.anytime_low, p.anytime_high) if v is not None]
+    marks, along = _enclosing(known, 6), ticks(0, points[-1].labels, 7 if width == WIDE else 5)
+    x, y = Scale(along[0], along[-1], left, right), Scale(marks[0], marks[-1], bottom, top)
+    parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
+    labels = zip(marks, _tick_labels(marks, measure), strict=True)
+    parts += [text(left - 8, y(mark) + 4, label, "tick", "end") for mark, label in labels]
+    parts += [text(x(mark), bottom + 18, thousands(mark), "tick", "middle") for mark in along]
+    parts.append(text((left + right) / 2, height - 6, "labels used", "axis", "middle"))
+    parts += _band(points, x, y)
+    parts.append(path([(x(p.labels), y(p.value)) for p in points], "trend"))
+    for point in points:
+        here = x(point.labels)
+        parts += [whisker((here, y(point.low)), (here, y(point.high)), "bar own", 5)]
+        parts += [dot(here, y(point.value), 5, "mark own")]
+    said = "; ".join(_said(point, measure) for point in points)
+    name = f"course-{'w' if width == WIDE else 'n'}"
+    return figure(name, "The estimate against the labels used", said, (width, height), parts)
+
+
+def _band(points: Sequence[CoursePoint], x: Scale, y: Scale) -> list[Markup]:
+    """What holds at any time, as dashed lines with caps."""
+    held = [(p.labels, p.anytime_low, p.anytime_high) for p in points]
+    lows = [(x(labels), y(low)) for labels, low, _ in held if low is not None]
+    highs = [(x(labels), y(high)) for labels, _, high in held if high is not None]
+    if len(lows) == 1:
+        return [whisker((lows[0][0] + 10, lows[0][1]), (highs[0][0] + 10, highs[0][1]), "bar any", 4)]
+    return [path(lows, "edge any"), path(highs, "edge any")] if lows else []
+
+
+def _said(point: CoursePoint, measure: str) -> str:
+    value, low, high = (number(item, measure) for item in (point.value, point.low, point.high))
+    return f"after round {point.round}, {_labels(point.labels)}: {value}, {low} to {high}"
+
+
+def reliability(report: RunReport, width: float) -> Markup:
+    """Accuracy against confidence, bin by bin; on the diagonal the model knows what it does not know."""
+    belief = report.reliability
+    assert belief is not None
+    bins = [item for item in belief.bins if item.accuracy is not None]
+    side = min(width - 76.0, 400.0)
+    left, top = 52.0, 28.0
+    right, bottom = left + side, top + side
+    least = min([item.confidence for item in bins] + [item.accuracy_low or 0.0 for item in bins])
+    marks = ticks(least, 1.0, 6)
+    x, y = Scale(marks[0], marks[-1], left, right), Scale(marks[0], marks[-1], bottom, top)
+    labels = _tick_labels(marks, "accuracy")
+    parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
+    parts += [line(x(mark), top, x(mark), bottom, "grid") for mark in marks]
+    parts.append(path([(left, bottom), (right, top)], "edge claim"))
+    for mark, label in zip(marks, labels, strict=True):
+        parts.append(text(left - 8, y(mark) + 4, label, "tick", "end"))
+        parts.append(text(x(mark), bottom + 18, label, "tick", "middle"))
+    parts.append(text((left + right) / 2, bottom + 40, "mean confidence of the bin", "axis", "middle"))
+    parts.append(text(0, 11, "accuracy", "axis"))
+    largest = max(item.pool for item in bins)
+    for item in bins:
+        here = x(item.confidence)
+        parts.append(whisker((here, y(item.accuracy_low or 0)), (here, y(item.accuracy_high or 0)), "bar own", 4))
+        parts.append(dot(here, y(item.accuracy or 0), 3 + 5 * (item.pool / largest) ** 0.5, "mark own"))
+    said = "; ".join(
+        f"confidence {percent(item.confidence)}: right in {percent(item.accuracy or 0)}, "
+        f"{percent(item.accuracy_low or 0)} to {percent(item.accuracy_high or 0)}, {_labels(item.labels)}"
+        for item in bins
+    )
+    name = f"reliability-{'w' if width == WIDE else 'n'}"
+    return figure(name, "Accuracy against confidence", said, (right + 24, bottom + 46), parts)
+
+
+def values(report: RunReport, width: float) -> Markup:
+    """Labels of a regression against predictions; on the diagonal they agree."""
+    found = report.values or []
+    side = min(width - 86.0, 400.0)
+    left, top = 62.0, 28.0
+    right, bottom = left + side, top + side
+    known = [number for item in found for number in (item.label, item.prediction)]
+    marks = ticks(min(known), max(known), 6)
+    x, y = Scale(marks[0], marks[-1], left, right), Scale(marks[0], marks[-1], bottom, top)
+    parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
+    parts.append(path([(left, bottom), (right, top)], "edge claim"))
+    for mark in marks:
+        label = f"{mark:.{decimals(marks)}f}"
+        parts.append(text(left - 8, y(mark) + 4, label, "tick", "end"))
+        parts.append(text(x(mark), bottom + 18, label, "tick", "middle"))
+    parts.append(text((left + right) / 2, bottom + 40, "label", "axis", "middle"))
+    parts.append(text(0, 11, "prediction", "axis"))
+    for item in found:
+        parts.append(dot(x(item.label), y(item.prediction), 3.5, "mark own" if item.outcome >= 0.5 else "mark srs"))
+    said = f"{len(found)} labelled examples: their labels from left to right, predictions from bottom to top"
+    name = f"values-{'w' if width == WIDE else 'n'}"
+    return figure(name, "Predictions against labels", said, (right + 24, bottom + 46), parts)

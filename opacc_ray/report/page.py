@@ -1,0 +1,133 @@
+"""The page of a report: one HTML file that needs no network and runs no script. Every text of others is escaped."""
+
+from collections.abc import Mapping
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+import yaml
+from markupsafe import Markup
+
+from opacc_ray.audit.documents import ChangedObjects
+from opacc_ray.report import sentences
+from opacc_ray.report.documents import ConfusionCell, RunReport
+from opacc_ray.report.figures import MOST_CLASSES, figures_of
+from opacc_ray.report.left_out import changed_objects, left_out
+from opacc_ray.report.origin import origin_of
+from opacc_ray.report.pictures import Picture, Pictures
+from opacc_ray.report.svg import shortened_to
+
+TEMPLATES = files("opacc_ray.report") / "templates"
+
+MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS = 30, 12, 12
+"""Classes of the table, classes up to which confusions are a matrix, and confusions that are listed."""
+
+
+def page(report: RunReport, pictures: Pictures) -> str:
+    """Return the HTML of a report."""
+    stated = report.estimate
+    digits = sentences.digits_for(stated.low, stated.high) if stated else 1
+    number = partial(sentences.number, measure=report.measure, digits=digits)
+    shown = {}
+    if stated is not None:
+        inside = min(max(stated.value, stated.low), stated.high)
+        shown = {"value": number(inside), "low": number(stated.low), "high": number(stated.high)}
+    classes = _classes(report)
+    return _template().render(
+        report=report,
+        pictures=pictures,
+        stated=stated,
+        **shown,
+        level=f"{100 * stated.level:g}%" if stated else "",
+        noun=sentences.noun(report.measure),
+        share_of_examples=sentences.is_share(report.measure),
+        number=number,
+        percent=sentences.percent,
+        thousands=sentences.thousands,
+        labelled=sum(item.labelled for item in report.rounds),
+        asked=sum(item.budget for item in report.rounds),
+        distinct=stated.srs.n if stated else 0,
+        methods=list(dict.fromkeys(item.method for item in report.rounds)),
+        titles=list({item.method: item for item in report.drawn}.values()),
+        anytime=any(item.anytime_low is not None for item in report.course),
+        tighter=stated is not None and (stated.sequence.low > stated.low or stated.sequence.high < stated.high),
+        at_random=all(item.method == "srs" for item in report.rounds),
+        has_pictures=any(isinstance(found, Picture) for found in pictures.values()),
+        claim=sentences.claim(report.reliability, stated) if report.reliability and stated else "",
+        figures=figures_of(report),
+        most_classes=MOST_CLASSES,
+        classes=classes[:MOST_ROWS],
+        more_classes=max(len(classes) - MOST_ROWS, 0),
+        confusion=_matrix(report),
+        confusions=[cell for cell in report.confusion or [] if cell.true != cell.predicted][:MOST_CONFUSIONS],
+        left_out=left_out(report),
+        changed=_changed(stated.objects) if stated else None,
+        origin=origin_of(report),
+        spec=yaml.safe_dump(report.header.spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
+        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+    )
+
+
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"short": shortened_to, "sentence": sentences.sentence}
+    return environment.from_string((TEMPLATES / "page.html").read_text(encoding="utf-8"))
+
+
+def _changed(objects: ChangedObjects | None) -> str | None:
+    return changed_objects(objects) if objects else None
+
+
+def _classes(report: RunReport) -> list[dict[str, Any]]:
+    """Rows of the table in the order of the spec; of too many classes those with most labels first."""
+    stated = report.estimate
+    if stated is None or stated.by_predicted_class is None or stated.by_true_class is None:
+        return []
+    pool = stated.pool_by_predicted_class
+    names = list(dict.fromkeys([*(pool or {}), *stated.by_predicted_class, *stated.by_true_class]))
+    rows = [
+        {
+            "name": name,
+            "pool": None if pool is None else pool.get(name, 0),
+            "predicted": stated.by_predicted_class.get(name),
+            "true": stated.by_true_class.get(name),
+        }
+        for name in names
+    ]
+    order = {name: place for place, name in enumerate(report.header.spec.model.classes or [])}
+    if len(rows) > MOST_ROWS:
+        return sorted(rows, key=lambda row: (-_labels_of(row), -(row["pool"] or 0)))
+    return sorted(rows, key=lambda row: order.get(row["name"], 0)) if order else rows
+
+
+def _labels_of(row: dict[str, Any]) -> int:
+    return sum(part.n for part in (row["predicted"], row["true"]) if part)
+
+
+def _matrix(report: RunReport) -> dict[str, Any] | None:
+    """Cells with their texts, and how strong their colour is: in [0, 1], right and wrong ones each by their largest.
+
+    None if there are no classes, or too many.
+    """
+    cells = report.confusion or []
+    found = {name for cell in cells for name in (cell.true, cell.predicted)}
+    if not 0 < len(found) <= MATRIX_CLASSES:
+        return None
+    names = [name for name in report.header.spec.model.classes or sorted(found) if name in found]
+    known = {(cell.true, cell.predicted): cell for cell in cells}
+    largest = {
+        right: max([cell.share for cell in cells if (cell.true == cell.predicted) == right] + [1e-9])
+        for right in (True, False)
+    }
+    rows = [{"name": true, "cells": [_cell(known.get((true, said)), largest) for said in names]} for true in names]
+    return {"classes": names, "rows": rows}
+
+
+def _cell(cell: ConfusionCell | None, largest: Mapping[bool, float]) -> dict[str, Any]:
+    if cell is None:
+        return {"kind": "", "weight": 0.0, "text": "·"}
+    right = cell.true == cell.predicted
+    weight = max(cell.share, 0) / largest[right]
+    return {"kind": "right" if right else "wrong", "weight": weight, "text": sentences.percent(cell.share)}

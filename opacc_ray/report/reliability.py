@@ -1,0 +1,118 @@
+"""The model's own confidence beside the labels: by bins of confidence, and by predicted class.
+
+A bin of confidence, like a predicted class, is a part of the pool whose size is known: its accuracy is a ratio of two
+estimated means (:mod:`opacc_ray.estimators.domain`), calibrated with the pool's counts where the design bears it
+(:mod:`opacc_ray.estimators.calibration`). Edges are quantiles of the confidences of the labelled examples, whatever
+their labels are, so that every bin has about as many labels.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.audit import feature_store
+from opacc_ray.audit.labelled_rounds import LabelledRound
+from opacc_ray.audit.run import Run
+from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.calibration import design_for_classes
+from opacc_ray.estimators.domain import by_class
+from opacc_ray.report.documents import ClassFailures, ConfidenceBin, Reliability
+
+MOST_BINS, LABELS_PER_BIN = 6, 15
+"""Bins at most, and labels that each should have."""
+
+
+class Beliefs(NamedTuple):
+    """What the model says of every example of the pool."""
+
+    confidence: NDArray[np.float64]  # (N,) in [0, 1]
+    prediction: NDArray[np.int64]  # (N,)
+
+
+def read_beliefs(run: Run) -> Beliefs | None:
+    """Confidence and predicted class of the whole pool; None if the features have no confidence."""
+    index = run.read_index()
+    if index is None or "confidence" not in index.features or run.spec.model.task == "regression":
+        return None
+    confidence = feature_store.read_column(run, "confidence").astype(np.float64)
+    return Beliefs(np.clip(confidence, 0, 1), feature_store.read_column(run, "prediction").astype(np.int64))
+
+
+def reliability_of(run: Run, known: Sequence[LabelledRound], beliefs: Beliefs, level: float) -> Reliability:
+    """Return the model's confidence beside what the labels say; without labels, the confidence alone."""
+    return Reliability(
+        mean_confidence=float(beliefs.confidence.mean()),
+        bins=_bins(known, beliefs.confidence, level) if known else [],
+        classes=_classes(run, known, beliefs, level),
+    )
+
+
+def _bins(known: Sequence[LabelledRound], confidence: NDArray[np.float64], level: float) -> list[ConfidenceBin]:
+    edges = _edges(confidence[_places(known)], confidence)
+    bin_of = np.searchsorted(edges[1:-1], confidence, side="right")  # (N,)
+    pool = np.bincount(bin_of, minlength=len(edges) - 1)
+    total = np.bincount(bin_of, weights=confidence, minlength=len(edges) - 1)
+    found = _by_part(known, bin_of, pool, level)
+    return [
+        ConfidenceBin(
+            low=float(edges[b]),
+            high=float(edges[b + 1]),
+            pool=int(pool[b]),
+            confidence=min(float(total[b] / pool[b]), 1.0),
+            labels=found[b].n if b in found else 0,
+            accuracy=found[b].value if b in found else None,
+            accuracy_low=found[b].low if b in found else None,
+            accuracy_high=found[b].high if b in found else None,
+        )
+        for b in range(len(pool))
+        if pool[b]
+    ]
+
+
+def _edges(labelled: NDArray[np.float64], confidence: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(bins + 1,) from the least to the largest confidence of the pool."""
+    num = int(np.clip(len(labelled) // LABELS_PER_BIN, 1, MOST_BINS))
+    inner = np.unique(np.quantile(labelled, np.arange(1, num) / num))
+    least, largest = confidence.min(), confidence.max()
+    return np.concatenate([[least], inner[(inner > least) & (inner < largest)], [largest]])
+
+
+def _classes(run: Run, known: Sequence[LabelledRound], beliefs: Beliefs, level: float) -> list[ClassFailures]:
+    pool = np.bincount(beliefs.prediction)
+    doubt = np.bincount(beliefs.prediction, weights=1 - beliefs.confidence)
+    found = _by_part(known, beliefs.prediction, pool, level) if known else {}
+    return [
+        ClassFailures(
+            name=run.spec.model.name_of(c),
+            pool=int(pool[c]),
+            expected=float(np.clip(doubt[c] / pool[c], 0, 1)),
+            labels=found[c].n if c in found else 0,
+            found=1 - found[c].value if c in found else None,
+            found_low=1 - found[c].high if c in found else None,
+            found_high=1 - found[c].low if c in found else None,
+        )
+        for c in sorted(np.flatnonzero(pool).tolist(), key=lambda c: (-doubt[c], c))
+    ]
+
+
+def _by_part(
+    known: Sequence[LabelledRound], part: NDArray[Any], pool: NDArray[np.int64], level: float
+) -> dict[int, Estimate]:
+    """Accuracy in each part of the pool that a label is in.
+
+    Parameters
+    ----------
+    part : (N,) the part of each example
+    pool : (parts,) how many examples each has
+    """
+    labelled = part[_places(known)]  # (n,)
+    counts = {int(c): int(num) for c, num in enumerate(pool.tolist()) if num}
+    design = design_for_classes([item.known for item in known], labelled, counts)
+    return by_class(design, np.concatenate([item.outcome for item in known]), labelled, level)
+
+
+def _places(known: Sequence[LabelledRound]) -> NDArray[np.int64]:
+    """Where the labelled examples are in the pool, (n,) over all rounds."""
+    return np.concatenate([item.known.index for item in known])

@@ -1,0 +1,93 @@
+"""What a report says in words."""
+
+import math
+from collections.abc import Sequence
+
+from opacc_ray.audit.documents import AccuracyEstimate
+from opacc_ray.audit.labelled_rounds import LabelledRound
+from opacc_ray.report.documents import Reliability
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """0.843 -> 84.3%; 1 and 0 without decimals."""
+    text = f"{100 * value:.{digits}f}"
+    return f"{text.rstrip('0').rstrip('.') if value in (0, 1) else text}%"
+
+
+def digits_for(low: float, high: float) -> int:
+    """Decimals of a percentage whose interval is this wide: two figures of the width can be told apart."""
+    width = 100 * (high - low)
+    return 1 if width >= 1 or width <= 0 else min(4, 1 - math.floor(math.log10(width)))
+
+
+def number(value: float, measure: str, digits: int = 1) -> str:
+    """A share as a percentage, a mean score as a number."""
+    return percent(value, digits) if is_share(measure) else f"{value:.{digits + 2}f}"
+
+
+def is_share(measure: str) -> bool:
+    """Whether what is stated is a share of examples."""
+    return not measure.startswith("mean")
+
+
+def noun(measure: str) -> str:
+    """What the result is called: the score of a regression is no accuracy."""
+    return "accuracy" if measure == "accuracy" else "score"
+
+
+def sentence(text: str) -> str:
+    """With a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
+
+
+def thousands(value: float) -> str:
+    """6000 -> 6,000."""
+    return f"{value:,.0f}"
+
+
+def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[LabelledRound]) -> str:
+    """The result in one sentence that one may repeat."""
+    if stated is None:
+        asked = sum(len(item.missing) for item in rounds)
+        return f"No label is in yet: {thousands(asked)} of {thousands(pool_size)} examples wait for one."
+    digits = digits_for(stated.low, stated.high)
+    inside = min(max(stated.value, stated.low), stated.high)
+    value, low, high = (number(item, stated.measure, digits) for item in (inside, stated.low, stated.high))
+    sure = f"with {100 * stated.level:g}% confidence{'' if stated.design_based else ' under assumptions'}"
+    basis = f"{sure}, from {thousands(stated.n)} labels"
+    of_all = f"{thousands(pool_size)} examples"
+    if stated.measure == "accuracy":
+        said = f"The model is right on about {value} of the {of_all}"
+    elif is_share(stated.measure):
+        said = f"About {value} of the model's predictions on the {of_all} are {stated.measure.removeprefix('share ')}"
+    else:
+        said = f"The model scores about {value} on average over the {of_all}"
+    whole = stated.low == stated.high
+    return f"{said}: every one of them is labelled." if whole else f"{said}: between {low} and {high} {basis}."
+
+
+def worth(stated: AccuracyEstimate) -> str | None:
+    """What the labels are worth, beside a simple random sample; None if that cannot be told."""
+    effective, n = stated.srs.effective_size, stated.srs.n
+    if effective is None:
+        return None
+    labels, worth = f"{thousands(n)} labels", thousands(effective)
+    if effective > 1.05 * n:
+        return f"These {labels} are worth {worth} chosen at random."
+    if effective < 0.95 * n:
+        return (
+            f"These {labels} are worth only {worth} chosen at random: the method cost precision here, "
+            "and a simple random sample would have done better."
+        )
+    return f"These {labels} are worth about as many chosen at random."
+
+
+def claim(belief: Reliability, stated: AccuracyEstimate) -> str:
+    """What the model says of itself, beside what is so."""
+    sure, inside = belief.mean_confidence, min(max(stated.value, stated.low), stated.high)
+    said = f"On average over the pool the model is {percent(sure)} sure, and right on about {percent(inside)}"
+    if stated.low <= sure <= stated.high:
+        return f"{said}: within the interval, its average confidence is about right."
+    if sure > stated.high:
+        return f"{said}: it is too sure of itself, by about {100 * (sure - inside):.1f} points."
+    return f"{said}: it is better than it believes, by about {100 * (inside - sure):.1f} points."

@@ -1,0 +1,47 @@
+"""Make a report and write it: beside the estimate, or to another folder."""
+
+from opacc_ray.audit.run import Run
+from opacc_ray.labelling.outcomes import Score
+from opacc_ray.lake.storage import open_store
+from opacc_ray.report.documents import RunReport, WrittenReport
+from opacc_ray.report.gather import gather
+from opacc_ray.report.markdown import summary
+from opacc_ray.report.page import page
+
+PAGE, DOCUMENT, SUMMARY = "report.html", "report.json", "report.md"
+
+
+def make_report(
+    run: Run,
+    out: str | None = None,
+    *,
+    level: float = 0.95,
+    conflict: str | None = None,
+    score: Score | None = None,
+) -> tuple[WrittenReport, RunReport]:
+    """Write the page, the document and the summary of a run.
+
+    Parameters
+    ----------
+    out : URI of a folder; None: the prefix of the run, or of its track
+    level, conflict, score : as :func:`opacc_ray.report.gather.gather`
+
+    Returns
+    -------
+    (WrittenReport, RunReport)
+        What was written where, and what it says.
+    """
+    report, pictures = gather(run, level=level, conflict=conflict, score=score)
+    files = {
+        PAGE: page(report, pictures).encode(),
+        DOCUMENT: report.to_bytes(),
+        SUMMARY: summary(report).encode(),
+    }
+    store = run.store if out is None else open_store(out)
+    keys = {name: run.result_key(name) if out is None else name for name in files}
+    for name, data in files.items():
+        store.write(keys[name], data)
+    written = WrittenReport(
+        run=run.uri, answer=report.answer, state=report.state, files=[store.uri_of(keys[name]) for name in files]
+    )
+    return written, report

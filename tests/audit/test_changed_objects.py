@@ -1,0 +1,56 @@
+"""Pool files that changed after the model saw them: what annotators get says so, and how to answer it."""
+
+import csv
+import json
+from pathlib import Path
+
+from audited_run import KEYS, label, write_features, write_pool
+
+from opacc_ray.audit import labels, results, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.labelling.manifest import NOTES
+
+
+def rows_of(run: Run, number: int) -> list[dict[str, str]]:
+    text = run.folder(number).read("manifest.csv").decode("utf-8-sig")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def test_manifest_notes_the_examples_whose_file_changed_or_went(tmp_path: Path) -> None:
+    write_pool(str(tmp_path))
+    run, _ = write_features(str(tmp_path))
+    label(run, steps.select(run, "srs", 20, {}).ids)
+    assert "note" not in rows_of(run, 1)[0]
+    first, second, *_ = sorted(set(KEYS) - set(run.read_selection(1).ids))
+    (tmp_path / "pool" / first).write_bytes(b"another picture")
+    (tmp_path / "pool" / second).unlink()
+    steps.next_round(run, len(KEYS) - 20)
+    there = {first: NOTES["changed"], second: NOTES["lost"]}
+    notes = {row["id"]: row["note"] for row in rows_of(run, 2)}
+    assert {name: note for name, note in notes.items() if note} == there
+    lines = map(json.loads, run.folder(2).read("manifest.jsonl").splitlines())
+    assert {line["id"]: line["note"] for line in lines if "note" in line} == there
+
+
+def test_changed_file_that_nobody_can_tell_is_left_out_and_stated(tmp_path: Path) -> None:
+    write_pool(str(tmp_path))
+    run, _ = write_features(str(tmp_path))
+    (tmp_path / "pool" / KEYS[0]).write_bytes(b"another picture")
+    chosen = steps.select(run, "srs", len(KEYS), {}).ids
+    label(run, [name for name in chosen if name != KEYS[0]])
+    (row,) = [row for row in rows_of(run, 1) if row["note"]]
+    labels.import_labels(run, "note.csv", f"id,label,note\n{row['id']},?,{row['note']}\n".encode())
+    stated = results.estimate(run)
+    assert (stated.n, stated.unsure, stated.missing) == (len(KEYS) - 1, 1, 0)
+    assert stated.reason is not None
+    assert stated.objects is not None
+    assert stated.objects.first == [KEYS[0]]
+
+
+def test_pool_that_cannot_be_listed_leaves_the_manifest_without_notes(tmp_path: Path) -> None:
+    write_pool(str(tmp_path))
+    run, _ = write_features(str(tmp_path))
+    (tmp_path / "pool").rename(tmp_path / "away")
+    (tmp_path / "pool").write_bytes(b"no folder")
+    steps.select(run, "srs", 20, {})
+    assert len(rows_of(run, 1)) == 20

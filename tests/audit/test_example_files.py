@@ -1,0 +1,120 @@
+"""Pictures of chosen examples from every kind of pool: the right row, read once, and a clear word if there is none."""
+
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from opacc_ray.audit import feature_store, steps
+from opacc_ray.audit.example_files import ExampleFiles
+from opacc_ray.audit.provenance import header_of
+from opacc_ray.audit.run import Run
+from opacc_ray.errors import DataError
+from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.extract.source import open_pool, rules_of
+from opacc_ray.lake.examples import Example
+from opacc_ray.lake.pools import plan_shards, read_examples
+from opacc_ray.spec import parse_spec
+
+NUM = 40
+
+
+def grey(value: int) -> bytes:
+    sink = io.BytesIO()
+    Image.new("L", (6, 4), value).save(sink, "PNG")
+    return sink.getvalue()
+
+
+def write_npy(home: Path) -> dict[str, Any]:
+    for part in range(2):
+        rows = np.arange(20 * part, 20 * part + 20, dtype=np.uint8)
+        np.save(home / f"{part}.npy", np.tile(rows[:, None, None], (1, 4, 6)))
+    return {"format": "npy"}
+
+
+def write_parquet(home: Path) -> dict[str, Any]:
+    table = pa.table({"name": [f"example {i}" for i in range(NUM)], "picture": [grey(i) for i in range(NUM)]})
+    pq.write_table(table, home / "pool.parquet", row_group_size=7)
+    return {"format": "parquet", "columns": {"id": "name", "image": "picture"}}
+
+
+def write_webdataset(home: Path) -> dict[str, Any]:
+    for part in range(2):
+        with tarfile.open(home / f"{part}.tar", "w") as file:
+            for i in range(20 * part, 20 * part + 20):
+                info = tarfile.TarInfo(f"{i:03d}.png")
+                info.size = len(grey(i))
+                file.addfile(info, io.BytesIO(grey(i)))
+    return {"format": "webdataset"}
+
+
+def run_over(home: Path, pool: dict[str, Any]) -> Run:
+    """A run over a pool whose example of number i is of the grey i, with 15 of them chosen."""
+    content = {
+        "name": "audit",
+        "pool": {"uri": str(home / "pool")} | pool,
+        "model": {"factory": "user:network"},
+        "extract": {"shard_size": 8},
+        "sample": {"method": "srs", "budget": 15},
+        "output": str(home),
+    }
+    spec = parse_spec(content, "audit")
+    store, rules = open_pool(spec.pool), rules_of(spec.pool)
+    plan = plan_shards(store, spec.pool.format, 8, rules=rules)
+    run = Run.create(str(home / "audit"), header_of(spec, plan, None))
+    for shard in plan.shards:
+        items = [item for item in read_examples(store, spec.pool.format, shard, rules) if isinstance(item, Example)]
+        columns = {
+            "hidden": np.ones((len(items), 2), np.float32),
+            "output": np.ones((len(items), 3), np.float32),
+            "prediction": np.array([int(item.array.flat[0]) for item in items]),
+            "confidence": np.full(len(items), 0.5),
+        }
+        ids, uris = [item.id for item in items], [item.uri for item in items]
+        run.features.write(shard.file, encode_shard(FeatureShard(ids, uris, columns, [], items[0].own_id)))
+    feature_store.index_features(Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), plan)
+    steps.select(run, "srs", 15, {})
+    return run
+
+
+@pytest.mark.parametrize("write", [write_npy, write_parquet, write_webdataset])
+def test_every_chosen_row_is_shown_as_itself(tmp_path: Path, write: Any) -> None:
+    (tmp_path / "pool").mkdir()
+    run = run_over(tmp_path, write(tmp_path / "pool"))
+    files, chosen = ExampleFiles(run, [1]), run.read_chosen(1)
+    for id, value in zip(chosen.ids, chosen.predictions, strict=True):
+        picture = files.picture(id, 800)
+        assert (np.asarray(Image.open(io.BytesIO(picture.data))) == value).all()
+        name, data = files.copy(id)
+        assert name.endswith("~.png")
+        assert data == picture.data
+    with pytest.raises(DataError, match="no link leads to"):
+        files.link(chosen.ids[0], 60)
+
+
+def test_a_shard_is_read_once_for_all_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pool").mkdir()
+    run = run_over(tmp_path, write_parquet(tmp_path / "pool"))
+    files, read = ExampleFiles(run, [1]), []
+    monkeypatch.setattr(
+        "opacc_ray.audit.example_files.read_examples",
+        lambda *asked: read.append(asked[2].number) or read_examples(*asked),
+    )
+    for id in files.in_pool_order(run.read_chosen(1).ids):
+        files.picture(id)
+    assert read == sorted(set(read))
+
+
+def test_a_pool_that_changed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pool").mkdir()
+    run = run_over(tmp_path, write_npy(tmp_path / "pool"))
+    np.save(tmp_path / "pool" / "0.npy", np.zeros((30, 4, 6), np.uint8))
+    with pytest.raises(DataError, match=r"cannot be shown: the pool .* has changed since it was listed"):
+        ExampleFiles(run, [1]).picture(run.read_chosen(1).ids[0])

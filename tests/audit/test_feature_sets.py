@@ -1,0 +1,397 @@
+"""Features that runs share: reused by runs that differ in nothing that decides them, added to, fixed."""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from extracting_here import extracting_here
+from PIL import Image
+from safetensors.torch import save
+from small_model import Net, picture, to_input, trained, value_network
+
+from opacc_ray.audit import feature_store, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.audit.verify import verify
+from opacc_ray.errors import DataError
+from opacc_ray.extract.feature_set import plan_set
+from opacc_ray.lake.examples import Plan
+from opacc_ray.spec import parse_spec
+
+SURPRISED = {"method": "deepest", "budget": 9, "auxiliary": "dsa"}
+COVERED = {"method": "deepreduce", "budget": 9}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 pictures of the field, 24 of the training data, and weights."""
+    home = tmp_path_factory.mktemp("lake")
+    for folder, numbers in (("pool", range(40)), ("train", range(200, 224))):
+        (home / folder).mkdir()
+        for i in numbers:
+            (home / folder / f"{i:03d}.png").write_bytes(picture(i))
+    (home / "model.safetensors").write_bytes(save(trained().state_dict()))
+    return home
+
+
+def content(lake: Path, home: Path, **sections: Any) -> dict[str, Any]:
+    return {
+        "name": "first",
+        "pool": {"uri": f"{lake}/pool", "format": "images"},
+        "model": {"factory": "small_model:network", "weights": f"{lake}/model.safetensors"},
+        "reference": {"uri": f"{lake}/train"},
+        "extract": {"batch_size": 4, "shard_size": 10},
+        "sample": {"method": "srs", "budget": 8},
+        "output": str(home / "audits"),
+    } | sections
+
+
+@pytest.fixture
+def spec(lake: Path, tmp_path: Path) -> Any:
+    return lambda **sections: content(lake, tmp_path, **sections)
+
+
+Made = list[tuple[tuple[str, ...], bool, str]]
+
+
+def run_spec(given: dict[str, Any]) -> tuple[Run, Made]:
+    """The run, and what was made of the pool and the reference for it."""
+    with extracting_here() as made:
+        return steps.run(parse_spec(given, "spec"), trial=True), list(made)
+
+
+def features_of(run: Run) -> dict[str, bytes]:
+    """What was extracted; what samplers keep beside it is left out."""
+    keys = [entry.key for entry in run.features.list() if not entry.key.startswith("derived/")]
+    return {key: run.features.read(key) for key in keys}
+
+
+def columns_of(run: Run, *names: str) -> list[Any]:
+    with feature_store.open_view(run, names) as view:
+        return [np.concatenate(view.map(getattr, name)) for name in names]
+
+
+# -- reused ----------------------------------------------------------------------------------------------
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "method": {"sample": {"method": "neyman", "budget": 8}},
+    "budget": {"sample": {"method": "srs", "budget": 20}},
+    "seed": {"seed": 5},
+    "name": {"name": "second"},
+    "manifest": {"manifest": {"formats": ["csv"]}},
+    "labels": {"labels": {"conflict": "latest"}},
+    "actors": {"extract": {"batch_size": 4, "shard_size": 10, "actors": 1, "node_labels": {"zone": "a"}}},
+    "fewer features": {"extract": {"batch_size": 4, "shard_size": 10, "features": ["output"]}},
+    "in another order": {
+        "extract": {"batch_size": 4, "shard_size": 10, "features": ["confidence", "output", "hidden"]}
+    },
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_run_that_differs_in_nothing_that_decides_features_reuses_them(
+    kind: str, spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, made = run_spec(spec())
+    assert len(made) == 4
+    before = features_of(first)
+    monkeypatch.setattr(steps, "check_model", None)  # no example is tried
+    second, again = run_spec(spec(**OTHERS[kind]))
+    assert again == []
+    assert second.rounds() == [1]
+    assert second.features.uri == first.features.uri
+    assert features_of(second) == before
+    assert not [entry for entry in second.store.list() if entry.key.startswith("features/")]
+    assert verify(second.uri).faults == []
+
+
+def test_error_scale_of_a_regression_extracts_nothing(spec: Any, tmp_path: Path) -> None:
+    (tmp_path / "value.safetensors").write_bytes(save(value_network().state_dict()))
+    model = {"factory": "small_model:value_network", "weights": f"{tmp_path}/value.safetensors", "task": "regression"}
+    first, made = run_spec(spec(model=model | {"error_scale": 0.5}))
+    second, again = run_spec(spec(model=model | {"error_scale": 2.0}, name="second"))
+    assert (len(made), len(again)) == (4, 0)
+    assert first.features == second.features
+
+
+def test_digest_names_all_that_decides_features(lake: Path, tmp_path: Path) -> None:
+    def digest(listing: str = "x", **sections: Any) -> str:
+        given = parse_spec(content(lake, tmp_path, **sections), "spec")
+        link = plan_set(given, Plan((), listing), None)
+        assert link is not None
+        return link.digest
+
+    model = {"factory": "small_model:network", "weights": f"{lake}/model.safetensors"}
+    pool = {"uri": f"{lake}/pool", "format": "images"}
+    others = [
+        digest("y"),
+        digest(pool=pool | {"uri": f"{lake}/train"}),
+        digest(pool=pool | {"alpha": "drop"}),
+        digest(pool=pool | {"max_pixels": 99}),
+        digest(pool=pool | {"format": "npy"}),
+        digest(model=model | {"factory": "small_model:slow_network"}),
+        digest(model=model | {"arguments": {"a": 1}}),
+        digest(model=model | {"sha256": "0" * 64}),
+        digest(model=model | {"hidden_layer": "first"}),
+        digest(model=model | {"task": "regression"}),
+        digest(model=model | {"output": "probabilities"}),
+        digest(model=model | {"output": "logit", "threshold": 0.2}),
+        digest(transform="small_model:to_input"),
+        *(digest(extract={key: 7}) for key in ("batch_size", "shard_size", "shard_bytes", "threads_per_actor")),
+        digest(extract={"precision": "bfloat16"}),
+        digest(extract={"features": ["output"]}),
+    ]
+    assert len({digest(), *others}) == 1 + len(others)
+
+
+def test_reference_of_another_threshold_is_another(lake: Path, tmp_path: Path) -> None:
+    """Traces are compared by predicted class, which the threshold decides."""
+    from opacc_ray.extract import reference
+
+    def digest(**model: Any) -> str:
+        sections = {"model": {"factory": "small_model:network", "output": "logit"} | model, "sample": SURPRISED}
+        return reference.digest(parse_spec(content(lake, tmp_path, **sections), "spec"), Plan((), "x"))
+
+    assert digest() == digest(threshold=0.5) != digest(threshold=0.2)
+
+
+def test_model_without_weights_keeps_its_features_to_its_run(spec: Any, tmp_path: Path) -> None:
+    model = {"factory": "small_model:network"}
+    run, made = run_spec(spec(model=model))
+    other, again = run_spec(spec(model=model, name="second"))
+    assert len(made) == len(again) == 4
+    assert run.features.uri == f"{run.uri}/features"
+    assert run.header.features is None
+    assert not (tmp_path / "audits" / "features").exists()
+    assert features_of(run) == features_of(other)
+
+
+def test_output_that_is_copied_still_works(spec: Any, tmp_path: Path) -> None:
+    run, _ = run_spec(spec(sample=SURPRISED))
+    shutil.move(tmp_path / "audits", tmp_path / "elsewhere")
+    moved = Run.open(str(tmp_path / "elsewhere" / run.name))
+    assert len(steps.select(moved, "deepest", 9, {"auxiliary": "dsa"})) == 9
+    assert [fault for fault in verify(moved.uri).faults if "reference" not in fault.file] == []
+
+
+def test_classes_too_few_for_stored_features_are_refused_before_a_run_is_made(spec: Any, tmp_path: Path) -> None:
+    run_spec(spec())
+    given = spec(name="second")
+    given["model"] |= {"classes": ["a"]}
+    with pytest.raises(DataError, match=r"model\.classes names 1 classes"):
+        run_spec(given)
+    assert not list((tmp_path / "audits").glob("second-*"))
+
+
+# -- added -----------------------------------------------------------------------------------------------
+
+
+def test_surprise_is_added_from_the_stored_hidden_layer_with_the_same_bits(
+    spec: Any, lake: Path, tmp_path: Path
+) -> None:
+    run_spec(spec())
+    for auxiliary, names in (("dsa", ("dsa",)), ("lsa", ("lsa",))):
+        run, made = run_spec(spec(sample=SURPRISED | {"auxiliary": auxiliary}))
+        ours = [item for item in made if item[0] != ("hidden", "prediction")]  # those are the reference's
+        assert [item[:2] for item in ours] == [(names, False)] * 4
+        assert len(made) - len(ours) == (3 if auxiliary == "dsa" else 0)
+        assert verify(run.uri).faults == []
+        at_once, _ = run_spec(content(lake, tmp_path / auxiliary, sample=SURPRISED | {"auxiliary": auxiliary}))
+        for name in ("hidden", auxiliary):
+            assert columns_of(run, name)[0].tobytes() == columns_of(at_once, name)[0].tobytes()
+        added = {key: data for key, data in features_of(run).items() if key in features_of(at_once)}
+        assert added == features_of(at_once)
+        assert run.read_selection(1).to_dict() == at_once.read_selection(1).to_dict()
+    assert len(list(Path(run.features.uri).glob("*/index.json"))) == 2
+
+
+def test_coverage_is_added_by_a_pass_that_writes_nothing_else(spec: Any) -> None:
+    first, _ = run_spec(spec())
+    before = features_of(first)
+    run, made = run_spec(spec(sample=COVERED))
+    assert [item[:2] for item in made] == [(("coverage",), True)] * 4
+    after = features_of(run)
+    assert {key: after[key] for key in before} == before
+    assert all(key.startswith("coverage-") for key in after.keys() - before.keys())
+    other, made = run_spec(
+        spec(sample=COVERED, extract={"batch_size": 4, "shard_size": 10, "coverage": {"criterion": "kmnc:2"}})
+    )
+    assert {item[0] for item in made} >= {("coverage",)}
+    assert columns_of(run, "coverage")[0].shape != columns_of(other, "coverage")[0].shape
+
+
+def test_all_is_made_in_one_pass_the_first_time(spec: Any) -> None:
+    extract = {"batch_size": 4, "shard_size": 10, "features": ["hidden", "output", "confidence", "dsa", "coverage"]}
+    run, made = run_spec(spec(extract=extract))
+    ours = [item for item in made if "output" in item[0]]
+    assert [item[0] for item in ours] == [("hidden", "output", "confidence", "prediction", "dsa", "coverage")] * 4
+    assert len(made) == 4 + 3
+    index = run.read_index()
+    assert index is not None
+    assert list(index.features) == ["hidden", "output", "confidence", "dsa", "coverage", "prediction"]
+
+
+def test_surprise_without_a_stored_hidden_layer_runs_the_model(spec: Any, lake: Path, tmp_path: Path) -> None:
+    few = {"batch_size": 4, "shard_size": 10, "features": ["output", "confidence"]}
+    run_spec(spec(extract=few))
+    run, made = run_spec(spec(extract=few | {"features": ["output", "confidence", "dsa"]}))
+    assert [item[1] for item in made if item[0] == ("dsa",)] == [True] * 4
+    full, _ = run_spec(content(lake, tmp_path / "full", sample=SURPRISED))
+    assert columns_of(run, "dsa")[0].tobytes() == columns_of(full, "dsa")[0].tobytes()
+
+
+def test_two_drivers_at_once_end_in_the_same_bytes(spec: Any) -> None:
+    """The second starts when the first has two shards, and overtakes it."""
+    alone, _ = run_spec(spec(sample=SURPRISED, output=spec()["output"] + "-alone"))
+    given = parse_spec(spec(sample=SURPRISED), "spec")
+    other: list[Run] = []
+
+    def overtake(done: int, total: int) -> None:
+        if done == 5 and not other:
+            other.append(steps.run(parse_spec(spec(sample=SURPRISED, name="second"), "spec")))
+
+    with extracting_here() as made:
+        first = steps.run(given, overtake)
+    assert other[0].features == first.features
+    assert len(made) > 7
+    assert features_of(first) == features_of(alone)
+    assert verify(first.uri).faults == verify(other[0].uri).faults == []
+
+
+# -- examples that cannot be used ------------------------------------------------------------------------
+
+
+class Blank(Net):
+    """Gives NaN in its hidden layer for picture 7, and for no other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mark = torch.from_numpy(_pixels(7)).flatten()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.first(x.flatten(1)))
+        is_seven = (x.flatten(1) == self.mark).all(1, keepdim=True)
+        self.last(torch.where(is_seven, torch.nan, hidden))
+        return torch.nan_to_num(hidden) @ self.last.weight.T
+
+
+def _pixels(number: int) -> Any:
+    return to_input(np.asarray(Image.open(io.BytesIO(picture(number)))))
+
+
+def test_example_without_an_added_feature_is_left_out_of_its_runs_alone(spec: Any, lake: Path, tmp_path: Path) -> None:
+    """Training data of one predicted class short: dsa cannot be had of that class."""
+    first, _ = run_spec(spec())
+    predicted = columns_of(first, "prediction")[0]
+    lost = int(np.bincount(predicted).argmax())
+    few = tmp_path / "few"
+    few.mkdir()
+    reference, _ = run_spec(spec(name="training", pool={"uri": f"{lake}/train", "format": "images"}))
+    of_train = columns_of(reference, "prediction")[0]
+    for row, source in enumerate(sorted((lake / "train").iterdir())):
+        if of_train[row] != lost:
+            shutil.copy(source, few)
+    sections = {"sample": SURPRISED | {"budget": 3}, "reference": {"uri": str(few)}}
+    with pytest.raises(DataError, match="so it has no dsa"):
+        run_spec(spec(**sections))
+    excluding = {"batch_size": 4, "shard_size": 10, "on_bad_item": "exclude"}
+    run, _ = run_spec(spec(**sections, extract=excluding))
+    index, whole = run.read_index(), first.read_index()
+    assert index is not None
+    assert whole is not None
+    assert index.num_examples == int((predicted != lost).sum()) < whole.num_examples == 40
+    assert verify(run.uri).faults == []
+    own = spec(**sections, extract=excluding, name="own")
+    del own["model"]["weights"]
+    own["model"]["factory"] = "small_model:trained"
+    alone, _ = run_spec(own)
+    for name in ("hidden", "output", "confidence", "dsa", "prediction"):
+        assert columns_of(run, name)[0].tobytes() == columns_of(alone, name)[0].tobytes()
+    again, made = run_spec(spec(**sections, extract=excluding, name="again"))
+    assert made == []
+    assert again.read_index() == index
+    with pytest.raises(DataError, match="so it has no dsa"):
+        run_spec(spec(**sections, name="strict"))
+
+
+def test_example_left_out_for_a_feature_that_a_run_does_not_want_is_not_left_out_of_it(spec: Any, lake: Path) -> None:
+    model = {"factory": "audit.test_feature_sets:Blank", "weights": f"{lake}/model.safetensors"}
+    excluding = {"batch_size": 4, "shard_size": 10, "on_bad_item": "exclude"}
+    full, _ = run_spec(spec(model=model, extract=excluding))
+    few, made = run_spec(spec(model=model, extract=excluding | {"features": ["output"]}))
+    counts = [run.read_index().num_examples for run in (full, few)]  # type: ignore[union-attr]
+    assert counts == [39, 40]
+    assert len(made) == 4
+
+
+# -- fixed -----------------------------------------------------------------------------------------------
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "damage", [flip, Path.unlink, lambda path: path.write_bytes(b"")], ids=["flip", "lose", "empty"]
+)
+@pytest.mark.parametrize(
+    "file", ["part-000001.parquet", "index.json", "dsa-*/part-000002.parquet", "dsa-*/index.json", "set.json"]
+)
+def test_damage_of_a_set_is_named_and_fixed_by_any_run_of_it(file: str, damage: Any, spec: Any) -> None:
+    first, _ = run_spec(spec(sample=SURPRISED))
+    before = features_of(first)
+    [path] = Path(first.features.uri).glob(file)
+    damage(path)
+    assert any(
+        str(path.name) in fault.problem or str(path.parent) in fault.problem for fault in verify(first.uri).faults
+    )
+    second, _ = run_spec(spec(sample=SURPRISED, seed=4))
+    assert features_of(second) == before
+    assert verify(first.uri).faults == verify(second.uri).faults == []
+
+
+def test_link_of_a_header_leads_nowhere_else(spec: Any) -> None:
+    run, _ = run_spec(spec())
+    path = Path(run.uri) / "spec.json"
+    header = json.loads(path.read_text())
+    for folder in ("../../features/0123456789abcdef", "/etc", "../features/../../x"):
+        header["features"]["folder"] = folder
+        path.write_text(
+            json.dumps({key: value for key, value in header.items() if key != "sha256"} | {"format": "opacc-run/1"})
+        )
+        with pytest.raises(DataError, match=r"features\.folder"):
+            Run.open(run.uri)
+
+
+# -- without a cluster -----------------------------------------------------------------------------------
+
+
+def test_second_audit_of_a_pool_extracts_nothing_and_starts_no_ray(spec: Any, tmp_path: Path) -> None:
+    """As a command in a process of its own, in which neither Ray nor torch is even imported."""
+    run_spec(spec())
+    path = tmp_path / "spec.yaml"
+    path.write_text(json.dumps(spec(sample={"method": "neyman", "budget": 8}, name="second")))
+    code = (
+        "import sys; from opacc_ray.cli.main import main; code = main(['run', sys.argv[1], '--json']);"
+        "print(sorted({'ray', 'torch', 'boto3'} & sys.modules.keys()), file=sys.stderr); sys.exit(code)"
+    )
+    root = Path(__file__).parents[1]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(root.parent), str(root)]),
+        "RAY_ADDRESS": "nowhere:1",
+    }
+    done = subprocess.run([sys.executable, "-c", code, str(path)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "[]"
+    assert json.loads(done.stdout)["n"] == 8
+    assert "4 of 4 shards" in done.stderr

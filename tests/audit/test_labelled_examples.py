@@ -1,0 +1,48 @@
+"""Exported examples: all that are labelled, with the words and weights from which the estimate follows."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from audited_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, label, write_features, write_pool
+
+from opacc_ray.audit import steps
+from opacc_ray.audit.labelled_examples import export_labels
+from opacc_ray.audit.results import estimate
+from opacc_ray.audit.run import Run
+from opacc_ray.errors import LabelError
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    write_pool(str(tmp_path))
+    run, _ = write_features(str(tmp_path))
+    steps.select(run, "sups", 30, {})
+    return run
+
+
+def test_samples_are_the_labelled_examples_and_their_weights_give_the_estimate(run: Run, tmp_path: Path) -> None:
+    label(run, run.read_selection(1).ids)
+    steps.next_round(run, 20)
+    label(run, run.read_selection(2).ids, "second.csv")
+    written = export_labels(run, "fiftyone", str(tmp_path / "out"))
+    samples = json.loads((tmp_path / "out" / "samples.json").read_bytes())["samples"]
+    chosen = {id for number in (1, 2) for id in run.read_selection(number).ids}
+    assert len(samples) == len({sample["opacc_id"] for sample in samples}) == written.examples == len(chosen)
+    for sample in samples:
+        place = KEYS.index(sample["opacc_id"])
+        assert sample["ground_truth"]["label"] == CLASSES[TRUTH[place]]
+        assert sample["prediction"]["label"] == CLASSES[PREDICTION[place]]
+        assert sample["prediction"]["confidence"] == pytest.approx(CONFIDENCE[place])
+        assert sample["outcome"] == float(TRUTH[place] == PREDICTION[place])
+        assert (tmp_path / "out" / sample["filepath"]).read_bytes() == f"picture {sample['opacc_id']}".encode()
+    failures = np.array([1 - sample["outcome"] for sample in samples])
+    weights = np.array([sample["weight"] for sample in samples])
+    assert 1 - weights @ failures == pytest.approx(estimate(run).value)
+
+
+def test_without_labels_there_is_nothing_to_export(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(LabelError, match="has a label yet"):
+        export_labels(run, "fiftyone", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,82 @@
+"""Second opinions: agreement is measured before anything is settled, and the estimate states what noise may do."""
+
+from pathlib import Path
+
+import pytest
+from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, label, write_features, write_pool
+
+from opacc_ray.audit import steps
+from opacc_ray.audit.agreement import agreement
+from opacc_ray.audit.labels import correct, import_labels
+from opacc_ray.audit.results import estimate
+from opacc_ray.audit.run import Run
+from opacc_ray.audit.status import status
+from opacc_ray.errors import LabelError
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """20 of 90 examples selected, and labelled by ann, who is right."""
+    write_pool(str(tmp_path))
+    run, _ = write_features(str(tmp_path))
+    steps.select(run, "srs", 20, {})
+    answer(run, "ann", run.read_selection(1).ids, [TRUTH[KEYS.index(id)] for id in run.read_selection(1).ids])
+    return run
+
+
+def answer(run: Run, name: str, ids: list[str], classes: list[int], conflict: str | None = None) -> None:
+    rows = "".join(f"{id},{CLASSES[number]},{name}\n" for id, number in zip(ids, classes, strict=True))
+    import_labels(run, f"{name}.csv", f"id,label,annotator\n{rows}".encode(), conflict=conflict)  # type: ignore[arg-type]
+
+
+def truth_of(ids: list[str]) -> list[int]:
+    return [int(TRUTH[KEYS.index(id)]) for id in ids]
+
+
+def test_without_second_opinions_nothing_is_widened(run: Run) -> None:
+    assert estimate(run).label_noise is None
+    found = agreement(run)
+    assert (found.examples, found.alpha, found.pairs) == (0, None, [])
+
+
+def test_agreeing_opinions_widen_only_by_what_they_leave_open(run: Run) -> None:
+    before = estimate(run)
+    ids = list(run.read_selection(1).ids[:8])
+    answer(run, "bob", ids, truth_of(ids))
+    assert not status(run).estimate_is_current
+    after = estimate(run)
+    noise = after.label_noise
+    assert noise is not None
+    assert (noise.examples, noise.differ, noise.disagreement) == (8, 0, 0)
+    assert noise.low < before.low
+    assert noise.high > before.high
+    assert (after.value, after.low, after.high) == (before.value, before.low, before.high)
+    assert noise.disagreement_high > 0.2  # eight examples rule out little
+
+
+def test_a_settled_difference_is_still_measured(run: Run) -> None:
+    ids = list(run.read_selection(1).ids[:10])
+    right = [id for id in ids if TRUTH[KEYS.index(id)] == PREDICTION[KEYS.index(id)]]
+    classes = truth_of(ids)
+    odd = right[0]
+    classes[ids.index(odd)] = (classes[ids.index(odd)] + 1) % 3
+    with pytest.raises(LabelError, match="labels in conflict on 1 example"):
+        answer(run, "bob", ids, classes)
+    answer(run, "bob", ids, classes, "latest")
+    correct(run, odd, CLASSES[TRUTH[KEYS.index(odd)]], "cy")
+    noise = estimate(run).label_noise
+    assert noise is not None
+    assert (noise.examples, noise.differ) == (10, 1)
+    assert noise.disagreement == pytest.approx(0.1)
+    found = agreement(run)
+    assert found.examples == 10
+    [pair] = found.pairs
+    assert (pair.first, pair.second, pair.examples, pair.agree) == ("ann", "bob", 10, 9)
+    assert pair.kappa is not None
+    assert found.alpha is not None
+    assert 0.5 < pair.kappa < 1
+
+
+def test_labels_of_nobody_are_no_second_opinion(run: Run) -> None:
+    label(run, run.read_selection(1).ids[:5], "again.csv")
+    assert estimate(run).label_noise is None

@@ -1,0 +1,163 @@
+"""Tasks for labelling tools: every example of the round, images that open, nothing of the model; labels come back."""
+
+import base64
+import io
+import json
+import urllib.error
+import urllib.request
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, write_features
+from PIL import Image
+
+from opacc_ray.audit import steps
+from opacc_ray.audit.label_log import adopt_rules, read_log
+from opacc_ray.audit.labelled_rounds import read_rounds
+from opacc_ray.audit.labels import import_labels
+from opacc_ray.audit.run import Run
+from opacc_ray.audit.tasks import Wanted, write_tasks
+from opacc_ray.errors import DataError, LabelError, SpecError, StorageError
+from opacc_ray.labelling.parsing import parse
+from opacc_ray.labelling.tools import TOOLS
+from opacc_ray.lake.storage import join, open_store
+
+
+def drawn_run(home: str) -> Run:
+    """A run over real pictures, each of the grey of its place in the pool, with a round of 20."""
+    store = open_store(join(home, "pool"))
+    store.write_many((key, grey(place)) for place, key in enumerate(KEYS))
+    run, _ = write_features(home)
+    steps.select(run, "srs", 20, {})
+    return run
+
+
+def grey(place: int) -> bytes:
+    sink = io.BytesIO()
+    Image.new("L", (30, 20), place).save(sink, "PNG")
+    return sink.getvalue()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return drawn_run(str(tmp_path / "home"))
+
+
+def tasks_of(uri: str) -> list[dict[str, str]]:
+    return [item["data"] for item in json.loads(open_store(uri).read("tasks.json"))]
+
+
+def shows(data: bytes) -> int:
+    return int(np.asarray(Image.open(io.BytesIO(data)))[0, 0])
+
+
+@pytest.mark.parametrize("tool", [name for name in TOOLS if name != "ground-truth"])
+def test_every_tool_is_given_every_example_and_nothing_of_the_model(run: Run, tmp_path: Path, tool: str) -> None:
+    written = write_tasks(run, Wanted(tool, str(tmp_path / "out")))
+    assert (written.tool, written.round, written.examples, written.twice) == (tool, 1, 20, 0)
+    text = b"".join(Path(uri).read_bytes() for uri in written.files)
+    assert b"predict" not in text
+    assert b"confidence" not in text
+    if tool == "cvat":
+        names = sorted(path.name for path in (tmp_path / "out" / "images").iterdir())
+        assert names == sorted(run.read_selection(1).ids)
+    else:
+        (own,) = [uri for uri in written.files if not uri.endswith("xml")]
+        assert sorted(label.id for label in parse(Path(own).read_bytes(), own)) == sorted(run.read_selection(1).ids)
+
+
+def test_thumbnails_are_the_examples(run: Run, tmp_path: Path) -> None:
+    written = write_tasks(run, Wanted("label-studio", str(tmp_path / "out")))
+    assert written.images == "thumbnails"
+    for data in tasks_of(written.folder):
+        kind, _, picture = data["image"].partition(",")
+        assert kind == "data:image/png;base64"
+        assert KEYS[shows(base64.b64decode(picture))] == data["opacc_id"]
+
+
+def test_copies_are_the_files_under_names_of_their_ids(run: Run, tmp_path: Path) -> None:
+    write_tasks(run, Wanted("label-studio", str(tmp_path / "digits"), images="copies"))
+    for data in tasks_of(str(tmp_path / "digits")):
+        before, name = data["image"].rsplit("/", 1)
+        assert before == "/data/local-files/?d=digits/images"
+        assert (tmp_path / "digits" / "images" / name).read_bytes() == grey(KEYS.index(data["opacc_id"]))
+
+
+def test_links_open_without_credentials_and_end(bucket: str, tmp_path: Path) -> None:
+    run = drawn_run(bucket)
+    written = write_tasks(run, Wanted("label-studio", str(tmp_path / "out")))
+    assert written.images == "links"
+    for data in tasks_of(written.folder)[:3]:
+        with urllib.request.urlopen(data["image"], timeout=20) as answer:
+            assert KEYS[shows(answer.read())] == data["opacc_id"]
+    first = tasks_of(written.folder)[0]["image"]
+    for wrong in (first.replace(KEYS[0], "x"), first[:-4] + "0000", first.partition("?")[0]):
+        if wrong != first:
+            with pytest.raises(urllib.error.HTTPError):
+                urllib.request.urlopen(wrong, timeout=20)
+    short = write_tasks(run, Wanted("csv", str(tmp_path / "csv"), images="links", lifetime=timedelta(seconds=90)))
+    assert short.links_end is not None
+    assert short.links_end < (written.links_end or "")
+    assert b"X-Amz-Expires=90&" in (tmp_path / "csv" / "manifest.csv").read_bytes()
+
+
+def test_ground_truth_is_given_the_places_in_s3(bucket: str, tmp_path: Path) -> None:
+    run = drawn_run(bucket)
+    [uri] = write_tasks(run, Wanted("ground-truth", str(tmp_path))).files
+    lines = [json.loads(line) for line in Path(uri).read_text().splitlines()]
+    assert {line["source-ref"] for line in lines} == {f"{bucket}/pool/{id}" for id in run.read_selection(1).ids}
+
+
+def test_examples_are_dealt_to_annotators_and_the_overlap_to_two(run: Run, tmp_path: Path) -> None:
+    wanted = Wanted("label-studio", str(tmp_path), annotators=("ann", "bob"), overlap=0.2)
+    written = write_tasks(run, wanted)
+    own = [{data["opacc_id"] for data in tasks_of(str(tmp_path / name))} for name in ("ann", "bob")]
+    assert own[0] | own[1] == set(run.read_selection(1).ids)
+    assert len(own[0] & own[1]) == written.twice == 4
+    assert [(item.annotator, item.examples) for item in written.annotators] == [
+        ("ann", len(own[0])),
+        ("bob", len(own[1])),
+    ]
+
+
+def test_what_is_asked_wrongly_is_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    for wanted, error, words in [
+        (Wanted("word", out), SpecError, "--to word is unknown"),
+        (Wanted("cvat", out, images="links"), SpecError, "--images links is no way for cvat: use copies"),
+        (Wanted("csv", out, overlap=0.1), SpecError, "an overlap of 0.1 sends examples to two people"),
+        (Wanted("csv", out, annotators=("ann", "ann ")), SpecError, "names one person twice"),
+        (Wanted("csv", out, annotators=("../x", "ann")), SpecError, "--annotators '../x': use letters"),
+        (Wanted("csv", out, images="links", lifetime=timedelta(days=8)), SpecError, "at most 7 days"),
+        (Wanted("csv", out, images="links"), StorageError, "has no link that a browser opens"),
+        (Wanted("csv", out, round=2), LabelError, "has no round 2"),
+        (Wanted("ground-truth", out), DataError, "reads images from S3"),
+    ]:
+        with pytest.raises(error, match=words):
+            write_tasks(run, wanted)
+        assert not (tmp_path / "out").exists()
+
+
+def test_what_comes_back_from_label_studio_counts(run: Run, tmp_path: Path) -> None:
+    write_tasks(run, Wanted("label-studio", str(tmp_path)))
+    items = json.loads((tmp_path / "tasks.json").read_bytes())
+    for number, item in enumerate(items):
+        truth = CLASSES[TRUTH[KEYS.index(item["data"]["opacc_id"])]]
+        result = [{"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": [truth]}}]
+        item["annotations"] = [{"completed_by": 1, "was_cancelled": number == 5, "result": result}]
+    imported = import_labels(run, "export.json", json.dumps(items).encode())
+    assert (imported.labelled, imported.unsure, imported.missing) == (19, 1, 0)
+    [only] = read_rounds(run)
+    places = [KEYS.index(id) for id in only.known.ids]
+    assert only.outcome.tolist() == (TRUTH[places] == PREDICTION[places]).tolist()
+
+
+def test_an_edited_spec_changes_the_overlap(run: Run, tmp_path: Path) -> None:
+    labels = run.spec.labels.model_copy(update={"overlap": 0.5})
+    adopt_rules(run, run.spec.model_copy(update={"labels": labels}))
+    written = write_tasks(run, Wanted("label-studio", str(tmp_path / "out"), annotators=("ann", "bob")))
+    assert written.twice == 10
+    adopt_rules(run, run.spec)
+    assert read_log(run).overlap == 0

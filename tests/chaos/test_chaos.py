@@ -1,0 +1,33 @@
+"""Some disturbed audits, as `make chaos` runs hundreds of."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+
+
+def run(*arguments: str) -> str:
+    """What a module of this folder prints, in a process of its own: it makes a cluster and changes the environment."""
+    environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
+    done = subprocess.run([sys.executable, "-m", *arguments], env=environment, capture_output=True, text=True)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_disturbed_audits_end_in_the_bytes_of_an_undisturbed_one() -> None:
+    """Kills and SIGTERM of driver and actor, a hang, a node that is lost; storage that fails; by fixed seeds."""
+    assert "6 runs, seeds 0 to 5: 6 ended in the undisturbed bytes" in run("chaos", "6", "0")
+
+
+@pytest.mark.slow
+def test_the_crew_grows_and_shrinks_with_the_cluster() -> None:
+    said = run("chaos.growth")
+    assert "the cluster has room for 2 actors; 1 more start" in said
+    assert "an actor was lost" in said
+    assert "extract: 12 of 12 shards" in said

@@ -1,0 +1,72 @@
+"""A disk that is full: the shard is named, nothing half-written stays, and the run goes on when there is room."""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_model import picture
+
+from opacc_ray.errors import StorageError
+from opacc_ray.lake.storage import open_store
+
+TESTS = Path(__file__).parents[1]
+
+SCRIPT = """
+set -e
+mount -t tmpfs -o size=40k none full
+set +e; "$0" -m opacc_ray run spec.yaml; echo "exit $?"; set -e
+find full -name '.opacc-tmp-*'
+mount -o remount,size=50m full
+"$0" -m opacc_ray run spec.yaml
+cp -r full copy
+"""
+
+
+def test_a_file_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
+    store, before = open_store(str(tmp_path)), resource.getrlimit(resource.RLIMIT_FSIZE)
+    store.write("a", b"before")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(StorageError, match=r"cannot write .*/a: "):
+            store.write("a", bytes(5000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert os.listdir(tmp_path) == ["a"]
+    assert store.read("a") == b"before"
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_a_run_that_goes_on_where_there_is_room(tmp_path: Path) -> None:
+    own_mounts = ["unshare", "--user", "--map-root-user", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*own_mounts, "true"], capture_output=True).returncode:
+        pytest.skip("no small disk can be made: this system lets nobody mount one in a namespace of his own")
+    open_store(str(tmp_path / "pool")).write_many((f"{i:03d}.png", picture(i)) for i in range(120))
+    content = {
+        "name": "full",
+        "pool": {"uri": str(tmp_path / "pool"), "format": "images"},
+        "model": {"factory": "small_model:network"},
+        "extract": {"shard_size": 10, "actors": 1},
+        "sample": {"method": "srs", "budget": 5},
+        "output": str(tmp_path / "full"),
+    }
+    (tmp_path / "full").mkdir()
+    (tmp_path / "spec.yaml").write_text(json.dumps(content))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [*own_mounts, "sh", "-c", SCRIPT, sys.executable],
+        cwd=tmp_path,
+        env=environment | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[0] == "exit 4", done.stderr
+    assert "the disk is full; free some space or choose another place" in done.stderr
+    assert ".opacc-tmp-" not in done.stdout
+    assert "shards were done before and are kept" in done.stderr
+    assert len([*(tmp_path / "copy").rglob("part-*.parquet")]) == 12

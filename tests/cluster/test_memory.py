@@ -1,0 +1,57 @@
+"""An actor that Ray kills because its node runs out of memory: a real kill, on a cluster of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray._common.utils import get_system_memory
+from small_model import picture
+
+from opacc_ray.audit.run import Run
+from opacc_ray.lake.storage import open_store
+
+TESTS = Path(__file__).parents[1]
+ROOM = 2 << 30
+"""Bytes by which the node's memory may grow before Ray kills an actor."""
+
+
+def memory_used() -> int:
+    """Bytes of this machine, or of this container, as Ray's monitor counts them."""
+    from ray._private import utils
+
+    return int(utils.get_used_memory())
+
+
+def test_an_actor_killed_for_memory_costs_its_shards_one_try(
+    spec: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    total, used = get_system_memory(), memory_used()
+    if total - used < 2 * ROOM:
+        pytest.skip(f"{(total - used) / 1e9:.1f} GB of memory are free; {2 * ROOM / 1e9:.1f} are needed to fill some")
+    open_store(str(tmp_path / "pool")).write_many((f"{i:03d}.png", picture(i)) for i in range(40))
+    content = spec(
+        pool={"uri": str(tmp_path / "pool"), "format": "images"},
+        model={"factory": "small_model:greedy_network", "arguments": {"folder": str(tmp_path / "kills")}},
+        extract={"batch_size": 5, "shard_size": 10, "actors": 1},
+        sample={"method": "srs", "budget": 5},
+        output=str(tmp_path / "audits"),
+    )
+    (tmp_path / "kills").mkdir()
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(content))
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    limits = {"RAY_memory_usage_threshold": f"{(used + ROOM) / total:.4f}", "RAY_memory_monitor_refresh_ms": "100"}
+    command = [sys.executable, "-m", "opacc_ray", "run", "spec.yaml", "--json"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=plain | limits | {"PYTHONPATH": str(TESTS)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "kills").iterdir()} == {"load", "run"}
+    assert done.stderr.count("an actor was lost while it loaded the model; it is replaced") == 1
+    assert done.stderr.count("an actor was lost with 2 shards in flight; it is replaced") == 1
+    assert len(Run.open(json.loads(done.stdout)["run"]).finished_shards()) == 4

@@ -1,0 +1,69 @@
+"""Label noise: the bound by hand, and by simulation the truth covered where annotators err, also where it is hard."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import opacc_ray as opacc
+from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.label_noise import widen
+
+N, BUDGET, REPETITIONS = 3000, 300, 400
+LEAST = 0.905
+"""Share of 400 covered by a 95% interval, with probability 1 - 1e-4."""
+
+
+def estimate(value: float, low: float, high: float) -> Estimate:
+    return Estimate(value, 0.0, low, high, 0.95, "made up", 100, True)
+
+
+def test_by_hand() -> None:
+    # √(0.03² + 0.04²) = 0.05 on both sides, and δ = 0.05 beside it.
+    assert widen(estimate(0.8, 0.77, 0.83), estimate(0.05, 0.02, 0.09)) == pytest.approx((0.7, 0.9))
+
+
+def test_without_disagreement_only_its_doubt_widens() -> None:
+    assert widen(estimate(0.8, 0.7, 0.9), estimate(0.0, 0.0, 0.0)) == pytest.approx((0.7, 0.9))
+    low, high = widen(estimate(0.8, 0.7, 0.9), estimate(0.0, 0.0, 0.1))
+    assert (low, high) == pytest.approx((0.8 - 0.02**0.5, 0.8 + 0.02**0.5))
+
+
+def test_it_stays_between_0_and_1_and_around_the_interval() -> None:
+    assert widen(estimate(1.02, 0.9, 1.0), estimate(-0.01, 0.0, 0.3))[1] == 1.0
+    assert widen(estimate(0.05, 0.0, 0.2), estimate(0.2, 0.1, 0.3))[0] == 0.0
+    low, high = widen(estimate(1.2, 0.9, 0.95), estimate(0.0, 0.0, 0.0))
+    assert (low, high) == (0.9, 1.0)
+
+
+def error_rates(kind: str, correct: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.float64]:
+    """How often one opinion is wrong, for each example: at most half the time."""
+    if kind == "alike":
+        return np.full(N, 0.05)
+    if kind == "evenly split":  # the worst case: a tenth of the pool, where opinions are a coin's
+        return np.where(rng.random(N) < 0.1, 0.4999, 0.0)
+    return np.where(correct, 0.08, 0.0)  # only right answers are taken for wrong ones
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["srs", "sups"])
+@pytest.mark.parametrize("kind", ["alike", "evenly split", "one-sided"])
+def test_the_truth_is_covered_though_annotators_err(kind: str, method: str) -> None:
+    rng = np.random.default_rng(7)
+    confidence = rng.beta(6, 2, N)
+    correct = rng.random(N) < confidence
+    wrong = error_rates(kind, correct, rng)
+    pool = opacc.Pool(confidence=confidence)
+    plain, widened = 0, 0
+    for seed in range(REPETITIONS):
+        selection = opacc.select(pool, method, BUDGET, seed)
+        y = correct[selection.index] ^ (rng.random(BUDGET) < wrong[selection.index])
+        again = correct[selection.index] ^ (rng.random(BUDGET) < wrong[selection.index])
+        twice = rng.permutation(BUDGET) < 150
+        accuracy = opacc.estimate(selection, y.astype(float))
+        disagreement = opacc.estimate(selection.restrict(twice), (y != again)[twice].astype(float))
+        low, high = widen(accuracy, disagreement)
+        plain += accuracy.low <= correct.mean() <= accuracy.high
+        widened += low <= correct.mean() <= high
+    assert widened >= LEAST * REPETITIONS
+    if kind == "one-sided" and method == "srs":
+        assert plain < 0.5 * REPETITIONS  # what the labels alone state is of another accuracy

@@ -1,0 +1,32 @@
+"""Extraction in this process, one shard after the other: what actors would do, without a cluster."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from opacc_ray.cluster import extraction, session
+from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.lake.examples import Shard
+
+
+@contextmanager
+def extracting_here() -> Iterator[list[tuple[tuple[str, ...], bool, str]]]:
+    """Extract without Ray; yields a list that grows by what is made, whether the model runs, and the shard."""
+    made: list[tuple[tuple[str, ...], bool, str]] = []
+
+    def one_by_one(job: Extraction, shards: list[Shard], on_done: Callable[[Shard, Any], None]) -> None:
+        extractor = Extractor(job)
+        for shard in shards:
+            made.append((job.made, job.needs_model, shard.name))
+            on_done(shard, extractor.extract(shard))
+
+    @contextmanager
+    def no_cluster() -> Iterator[bool]:
+        yield True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(extraction, "extract_shards", one_by_one)
+        patch.setattr(session, "connected", no_cluster)
+        yield made

@@ -1,0 +1,94 @@
+"""Runs to label on a page, the page as a process, and the one browser that opens it."""
+
+import io
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import audited_run
+import numpy as np
+from PIL import Image
+
+from opacc_ray.audit import feature_store, steps
+from opacc_ray.audit.pool_objects import write_listing
+from opacc_ray.audit.provenance import header_of
+from opacc_ray.audit.run import Run
+from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.lake.pools import plan_shards
+from opacc_ray.lake.storage import join, open_store
+from opacc_ray.spec import parse_spec
+
+CLASSES = audited_run.CLASSES
+
+
+def grey(value: int, size: tuple[int, int] = (30, 20)) -> bytes:
+    """A picture of one grey."""
+    sink = io.BytesIO()
+    Image.new("L", size, value).save(sink, "PNG")
+    return sink.getvalue()
+
+
+def run_to_label(home: str, num: int, classes: list[str] | None = None, budget: int | None = None, **model: Any) -> Run:
+    """A run whose round is the whole pool, or ``budget`` of it: ``num`` pictures, the grey of number i is i."""
+    keys = [f"{i:03d}.png" for i in range(num)]
+    store = open_store(join(home, "pool"))
+    store.write_many((key, grey(i)) for i, key in enumerate(keys))
+    content = {
+        "name": "audit",
+        "pool": {"uri": join(home, "pool"), "format": "images"},
+        "model": {"factory": "user:network", "classes": classes} | model,
+        "extract": {"shard_size": num},
+        "sample": {"method": "srs", "budget": num},
+        "output": home,
+    }
+    spec = parse_spec(content, "audit")
+    plan = plan_shards(open_store(spec.pool.uri), "images", num)
+    run = Run.create(join(home, "audit"), header_of(spec, plan, None))
+    write_listing(run, plan.entries)
+    job = Extraction(spec, spec.pool, spec.features(), run.features)
+    columns = {"hidden": np.ones((num, 2), np.float32), "output": np.ones((num, 3), np.float32)}
+    is_regression = spec.model.task == "regression"
+    columns["prediction"] = np.zeros(num, np.float32 if is_regression else np.int64)
+    if not is_regression:
+        columns["confidence"] = np.full(num, 0.9)
+    uris = [f"{store.uri}/{key}" for key in keys]
+    for shard in plan.shards:
+        run.features.write(shard.file, encode_shard(FeatureShard(keys, uris, columns, [], own_ids=False)))
+    feature_store.index_features(job, plan)
+    steps.select(run, "srs", budget or num, {})
+    return run
+
+
+@contextmanager
+def served(uri: str, *options: str, token: str | None = None) -> Iterator[str]:
+    """The address of ``opacc label`` on a free port; it ends as Ctrl-C ends it, with exit code 0."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    if token:
+        environment["OPACC_LABEL_TOKEN"] = token
+    command = [sys.executable, "-m", "opacc_ray", "label", uri, "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        address = re.search(r"http://\S+/", line)
+        assert address, line + process.stderr.read()
+        yield address[0]
+    finally:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, out + err
+    assert "Traceback" not in err
+
+
+def browser_path() -> str | None:
+    """The browser of this machine, if it has one: Debian's package chromium, or Chrome."""
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    return next((found for name in names if (found := shutil.which(name))), None)

@@ -1,0 +1,338 @@
+"""The page in a real browser, by keys alone: every answer is what was seen, and is in the run."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from labelled_pages import CLASSES, browser_path, grey, run_to_label, served
+
+from opacc_ray.audit.labelled_rounds import read_rounds
+from opacc_ray.audit.results import estimate
+from opacc_ray.audit.run import Run
+from opacc_ray.lake.storage import open_store
+
+PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 800}
+TOKEN = "the-same-after-a-restart"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(browser_path() is None, reason="no browser is installed: apt-get install chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+class Person:
+    """Somebody at a page who uses only the keyboard."""
+
+    def __init__(self, browser: Any, address: str, name: str | None, size: dict[str, int] = DESKTOP) -> None:
+        self.page = browser.new_context(viewport=size).new_page()
+        self.page.set_default_timeout(20_000)
+        self.faults: list[str] = []
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("request", lambda request: self._check(request.url, address))
+        self.page.goto(address)
+        if name is not None:
+            self.page.wait_for_selector("#namefield:focus")
+            self.keys(*name, "Enter")
+
+    def _check(self, url: str, address: str) -> None:
+        if not url.startswith((address, "data:")):
+            self.faults.append(f"asked for {url}")
+
+    def keys(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.page.locator("#end").is_visible())
+
+    def wait(self, other_than: int | None = None) -> int | None:
+        """Wait for an example, another one than that; returns its number, or None at the end."""
+        shown = "#stage[aria-busy=false]"
+        if other_than is not None:
+            shown += f":not([data-number='{other_than}'])"
+        self.page.wait_for_selector(f"#work:not([hidden]) {shown}, #end:not([hidden])")
+        return None if self.is_done else int(self.page.get_attribute("#stage", "data-number"))
+
+    def sees(self) -> int:
+        """The grey of the picture on the page, by its pixels on the screen; which is the number of its file."""
+        box = self.page.locator("#picture").bounding_box()
+        assert box is not None
+        middle = {"x": box["x"] + box["width"] / 2 - 2, "y": box["y"] + box["height"] / 2 - 2, "width": 4, "height": 4}
+        shot = self.page.screenshot(clip=middle)
+        return int(_pixels(shot)[0, 0, 0])
+
+    def answer(self, *keys: str) -> int | None:
+        """Answer what is shown; returns the number that follows."""
+        before = self.wait()
+        self.keys(*keys)
+        return self.wait(other_than=before)
+
+    def says(self) -> str:
+        return str(self.page.text_content("#message"))
+
+
+def _pixels(data: bytes) -> np.ndarray:
+    import io
+
+    from PIL import Image
+
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+def truth_of(value: int) -> str:
+    return CLASSES[value % 3]
+
+
+def labels_of(run: Run) -> dict[str, str]:
+    [only] = read_rounds(run)
+    return dict(zip(only.known.ids, only.truth, strict=True))
+
+
+def label_by_eye(person: Person, most: int) -> int:
+    """Label what is seen by its key until that many are done, or nothing is left; returns how many."""
+    for done in range(most):
+        if person.wait() is None:
+            return done
+        person.answer(str(1 + person.sees() % 3))
+    return most
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_a_hundred_images_by_keys_with_a_restart_and_two_people(
+    browser: Any, tmp_path: Path, size: dict[str, int]
+) -> None:
+    run = run_to_label(str(tmp_path), 100, CLASSES)
+    with served(run.uri, token=TOKEN) as address:
+        ann = Person(browser, address, "ann", size)
+        assert label_by_eye(ann, 40) == 40
+        ann.page.context.close()
+    assert sum(item.labelled.sum() for item in read_rounds(run)) == 40
+    with served(run.uri, token=TOKEN) as address:
+        people = [Person(browser, address, name, size) for name in ("ann", "bob")]
+        for _ in range(30):  # in turns, so that both have an example at any time
+            numbers = [person.wait() for person in people]
+            assert numbers[0] != numbers[1]
+            for person in people:
+                label_by_eye(person, 1)
+        for person in people:
+            assert person.wait() is None
+            person.page.wait_for_selector("#endtitle:has-text('All labelled')")
+        assert [person.faults for person in people] == [[], []]
+    assert labels_of(run) == {f"{i:03d}.png": truth_of(i) for i in range(100)}
+    assert len(run.label_files(1)) == 100  # nothing twice
+    assert estimate(run).n == 100
+
+
+def test_the_overlap_is_shown_to_both(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 10, CLASSES)
+    with served(run.uri, "--overlap", "0.5") as address:
+        ann, bob = (Person(browser, address, name) for name in ("ann", "bob"))
+        num = label_by_eye(ann, 20) + label_by_eye(bob, 20)
+    assert num == 15
+    noise = estimate(run).label_noise
+    assert noise is not None
+    assert (noise.examples, noise.differ) == (5, 0)
+
+
+def test_undo_and_cannot_tell(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 3, CLASSES)
+    with served(run.uri) as address:
+        ann = Person(browser, address, "ann")
+        first = ann.wait()
+        ann.answer("1")
+        assert ann.says() == "Saved: cat"
+        ann.answer("Backspace")
+        assert ann.wait() == first
+        assert ann.says() == "Undone: cat"
+        ann.answer("3")
+        ann.answer("0")
+        ann.answer("2")
+        assert ann.is_done
+        ann.keys("Backspace")
+        ann.page.wait_for_selector("#work:not([hidden]) #stage[aria-busy=false]")
+        ann.answer("?")
+        assert ann.is_done
+        assert ann.faults == []
+    [only] = read_rounds(run)
+    assert only.truth == ("owl",)
+    assert len(only.unsure) == 2
+
+
+def test_ten_thousand_classes_are_searched(browser: Any, tmp_path: Path) -> None:
+    names = [f"{colour} {thing} {i}" for colour in ("red", "blue") for thing in ("fox", "car") for i in range(2500)]
+    run = run_to_label(str(tmp_path), 6, names)
+    with served(run.uri) as address:
+        ann = Person(browser, address, "ann")
+        ann.wait()
+        start = time.perf_counter()
+        ann.answer(*"blue fox 77", "Enter")
+        assert time.perf_counter() - start < 5
+        ann.answer(*"CAR 2499", "ArrowDown", "Enter")
+        ann.answer("1")  # the last one answered is offered first
+        ann.answer(*"fox 12", "Escape", *"/red car 0", "Enter")
+        ann.wait()
+        ann.keys(*"no such thing", "Enter")
+        ann.page.wait_for_selector("#message.wrong")
+        assert ann.says() == "No class is called no such thing."
+        assert ann.faults == []
+    [only] = read_rounds(run)
+    assert only.truth == ("blue fox 77", "blue car 2499", "blue car 2499", "red car 0")
+
+
+def test_digits_are_their_own_keys(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 3, [str(i) for i in range(10)])
+    with served(run.uri) as address:
+        ann = Person(browser, address, "ann")
+        for key in "709":
+            ann.answer(key)
+    assert read_rounds(run)[0].truth == ("7", "0", "9")
+
+
+def test_a_regression_takes_numbers(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 4, None, task="regression", error_scale=2.0)
+    with served(run.uri) as address:
+        ann = Person(browser, address, "ann")
+        ann.answer(*"12.5", "Enter")
+        ann.answer(*"-3,25", "Enter")
+        ann.wait()
+        ann.keys(*"much", "Enter")
+        ann.page.wait_for_selector("#message.wrong")
+        assert "write a number" in ann.says()
+        ann.keys(*["Backspace"] * 4)
+        ann.answer("?")
+        ann.wait()
+        ann.keys("Enter")
+        assert ann.says() == "Type a number, or ? if you can’t tell."
+    [only] = read_rounds(run)
+    assert (only.truth, len(only.unsure)) == (("12.5", "-3.25"), 1)
+
+
+def test_nothing_is_answered_before_it_is_seen(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 3, CLASSES)
+    with served(run.uri) as address:
+        ann = Person(browser, address, None)
+        held: list[Any] = []
+        hold = True
+        ann.page.route("**/image/*", lambda route: held.append(route) if hold else route.continue_())
+        ann.page.wait_for_selector("#namefield:focus")
+        ann.keys(*"ann", "Enter")
+        ann.page.wait_for_selector("#wait:not([hidden])")
+        ann.keys("1", "2", "0")
+        assert not any(item.labelled.any() for item in read_rounds(run))
+        hold = False
+        for route in held:
+            route.continue_()
+        ann.answer("1")
+    assert read_rounds(run)[0].labelled.sum() == 1
+
+
+def test_a_key_that_is_held_down_answers_once(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 5, CLASSES)
+    with served(run.uri) as address:
+        ann = Person(browser, address, "ann")
+        before = ann.wait()
+        for _ in range(20):
+            ann.page.keyboard.down("1")
+        ann.page.keyboard.up("1")
+        ann.wait(other_than=before)
+        time.sleep(0.5)
+    assert read_rounds(run)[0].labelled.sum() == 1
+
+
+def test_a_server_that_is_gone_loses_nothing_and_is_said(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 3, CLASSES)
+    with served(run.uri) as address:
+        ann = Person(browser, address, "ann")
+        number = ann.answer("1")
+    ann.keys("2")
+    ann.page.wait_for_selector("#message.wrong")
+    assert ann.says() == "Not saved: the server does not answer. Try again once it runs."
+    assert ann.wait() == number  # still the same example
+    assert read_rounds(run)[0].labelled.sum() == 1
+
+
+def test_a_picture_that_cannot_be_shown_is_left_out_or_passed_by(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 2, CLASSES)
+    first = run.read_selection(1).ids[0]
+    open_store(run.spec.pool.uri).write(first, b"no picture")
+    with served(run.uri) as address:
+        ann = Person(browser, address, "ann")
+        ann.page.wait_for_selector("#broken:has-text('do not decode')")
+        ann.keys("1")
+        ann.keys("?")
+        assert ann.wait(other_than=0) == 1
+        ann.answer("1")
+    [only] = read_rounds(run)
+    assert (only.unsure, only.truth) == ((first,), ("cat",))
+
+
+def test_zooming_brings_all_pixels(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 1, CLASSES)
+    open_store(run.spec.pool.uri).write(run.read_selection(1).ids[0], grey(120, (5000, 4000)))
+    with served(run.uri) as address:
+        ann = Person(browser, address, "ann")
+        ann.wait()
+        width = ann.page.locator("#picture").bounding_box()["width"]
+        assert width < 1280
+        with ann.page.expect_response("**/image/0/whole") as whole:
+            ann.keys("z")
+        assert whole.value.status == 200
+        assert ann.page.locator("#picture").bounding_box()["width"] > 2 * width
+        ann.keys("ArrowRight", "ArrowDown", "z")
+        assert ann.page.locator("#picture").bounding_box()["width"] == pytest.approx(width)
+        assert ann.sees() == 120
+        assert ann.answer("1") is None
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_the_screen_and_text_can_be_read(
+    browser: Any, tmp_path: Path, size: dict[str, int], scheme: str
+) -> None:
+    run = run_to_label(str(tmp_path), 1, ["a class with a name that is far too long for a button on a phone", *CLASSES])
+    with served(run.uri) as address:
+        ann = Person(browser, address, "somebody with a long name", size)
+        ann.page.emulate_media(color_scheme=scheme)
+        ann.wait()
+        time.sleep(0.3)  # until colours have changed over
+        boxes = [item.bounding_box() for item in ann.page.locator("button:visible, #picture, #count").all()]
+        for box in boxes:
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= size["width"]
+            assert box["y"] + box["height"] <= size["height"]
+        for name in ("#choices button", "#unsure", "#count", "#message", "#who"):
+            assert contrast(ann, name) >= 4.5, name  # WCAG 2.2, AA
+
+
+def contrast(person: Person, name: str) -> float:
+    """The contrast of a text with what lies behind it, as WCAG 2.2 defines it."""
+    handle = person.page.locator(name).first.element_handle()
+    ink = handle.evaluate("node => getComputedStyle(node).color")
+    paper = handle.evaluate(
+        """node => {
+          while (getComputedStyle(node).backgroundColor === "rgba(0, 0, 0, 0)") node = node.parentElement;
+          return getComputedStyle(node).backgroundColor;
+        }"""
+    )
+    light, dark = sorted((luminance(ink), luminance(paper)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [float(text) / 255 for text in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

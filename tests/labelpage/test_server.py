@@ -1,0 +1,230 @@
+"""The server of the page, over real sockets: without the token there is nothing, with it only what the page needs."""
+
+import http.client
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from labelled_pages import CLASSES, run_to_label, served
+from PIL import Image
+
+from opacc_ray.audit.labelled_rounds import read_rounds
+from opacc_ray.audit.run import Run
+from opacc_ray.lake.storage import open_store
+
+NUM = 8
+
+
+class Site(NamedTuple):
+    run: Run
+    address: str
+
+    @property
+    def token(self) -> str:
+        return urlsplit(self.address).path.strip("/")
+
+    def send(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, bytes, Any]:
+        """Status, content and headers of an answer; the path goes out as it is written."""
+        place = urlsplit(self.address)
+        connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=20)
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        connection.request(method, path, data, {"content-type": kind} if data is not None else {})
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, content, answer.headers
+
+    def get(self, name: str) -> tuple[int, bytes, Any]:
+        return self.send("GET", f"/{self.token}/{name}")
+
+    def post(self, name: str, **body: Any) -> tuple[int, Any]:
+        status, content, _ = self.send("POST", f"/{self.token}/{name}", body)
+        return status, json.loads(content)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    run = run_to_label(str(tmp_path_factory.mktemp("page")), NUM, CLASSES)
+    with served(run.uri) as address:
+        yield Site(run, address)
+
+
+def test_it_listens_to_this_machine_only_and_its_token_is_long(site: Site) -> None:
+    assert site.address.startswith("http://127.0.0.1:")
+    assert re.fullmatch(r"[\w-]{32}", site.token)
+
+
+@pytest.mark.parametrize("path", ["", "page.js", "page.css", "setup", "image/0"])
+def test_files_of_the_page_come_with_headers_that_allow_nothing_else(site: Site, path: str) -> None:
+    status, content, headers = site.get(path)
+    assert (status, bool(content)) == (200, True)
+    assert headers["content-security-policy"].startswith("default-src 'none'; img-src 'self'")
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["server"] is None
+
+
+def test_the_page_is_told_nothing_of_ids_or_the_model(site: Site) -> None:
+    _, setup, _ = site.get("setup")
+    assert json.loads(setup) == {"run": "audit", "task": "classification", "classes": CLASSES, "annotator": None}
+    status, state = site.post("next", annotator="nobody yet")
+    assert status == 200
+    assert set(state) == {"number", "upcoming", "progress", "different", "undone"}
+    assert ".png" not in json.dumps(state)
+
+
+@pytest.mark.parametrize("token", ["", "x", "{token}x", "TOKEN", "{token}%00", "static", "..", "é"])
+def test_without_the_token_there_is_nothing(site: Site, token: str) -> None:
+    wrong = token.format(token=site.token).encode("latin-1", "replace").decode("latin-1")
+    for name in ("", "setup", "image/0"):
+        status, content, _ = site.send("GET", f"/{wrong}/{name}".replace("é", "%C3%A9"))
+        assert (status, content) == (404, b"not found")
+    status, content, _ = site.send("POST", f"/{wrong}/answer".replace("é", "%C3%A9"), {"annotator": "eve"})
+    assert status == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../", "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "image/../../spec.json",
+        "image/..%2f..%2fspec.json", "image/-1", "image/0x1", "image/1e0", "image/99999999999999999999999",
+        "image/000.png", "image/0/../1", "image/8", "image/0/whole/x", "book.py", "page.html", "server.py", "page.js/",
+        "image//0", "image/s3://other/run", "spec.json", "rounds/1/selection.json", "../other-run/setup",
+    ],
+)  # fmt: skip
+def test_no_path_leads_out_of_the_page(site: Site, path: str) -> None:
+    status, content, _ = site.send("GET", f"/{site.token}/{path}")
+    assert status == 404
+    assert len(content) < 30
+
+
+def test_another_run_is_refused(site: Site, tmp_path: Path) -> None:
+    other = run_to_label(str(tmp_path / "other"), 2, CLASSES)
+    for path in (f"/{other.uri}/setup", f"/{site.token}{other.uri}/spec.json", f"/{site.token}/setup/{other.uri}"):
+        assert site.send("GET", path)[0] == 404
+    _, setup, _ = site.send("GET", f"/{site.token}/setup?run={other.uri}")
+    assert json.loads(setup)["run"] == "audit"
+    site.post("answer", annotator="eve", number=1, label="dog", run=other.uri, id="x", round=9, status="blank")
+    assert [row.labelled.any() for row in read_rounds(other)] == [False]
+    assert site.post("undo", annotator="eve")[1]["undone"] == {"label": "dog"}
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_other_methods_are_refused(site: Site, method: str) -> None:
+    for name in ("", "setup", "answer", "image/0"):
+        assert site.send(method, f"/{site.token}/{name}")[0] == 405
+    assert site.send("GET", f"/{site.token}/answer")[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "must be a JSON object"),
+        (b"[1]", "must be a JSON object"),
+        (b"{" * 5000, "must be a JSON object"),
+        (b"x" * 20_000, "at most 16384 bytes"),
+        ({"number": 0, "label": "cat"}, "give a name"),
+        ({"annotator": "a\nb", "number": 0, "label": "cat"}, "give a name"),
+        ({"annotator": "eve", "label": "cat"}, "no such example"),
+        ({"annotator": "eve", "number": -1, "label": "cat"}, "no such example"),
+        ({"annotator": "eve", "number": NUM, "label": "cat"}, "no such example"),
+        ({"annotator": "eve", "number": True, "label": "cat"}, "no such example"),
+        ({"annotator": "eve", "number": "../0", "label": "cat"}, "no such example"),
+        ({"annotator": "eve", "number": 0, "label": ["cat"]}, "give a label"),
+        ({"annotator": "eve", "number": 0, "label": "  "}, "give a label"),
+        ({"annotator": "eve", "number": 0, "label": "cow"}, "none of the 3 classes"),
+    ],
+)
+def test_what_is_no_answer_is_refused_and_nothing_is_kept(site: Site, body: Any, words: str) -> None:
+    before = len(site.run.all_label_files())
+    status, content, _ = site.send("POST", f"/{site.token}/answer", body)
+    assert status == 400
+    assert words in json.loads(content)["error"]
+    assert len(site.run.all_label_files()) == before
+
+
+def test_a_form_of_another_site_is_refused(site: Site) -> None:
+    body = json.dumps({"annotator": "eve", "number": 0, "label": "cat"}).encode()
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        assert site.send("POST", f"/{site.token}/answer", body, kind)[0] == 400
+
+
+def test_pictures_are_the_examples_by_their_numbers(site: Site) -> None:
+    ids = site.run.read_selection(1).ids
+    for number, id in enumerate(ids):
+        for name in (f"image/{number}", f"image/{number}/whole"):
+            status, content, headers = site.get(name)
+            assert (status, headers["content-type"]) == (200, "image/png")
+            assert f"{np.asarray(Image.open(io.BytesIO(content)))[0, 0]:03d}.png" == id
+
+
+def test_a_large_picture_comes_smaller_and_whole(tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 2, CLASSES)
+    sink = io.BytesIO()
+    Image.effect_noise((5000, 4000), 50).save(sink, "JPEG")  # 20 megapixels
+    first, second = run.read_selection(1).ids
+    pool = open_store(run.spec.pool.uri)
+    pool.write(first, sink.getvalue())
+    pool.write(second, b"<svg onload=alert(1)>")
+    with served(run.uri) as address:
+        site = Site(run, address)
+        sizes = [Image.open(io.BytesIO(site.get(name)[1])).size for name in ("image/0", "image/0/whole")]
+        assert sizes == [(1600, 1280), (5000, 4000)]
+        status, content, headers = site.get("image/1")
+        assert (status, headers["content-type"]) == (422, "text/plain; charset=utf-8")
+        assert b"that do not decode as an image" in content
+
+
+def test_the_annotator_of_the_command_is_the_only_one(tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 2, CLASSES)
+    with served(run.uri, "--annotator", "ann", token="a-token-of-my-own") as address:
+        assert address.endswith("/a-token-of-my-own/")
+        site = Site(run, address)
+        assert json.loads(site.get("setup")[1])["annotator"] == "ann"
+        site.post("answer", annotator="eve", number=0, label="cat")
+        site.post("answer", number=1, label=None)
+    assert {json.loads(data)["annotator"] for _, data in run.read_labels(1)} == {"ann"}
+    [only] = read_rounds(run)
+    assert (only.truth, only.unsure) == (("cat",), (run.read_selection(1).ids[1],))
+
+
+def told(*options: str, **environment: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "opacc_ray", "label", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environment)
+    return done.returncode, done.stderr
+
+
+def test_what_cannot_be_served_is_said_in_a_sentence(site: Site, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, said = told(site.run.uri, "--port", port)
+        assert (code, said.count("\n")) == (2, 1)
+        assert f"127.0.0.1:{port} cannot be served (Address already in use): give another" in said
+    code, said = told(site.run.uri, "--port", "0", OPACC_LABEL_TOKEN="short")
+    assert (code, said) == (2, "opacc: OPACC_LABEL_TOKEN must be 16 letters, digits, '-' and '_' or more, which nobody guesses\n")  # fmt: skip  # noqa: E501
+    assert told(str(tmp_path))[0] == 5
+
+
+def test_sigterm_ends_it_with_its_own_code(tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 2, CLASSES)
+    command = [sys.executable, "-m", "opacc_ray", "label", run.uri, "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 143

@@ -1,0 +1,228 @@
+"""Pools of Parquet files: plans from footers alone, ids that stay, filters, and what does not fit."""
+
+import io
+import tracemalloc
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from tables import parquet, read_pool, refusal
+
+from opacc_ray.errors import DataError
+from opacc_ray.lake import parquet_io
+from opacc_ray.lake.examples import Columns, Rules
+from opacc_ray.lake.pools import plan_shards, read_examples
+from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store import ChangedError
+
+X = Rules(columns=Columns(array=("x",)))
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return open_store(str(tmp_path) if request.param == "folder" else request.getfixturevalue("bucket"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path))
+
+
+def numbers(start: int, stop: int) -> pa.Table:
+    rows = np.arange(start, stop)
+    x = pa.FixedSizeListArray.from_arrays(pa.array(np.repeat(rows, 3).astype(np.float32)), 3)
+    return pa.table({"x": x, "name": [f"n{row}" for row in rows], "score": rows / 100})
+
+
+def png(level: int) -> bytes:
+    sink = io.BytesIO()
+    Image.fromarray(np.full((4, 5), level, np.uint8)).save(sink, format="PNG")
+    return sink.getvalue()
+
+
+def test_one_large_file_is_many_shards_and_small_files_are_one(store: Store) -> None:
+    store.write("a/large.parquet", parquet(numbers(0, 1000), row_group_size=100))
+    store.write("b.parquet", parquet(numbers(1000, 1010)))
+    store.write("c.parquet", parquet(numbers(1010, 1020)))
+    store.write("_metadata/x.parquet", b"not read")
+    plan = plan_shards(store, "parquet", 250, rules=X)
+    assert [[(p.entry.key, p.start, p.stop) for p in shard.pieces] for shard in plan.shards] == [
+        [("a/large.parquet", 0, 2)],
+        [("a/large.parquet", 2, 4)],
+        [("a/large.parquet", 4, 6)],
+        [("a/large.parquet", 6, 8)],
+        [("a/large.parquet", 8, 10), ("b.parquet", 0, 1), ("c.parquet", 0, 1)],
+    ]
+    assert (plan.num_examples, [entry.key for entry in plan.entries]) == (
+        1020,
+        ["a/large.parquet", "b.parquet", "c.parquet"],
+    )
+    found, bad = read_pool(store, "parquet", X, 250)
+    assert not bad
+    assert [example.array[0] for example in found] == list(range(1020))
+    assert (found[999].id, found[1000].id) == ("a/large.parquet#999", "b.parquet#0")
+    assert found[999].uri == f"{store.uri}/a/large.parquet#row=999"
+
+
+def test_ids_and_arrays_stay_whatever_the_cut_and_the_filter(store: Store) -> None:
+    store.write("a.parquet", parquet(numbers(0, 300), row_group_size=7))
+    whole = {example.id: example.array.tolist() for example in read_pool(store, "parquet", X, 20)[0]}
+    assert whole == {example.id: example.array.tolist() for example in read_pool(store, "parquet", X, 1000)[0]}
+    left = read_pool(store, "parquet", X._replace(filter="score >= 0.5 and score < 0.6 or name = 'n7'"), 20)[0]
+    assert [example.id for example in left] == ["a.parquet#7", *(f"a.parquet#{row}" for row in range(50, 60))]
+    assert all(whole[example.id] == example.array.tolist() for example in left)
+
+
+def test_folders_are_columns_and_a_filter_on_them_opens_no_other_file(folder: Store) -> None:
+    for day in (1, 2, 3):
+        folder.write(f"day={day}/kind=a%20b/part.parquet", parquet(numbers(10 * day, 10 * day + 10)))
+    folder.write("day=4/kind=c/part.parquet", b"this file is never opened")
+    rules = X._replace(filter="day in (2, 3) and kind = 'a b' and score < 0.32")
+    plan = plan_shards(folder, "parquet", 5, rules=rules)
+    assert [entry.key for entry in plan.entries] == ["day=2/kind=a%20b/part.parquet", "day=3/kind=a%20b/part.parquet"]
+    assert [example.array[0] for example in read_pool(folder, "parquet", rules)[0]] == [*range(20, 30), 30, 31]
+    assert plan_shards(folder, "parquet", 5, rules=X._replace(filter="day = 2")).num_examples == 10
+
+
+def test_images_are_bytes_or_what_hugging_face_makes_of_them(folder: Store) -> None:
+    levels = [png(level) for level in (10, 20)]
+    struct = pa.array([{"bytes": data, "path": None} for data in levels])
+    folder.write("a.parquet", parquet(pa.table({"image": pa.array(levels), "hf": struct, "key": [7, 8]})))
+    for column in ("image", "hf"):
+        found, bad = read_pool(folder, "parquet", Rules(columns=Columns(id="key", image=column)))
+        assert not bad
+        assert [(example.id, int(example.array[0, 0]), example.own_id) for example in found] == [
+            ("7", 10, True),
+            ("8", 20, True),
+        ]
+
+
+def test_named_images_are_read_from_the_pool_and_from_s3_alone(bucket: str, tmp_path: Path) -> None:
+    store = open_store(bucket)
+    store.write("images/a.png", png(10))
+    store.write("b.png", png(20))
+    (tmp_path / "secret.png").write_bytes(png(30))
+    uris = [
+        "images/a.png",
+        f"{bucket}/b.png",
+        str(tmp_path / "secret.png"),
+        "../x.png",
+        "c.png",
+        None,
+        "http://x/y.png",
+    ]
+    store.write("index.parquet", parquet(pa.table({"uri": uris})))
+    found, bad = read_pool(store, "parquet", Rules(columns=Columns(uri="uri")))
+    assert [(int(example.array[0, 0]), example.uri) for example in found] == [
+        (10, f"{bucket}/images/a.png"),
+        (20, f"{bucket}/b.png"),
+    ]
+    assert [item.id for item in bad] == [f"index.parquet#{row}" for row in (2, 3, 4, 5, 6)]
+    reasons = [item.reason for item in bad]
+    assert "neither at s3:// nor below" in reasons[0]
+    assert "no key below" in reasons[1]
+    assert reasons[2] == f"there is no object {bucket}/c.png"
+    assert reasons[3] == "its uri is null"
+
+
+def test_arrays_are_nested_lists_or_columns_of_numbers(folder: Store) -> None:
+    nested = [[[1, 2, 3], [4, 5, 6]], [[7, 8, 9], [1, 1, 1]]]
+    table = pa.table({"nested": nested, "ragged": [[1.0], [1.0, 2.0]], "a": [1, 2], "b": [0.5, 1.5]})
+    folder.write("a.parquet", parquet(table))
+    for names, wanted in {
+        ("nested",): nested,
+        ("ragged",): [[1.0], [1.0, 2.0]],
+        ("a", "b"): [[1.0, 0.5], [2.0, 1.5]],
+    }.items():
+        found, _ = read_pool(folder, "parquet", Rules(columns=Columns(array=names)))
+        assert [example.array.tolist() for example in found] == wanted
+    with pytest.raises(DataError, match=r"each holds one number a row, and 'nested' is list.*; name one"):
+        read_pool(folder, "parquet", Rules(columns=Columns(array=("nested", "a"))))
+
+
+def test_nulls_are_bad_items_with_their_reasons(folder: Store) -> None:
+    table = pa.table({"id": ["p", None, "r"], "image": [png(1), png(2), None], "x": [[1.0], None, [2.0]]})
+    folder.write("a.parquet", parquet(table))
+    found, bad = read_pool(folder, "parquet", Rules(columns=Columns(id="id", image="image")))
+    assert [example.id for example in found] == ["p"]
+    assert [tuple(item) for item in bad] == [("a.parquet#1", "its id is null"), ("r", "its image is null")]
+    found, bad = read_pool(folder, "parquet", X)
+    assert [example.array.tolist() for example in found] == [[1.0], [2.0]]
+    assert [tuple(item) for item in bad] == [("a.parquet#1", "its x is null")]
+
+
+def test_what_does_not_fit_is_one_sentence(folder: Store) -> None:
+    folder.write("a.parquet", parquet(numbers(0, 10)))
+    assert refusal(folder, "parquet", Rules(columns=Columns(array=("y",)))).endswith(
+        "a.parquet has no column 'y'; it has x, name, score"
+    )
+    assert refusal(folder, "parquet", X._replace(filter="split = 'test'")).endswith(
+        "a.parquet has no column 'split'; it has x, name, score"
+    )
+    folder.write("b.parquet", parquet(numbers(0, 10).set_column(0, "x", pa.array([[1.0]] * 10))))
+    assert "b.parquet has 'x' as list" in refusal(folder, "parquet", X)
+    assert refusal(folder, "parquet", X).endswith("; write the files with one schema")
+    folder.write("b.parquet", parquet(numbers(0, 10))[:-50])
+    assert "b.parquet does not read as Parquet" in refusal(folder, "parquet", X)
+    folder.delete("b.parquet")
+    folder.write("day=1/a.parquet", parquet(numbers(0, 10)))
+    folder.delete("a.parquet")
+    assert "pool.filter 'day = 2' leaves none of its files" in refusal(folder, "parquet", X._replace(filter="day = 2"))
+
+
+def test_a_file_that_changes_after_the_plan_is_an_error(store: Store) -> None:
+    store.write("a.parquet", parquet(numbers(0, 10)))
+    plan = plan_shards(store, "parquet", 100, rules=X)
+    store.write("a.parquet", parquet(numbers(5, 15)))
+    with pytest.raises(ChangedError, match=r"a\.parquet has changed since the pool was listed"):
+        list(read_examples(store, "parquet", plan.shards[0], X))
+
+
+def test_columns_and_row_groups_that_nobody_asks_for_are_not_fetched(folder: Store) -> None:
+    wide = numbers(0, 4000).append_column("blob", pa.array([np.random.default_rng(0).bytes(2000)] * 4000, pa.binary()))
+    folder.write("a.parquet", parquet(wide, row_group_size=500, use_dictionary=False, compression="none"))
+    [entry] = folder.list()
+    fetched: list[tuple[int, int]] = []
+    whole = type(folder).read_entry_range
+
+    class Counting(type(folder)):  # type: ignore[misc]
+        def read_entry_range(self, entry, start, stop):
+            fetched.append((start, stop))
+            return whole(self, entry, start, stop)
+
+    counting = Counting(folder.uri)
+    found, _ = read_pool(counting, "parquet", X._replace(filter="score < 5"), 500)
+    assert len(found) == 500
+    assert sum(stop - start for start, stop in fetched) < entry.size / 10
+
+
+def test_a_row_group_of_images_is_streamed_in_bounded_memory(folder: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_io, "HELD_BYTES", 1 << 20)
+    monkeypatch.setattr(parquet_io, "BATCH_BYTES", 1 << 20)
+    rng = np.random.default_rng(0)
+    rows = [rng.bytes(200_000) for _ in range(200)]
+    pages = {"use_dictionary": False, "write_batch_size": 1, "data_page_size": 1 << 20}
+    folder.write("a.parquet", parquet(pa.table({"image": rows}), row_group_size=200, **pages))
+    rules = Rules(columns=Columns(image="image"))
+    shard = plan_shards(folder, "parquet", 1000, rules=rules).shards[0]
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    most = count = 0
+    for item in read_examples(folder, "parquet", shard, rules):
+        count += 1
+        assert "no image of" in item.reason
+        most = max(most, tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes() - before)
+    tracemalloc.stop()
+    assert count == 200
+    assert most < 10 << 20  # of 40 MB
+
+
+def test_plans_do_not_depend_on_the_order_of_writing(folder: Store) -> None:
+    for number in (3, 1, 2):
+        folder.write(f"{number}.parquet", parquet(numbers(10 * number, 10 * number + 10)))
+    plan = plan_shards(folder, "parquet", 10, rules=X)
+    assert [shard.keys for shard in plan.shards] == [("1.parquet",), ("2.parquet",), ("3.parquet",)]
+    assert all(a.number + 1 == b.number for a, b in pairwise(plan.shards))

@@ -1,0 +1,99 @@
+"""Pools of tar files, made by the webdataset library: keys, extensions, and tar files that break off."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import webdataset
+from tables import read_pool
+
+from opacc_ray.lake.examples import Columns, Rules
+from opacc_ray.lake.pools import plan_shards, read_examples
+from opacc_ray.lake.storage import Store, open_store
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return open_store(str(tmp_path) if request.param == "folder" else request.getfixturevalue("bucket"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path))
+
+
+def samples(start: int, stop: int, **more: object) -> bytes:
+    sink = io.BytesIO()
+    with webdataset.TarWriter(sink) as writer:
+        for i in range(start, stop):
+            picture = np.full((6, 5, 3), i, np.uint8)
+            writer.write({"__key__": f"train/{i:04d}", "cls": i % 3, "png": picture, "seg.png": 0 * picture} | more)
+    return sink.getvalue()
+
+
+def members(*pairs: tuple[str, bytes]) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as tar:
+        for name, content in pairs:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return sink.getvalue()
+
+
+def test_samples_are_read_in_the_order_of_the_tar(store: Store) -> None:
+    store.write("a-000.tar", samples(0, 20))
+    store.write("a-001.tar", samples(20, 30))
+    plan = plan_shards(store, "webdataset", 5)
+    assert [shard.keys for shard in plan.shards] == [("a-000.tar",), ("a-001.tar",)]
+    found, bad = read_pool(store, "webdataset")
+    assert not bad
+    assert [int(example.array[0, 0, 0]) for example in found] == list(range(30))
+    assert (found[25].id, found[25].uri) == ("a-001.tar/train/0025", f"{store.uri}/a-001.tar#train/0025.png")
+
+
+def test_the_extension_may_be_named(folder: Store) -> None:
+    folder.write("a.tar", samples(1, 4, npy=np.arange(4.0)))
+    found, _ = read_pool(folder, "webdataset", Rules(columns=Columns(image="seg.png")))
+    assert [example.array.max() for example in found] == [0, 0, 0]
+    found, _ = read_pool(folder, "webdataset", Rules(columns=Columns(array=("npy",))))
+    assert [example.array.tolist() for example in found] == [[0, 1, 2, 3]] * 3
+    _, bad = read_pool(folder, "webdataset", Rules(columns=Columns(image="jpg")))
+    assert tuple(bad[0]) == (
+        "a.tar/train/0001",
+        "no member of it is jpg; it has cls, npy, png, seg.png",
+    )
+
+
+@pytest.mark.parametrize("kept", [10, 1000, 1536, 10 * 1024, -10240])
+def test_a_tar_that_breaks_off_is_said_after_the_examples_before(folder: Store, kept: int) -> None:
+    whole = samples(0, 20)
+    folder.write("a.tar", whole[:kept])
+    [shard] = plan_shards(folder, "webdataset", 5).shards
+    items = list(read_examples(folder, "webdataset", shard))
+    assert items[-1].id == "a.tar"
+    assert f"breaks off after {len(items) - 1} examples" in items[-1].reason
+    assert items[-1].reason.endswith("; write it again")
+    assert len(items) - 1 < 20 or kept == -10240
+
+
+def test_a_tar_that_ends_between_two_members_is_noticed(folder: Store) -> None:
+    whole = members(*((f"{i}.npy", b"") for i in range(4)))
+    folder.write("a.tar", whole[: 3 * 512])
+    _, bad = read_pool(folder, "webdataset")
+    assert bad[-1].id == "a.tar"
+    assert "it has no end" in bad[-1].reason
+
+
+def test_members_that_cannot_be_used_are_bad_items(folder: Store) -> None:
+    content = members(("a.png", b"no image"), ("b.txt", b"x"), ("c.npy", b"no array"), ("d.png", b"x" * 3000))
+    folder.write("a.tar", content)
+    found, bad = read_pool(folder, "webdataset", Rules(max_bytes=2000))
+    assert not found
+    assert [item.id for item in bad] == ["a.tar/a", "a.tar/b", "a.tar/c", "a.tar/d"]
+    assert "no image of" in bad[0].reason
+    assert bad[1].reason.endswith("it has txt")
+    assert "does not read as a NumPy file" in bad[2].reason
+    assert bad[3].reason == "d.png has 3000 bytes, and pool.max_bytes is 2000"

@@ -1,0 +1,72 @@
+"""`opacc report`: what it prints, where it writes, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from reported_run import CLASSES, KEYS, TRUTH, label, write_run
+
+from opacc_ray.audit import steps
+from opacc_ray.audit.labels import import_labels
+from opacc_ray.audit.run import Run
+from opacc_ray.audit.verify import verify
+from opacc_ray.cli.main import main
+from opacc_ray.report.documents import RunReport, WrittenReport
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = write_run(tmp_path)
+    label(run, steps.select(run, "srs", 60, {}).ids)
+    return run
+
+
+def test_it_prints_the_answer_and_the_places(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", run.uri]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("answer     The model is right on about")
+    assert lines[1:] == [
+        f"page       {run.uri}/report.html",
+        f"document   {run.uri}/report.json",
+        f"summary    {run.uri}/report.md",
+    ]
+    assert verify(run.uri).sound
+
+
+def test_its_json_is_a_document(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", run.uri, "--out", str(tmp_path / "out"), "--level", "0.8", "--json"]) == 0
+    answer = WrittenReport.from_dict(json.loads(capsys.readouterr().out), "answer")
+    report = RunReport.from_bytes((tmp_path / "out" / "report.json").read_bytes(), "report.json")
+    assert (answer.answer, answer.state) == (report.answer, "complete")
+    assert "80% confidence" in report.answer
+    assert report.estimate is not None
+    assert report.estimate.level == 0.8
+    assert not (Path(run.uri) / "report.json").exists()
+
+
+def test_a_track_has_a_report_of_its_own(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    track = run.along("more")
+    label(track, steps.select(track, "srs", 90, {}, seed=5).ids)
+    assert main(["report", run.uri, "--track", "more", "--json"]) == 0
+    answer = WrittenReport.from_dict(json.loads(capsys.readouterr().out), "answer")
+    assert answer.files[0] == f"{run.uri}/tracks/more/report.html"
+    report = RunReport.from_bytes((Path(run.uri) / "tracks/more/report.json").read_bytes(), "report.json")
+    assert (report.track, report.rounds[0].budget) == ("more", 90)
+
+
+def test_labels_in_conflict_are_refused_and_nothing_is_written(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    first = run.read_selection(1).ids[0]
+    other = CLASSES[(TRUTH[KEYS.index(first)] + 1) % 3]
+    text = f"id,label,annotator\n{first},{other},ann\n{first},{other},bob\n"
+    import_labels(run, "other.csv", text.encode(), conflict="majority")
+    assert main(["report", run.uri, "--conflict", "error"]) == 6
+    assert "conflict" in capsys.readouterr().err
+    assert not (Path(run.uri) / "report.html").exists()
+
+
+def test_a_report_is_written_to_a_bucket(run: Run, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from opacc_ray.lake.storage import open_store
+
+    assert main(["report", run.uri, "--out", f"{bucket}/reports"]) == 0
+    names = [entry.key for entry in open_store(bucket).list("reports/")]
+    assert names == ["reports/report.html", "reports/report.json", "reports/report.md"]

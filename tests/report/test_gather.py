@@ -1,0 +1,225 @@
+"""What a report says: the numbers of the estimate, round by round, by confidence and class; honest where they lack."""
+
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label, write_run
+
+from opacc_ray.audit import results, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.errors import LabelError
+from opacc_ray.estimators.estimate import estimate
+from opacc_ray.report.documents import RunReport
+from opacc_ray.report.gather import gather
+from opacc_ray.report.sentences import answer, digits_for, percent, worth
+
+
+def labelled_run(home: Path, rounds: tuple[int, ...] = (40, 60), method: str = "srs") -> Run:
+    run = write_run(home)
+    label(run, steps.select(run, method, rounds[0], {}).ids)
+    for budget in rounds[1:]:
+        label(run, steps.next_round(run, budget).ids)
+    return run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return labelled_run(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def report(run: Run) -> RunReport:
+    return gather(run)[0]
+
+
+def test_it_states_the_estimate_and_writes_nothing(run: Run, report: RunReport) -> None:
+    before = [entry.key for entry in run.store.list()]
+    stated = results.state(run)
+    assert stated.confusion is not None
+    assert report.estimate == stated.model_copy(update={"confusion": None})
+    names, num = stated.confusion.classes, stated.confusion.num
+    assert {(cell.true, cell.predicted): cell.labels for cell in report.confusion or []} == {
+        (names[i], names[j]): num[i][j] for i in range(3) for j in range(3) if num[i][j]
+    }
+    assert sum(cell.share for cell in report.confusion or []) == pytest.approx(1)
+    assert report.state == "complete"
+    assert [entry.key for entry in run.store.list()] == before
+    assert run.read_estimate() is None
+
+
+def test_the_answer_holds_the_number_the_interval_and_what_it_rests_on(report: RunReport) -> None:
+    stated = report.estimate
+    assert stated is not None
+    assert f"right on about {percent(stated.value)} of the {N} examples" in report.answer
+    assert f"between {percent(stated.low)} and {percent(stated.high)} with 95% confidence" in report.answer
+    assert "from 100 labels" in report.answer
+
+
+def test_every_prefix_of_rounds_has_its_own_estimate(run: Run, report: RunReport) -> None:
+    first, second = run.read_selection(1), run.read_selection(2)
+    correct = {key: float(TRUTH[i] == PREDICTION[i]) for i, key in enumerate(KEYS)}
+    outcomes = [np.array([correct[id] for id in part.ids]) for part in (first, second)]
+    alone, both = estimate(first, outcomes[0]), estimate([first, second], outcomes)
+    assert [(p.labels, p.value, p.low, p.high) for p in report.course] == [
+        (40, alone.value, alone.low, alone.high),
+        (100, both.value, both.low, both.high),
+    ]
+    last = report.course[-1]
+    assert report.estimate is not None
+    assert (last.anytime_low, last.anytime_high) == (report.estimate.sequence.low, report.estimate.sequence.high)
+
+
+def test_bins_of_confidence_count_the_whole_pool_and_every_label(report: RunReport) -> None:
+    belief = report.reliability
+    assert belief is not None
+    assert belief.mean_confidence == pytest.approx(CONFIDENCE.mean())
+    assert sum(item.pool for item in belief.bins) == N
+    assert sum(item.labels for item in belief.bins) == 100
+    assert [item.low for item in belief.bins[1:]] == [item.high for item in belief.bins[:-1]]
+    for item in belief.bins:
+        assert item.low <= item.confidence <= item.high
+        assert item.accuracy is not None
+        assert item.accuracy_low is not None
+        assert item.accuracy_high is not None
+        assert item.accuracy_low <= item.accuracy <= item.accuracy_high
+
+
+def test_bins_of_a_pool_that_is_labelled_in_full_are_its_true_accuracies(tmp_path: Path) -> None:
+    run = labelled_run(tmp_path, (N,))
+    belief = gather(run)[0].reliability
+    assert belief is not None
+    for item in belief.bins:
+        is_last = item.high == CONFIDENCE.max()
+        inside = np.array([item.low <= c < item.high or (is_last and c == item.high) for c in CONFIDENCE])
+        truth = (TRUTH == PREDICTION)[inside].mean()
+        assert (item.pool, item.labels) == (inside.sum(), inside.sum())
+        assert (item.accuracy, item.accuracy_low, item.accuracy_high) == pytest.approx((truth,) * 3)
+    for part in belief.classes:
+        own = CLASSES.index(part.name) == PREDICTION
+        assert part.found == pytest.approx((TRUTH != PREDICTION)[own].mean())
+
+
+def test_failures_are_expected_by_the_confidence_of_the_whole_class(report: RunReport) -> None:
+    assert report.reliability is not None
+    found = {item.name: (item.pool, item.expected) for item in report.reliability.classes}
+    for c, name in enumerate(CLASSES):
+        own = c == PREDICTION
+        assert found[name] == (int(own.sum()), pytest.approx((1 - CONFIDENCE[own]).mean()))
+    numbers = [item.pool * item.expected for item in report.reliability.classes]
+    assert numbers == sorted(numbers, reverse=True)
+
+
+def test_the_gallery_has_the_surest_mistakes_first(run: Run, report: RunReport) -> None:
+    wrong = [i for i, key in enumerate(KEYS) if TRUTH[i] != PREDICTION[i] and key in _chosen(run)]
+    assert report.gallery is not None
+    assert report.gallery.total == len(wrong)
+    shown = report.gallery.examples
+    assert len(shown) == min(len(wrong), 40)
+    ordered = sorted(wrong, key=lambda i: -CONFIDENCE[i])[:40]
+    assert [item.id for item in shown] == [KEYS[i] for i in ordered]
+    assert [item.confidence for item in shown] == pytest.approx([CONFIDENCE[i] for i in ordered])
+    assert [(item.prediction, item.label) for item in shown] == [
+        (CLASSES[PREDICTION[i]], CLASSES[TRUTH[i]]) for i in ordered
+    ]
+
+
+def _chosen(run: Run) -> set[str]:
+    return {id for number in run.rounds() for id in run.read_selection(number).ids}
+
+
+def test_a_round_that_waits_for_labels_is_said_to(tmp_path: Path) -> None:
+    run = labelled_run(tmp_path, (40,))
+    label(run, steps.next_round(run, 30).ids[:12])
+    report, _ = gather(run)
+    assert (report.state, report.waits_for) == ("partial", "18 labels")
+    assert [point.labels for point in report.course] == [40, 52]
+    assert report.course[0].anytime_low is not None
+    assert report.course[1].anytime_low is None
+    assert report.estimate is not None
+    assert report.estimate.missing == 18
+
+
+def test_without_a_label_it_says_what_waits(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
+    steps.select(run, "srs", 25, {})
+    report, pictures = gather(run)
+    assert (report.state, report.waits_for, report.estimate, report.gallery) == (
+        "without labels",
+        "25 labels",
+        None,
+        None,
+    )
+    assert report.answer == "No label is in yet: 25 of 240 examples wait for one."
+    assert (report.course, pictures) == ([], {})
+    assert report.reliability is not None
+    assert (report.reliability.bins, report.reliability.classes[0].found) == ([], None)
+
+
+def test_without_a_round_there_is_no_report(tmp_path: Path) -> None:
+    with pytest.raises(LabelError, match="has no selection yet"):
+        gather(write_run(tmp_path))
+
+
+def test_features_without_confidence_have_no_reliability(tmp_path: Path) -> None:
+    run = write_run(tmp_path, features=("hidden", "output", "prediction"))
+    label(run, steps.select(run, "srs", 40, {}).ids)
+    report, _ = gather(run)
+    assert report.reliability is None
+    assert report.gallery is not None
+    assert report.gallery.order == "by id"
+    assert {item.confidence for item in report.gallery.examples} == {None}
+
+
+def test_a_regression_states_its_score_and_shows_values(tmp_path: Path) -> None:
+    run = write_run(tmp_path, task="regression", form="npy")
+    label(run, steps.select(run, "srs", 50, {}).ids)
+    report, pictures = gather(run)
+    assert report.measure.startswith("mean score")
+    assert "scores about" in report.answer
+    assert "right" not in report.answer
+    assert report.values is not None
+    assert len(report.values) == 50
+    assert report.reliability is None
+    assert report.gallery is not None
+    assert all(item.outcome < 0.5 for item in report.gallery.examples)
+    assert all("no picture" in str(found) for found in pictures.values())
+
+
+def test_the_document_reads_back_and_fits_its_schema(report: RunReport) -> None:
+    data = report.to_bytes()
+    assert RunReport.from_bytes(data, "report.json") == report
+    jsonschema.validate(report.to_dict(), RunReport.model_json_schema(mode="serialization"))
+
+
+def test_the_same_labels_give_the_same_bytes(run: Run, report: RunReport) -> None:
+    assert gather(run)[0].to_bytes() == report.to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("effective", "said"),
+    [
+        (410.2, "These 200 labels are worth 410 chosen at random."),
+        (201.0, "These 200 labels are worth about as many chosen at random."),
+        (90.0, "These 200 labels are worth only 90 chosen at random: the method cost precision here, "),
+        (None, None),
+    ],
+)
+def test_what_labels_are_worth_is_said_honestly(report: RunReport, effective: float | None, said: str | None) -> None:
+    assert report.estimate is not None
+    srs = report.estimate.srs.model_copy(update={"n": 200, "effective_size": effective})
+    found = worth(report.estimate.model_copy(update={"srs": srs}))
+    assert (found or "").startswith(said or "")
+    assert (found is None) == (said is None)
+
+
+def test_decimals_tell_a_narrow_interval_apart() -> None:
+    assert [digits_for(0.8, 0.9), digits_for(0.8512, 0.8518), digits_for(0.9, 0.9)] == [1, 3, 1]
+    assert (percent(1.0), percent(0.0), percent(0.99996)) == ("100%", "0%", "100.0%")
+
+
+def test_an_estimate_outside_of_its_interval_is_stated_inside(report: RunReport) -> None:
+    assert report.estimate is not None
+    said = answer(report.estimate.model_copy(update={"value": 1.02, "low": 0.97, "high": 1.0}), N, [])
+    assert "right on about 100% of" in said

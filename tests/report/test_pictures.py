@@ -1,0 +1,145 @@
+"""Pictures of the gallery: of the very examples that the model saw, or a reason why there is none."""
+
+import base64
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from reported_run import label, picture, write_run
+
+from opacc_ray.audit import steps
+from opacc_ray.audit.run import Run
+from opacc_ray.report import pictures as report_pictures
+from opacc_ray.report.documents import Misprediction
+from opacc_ray.report.gather import gather
+from opacc_ray.report.pictures import LONGEST, Picture, draw
+
+
+def pixels(found: Picture | str) -> np.ndarray:
+    assert isinstance(found, Picture), found
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(found.uri.partition(",")[2]))))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = write_run(tmp_path)
+    label(run, steps.select(run, "srs", 60, {}).ids)
+    return run
+
+
+def shown(run: Run) -> list[Misprediction]:
+    gallery = gather(run)[0].gallery
+    assert gallery is not None
+    return gallery.examples
+
+
+def test_each_is_the_example_itself(run: Run) -> None:
+    report, pictures = gather(run)
+    assert report.gallery is not None
+    for item in report.gallery.examples:
+        assert item.not_shown is None
+        assert (pixels(pictures[item.id]) == int(item.id[:3])).all()
+        assert pixels(pictures[item.id]).shape == (8, 12)
+
+
+def test_a_changed_a_lost_and_a_damaged_object_are_said_and_not_shown(run: Run) -> None:
+    first, second = (item.id for item in shown(run)[:2])
+    pool = Path(run.spec.pool.uri)
+    (pool / first).write_bytes(picture(7) + b" ")
+    (pool / second).unlink()
+    report, pictures = gather(run)
+    assert report.gallery is not None
+    said = {item.id: item.not_shown for item in report.gallery.examples}
+    assert said.pop(first) == "its object has changed since the model saw it"
+    assert said.pop(second) == "its object is gone"
+    assert set(said.values()) == {None}
+    assert not isinstance(pictures[first], Picture)
+    assert report.estimate is not None
+    assert report.estimate.objects is not None
+    assert (report.estimate.objects.changed, report.estimate.objects.lost) == (1, 1)
+
+
+def test_an_image_beyond_the_limits_of_the_pool_is_not_decoded(tmp_path: Path) -> None:
+    run = write_run(tmp_path, pool={"uri": str(tmp_path / "pool"), "format": "images", "max_pixels": 50})
+    label(run, steps.select(run, "srs", 60, {}).ids)
+    assert all("pool.max_pixels is 50" in str(item.not_shown) for item in shown(run))
+
+
+def test_a_pool_that_cannot_be_reached_costs_the_pictures_and_not_the_report(run: Run) -> None:
+    Path(run.spec.pool.uri).rename(Path(run.spec.pool.uri).with_name("elsewhere"))
+    report, _ = gather(run)
+    assert report.estimate is not None
+    assert {item.not_shown for item in shown(run)} == {"its object is gone"}
+
+
+def rows_run(home: Path) -> Run:
+    rows = np.repeat(np.arange(240, dtype=np.uint8), 12).reshape(240, 3, 4)
+    run = write_run(home, form="npy", rows=rows, extract={"shard_size": 240})
+    label(run, steps.select(run, "srs", 60, {}).ids)
+    return run
+
+
+def test_rows_that_are_pictures_are_shown(tmp_path: Path) -> None:
+    report, pictures = gather(rows_run(tmp_path))
+    assert report.gallery is not None
+    assert report.gallery.examples
+    for item in report.gallery.examples:
+        assert (pixels(pictures[item.id]) == int(item.id.partition(":")[2])).all()
+
+
+def test_rows_of_a_file_that_changed_are_not_shown(tmp_path: Path) -> None:
+    run = rows_run(tmp_path)
+    file = Path(run.spec.pool.uri) / "rows.npy"
+    file.write_bytes(file.read_bytes())
+    assert {item.not_shown for item in shown(run)} == {"its object has changed since the model saw it"}
+
+
+def test_rows_of_a_pool_with_another_file_are_not_shown(tmp_path: Path) -> None:
+    run = rows_run(tmp_path)
+    np.save(Path(run.spec.pool.uri) / "again.npy", np.zeros((5, 3, 4), np.uint8))
+    assert all("holds other files than when it was listed" in str(item.not_shown) for item in shown(run))
+
+
+def test_no_more_is_read_than_a_page_is_worth(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(picture(0))
+    monkeypatch.setattr(report_pictures, "MOST_BYTES", 3 * size + size // 2)
+    said = [item.not_shown for item in shown(run)]
+    assert said.count(None) == 3
+    assert all("pictures would take more than" in str(note) for note in said[3:])
+
+
+@pytest.mark.parametrize(
+    ("array", "size", "mode"),
+    [
+        (np.zeros((40, 30), np.uint8), (30, 40), "L"),
+        (np.zeros((40, 30, 1), np.uint8), (30, 40), "L"),
+        (np.zeros((40, 30, 3), np.uint8), (30, 40), "RGB"),
+        (np.zeros((40, 30, 4), np.uint8), (30, 40), "RGB"),
+        (np.zeros((3, 40, 30), np.float32), (30, 40), "RGB"),
+        (np.zeros((1, 40, 30), np.float32), (30, 40), "L"),
+        (np.zeros((40, 30), np.uint16), (30, 40), "L"),
+        (np.full((40, 30), np.nan), (30, 40), "L"),
+        (np.zeros((1000, 2000, 3), np.uint8), (LONGEST, LONGEST // 2), "RGB"),
+        (np.zeros((5000, 3), np.uint8), (1, LONGEST), "L"),
+    ],
+)
+def test_arrays_that_are_pictures(array: np.ndarray, size: tuple[int, int], mode: str) -> None:
+    found = draw(array)
+    assert isinstance(found, Picture), found
+    image = Image.open(io.BytesIO(base64.b64decode(found.uri.partition(",")[2])))
+    assert (image.size, image.mode) == (size, mode)
+    assert sorted((found.width, found.height)) == sorted(
+        array.shape[1:] if array.shape[0] in (1, 3) else array.shape[:2]
+    )
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros(7), np.zeros((0, 4)), np.zeros((2, 3, 4, 5)), np.zeros((8, 8, 2)), np.full((4, 4), "a")]
+)
+def test_arrays_that_are_none(array: np.ndarray) -> None:
+    found = draw(array)
+    assert isinstance(found, str)
+    assert f"an array of shape {array.shape}" in found
+    assert found.endswith("is no picture")

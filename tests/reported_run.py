@@ -1,0 +1,108 @@
+"""Runs over pools of real pictures or arrays, written by hand: what the model says and what is so are known."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from opacc_ray.audit import feature_store
+from opacc_ray.audit.labels import import_labels
+from opacc_ray.audit.pool_objects import write_listing
+from opacc_ray.audit.provenance import header_of
+from opacc_ray.audit.run import Run
+from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.lake.pools import plan_shards
+from opacc_ray.lake.storage import open_store
+from opacc_ray.spec import parse_spec
+
+N, CLASSES = 240, ["cat", "dog", "owl"]
+RNG = np.random.default_rng(11)
+TRUTH = RNG.integers(0, 3, N)
+CONFIDENCE = RNG.uniform(0.4, 1, N)
+PREDICTION = np.where(RNG.random(N) < CONFIDENCE, TRUTH, (TRUTH + 1) % 3)
+KEYS = [f"{i:03d}.png" for i in range(N)]
+VALUE = RNG.normal(10, 3, N)
+ESTIMATE = VALUE + RNG.normal(0, 0.4, N)
+
+
+def picture(i: int) -> bytes:
+    """A small grey PNG, another one for each i."""
+    sink = io.BytesIO()
+    Image.fromarray(np.full((8, 12), i % 256, np.uint8)).save(sink, "PNG")
+    return sink.getvalue()
+
+
+def write_run(
+    home: Path,
+    *,
+    keys: Sequence[str] = KEYS,
+    classes: Sequence[str] | None = CLASSES,
+    form: str = "images",
+    task: str = "classification",
+    rows: np.ndarray | None = None,
+    features: Sequence[str] = ("hidden", "output", "prediction", "confidence"),
+    **sections: Any,
+) -> Run:
+    """A run whose features are there, without a round; an array pool is one file of ``rows``."""
+    pool = home / "pool"
+    pool.mkdir(parents=True)
+    if form == "images":
+        for i, key in enumerate(keys):
+            (pool / key).write_bytes(picture(i))
+    else:
+        np.save(pool / "rows.npy", np.zeros((N, 7), np.float32) if rows is None else rows)
+        keys = [f"rows.npy:{i}" for i in range(N)]
+    model: dict[str, Any] = {"factory": "user:network", "task": task}
+    if classes is not None and task == "classification":
+        model["classes"] = list(classes)
+    content: dict[str, Any] = {
+        "name": "weekly",
+        "pool": {"uri": str(pool), "format": form},
+        "model": model,
+        "sample": {"method": "srs", "budget": 40},
+        "output": str(home),
+    }
+    spec = parse_spec(content | sections, "spec")
+    plan = plan_shards(open_store(str(pool)), form, N)
+    run = Run.create(str(home / "weekly-1"), header_of(spec, plan, None))
+    write_listing(run, plan.entries)
+    columns: dict[str, Any] = {
+        "hidden": np.outer(CONFIDENCE, np.arange(5)).astype(np.float32),
+        "output": np.ones((N, 3), np.float32),
+        "prediction": PREDICTION,
+        "confidence": CONFIDENCE,
+    }
+    if task == "regression":
+        columns = {"hidden": columns["hidden"], "prediction": ESTIMATE}
+    kept = {name: values for name, values in columns.items() if name in features}
+    order = sorted(range(N), key=lambda i: keys[i]) if form == "images" else list(range(N))
+    named = [keys[i] for i in order]
+    uris = [
+        f"{pool}/{key}" if form == "images" else f"{pool}/rows.npy#row={i}" for i, key in zip(order, named, strict=True)
+    ]
+    held = {name: np.asarray(values)[order] for name, values in kept.items()}
+    [shard] = plan.shards
+    run.features.write(shard.file, encode_shard(FeatureShard(named, uris, held, [], own_ids=form != "images")))
+    feature_store.index_features(Extraction(spec, spec.pool, spec.features(), run.features), plan)
+    return run
+
+
+def label(run: Run, ids: Sequence[str], keys: Sequence[str] = KEYS, name: str = "labels.jsonl") -> None:
+    """Answer as it is."""
+    import json
+
+    if run.spec.pool.format == "npy":
+        keys = [f"rows.npy:{i}" for i in range(N)]
+    classes = run.spec.model.classes
+
+    def truth(i: int) -> str:
+        if run.spec.model.task == "regression":
+            return str(VALUE[i])
+        return classes[TRUTH[i]] if classes else str(TRUTH[i])
+
+    rows = [{"id": id, "label": truth(list(keys).index(id))} for id in dict.fromkeys(ids)]
+    import_labels(run, name, "".join(json.dumps(row) + "\n" for row in rows).encode())

@@ -1,0 +1,30 @@
+"""Simple random samples over rounds, by enumeration of all samples of a pool of six."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import opacc_ray as opacc
+from opacc_ray.estimators.by_design import by_design
+
+OUTCOME = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 0.25])
+POOL = opacc.Pool(prediction=np.zeros(6, dtype=np.int64))
+
+
+@pytest.mark.parametrize("num_before", [0, 1, 2, 3])
+def test_variance_of_a_round_is_unbiased_whatever_was_labelled_before(num_before: int) -> None:
+    """A round draws from what is left, so its variance is that of samples of what is left."""
+    before = opacc.select(POOL, "srs", num_before, 0) if num_before else None
+    previous = [(before, OUTCOME[before.index])] if before else []
+    drawn = opacc.select(POOL, "srs", 2, 0, previous=previous)
+    left = np.setdiff1d(np.arange(6), before.index if before else [])
+    samples = [OUTCOME[list(sample)] for sample in combinations(left, 2)]
+    stated = [by_design(drawn.design, sample, 0.95).standard_error ** 2 for sample in samples]
+    assert np.mean(stated) == pytest.approx(np.var([sample.mean() for sample in samples]), rel=1e-12)
+
+
+def test_draws_with_replacement_are_from_the_whole_pool() -> None:
+    first = opacc.select(POOL, "srs", 3, 0)
+    drawn = opacc.select(POOL, "srs", 2, 0, previous=[(first, OUTCOME[first.index])], replacement=True)
+    assert drawn.design.population == 6

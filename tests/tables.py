@@ -1,0 +1,37 @@
+"""Tables of the tests' pools: Parquet files in a store."""
+
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from opacc_ray.errors import DataError
+from opacc_ray.lake.examples import BadItem, Example, Rules
+from opacc_ray.lake.pools import DEFAULTS, plan_shards, read_examples
+from opacc_ray.lake.storage import Store
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    """The content of a Parquet file."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+def read_pool(
+    store: Store, kind: str, rules: Rules = DEFAULTS, shard_size: int = 100
+) -> tuple[list[Example], list[BadItem]]:
+    """The examples and the bad items of a whole pool."""
+    shards = plan_shards(store, kind, shard_size, rules=rules).shards
+    items = [item for shard in shards for item in read_examples(store, kind, shard, rules)]
+    return [item for item in items if isinstance(item, Example)], [item for item in items if isinstance(item, BadItem)]
+
+
+def refusal(store: Store, kind: str, rules: Rules) -> str:
+    """The sentence with which a plan refuses a pool."""
+    try:
+        plan_shards(store, kind, 100, rules=rules)
+    except DataError as error:
+        return str(error)
+    raise AssertionError("it was planned")

@@ -1,0 +1,129 @@
+"""An audit from Python: what the commands do, on the same files."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from reported_run import CLASSES, KEYS, PREDICTION, TRUTH, write_run
+
+import opacc_ray
+import opacc_ray.audit
+from opacc_ray.audit.run import Run
+from opacc_ray.cli.main import main
+from opacc_ray.errors import DataError, LabelError
+from opacc_ray.estimators.html import as_html
+from opacc_ray.notebook import Audit
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return write_run(tmp_path)
+
+
+def answers(audit: Audit) -> dict[str, str]:
+    return {item.id: CLASSES[TRUTH[KEYS.index(item.id)]] for item in audit.labels_needed()}
+
+
+def test_it_is_found_where_one_looks_for_it() -> None:
+    assert opacc_ray.Audit is Audit
+    assert opacc_ray.audit.Audit is Audit
+    with pytest.raises(AttributeError, match="has no attribute 'Audits'"):
+        _ = opacc_ray.audit.Audits
+
+
+def test_a_whole_audit(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    audit = Audit.open(run.uri)
+    first = audit.next(30)
+    assert [item.id for item in audit.labels_needed()] == list(first.ids)
+    assert {item.uri for item in audit.labels_needed()} == {f"{run.spec.pool.uri}/{id}" for id in first.ids}
+    assert audit.add_labels(answers(audit)).missing == 0
+    assert audit.labels_needed() == []
+
+    second = audit.next(20, method="css", allocation=(0.5, 0.25, 0.25))
+    assert (second.round, second.method) == (2, "css")
+    some = dict(list(answers(audit).items())[:5])
+    audit.add_labels(some, annotator="ann")
+    assert len(audit.labels_needed()) == 15
+    with pytest.raises(LabelError, match="15 of 50 labels are missing"):
+        audit.estimate()
+    audit.add_labels(answers(audit))
+
+    stated = audit.estimate(level=0.9)
+    assert (stated.n, stated.level) == (50, 0.9)
+    assert stated == run.read_estimate()
+    assert [len(item) for item in audit.selections()] == [30, 20]
+    assert audit.status().waits_for == "nothing"
+    assert Path(audit.report().files[0]).name == "report.html"
+    assert main(["status", run.uri]) == 0
+    assert "50 labels" in capsys.readouterr().out
+
+
+def test_labels_come_from_a_file_too(run: Run, tmp_path: Path) -> None:
+    audit = Audit.open(run.uri)
+    audit.next(10)
+    rows = "".join(f"{id},{text}\n" for id, text in answers(audit).items())
+    (tmp_path / "back.csv").write_text(f"id,label\n{rows}")
+    assert audit.add_labels(tmp_path / "back.csv").labelled == 10
+
+
+def test_a_wrong_label_keeps_nothing(run: Run) -> None:
+    audit = Audit.open(run.uri)
+    audit.next(10)
+    good, bad = audit.labels_needed()[:2]
+    with pytest.raises(LabelError, match="which is none of the 3 classes"):
+        audit.add_labels({good.id: "cat", bad.id: "horse"})
+    assert len(audit.labels_needed()) == 10
+
+
+def test_another_track_is_another_audit(run: Run) -> None:
+    Audit.open(run.uri).next(10)
+    Audit(run.along("more")).next(25)
+    assert len(Audit.open(run.uri, "more").labels_needed()) == 25
+    assert repr(Audit.open(run.uri, "more")) == f"Audit('{run.uri} (track more)')"
+
+
+def test_there_must_be_a_run(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no run at"):
+        Audit.open(str(tmp_path))
+
+
+def test_a_selection_is_a_table(run: Run) -> None:
+    table = Audit.open(run.uri).next(12, method="css").to_pandas()
+    selection = run.read_selection(1)
+    assert table["id"].tolist() == list(selection.ids)
+    assert table["index"].tolist() == selection.index.tolist()
+    assert table["stratum"].tolist() == selection.design.columns()["stratum"].tolist()
+    assert (table.index.name, table.index[0], table.index[-1]) == ("order", 1, 12)
+
+
+def test_an_estimate_shows_itself_as_html(run: Run) -> None:
+    audit = Audit.open(run.uri)
+    audit.next(40, method="ces")
+    audit.add_labels(answers(audit))
+    stated = audit.estimate()
+    assert stated.reason
+    shown = stated._repr_html_()
+    for part in (f"{stated.value:.4f}", f"{stated.low:.4f} to {stated.high:.4f}", stated.interval, "40 labels"):
+        assert part in shown
+    outcome = [float(TRUTH[KEYS.index(id)] == PREDICTION[KEYS.index(id)]) for id in audit.selections()[0].ids]
+    assert opacc_ray.estimate(audit.selections()[0], outcome)._repr_html_() == shown
+    assert "<script>" not in as_html(stated.model_copy(update={"reason": "<script>", "interval": "<script>"}))
+    assert "<svg" not in as_html(stated.model_copy(update={"high": 25.0}))
+
+
+def test_the_example_runs(run: Run, tmp_path: Path) -> None:
+    truth = tmp_path / "truth.csv"
+    truth.write_text("id,label\n" + "".join(f"{key},{CLASSES[TRUTH[i]]}\n" for i, key in enumerate(KEYS)))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "audit_in_a_notebook.py"), run.uri, str(truth)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "report.html" in done.stdout
+    assert Audit.open(run.uri).estimate().n == 100
