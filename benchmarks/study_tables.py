@@ -2,12 +2,12 @@
 
     python benchmarks/study_tables.py methods|neyman|control CASES… [OPTIONS of opacc study]
 
-Runs `opacc study` with the spec of the table, jobs/study-comparison.yaml or jobs/study-control.yaml, on fully labelled
-cases: .npz, .csv or .parquet files, or folders of them. What an earlier run has finished is not run again, so `methods`
-and `neyman` take one study together. Printed is a Markdown table.
+Runs `opacc study` with the spec of the table, jobs/study-comparison.yaml, jobs/study-neyman.yaml or
+jobs/study-control.yaml, on fully labelled cases: .npz, .csv or .parquet files, or folders of them. What an earlier run
+has finished is not run again. Printed is a Markdown table.
 
     methods    E of every method on every case with the largest budget, and the least share that the intervals covered
-    neyman     bound, E, coverage and failures found of neyman in one round and in four, for every budget
+    neyman     bound, E, coverage, bias and failures found of neyman in one round and in four, and the best of the peers
     control    E of the methods where confidence says nothing
 """
 
@@ -21,10 +21,13 @@ from typing import Any, NamedTuple
 
 import markdown_table as markdown
 
-ROOT = Path(__file__).parents[1]
-ONE, FOUR = "neyman", "neyman, 4 rounds"
+from opacc_ray.estimators.intervals import normal_quantile
+from opacc_ray.study.peers import PEERS
 
-NEYMAN_COLUMNS = ("case", "n", "bound", "one round", "four rounds", "covers", "failures found")
+ROOT = Path(__file__).parents[1]
+ONE, FOUR, BY_ROUNDS = "neyman", "neyman, 4 rounds", "neyman, 4 rounds, by rounds"
+
+NEYMAN_COLUMNS = ("case", "n", "bound", "one round", "four rounds", "by rounds", "others", "covers", "bias", "failures")
 
 Results = dict[str, Any]
 """The content of a study's results.json."""
@@ -74,25 +77,56 @@ def methods(results: Results) -> Iterator[str]:
 
 
 def neyman(results: Results) -> Iterator[str]:
-    """One and four rounds by case and budget."""
+    """One and four rounds beside the best of the peers, by case and budget; then the means over cases with classes."""
     cells = {(cell["case"], cell["method"], cell["budget"]): cell for cell in results["cells"]}
     yield markdown.header(NEYMAN_COLUMNS)
     for case in results["cases"]:
         for budget in results["spec"]["budgets"]:
-            both = [cells[case["case"], method, budget] for method in (ONE, FOUR)]
+            one, four, by_rounds = (cells[case["case"], method, budget] for method in (ONE, FOUR, BY_ROUNDS))
             srs = budget * (1 - case["accuracy"]) if case["binary"] else None  # failures that SRS finds on average
-            found = [_ratio(cell["failures"], srs) for cell in both]
-            covers = [f"{100 * cell['coverage']:.1f}" for cell in both]
             yield markdown.row(
                 [
                     _title(case["case"]),
                     str(budget),
                     _number(case["bound"].get(str(budget))),
-                    *map(_with_interval, both),
-                    ", ".join(covers),
-                    ", ".join(found),
+                    *map(_with_interval, (one, four, by_rounds)),
+                    _best_peer(cells, case["case"], budget),
+                    ", ".join(f"{100 * cell['coverage']:.1f}" for cell in (one, four)),
+                    f"{four['bias']:+.2f}",
+                    ", ".join(_ratio(cell["failures"], srs) for cell in (one, four)),
                 ]
             )
+    yield from _means(results, cells)
+
+
+def _best_peer(cells: dict[tuple[str, str, int], dict[str, Any]], case: str, budget: int) -> str:
+    """The least E of a peer, and its name."""
+    found = [cells[case, name, budget] for name in PEERS if (case, name, budget) in cells]
+    if not found:
+        return "–"
+    best = min(found, key=lambda cell: float(cell["efficiency"]))
+    return f"{_number(best['efficiency'])} {best['method']}"
+
+
+def _means(results: Results, cells: dict[tuple[str, str, int], dict[str, Any]]) -> Iterator[str]:
+    binary = [case["case"] for case in results["cases"] if case["binary"]]
+    for budget in results["spec"]["budgets"]:
+        mean = {
+            method: sum(cells[case, method, budget]["efficiency"] for case in binary) / len(binary)
+            for method in results["methods"]
+            if all((case, method, budget) in cells for case in binary)
+        }
+        stated = ", ".join(f"{method} {value:.2f}" for method, value in mean.items())
+        four = [cells[case, FOUR, budget] for case in binary]
+        bias = sum(cell["bias"] for cell in four) / len(four)
+        z = normal_quantile(results["spec"]["level"])
+        ratio = sum(cell["width"] / 2 / (z * cell["mse"] ** 0.5) for cell in four) / len(four)
+        yield (
+            f"\nWith {budget} labels, means of E over the {len(binary)} cases with classes: {stated}. In four rounds "
+            f"the mean bias is {bias:+.3f} standard deviations of SRS, the intervals cover in "
+            f"{100 * min(cell['coverage'] for cell in four):.1f} % or more, and half their width is {ratio:.2f} times "
+            f"{z:.2f} root mean squared errors. {results['spec']['repetitions']:,} repetitions."
+        )
 
 
 def control(results: Results) -> Iterator[str]:
@@ -108,7 +142,7 @@ def control(results: Results) -> Iterator[str]:
 
 TABLES = {
     "methods": Table("jobs/study-comparison.yaml", methods),
-    "neyman": Table("jobs/study-comparison.yaml", neyman),
+    "neyman": Table("jobs/study-neyman.yaml", neyman),
     "control": Table("jobs/study-control.yaml", control),
 }
 

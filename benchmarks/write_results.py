@@ -5,7 +5,7 @@
 
     NAME        measured by                             arguments
     methods     study_tables.py, `opacc study`          CASES… [--repetitions R]: fully labelled .npz, .csv, .parquet
-    neyman      study_tables.py, the same study         as before
+    neyman      study_tables.py, a study of its own     as before
     control     study_tables.py, a study of its own     CASES… which have a confidence
     ces         ces_objectives.py                       FOLDER of .npz
     deepest     deepest_table2.py                       FOLDER of the five .csv of the DeepEST authors

@@ -79,7 +79,10 @@ _COLUMNS_OF = {
 }
 """Which columns go with a format."""
 
-_OF_A_RUN_MODEL = ("factory", "arguments", "weights", "sha256", "hidden_layer")
+WAYS = ("factory", "program", "function")
+"""Keys of a model that name it; one of them is given."""
+
+_OF_A_RUN_MODEL = (*WAYS, "arguments", "weights", "sha256", "hidden_layer")
 """Keys of a model that a pool of features has no use for."""
 
 _FIRST_OF_POOL = ("format", "alpha", "max_pixels", "max_bytes")
@@ -196,7 +199,14 @@ class ModelSpec(_Section):
     factory: str | None = Field(
         default=None, description="module:function that returns the torch module, weights aside"
     )
-    arguments: dict[str, Any] = Field(default={}, description="keyword arguments of the factory")
+    program: str | None = Field(
+        default=None, description="instead: URI of a TorchScript file, or a .pt2 of torch.export; needs trust"
+    )
+    function: str | None = Field(
+        default=None, description="instead: module:function that maps a batch to arrays, in any framework"
+    )
+    trust: bool = Field(default=False, description="the program may run: its file is code, whatever it is called")
+    arguments: dict[str, Any] = Field(default={}, description="keyword arguments of the factory or the function")
     weights: str | None = Field(default=None, description="URI of a safetensors file or a state dict")
     sha256: str | None = Field(default=None, description="expected digest of the weights")
     hidden_layer: str | None = Field(
@@ -224,7 +234,26 @@ class ModelSpec(_Section):
     @field_validator("factory")
     @classmethod
     def _names_a_function(cls, value: str | None) -> str | None:
+        return value if value is None or re.fullmatch(r"(timm|hf):\S+", value) else _function_name(value)
+
+    @field_validator("function")
+    @classmethod
+    def _names_a_function_too(cls, value: str | None) -> str | None:
         return None if value is None else _function_name(value)
+
+    @model_validator(mode="after")
+    def _is_one_model(self) -> "ModelSpec":
+        ways = [key for key in WAYS if getattr(self, key) is not None]
+        if len(ways) > 1:
+            raise ValueError(f"{ways[0]} and {ways[1]} name a model each; give one")
+        if self.program is not None and not self.trust:
+            raise ValueError("a program is code that runs as you; set trust: true if you know where it comes from")
+        unused = next((key for key in ("weights", "hidden_layer") if getattr(self, key)), None)
+        if unused and ways and ways[0] != "factory":
+            raise ValueError(f"{unused} goes with a factory; a {ways[0]} brings its own, so leave {unused} out")
+        if self.arguments and ways == ["program"]:
+            raise ValueError("arguments go with a factory or a function; leave them out")
+        return self
 
     @field_validator("classes")
     @classmethod
@@ -481,10 +510,17 @@ class Spec(_Section):
             if unused or self.transform:
                 key = f"model.{unused}" if unused else "transform"
                 raise SpecError(f"{key} is of a model that is run, and the pool holds its features; leave {key} out")
-        elif self.model.factory is None:
+        elif not any(getattr(self.model, key) for key in WAYS):
             raise SpecError(
                 "key 'model.factory' is missing; add it, or audit stored outputs with pool.format: features"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _knows_the_layers(self) -> "Spec":
+        if self.model.factory is None and not self.pool.holds_features and "coverage" in self.features():
+            way = next(key for key in WAYS if getattr(self.model, key))
+            raise SpecError(f"coverage needs the layers of a module, which a {way} does not show; give model.factory")
         return self
 
     @model_validator(mode="after")
@@ -575,6 +611,9 @@ class Spec(_Section):
         content["pool"] = self.pool.identity()
         content["reference"] = self.reference and self.reference.identity()
         del content["model"]["error_scale"]
+        for key in ("program", "function", "trust"):
+            if not content["model"][key]:
+                del content["model"][key]
         if not self.compares_with():
             del content["reference"]
         if "coverage" not in self.features():

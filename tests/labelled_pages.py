@@ -36,8 +36,8 @@ def grey(value: int, size: tuple[int, int] = (30, 20)) -> bytes:
     return sink.getvalue()
 
 
-def run_to_label(home: str, num: int, classes: list[str] | None = None, **model: Any) -> Run:
-    """A run whose round is the whole pool: ``num`` pictures, the grey of number i is i."""
+def run_to_label(home: str, num: int, classes: list[str] | None = None, budget: int | None = None, **model: Any) -> Run:
+    """A run whose round is the whole pool, or ``budget`` of it: ``num`` pictures, the grey of number i is i."""
     keys = [f"{i:03d}.png" for i in range(num)]
     store = open_store(join(home, "pool"))
     store.write_many((key, grey(i)) for i, key in enumerate(keys))
@@ -63,7 +63,7 @@ def run_to_label(home: str, num: int, classes: list[str] | None = None, **model:
     for shard in plan.shards:
         run.features.write(shard.file, encode_shard(FeatureShard(keys, uris, columns, [], own_ids=False)))
     feature_store.index_features(job, plan)
-    steps.select(run, "srs", num, {})
+    steps.select(run, "srs", budget or num, {})
     return run
 
 

@@ -43,17 +43,18 @@ def write_run(
     classes: Sequence[str] | None = CLASSES,
     form: str = "images",
     task: str = "classification",
+    rows: np.ndarray | None = None,
     features: Sequence[str] = ("hidden", "output", "prediction", "confidence"),
     **sections: Any,
 ) -> Run:
-    """A run whose features are there, without a round; an array pool is one file of rows."""
+    """A run whose features are there, without a round; an array pool is one file of ``rows``."""
     pool = home / "pool"
     pool.mkdir(parents=True)
     if form == "images":
         for i, key in enumerate(keys):
             (pool / key).write_bytes(picture(i))
     else:
-        np.save(pool / "rows.npy", np.arange(N * 7, dtype=np.float32).reshape(N, 7))
+        np.save(pool / "rows.npy", np.zeros((N, 7), np.float32) if rows is None else rows)
         keys = [f"rows.npy:{i}" for i in range(N)]
     model: dict[str, Any] = {"factory": "user:network", "task": task}
     if classes is not None and task == "classification":
@@ -83,9 +84,9 @@ def write_run(
     uris = [
         f"{pool}/{key}" if form == "images" else f"{pool}/rows.npy#row={i}" for i, key in zip(order, named, strict=True)
     ]
-    rows = {name: np.asarray(values)[order] for name, values in kept.items()}
+    held = {name: np.asarray(values)[order] for name, values in kept.items()}
     [shard] = plan.shards
-    run.features.write(shard.file, encode_shard(FeatureShard(named, uris, rows, [], own_ids=form != "images")))
+    run.features.write(shard.file, encode_shard(FeatureShard(named, uris, held, [], own_ids=form != "images")))
     feature_store.index_features(Extraction(spec, spec.pool, spec.features(), run.features), plan)
     return run
 

@@ -46,8 +46,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: ZipFile) -> None:
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     modules = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")}
     templates = {str(path.relative_to(ROOT)) for path in (PACKAGE / "report" / "templates").iterdir()}
+    page = {f"opacc_ray/labelpage/page.{kind}" for kind in ("html", "css", "js")}
     assert templates
-    assert held == modules | templates | {"opacc_ray/py.typed"}
+    assert held == modules | templates | page | {"opacc_ray/py.typed"}
 
 
 def test_every_folder_of_the_package_is_a_package() -> None:
@@ -83,7 +84,7 @@ def test_every_imported_library_is_declared() -> None:
     assert missing - PARTS == set()
 
 
-USED = ("demo", "report", "notebook", "mlflow", "wandb")
+USED = ("demo", "report", "page", "notebook", "mlflow", "wandb", "delta", "iceberg")
 """Extras that the package itself imports."""
 
 PARTS = {"botocore", "s3transfer", "pydantic_core"}

@@ -111,9 +111,9 @@ def test_neyman_is_stated_for_every_case_and_budget() -> None:
     assert [row[:2] for row in table[1:]] == [[case, budget] for case in cases for budget in budgets]
 
 
-def test_neyman_and_the_methods_are_compared_on_the_same_cases() -> None:
+def test_neyman_is_compared_on_all_cases_of_the_methods_and_more() -> None:
     [methods], [neyman] = tables("methods"), tables("neyman")
-    assert len(set(first_column(neyman))) == len(methods[0]) - 1
+    assert len(set(first_column(neyman))) >= len(methods[0]) - 1
 
 
 def test_the_control_has_every_method_and_budget_of_its_study() -> None:

@@ -82,10 +82,8 @@ def session(document: LabelSession) -> str:
 def tasks(document: LabellingTasks) -> str:
     """What a tool is given, and what to do next."""
     given = ", ".join(f"{item.annotator} {item.examples}" for item in document.annotators)
-    lines = [
-        f"run        {document.run}",
-        f"tasks      {document.examples} of round {document.round}, {document.images}",
-    ]
+    what = f"{document.examples} of round {document.round} for {document.tool}, images as {document.images}"
+    lines = [f"run        {document.run}", f"tasks      {what}"]
     lines += [f"file       {uri}" for uri in document.files]
     if given:
         lines.append(f"given to   {given}; {document.twice} examples to two people")

@@ -34,10 +34,12 @@ from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.storage import Store
 from opacc_ray.neurons.coverage import Ranges
-from opacc_ray.spec import SURPRISE, PoolSpec, Spec, see_modules
+from opacc_ray.spec import SURPRISE, CoverageSpec, PoolSpec, Spec, see_modules
 
 if TYPE_CHECKING:
-    from opacc_ray.extract.model import Activations, Device, Model
+    from opacc_ray.extract.activations import Activations
+    from opacc_ray.extract.function import FunctionModel
+    from opacc_ray.extract.model import Device, Model
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +98,7 @@ class Extractor:
         self._device_name = device
         self._readers = readers
         self._source = open_pool(job.source)
-        self._device: Device | None = None
+        self._device: Device | FunctionModel | None = None
         self._reference = reference.NONE
         self._computing = threading.RLock()
         self._transforming = threading.Lock()
@@ -107,7 +109,7 @@ class Extractor:
         """End shards after the batch that is being computed, and begin no other: they raise Interrupted."""
         self._interrupted.set()
 
-    def prepare(self) -> "Device":
+    def prepare(self) -> "Device | FunctionModel":
         """Load the model, if it is to run, and the reference, once: their errors come before any shard is read."""
         with self._computing:
             if self._device is None:
@@ -117,22 +119,16 @@ class Extractor:
                 self._device = device
             return self._device
 
-    def _load(self) -> "Device":
-        from opacc_ray.extract.model import Device, Model
-
+    def _load(self) -> "Device | FunctionModel":
         job, extract = self._job, self._job.spec.extract
         if not job.needs_model:
+            from opacc_ray.extract.model import Device
+
             return Device(self._device_name, extract.threads_per_actor)
         see_modules(job.modules)
         load_transform(job.spec)
-        return Model(
-            job.spec.model,
-            self._device_name,
-            extract.precision,
-            extract.threads_per_actor,
-            extract.coverage if job.ranges or "coverage" in job.made else None,
-            channels_last=extract.channels_last,
-        )
+        covered = extract.coverage if job.ranges or "coverage" in job.made else None
+        return load_model(job.spec, self._device_name, covered)
 
     def extract(self, shard: Shard) -> ShardReport:
         """Read, compute and write one shard; raises DataError naming the example that is at fault."""
@@ -235,7 +231,7 @@ class Extractor:
 
     def _run(self, batch: NDArray[np.float32]) -> "Activations":
         """Run a batch; on a GPU whose memory runs out, in halves of it."""
-        model = cast("Model", self.prepare())
+        model = cast("Model | FunctionModel", self.prepare())
         if self._device_name == "cpu":
             return run_model(model, batch)
         return in_halves(lambda part: run_model(model, part), batch)
@@ -243,7 +239,8 @@ class Extractor:
     def _measure(self, activations: "Activations") -> Columns:
         """Columns of a batch: the named ones, and those that tell of surprise and of NaN in covered layers."""
         job, spec = self._job, self._job.spec
-        columns: Columns = {"hidden": activations.hidden}
+        check_hidden(job.names, activations)
+        columns: Columns = {} if activations.hidden is None else {"hidden": activations.hidden}
         columns |= read_output(
             activations.output,
             task=spec.model.task,
@@ -326,7 +323,31 @@ def _rows_of(found: FeatureShard, ids: Sequence[str], bad: list[BadItem]) -> Fea
     return rows._replace(uris=None, bad=bad, own_ids=False)
 
 
-def run_model(model: "Model", batch: NDArray[np.float32]) -> "Activations":
+def load_model(spec: Spec, device: str, coverage: CoverageSpec | None) -> "Model | FunctionModel":
+    """Load what the spec names as its model; raises SpecError or DataError if it cannot be."""
+    if spec.model.function is not None:
+        from opacc_ray.extract.function import FunctionModel
+
+        return FunctionModel(spec.model)
+    from opacc_ray.extract.model import Model
+
+    extract = spec.extract
+    channels_last = extract.channels_last
+    return Model(
+        spec.model, device, extract.precision, extract.threads_per_actor, coverage, channels_last=channels_last
+    )
+
+
+def check_hidden(names: Sequence[str], activations: "Activations") -> None:
+    """Raise DataError if a hidden layer is asked for, and the model gives its output alone."""
+    if activations.hidden is None and {"hidden", *SURPRISE} & set(names):
+        raise DataError(
+            "the model returns its output alone, and the hidden layer is asked for: return both, hidden first, or "
+            "leave hidden out: extract.features: [output, confidence], with a method that goes without"
+        )
+
+
+def run_model(model: "Model | FunctionModel", batch: NDArray[np.float32]) -> "Activations":
     """Run a batch (B, ...); raises DataError in one sentence if the user's model cannot."""
     remedy = "set transform to a function that makes the input it was trained on"
     with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
@@ -348,10 +369,11 @@ def in_halves(run: Callable[[NDArray[np.float32]], "Activations"], batch: NDArra
             raise
         log.warning("%s; the batch of %d runs in halves: lower extract.batch_size", error, len(batch))
     middle = len(batch) // 2
-    halves = in_halves(run, batch[:middle]), in_halves(run, batch[middle:])
-    hidden, output = (np.concatenate([half[i] for half in halves]) for i in (0, 1))
-    layers = tuple(np.concatenate(pair) for pair in zip(halves[0].layers, halves[1].layers, strict=True))
-    return type(halves[0])(hidden, output, layers)
+    first, second = in_halves(run, batch[:middle]), in_halves(run, batch[middle:])
+    hidden = None if first.hidden is None or second.hidden is None else np.concatenate([first.hidden, second.hidden])
+    output = np.concatenate([first.output, second.output])
+    layers = tuple(np.concatenate(pair) for pair in zip(first.layers, second.layers, strict=True))
+    return type(first)(hidden, output, layers)
 
 
 def refusal(spec: Spec, source: PoolSpec, item: BadItem) -> DataError:

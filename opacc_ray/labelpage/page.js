@@ -185,7 +185,7 @@ function onKey(event) {
     if (!$("end").hidden && event.key === "Backspace") { event.preventDefault(); undo(); }
     return;
   }
-  if (event.altKey || event.metaKey || (event.ctrlKey && event.key.toLowerCase() !== "z")) return;
+  if (event.isComposing || event.altKey || event.metaKey || (event.ctrlKey && event.key.toLowerCase() !== "z")) return;
   const typing = document.activeElement === $("field");
   const empty = $("field").value === "";
   const act = keyAction(event, typing, empty);

@@ -3,25 +3,27 @@
 from collections.abc import Sequence
 
 from opacc_ray.audit.labelled_rounds import LabelledRound
-from opacc_ray.estimators.estimate import estimate
+from opacc_ray.audit.results import accuracy_of
+from opacc_ray.audit.run import Run
 from opacc_ray.estimators.sequence import confidence_sequence
 from opacc_ray.report.documents import CoursePoint
 
 
-def course_of(known: Sequence[LabelledRound], level: float) -> list[CoursePoint]:
+def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[CoursePoint]:
     """Return what the labels of the first round say, of the first two, and so on.
 
     The interval that holds at any time counts whole rounds only, so a round that waits for labels has none.
 
     Parameters
     ----------
+    run : whose features a method that learns from all labels reads again
     known : rounds with at least one label each
     level : confidence level of every interval
     """
     points = []
     for k in range(1, len(known) + 1):
         selections, outcomes = [item.known for item in known[:k]], [item.outcome for item in known[:k]]
-        found = estimate(selections, outcomes, level)
+        found = accuracy_of(run, selections, outcomes, level)
         is_whole = not any(item.missing for item in known[:k])
         anytime = confidence_sequence(selections, outcomes, level) if is_whole else None
         points.append(

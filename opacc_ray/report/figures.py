@@ -93,9 +93,11 @@ def failures(report: RunReport, width: float) -> Markup:
     """By predicted class: failures that the confidence lets one expect, and those that labels show."""
     belief = report.reliability
     assert belief is not None
+    most_labels = sorted(belief.classes, key=lambda item: -item.labels)[:MOST_CLASSES]
     rows = [
         Row(item.name, item.found_low, item.found, item.found_high, "own", item.expected, _labels(item.labels))
-        for item in belief.classes[:MOST_CLASSES]
+        for item in belief.classes
+        if item in most_labels
     ]
     said = "; ".join(
         f"{row.name}: expected {percent(row.expected or 0)}"

@@ -1,6 +1,6 @@
 """The page of a report: one HTML file that needs no network and runs no script. Every text of others is escaped."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
-from opacc_ray.audit.documents import ChangedObjects, ConfusionShares
+from opacc_ray.audit.documents import ChangedObjects
 from opacc_ray.report import sentences
-from opacc_ray.report.documents import RunReport
+from opacc_ray.report.documents import ConfusionCell, RunReport
 from opacc_ray.report.figures import MOST_CLASSES, figures_of
 from opacc_ray.report.left_out import changed_objects, left_out
 from opacc_ray.report.origin import origin_of
@@ -33,7 +33,6 @@ def page(report: RunReport, pictures: Pictures) -> str:
         inside = min(max(stated.value, stated.low), stated.high)
         shown = {"value": number(inside), "low": number(stated.low), "high": number(stated.high)}
     classes = _classes(report)
-    confusion = stated.confusion if stated else None
     return _template().render(
         report=report,
         pictures=pictures,
@@ -59,8 +58,8 @@ def page(report: RunReport, pictures: Pictures) -> str:
         most_classes=MOST_CLASSES,
         classes=classes[:MOST_ROWS],
         more_classes=max(len(classes) - MOST_ROWS, 0),
-        confusion=_matrix(report, confusion) if confusion and len(confusion.classes) <= MATRIX_CLASSES else None,
-        confusions=_confusions(confusion) if confusion else [],
+        confusion=_matrix(report),
+        confusions=[cell for cell in report.confusion or [] if cell.true != cell.predicted][:MOST_CONFUSIONS],
         left_out=left_out(report),
         changed=_changed(stated.objects) if stated else None,
         origin=origin_of(report),
@@ -82,7 +81,7 @@ def _changed(objects: ChangedObjects | None) -> str | None:
 
 
 def _classes(report: RunReport) -> list[dict[str, Any]]:
-    """Rows of the table: classes of the pool, and of labels, most frequent first."""
+    """Rows of the table in the order of the spec; of too many classes those with most labels first."""
     stated = report.estimate
     if stated is None or stated.by_predicted_class is None or stated.by_true_class is None:
         return []
@@ -99,47 +98,36 @@ def _classes(report: RunReport) -> list[dict[str, Any]]:
     ]
     order = {name: place for place, name in enumerate(report.header.spec.model.classes or [])}
     if len(rows) > MOST_ROWS:
-        return sorted(rows, key=lambda row: -(row["pool"] or 0))
+        return sorted(rows, key=lambda row: (-_labels_of(row), -(row["pool"] or 0)))
     return sorted(rows, key=lambda row: order.get(row["name"], 0)) if order else rows
 
 
-def _matrix(report: RunReport, confusion: ConfusionShares) -> dict[str, Any]:
-    """Cells with their texts, and how strong their colour is: in [0, 1], right and wrong ones each by their largest."""
-    given = report.header.spec.model.classes or confusion.classes
-    order = sorted(range(len(confusion.classes)), key=lambda i: given.index(confusion.classes[i]))
-    num = len(order)
+def _labels_of(row: dict[str, Any]) -> int:
+    return sum(part.n for part in (row["predicted"], row["true"]) if part)
+
+
+def _matrix(report: RunReport) -> dict[str, Any] | None:
+    """Cells with their texts, and how strong their colour is: in [0, 1], right and wrong ones each by their largest.
+
+    None if there are no classes, or too many.
+    """
+    cells = report.confusion or []
+    found = {name for cell in cells for name in (cell.true, cell.predicted)}
+    if not 0 < len(found) <= MATRIX_CLASSES:
+        return None
+    names = [name for name in report.header.spec.model.classes or sorted(found) if name in found]
+    known = {(cell.true, cell.predicted): cell for cell in cells}
     largest = {
-        right: max([confusion.share[i][j] for i in range(num) for j in range(num) if (i == j) == right] + [1e-9])
+        right: max([cell.share for cell in cells if (cell.true == cell.predicted) == right] + [1e-9])
         for right in (True, False)
     }
-    rows = []
-    for i in order:
-        cells = [
-            {
-                "right": i == j,
-                "num": confusion.num[i][j],
-                "weight": max(confusion.share[i][j], 0) / largest[i == j],
-                "text": sentences.percent(confusion.share[i][j]) if confusion.num[i][j] else "·",
-            }
-            for j in order
-        ]
-        rows.append({"name": confusion.classes[i], "cells": cells})
-    return {"classes": [confusion.classes[i] for i in order], "rows": rows}
+    rows = [{"name": true, "cells": [_cell(known.get((true, said)), largest) for said in names]} for true in names]
+    return {"classes": names, "rows": rows}
 
 
-def _confusions(confusion: ConfusionShares) -> Sequence[dict[str, Any]]:
-    """Errors by their share of the pool, largest first."""
-    names = confusion.classes
-    found: list[dict[str, Any]] = [
-        {
-            "true": true,
-            "predicted": said,
-            "share": confusion.share[i][j],
-            "standard_error": confusion.standard_error[i][j],
-            "num": confusion.num[i][j],
-        }
-        for i, true in enumerate(names)
-        for j, said in enumerate(names)
-        if i != j and confusion.num[i][j]
-    ]
-    return sorted(found, key=lambda item: -item["share"])[:MOST_CONFUSIONS]
+def _cell(cell: ConfusionCell | None, largest: Mapping[bool, float]) -> dict[str, Any]:
+    if cell is None:
+        return {"kind": "", "weight": 0.0, "text": "·"}
+    right = cell.true == cell.predicted
+    weight = max(cell.share, 0) / largest[right]
+    return {"kind": "right" if right else "wrong", "weight": weight, "text": sentences.percent(cell.share)}

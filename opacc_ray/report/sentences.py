@@ -53,7 +53,8 @@ def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[Lab
     digits = digits_for(stated.low, stated.high)
     inside = min(max(stated.value, stated.low), stated.high)
     value, low, high = (number(item, stated.measure, digits) for item in (inside, stated.low, stated.high))
-    basis = f"with {100 * stated.level:g}% confidence, from {thousands(stated.n)} labels"
+    sure = f"with {100 * stated.level:g}% confidence{'' if stated.design_based else ' under assumptions'}"
+    basis = f"{sure}, from {thousands(stated.n)} labels"
     of_all = f"{thousands(pool_size)} examples"
     if stated.measure == "accuracy":
         said = f"The model is right on about {value} of the {of_all}"

@@ -26,6 +26,7 @@ from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Case, Source, find_cases, read_case
 from opacc_ray.study.documents import CaseFacts, CellMeasures, NotPossible, StudyResults
 from opacc_ray.study.measures import Truth, measure, truth_of
+from opacc_ray.study.peers import PEERS
 from opacc_ray.study.spec import MethodSpec, StudySpec
 from opacc_ray.study.table import write_table
 from opacc_ray.study.trials import Block, Cell, Trial, decode, encode, run_block
@@ -139,6 +140,8 @@ def _check_budgets(spec: StudySpec, case: str, size: int) -> None:
 
 
 def _missing(method: MethodSpec, subject: Subject) -> list[str]:
+    if method.method in PEERS:
+        return [] if "confidence" in subject.features else ["confidence"]
     needs = find_method(method.method).needs(parse_parameters(method.method, method.parameters))
     wanted = [*needs, "confidence"] if method.assist else needs
     return [name for name in dict.fromkeys(wanted) if name not in subject.features]

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from opacc_ray.errors import SpecError
 from opacc_ray.samplers.select import parse_parameters
+from opacc_ray.study.peers import PEERS
 
 
 class CaseSpec(BaseModel):
@@ -91,11 +92,21 @@ class MethodSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits_the_method(self) -> "MethodSpec":
+        if self.method in PEERS:
+            return self._is_plain_peer()
         parameters = parse_parameters(self.method, self.parameters)
         if self.assist and parameters.predicts_failures:
             raise ValueError(
                 f"assist=true of method {self.name!r}: {self.method} predicts every outcome itself, and its estimate "
                 "has that prediction in it; leave assist out"
+            )
+        return self
+
+    def _is_plain_peer(self) -> "MethodSpec":
+        given = [*self.parameters, *(["rounds"] if len(self.shares) > 1 else []), *(["assist"] if self.assist else [])]
+        if given:
+            raise ValueError(
+                f"{given[0]} of method {self.method!r}: it is run as its paper has it, in one round; leave it out"
             )
         return self
 

@@ -20,6 +20,7 @@ from opacc_ray.samplers.estimate import estimate
 from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
 from opacc_ray.study.cases import Case, Source, read_case
+from opacc_ray.study.peers import PEERS
 from opacc_ray.study.spec import MethodSpec
 
 BLOCK_SIZE = 100
@@ -115,6 +116,8 @@ def _run_named(case: Case, cell: Cell, repetition: int) -> Trial:
 
 def _run(case: Case, cell: Cell, seed: int) -> Trial:
     """Choose, look the outcomes up, and choose again until the budget is spent; then estimate."""
+    if cell.method.method in PEERS:
+        return _run_peer(case, cell, seed)
     rounds: list[tuple[Selection, Outcome]] = []
     seconds = 0.0
     for size in cell.method.batches(cell.budget):
@@ -139,6 +142,21 @@ def _run(case: Case, cell: Cell, seed: int) -> Trial:
         found.interval,
         found.design_based,
     )
+
+
+def _run_peer(case: Case, cell: Cell, seed: int) -> Trial:
+    """Draw and estimate as a peer does; what it draws counts as one choice."""
+    begun = time.perf_counter()
+    found = PEERS[cell.method.method](
+        np.clip(case.view.column("confidence"), 0, 1),
+        case.outcome,
+        cell.budget,
+        np.random.default_rng(seed),
+        cell.level,
+    )
+    seconds, num = time.perf_counter() - begun, len(found.chosen)
+    failures = float((1 - case.outcome[found.chosen]).sum())
+    return Trial(found.value, found.low, found.high, num, num, failures, seconds, "of the peer", True)
 
 
 @lru_cache(maxsize=2)

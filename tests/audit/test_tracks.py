@@ -14,7 +14,8 @@ import pytest
 from audited_run import label, write_features, write_pool
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import labels, results, steps
+from opacc_ray.audit import goals, labels, results, steps
+from opacc_ray.audit.export import export_case
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
@@ -275,6 +276,21 @@ def test_what_is_no_track_is_passed_over(run: Run) -> None:
     assert results.estimate(run).n == 60
 
 
+def test_tracks_lie_in_a_bucket_as_in_a_folder(bucket: str, tmp_path: Path) -> None:
+    stated = []
+    for home in (str(tmp_path), bucket):
+        write_pool(home)
+        run, _ = write_features(home)
+        label(run, steps.select(run, "srs", 20, {}).ids)
+        beside = steps.select_beside(run, "css", 30, {})
+        label(beside, listed(beside))
+        result = results.estimate(beside).to_dict()
+        stated.append({name: result[name] for name in ("value", "low", "high", "n", "design_based", "track")})
+        assert export_case(run, f"{home}/case.npz", partial=True).examples > 30
+        assert verify(run.uri).faults == []
+    assert stated[0] == stated[1]
+
+
 @pytest.mark.parametrize("name", ["draw-1.json", "manifest.csv", "labels", "goal.json", "predictions.parquet"])
 def test_verify_covers_tracks(name: str, tmp_path: Path) -> None:
     write_pool(str(tmp_path))
@@ -282,7 +298,7 @@ def test_verify_covers_tracks(name: str, tmp_path: Path) -> None:
     label(run, steps.select(run, "srs", 20, {}).ids)
     beside = steps.select_beside(run, "css", 30, {})
     label(beside, listed(beside))
-    results.record_goal(beside, results.look_for_goal(beside, 0.2))
+    goals.record_goal(beside, goals.look_for_goal(beside, 0.2))
     results.estimate(beside)
     assert verify(run.uri).faults == []
     (key,) = [entry.key for entry in run.store.list("tracks/css-30/rounds/1/") if entry.key.split("/")[4] == name]

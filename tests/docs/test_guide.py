@@ -1,60 +1,11 @@
 """A newcomer with nothing but docs/guide.md: its files are written, its commands run, its outputs are as it shows."""
 
-import os
-import re
-import stat
-import subprocess
-import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from documented_commands import ROOT, check_page, commands, files
 
-ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guide.md"
-
-
-class Command(NamedTuple):
-    line: str
-    shown: list[str]  # lines of output; … stands for anything
-
-
-def files(text: str) -> dict[str, str]:
-    """Blocks that a comment names as files."""
-    return dict(re.findall(r"^<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
-
-
-def commands(text: str) -> list[Command]:
-    """The commands of console blocks, in order."""
-    found: list[Command] = []
-    for block in re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        for line in block.splitlines():
-            if line.startswith("$ "):
-                found.append(Command(line.removeprefix("$ "), []))
-            else:
-                found[-1].shown.append(line)
-    return found
-
-
-def run_all(asked: list[Command], folder: Path) -> list[str]:
-    """Run commands in one shell; returns the output of each."""
-    (folder / "bin").mkdir()
-    shim = folder / "bin" / "opacc"
-    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m opacc_ray "$@"\n')
-    shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
-    path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    script = "\n".join(f"echo '@@@'\n{item.line}" for item in asked)
-    done = subprocess.run(
-        ["bash", "-e", "-c", script],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        env=environment | {"PATH": path, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return done.stdout.split("@@@\n")[1:]
 
 
 def test_its_files_and_commands_are_found() -> None:
@@ -68,11 +19,4 @@ def test_its_files_and_commands_are_found() -> None:
 
 @pytest.mark.slow
 def test_every_command_does_what_it_shows(tmp_path: Path) -> None:
-    text = GUIDE.read_text()
-    for name, content in files(text).items():
-        (tmp_path / name).write_text(content)
-    asked = commands(text)
-    for command, output in zip(asked, run_all(asked, tmp_path), strict=True):
-        for line in command.shown:
-            pattern = re.escape(line.rstrip()).replace("…", ".*")
-            assert re.search(f"^{pattern}", output, re.MULTILINE), f"{command.line} does not show {line!r}:\n{output}"
+    check_page(GUIDE.read_text(), tmp_path)

@@ -199,6 +199,17 @@ def test_every_answer_is_a_file_named_by_its_content(run: Run) -> None:
         assert json.loads(data)["annotator"] == "ann"
 
 
+def test_a_run_in_s3_is_labelled_alike(bucket: str) -> None:
+    run = run_to_label(bucket, 6, CLASSES)
+    book = Book(run)
+    for _ in range(4):
+        book.save("ann", book.next("ann") or 0, "dog")
+    assert book.undo("ann") is not None
+    assert label_all(Book(run), "bob", None) == [3, 4, 5]
+    [only] = read_rounds(run)
+    assert (only.truth, len(only.unsure)) == (("dog",) * 3, 3)
+
+
 def test_a_regression_takes_numbers(tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 3, None, task="regression", error_scale=2.0)
     book = Book(run)

@@ -37,7 +37,13 @@ def report(run: Run) -> RunReport:
 def test_it_states_the_estimate_and_writes_nothing(run: Run, report: RunReport) -> None:
     before = [entry.key for entry in run.store.list()]
     stated = results.state(run)
-    assert report.estimate == stated
+    assert stated.confusion is not None
+    assert report.estimate == stated.model_copy(update={"confusion": None})
+    names, num = stated.confusion.classes, stated.confusion.num
+    assert {(cell.true, cell.predicted): cell.labels for cell in report.confusion or []} == {
+        (names[i], names[j]): num[i][j] for i in range(3) for j in range(3) if num[i][j]
+    }
+    assert sum(cell.share for cell in report.confusion or []) == pytest.approx(1)
     assert report.state == "complete"
     assert [entry.key for entry in run.store.list()] == before
     assert run.read_estimate() is None

@@ -26,6 +26,14 @@ SEED = 9
 Mutation = Callable[[bytes, random.Random], bytes]
 
 
+LARGEST = 5_000_000
+"""Bytes of a mutated file; what is beyond is cut off."""
+
+
+def _repeated(line: bytes, times: int) -> bytes:
+    return line * min(times, LARGEST // max(1, len(line)) + 1)
+
+
 def _lines(data: bytes, rng: random.Random, change: Callable[[bytes], bytes]) -> bytes:
     lines = data.split(b"\n")
     place = rng.randrange(len(lines))
@@ -111,7 +119,7 @@ MUTATIONS: Sequence[Mutation] = (
     lambda data, rng: data[rng.randrange(len(data) + 1) :],
     lambda data, rng: b"\n".join(rng.sample(data.split(b"\n"), data.count(b"\n") + 1)),
     lambda data, rng: data * rng.choice([0, 2, 30]),
-    lambda data, rng: _lines(data, rng, lambda line: line * rng.choice([0, 2, 40_000])),
+    lambda data, rng: _lines(data, rng, lambda line: _repeated(line, rng.choice([0, 2, 40_000]))),
     lambda data, rng: data.replace(b"\n", rng.choice([b"\r", b"\r\n", b"\n\n", b"", b"\x85", b"\xe2\x80\xa8"])),
     lambda data, rng: rng.randbytes(rng.choice([0, 1, 50, 100_000])),
 )
@@ -122,7 +130,7 @@ def mutated(sound: Sequence[bytes], number: int) -> bytes:
     rng = random.Random(f"{SEED}-{number}")
     data = rng.choice(sound)
     for _ in range(rng.choice([1, 1, 2, 3])):
-        data = rng.choice(MUTATIONS)(data, rng)[:5_000_000]
+        data = rng.choice(MUTATIONS)(data, rng)[:LARGEST]
     return data
 
 
@@ -184,7 +192,33 @@ def sound_files(ids: Sequence[str]) -> list[bytes]:
         "\n".join([header, *rows]).encode(),
         "\n".join(["id,label", *(f"{name},1" for name in ids)]).encode(),
         "\n".join(json.dumps(item) for item in objects).encode(),
+        json.dumps([_task(name, str(i % 3)) for i, name in enumerate(ids)], indent=1).encode(),
+        "\n".join(
+            ["<annotations>", *(_image(name, str(i % 3)) for i, name in enumerate(ids)), "</annotations>"]
+        ).encode(),
+        "\n".join(json.dumps(_line(name, str(i % 3))) for i, name in enumerate(ids)).encode(),
     ]
+
+
+def _task(id: str, label: str) -> dict[str, object]:
+    """A task of Label Studio."""
+    value = {"from_name": "label", "type": "choices", "value": {"choices": [label]}}
+    return {"data": {"opacc_id": id}, "annotations": [{"completed_by": 1, "was_cancelled": False, "result": [value]}]}
+
+
+def _image(id: str, label: str) -> str:
+    """An image of CVAT."""
+    return f'<image name="{id}"><tag label="{label}" source="manual"></tag></image>'
+
+
+def _line(id: str, label: str) -> dict[str, object]:
+    """A line of Ground Truth."""
+    return {
+        "source-ref": "s3://b/x",
+        "opacc-id": id,
+        "y": 0,
+        "y-metadata": {"class-name": label, "human-annotated": "yes"},
+    }
 
 
 def _main() -> None:

@@ -1,0 +1,102 @@
+"""Methods of others: their formulas by values that their own packages gave, and that the study runs them."""
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from opacc_ray.study.peers import PEERS
+from opacc_ray.study.peers.base import normal
+from opacc_ray.study.peers.lure import weights
+from opacc_ray.study.peers.ppi import power_tuned
+from opacc_ray.study.peers.stratified import allocate, combined
+from opacc_ray.study.spec import MethodSpec
+
+
+def make_case(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Confidence and outcome, by whole numbers."""
+    k = np.arange(size)
+    confidence = ((k * 37) % 101) / 101
+    return confidence, (((k * 53) % 97) / 97 < confidence).astype(float)
+
+
+def test_ppi_is_that_of_its_package() -> None:
+    """ppi-python 0.2.3: ppi_mean_pointestimate and ppi_mean_ci with alpha=0.05."""
+    confidence, outcome = make_case(200)
+    labelled = np.arange(0, 200, 8)
+    rest = np.setdiff1d(np.arange(200), labelled)
+    value, variance = power_tuned(outcome[labelled], confidence[labelled], confidence[rest])
+    assert value == pytest.approx(0.48970091160034623, rel=1e-12)
+    found = normal(value, variance, labelled, 0.95)
+    assert (found.low, found.high) == pytest.approx((0.3221808634572024, 0.65722095974349), rel=1e-12)
+
+
+def test_stratified_estimate_is_that_of_its_package() -> None:
+    """ssepy 0.1.1: compute_estimate(…, "ht") of three strata with 18, 24 and 18 labels."""
+    confidence, outcome = make_case(300)
+    index = [
+        1,
+        2,
+        5,
+        14,
+        15,
+        16,
+        22,
+        24,
+        37,
+        41,
+        48,
+        52,
+        59,
+        61,
+        62,
+        64,
+        70,
+        71,
+        72,
+        78,
+        83,
+        92,
+        95,
+        105,
+        121,
+        130,
+        142,
+    ]
+    index += [152, 159, 160, 161, 164, 166, 168, 174, 193, 195, 207, 216, 220, 223, 227, 243, 246, 247, 253, 256, 259]
+    index += [261, 265, 269, 274, 275, 276, 282, 284, 288, 290, 291, 296]
+    stratum = np.minimum((confidence * 3).astype(int), 2)
+    value, variance = combined(np.bincount(stratum), stratum[index], outcome[index])
+    assert (value, variance) == pytest.approx((0.5580092592592593, 0.0028654084123137537), rel=1e-9)
+
+
+def test_allocation_is_neymans_within_what_there_is() -> None:
+    assert allocate(np.array([1000, 1000, 1]), np.array([0.3, 0.1, 0.5]), 41).tolist() == [30, 10, 1]
+    assert allocate(np.array([5, 5]), np.array([0.0, 0.4]), 8).tolist() == [3, 5]
+
+
+def test_lure_is_exactly_unbiased_over_all_draws() -> None:
+    """Every order of two draws from four examples, by hand."""
+    size, failure, mean = np.array([1.0, 2, 3, 4]), np.array([1.0, 0, 1, 0]), 0.0
+    for first in range(4):
+        for second in set(range(4)) - {first}:
+            q = np.array([size[first] / 10, size[second] / (10 - size[first])])
+            mean += q.prod() * (weights(q, 4) * failure[[first, second]]).mean()
+    assert mean == pytest.approx(0.5, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_peers_are_nearly_unbiased_and_cover(name: str) -> None:
+    rng = np.random.default_rng(3)
+    confidence = 1 - rng.beta(0.6, 3, 2000)
+    outcome = (rng.random(2000) < confidence).astype(float)
+    found = [PEERS[name](confidence, outcome, 100, np.random.default_rng(seed), 0.95) for seed in range(150)]
+    error = np.array([item.value for item in found]) - outcome.mean()
+    assert abs(error.mean()) < 5 * error.std() / 12
+    assert np.mean([item.low <= outcome.mean() <= item.high for item in found]) > 0.86
+    assert np.mean([len(set(item.chosen.tolist())) for item in found]) == pytest.approx(100, abs=2)
+
+
+def test_a_peer_is_run_as_its_paper_has_it() -> None:
+    assert MethodSpec(method="ppi++").name == "ppi++"
+    with pytest.raises(ValidationError, match="rounds of method 'lure': it is run as its paper has it"):
+        MethodSpec(method="lure", rounds=4)
