@@ -15,7 +15,7 @@ BEYOND := 'from numpy._core import _multiarray_umath as m; \
 	print(*(f for f in m.__cpu_dispatch__ if m.__cpu_features__[f] and f not in m.__cpu_baseline__))'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpus test-lowest lint format bench results docs fuzz chaos lock wheel wheel-check sbom clean
+.PHONY: help setup demo test test-cpus test-lowest lint format bench bench-gpu results docs fuzz chaos lock wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -79,6 +79,9 @@ docs: $(READY)  ## write again what the docs take from the code: the rooms, spec
 
 fuzz: $(READY)  ## try mutated specs, pool files, runs and selections: make fuzz MUTANTS=1000
 	@PYTHONPATH=tests $(BIN)/python -m fuzz $(or $(MUTANTS),250)
+
+bench-gpu: $(READY)  ## features, pace and surprise on a GPU beside a bare loop; skipped where there is none
+	@PYTHONPATH=benchmarks $(BIN)/python benchmarks/gpu.py
 
 chaos: $(READY)  ## disturb audits at random moments; all must end in the same bytes: make chaos RUNS=100 SEED=0
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(or $(RUNS),100) $(or $(SEED),0)
