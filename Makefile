@@ -68,6 +68,9 @@ format: $(READY)  ## let ruff fix and format
 bench: $(READY)  ## time the fast paths beside plain transcriptions
 	@$(BIN)/python benchmarks/bench.py
 
+bench-gpu: $(READY)  ## features, pace and surprise on a GPU beside a bare loop; skipped where there is none
+	@PYTHONPATH=benchmarks $(BIN)/python benchmarks/gpu.py
+
 results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=speed [ARGUMENTS='…']
 	$(BIN)/python benchmarks/write_results.py $(NAME) $(ARGUMENTS)
 
@@ -79,9 +82,6 @@ docs: $(READY)  ## write again what the docs take from the code: the rooms, spec
 
 fuzz: $(READY)  ## try mutated specs, pool files, runs and selections: make fuzz MUTANTS=1000
 	@PYTHONPATH=tests $(BIN)/python -m fuzz $(or $(MUTANTS),250)
-
-bench-gpu: $(READY)  ## features, pace and surprise on a GPU beside a bare loop; skipped where there is none
-	@PYTHONPATH=benchmarks $(BIN)/python benchmarks/gpu.py
 
 chaos: $(READY)  ## disturb audits at random moments; all must end in the same bytes: make chaos RUNS=100 SEED=0
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(or $(RUNS),100) $(or $(SEED),0)
