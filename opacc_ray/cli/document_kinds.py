@@ -6,7 +6,16 @@ from typing import Any, Literal
 from pydantic import Field
 
 from opacc_ray.audit.checks import SpecChecks
-from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, Draw, DrawnRound, Goal, ModelComparison, RunHeader
+from opacc_ray.audit.documents import (
+    AccuracyEstimate,
+    ClosedRound,
+    Draw,
+    DrawnRound,
+    Goal,
+    LabelBudget,
+    ModelComparison,
+    RunHeader,
+)
 from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.audit.label_documents import (
@@ -54,6 +63,7 @@ KINDS: tuple[type[Document], ...] = (
     RemovedSet,
     DrawnRound,
     Goal,
+    LabelBudget,
     ImportedLabels,
     LabelAction,
     AnswerList,

@@ -9,6 +9,7 @@ from opacc_ray.audit.documents import (
     ChangedObjects,
     DrawnRound,
     GoalProgress,
+    LabelBudget,
     ModelComparison,
     RoundCounts,
     StatedEstimate,
@@ -57,6 +58,25 @@ def checks(document: SpecChecks) -> str:
     """One line a check."""
     lines = [f"{item.name:10} {'ok' if item.ok else 'wrong':6} {item.found}" for item in document.checks]
     return "\n".join(lines)
+
+
+def label_budget(document: LabelBudget) -> str:
+    """How many labels a goal takes, and what that rests on."""
+    goal = f"±{document.half_width:g}"
+    if document.reached:
+        return f"reached    {goal} with {document.labels} labels; no more are needed"
+    rounds = ", ".join(map(str, document.sizes))
+    lines = [f"goal       {goal} with about {document.total_labels} labels, the next rounds of {rounds}"]
+    if document.labels:
+        lines.append(f"rests on   {document.labels} labels, by which the accuracy is {document.accuracy:.4f}")
+    else:
+        lines += [
+            f"rests on   the model's own word, by which the accuracy is about {document.accuracy:.4f}",
+            f"or         {document.worthless_labels} labels if it says nothing of where failures are, "
+            f"{document.most_labels} whatever is true",
+        ]
+    lines.append(f"by SRS     {document.srs_labels} labels, if the accuracy is that")
+    return "\n".join(lines + ([f"advice     {document.advice}"] if document.advice else []))
 
 
 def plan(document: RunPlan) -> str:

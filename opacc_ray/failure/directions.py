@@ -34,7 +34,9 @@ class _Scale(NamedTuple):
     width: NDArray[np.float64]  # (m,)
 
     def codes(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
-        return np.rint((values - self.low) / self.width * _STEPS)
+        found = values - self.low
+        found *= _STEPS / self.width
+        return np.rint(found, out=found)
 
 
 class Projection:
