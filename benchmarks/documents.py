@@ -38,12 +38,12 @@ study's own `table.md` has the intervals, bias, coverage, failures and time of e
         "neyman in one round and in four",
         ("study_tables.py", "neyman"),
         """\
-E is the mean squared error over that of a simple random sample with as many labels, in brackets its 95 % interval;
-the *bound* is the least E that an unbiased method could have if the same failure model knew all outcomes beforehand
-(Godambe and Joshi; `opacc_ray/study/bound.py`). *By rounds* is four rounds with `combine: rounds`, *others* the least
-E of the methods in `opacc_ray/study/peers`. *Covers* is the share of 95 % intervals that hold the truth, in percent,
-and *failures* those found, in multiples of SRS; both for one round and for four. *Bias* is that of four rounds, in
-standard deviations of SRS.""",
+E is the mean squared error over that of a simple random sample with as many labels, in brackets its 95 % interval; the
+*bound* is the least E that an unbiased method could have if the same failure model knew all outcomes beforehand
+(Godambe and Joshi; `opacc_ray/study/bound.py`). *By rounds* is four rounds with `combine: rounds`, *others* the least E
+of the methods in `opacc_ray/study/peers`. *Covers* is the share of 95 % intervals that hold the truth, in percent, and
+*failures* those found, in multiples of SRS; both for one round and for four. *Bias* is that of four rounds, in standard
+deviations of SRS.""",
     ),
     "control": Document(
         "The control: confidence in random order",

@@ -134,7 +134,8 @@ def _paths(stages: Sequence[Stage]) -> dict[str, str]:
     """The local paths that workers need, by their keys in the spec."""
     spec = stages[-1].job.spec
     output = stages[-1].job.target.uri.rpartition("/")[0]  # it exists: what says what lies there is written
-    named = {"pool.uri": spec.pool.uri, "model.weights": spec.model.weights, "output": output}
+    files = {"model.weights": spec.model.weights, "model.program": spec.model.program}
+    named = {"pool.uri": spec.pool.uri, **files, "output": output}
     if len({stage.job.source for stage in stages}) > 1 and spec.reference is not None:
         named["reference.uri"] = spec.reference.uri
     return {key: uri for key, uri in named.items() if uri is not None and not uri.startswith("s3://")}

@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from opacc_ray.audit.chosen import Chosen
 from opacc_ray.audit.pool_objects import find_objects
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.extract.derived import Derived
 from opacc_ray.extract.extractor import Extraction, refusal
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.features import Features, StoredParts
@@ -23,7 +24,7 @@ from opacc_ray.extract.shards import ShardReport, read_report
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.store import in_order
-from opacc_ray.parts.view import View
+from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import LAYERS
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
@@ -89,14 +90,30 @@ def open_view(
     wanted = tuple(dict.fromkeys([*names, *optional, "prediction"]))
     per_example = {name: index.features[name] * (1 if name == "coverage" else 4) for name in wanted}
     held = sum(num_bytes for name, num_bytes in per_example.items() if name in (*LAYERS, "coverage"))
+    memory = Derived(features.store, index)
     if index.num_examples * held <= MEMORY_LIMIT:
-        yield View(StoredParts(features, wanted))
+        yield View(StoredParts(features, wanted), memory)
         return
-    from opacc_ray.cluster.parts import hold
-    from opacc_ray.cluster.session import connected
+    with ExitStack() as actors:
+        yield View(_LateActors(features, wanted, actors), memory)
 
-    with connected(), hold(features, wanted) as parts:
-        yield View(parts)
+
+class _LateActors(StoredParts):
+    """Parts whose rows are held by actors, which start when the first function is to run on them."""
+
+    def __init__(self, features: Features, names: Sequence[str], actors: ExitStack) -> None:
+        super().__init__(features, names)
+        self._actors = actors
+        self._held: Parts | None = None
+
+    def call(self, calls: Sequence[Call]) -> list[Any]:
+        if self._held is None:
+            from opacc_ray.cluster.parts import hold
+            from opacc_ray.cluster.session import connected
+
+            self._actors.enter_context(connected())
+            self._held = self._actors.enter_context(hold(self._features, self._names))
+        return self._held.call(calls)
 
 
 def find_chosen(run: Run, selection: Selection) -> Chosen:

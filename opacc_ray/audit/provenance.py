@@ -54,8 +54,8 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None, features: FeatureLi
 def located(spec: Spec) -> Spec:
     """The spec with absolute paths, so that they mean the same to this process and to workers elsewhere."""
     model, reference = spec.model, spec.reference
-    if model.weights is not None:
-        model = model.model_copy(update={"weights": absolute(model.weights)})
+    files = {key: getattr(model, key) for key in ("weights", "program")}
+    model = model.model_copy(update={key: absolute(uri) for key, uri in files.items() if uri is not None})
     if reference is not None:
         reference = reference.model_copy(update={"uri": absolute(reference.uri)})
     pool = spec.pool.model_copy(update={"uri": absolute(spec.pool.uri)})
@@ -72,12 +72,13 @@ def checked_weights(spec: Spec) -> Spec:
     SpecError
         The spec expects another digest.
     """
-    if spec.model.weights is None:
+    file = spec.model.weights or spec.model.program
+    if file is None:
         return spec
-    digest = hashlib.sha256(read_uri(spec.model.weights)).hexdigest()
+    digest = hashlib.sha256(read_uri(file)).hexdigest()
     if spec.model.sha256 not in (None, digest):
         raise SpecError(
-            f"model.sha256: {spec.model.weights} has digest {digest}, and the spec expects {spec.model.sha256}; "
+            f"model.sha256: {file} has digest {digest}, and the spec expects {spec.model.sha256}; "
             "audit the weights you meant, or correct the spec"
         )
     return spec.model_copy(update={"model": spec.model.model_copy(update={"sha256": digest})})

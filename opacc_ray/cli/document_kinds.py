@@ -6,7 +6,16 @@ from typing import Any, Literal
 from pydantic import Field
 
 from opacc_ray.audit.checks import SpecChecks
-from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, Draw, DrawnRound, Goal, ModelComparison, RunHeader
+from opacc_ray.audit.documents import (
+    AccuracyEstimate,
+    ClosedRound,
+    Draw,
+    DrawnRound,
+    Goal,
+    LabelBudget,
+    ModelComparison,
+    RunHeader,
+)
 from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.audit.label_documents import (
@@ -17,6 +26,7 @@ from opacc_ray.audit.label_documents import (
     LabelAgreement,
     LabellingTasks,
 )
+from opacc_ray.audit.plan import RunPlan
 from opacc_ray.audit.state_documents import RunStatus, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.cli.method_list import MethodList
@@ -44,6 +54,7 @@ class WrittenSchemas(Document):
 
 KINDS: tuple[type[Document], ...] = (
     SpecChecks,
+    RunPlan,
     RunHeader,
     Draw,
     FeatureSetDescription,
@@ -52,6 +63,7 @@ KINDS: tuple[type[Document], ...] = (
     RemovedSet,
     DrawnRound,
     Goal,
+    LabelBudget,
     ImportedLabels,
     LabelAction,
     AnswerList,

@@ -3,7 +3,7 @@
 import click
 
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import run_argument, score_for, statement_options, track_option
+from opacc_ray.cli.options import HALF_WIDTH, run_argument, score_for, statement_options, track_option
 
 
 @command("estimate")
@@ -91,4 +91,19 @@ def export(uri: str, file: str | None, partial: bool, lake: str | None, no_featu
     return Answer(tables, texts.tables(tables))
 
 
-COMMANDS = [estimate, compare, export]
+@command("budget")
+@run_argument
+@track_option
+@click.option("--until", type=HALF_WIDTH, metavar="±W", required=True, help="The interval to reach.")
+@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level.")
+def budget(uri: str, track: str | None, until: float, level: float) -> Answer:
+    """Say how many labels an interval of ±W takes, before any label and after every round. Nothing is written."""
+    from opacc_ray.audit.label_budget import label_budget
+    from opacc_ray.audit.run import Run
+    from opacc_ray.cli import texts
+
+    found = label_budget(Run.open(uri, track), until, level=level)
+    return Answer(found, texts.label_budget(found))
+
+
+COMMANDS = [estimate, compare, budget, export]

@@ -48,6 +48,20 @@ def check(spec: str) -> Answer:
     return Answer(made, texts.checks(made), failure)
 
 
+@command("plan")
+@click.argument("spec", metavar="SPEC.yaml")
+@click.option("--actors", type=click.IntRange(min=1), metavar="N", help="Of the cluster you mean; default: the spec's.")
+@click.option("--batches", type=click.IntRange(min=1), default=4, show_default=True, help="Batches to measure here.")
+def plan(spec: str, actors: int | None, batches: int) -> Answer:
+    """Say what a run will take: shards, requests, bytes, hours and memory. Nothing is written, and Ray not started."""
+    from opacc_ray.audit.plan import plan_run
+    from opacc_ray.cli import texts
+    from opacc_ray.spec import load_spec
+
+    planned = plan_run(load_spec(spec), spec, actors, batches)
+    return Answer(planned, texts.plan(planned))
+
+
 @command("status")
 @run_argument
 @track_option
@@ -118,17 +132,17 @@ def next_round(
     until: float | None,
 ) -> Answer:
     """Choose what to label next, knowing all labels so far."""
-    from opacc_ray.audit import results, steps
+    from opacc_ray.audit import goals, steps
     from opacc_ray.audit.run import Run
     from opacc_ray.cli.answers import drawn, reached
 
     run, parameters, goal = Run.open(uri, track), parse_assignments(assignments), None
     if until is not None:
-        goal = results.look_for_goal(run, until, close=close)
+        goal = goals.look_for_goal(run, until, close=close)
         if goal.reached:
             if close:
                 steps.close(run)
-            results.record_goal(run, goal)
+            goals.record_goal(run, goal)
             return reached(run, goal)
     with _selecting() as progress:
         steps.next_round(
@@ -141,7 +155,7 @@ def next_round(
             progress=progress,
         )
     if goal:
-        results.record_goal(run, goal)
+        goals.record_goal(run, goal)
     return drawn(run, goal)
 
 
@@ -158,4 +172,4 @@ def verify(uri: str) -> Answer:
     return Answer(found, texts.verification(found), failure)
 
 
-COMMANDS = [check, run_spec, status, select, next_round, verify]
+COMMANDS = [check, plan, run_spec, status, select, next_round, verify]

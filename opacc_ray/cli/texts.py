@@ -9,11 +9,13 @@ from opacc_ray.audit.documents import (
     ChangedObjects,
     DrawnRound,
     GoalProgress,
+    LabelBudget,
     ModelComparison,
     RoundCounts,
     StatedEstimate,
 )
 from opacc_ray.audit.export import ExportedCase
+from opacc_ray.audit.plan import RunPlan
 from opacc_ray.audit.state_documents import RunStatus, TrackStatus, Verification
 from opacc_ray.audit.tables import ExportedTables
 
@@ -56,6 +58,62 @@ def checks(document: SpecChecks) -> str:
     """One line a check."""
     lines = [f"{item.name:10} {'ok' if item.ok else 'wrong':6} {item.found}" for item in document.checks]
     return "\n".join(lines)
+
+
+def label_budget(document: LabelBudget) -> str:
+    """How many labels a goal takes, and what that rests on."""
+    goal = f"±{document.half_width:g}"
+    if document.reached:
+        return f"reached    {goal} with {document.labels} labels; no more are needed"
+    rounds = ", ".join(map(str, document.sizes))
+    lines = [f"goal       {goal} with about {document.total_labels} labels, the next rounds of {rounds}"]
+    if document.labels:
+        lines.append(f"rests on   {document.labels} labels, by which the accuracy is {document.accuracy:.4f}")
+    else:
+        lines += [
+            f"rests on   the model's own word, by which the accuracy is about {document.accuracy:.4f}",
+            f"or         {document.worthless_labels} labels if it says nothing of where failures are, "
+            f"{document.most_labels} whatever is true",
+        ]
+    lines.append(f"by SRS     {document.srs_labels} labels, if the accuracy is that")
+    return "\n".join(lines + ([f"advice     {document.advice}"] if document.advice else []))
+
+
+def plan(document: RunPlan) -> str:
+    """What a run will take, and what that rests on."""
+    pace, requests = document.pace, document.requests
+    about = "about " if document.estimated else ""
+    took = f"{_milliseconds(pace.reading)} to read, {_milliseconds(pace.computing)} to compute on {pace.device}"
+    lines = [
+        f"work       {document.shards} shards: {about}{document.examples} examples in {document.files} files",
+        f"requests   {requests.list} lists, {requests.read} reads, {requests.write} writes",
+        f"bytes      {_bytes(document.bytes_read)} read, {_bytes(document.bytes_written)} of features written",
+        f"time       {_duration(3600 * document.hours)} with {document.actors} actors, start-up aside",
+        f"memory     {_bytes(document.memory_actor)} an actor at most, {_bytes(document.memory_driver)} the driver",
+        f"measured   {pace.examples} examples here: {took}",
+    ]
+    if document.left_out:
+        lines.append(f"without    {', '.join(document.left_out)}, which compare with a reference")
+    return "\n".join(lines)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.2g} ms"
+
+
+def _bytes(number: int) -> str:
+    """In the unit that leaves at most four digits before the point."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 10_000:
+            return f"{number:.0f} {unit}"
+        number = round(number / 1000)
+    return f"{number} TB"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
 def reached(goal: GoalProgress) -> str:

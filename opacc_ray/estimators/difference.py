@@ -13,7 +13,7 @@ is too good, and estimates too small a variance. So it is drawn towards the one 
 the fewer terms it rests on; and half a failure is added, at weights as they are where failures are predicted, as
 Jeffreys' prior adds half a success:
 
-    size        1/s = [ m · (v + h₂)/c(1 - c) + 5 · (v̂ + h₂)/q(1 - q) ] / (m + 5)
+    size        1/s = [ m · (v + h₂)/c(1 - c) + 2 · (v̂ + h₂)/q(1 - q) ] / (m + 2)
     measured    v = Σ w_t² v_t             resting on   m = (Σr)²/Σr² terms,  r = a²(f - p)²
     foreseen    v̂ = Σ a² p(1 - p)          for a share of failures  q = max(c, Σ a p)
     half        h₁ = ½ Σpa/Σp,  h₂ = ½ Σpa²/Σp                                           a = w_t · √(1 - π) / (N π)
@@ -25,7 +25,7 @@ says little. The upper one is not below the exact bound for n labels without a f
 was foreseen among them: the predictions then say nothing of where failures are. And no interval contradicts what is
 known for certain: the outcomes of the labelled examples, and 0 or 1 where no failure or no success was met.
 
-If
+For scores m is infinite, and one failure is added, twice as large as the largest that was met, not half of one. If
 fewer than three failures were foreseen among the labels, the estimate says that its interval rests on little.
 
 Legend: N pool, n labels, f = 1 - outcome, p predicted failure, π inclusion probability, a effect: by how much one
@@ -51,7 +51,7 @@ _CAUTION = (
     f"fewer than {_FEW} of the labelled examples were foreseen to fail, and the interval rests on where failures are "
     "predicted; if they are rare and elsewhere, it covers less often than it says"
 )
-_PRIOR_TERMS = 5
+_PRIOR_TERMS = 2
 
 
 class Round(NamedTuple):
@@ -125,8 +125,10 @@ class _Labels(NamedTuple):
     @property
     def half_failure(self) -> tuple[float, float]:
         """h₁ and h₂."""
-        place = 0.5 * self.expected / self.expected.sum()
-        return float(place @ self.effect), float(place @ self.effect**2)
+        place, failure = self.expected / self.expected.sum(), self.error + self.expected
+        scores = failure.max() > 0 and not is_binary(failure.round(9))
+        num, size = (1.0, min(2 * float(failure.max()), 1.0)) if scores else (0.5, 1.0)
+        return num * size * float(place @ self.effect), num * size**2 * float(place @ self.effect**2)
 
     @property
     def half_success(self) -> float:
@@ -135,7 +137,7 @@ class _Labels(NamedTuple):
 
     @property
     def trust(self) -> float:
-        """m/(m + 5), how far the measured variance counts."""
+        """m/(m + 2), how far the measured variance counts."""
         terms = (self.effect * self.error) ** 2
         num = float(terms.sum()) ** 2 / max(float(terms @ terms), 1e-300)
         return num / (num + _PRIOR_TERMS)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.columns import Columns, not_finite
+from opacc_ray.extract.inference import check_hidden, in_halves, load_model, run_model
 from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.planned import check_plan
 from opacc_ray.extract.shards import (
@@ -36,7 +37,9 @@ from opacc_ray.neurons.coverage import Ranges
 from opacc_ray.spec import SURPRISE, PoolSpec, Spec, load_function, see_modules
 
 if TYPE_CHECKING:
-    from opacc_ray.extract.model import Activations, Device, Model
+    from opacc_ray.extract.activations import Activations
+    from opacc_ray.extract.function import FunctionModel
+    from opacc_ray.extract.model import Device, Model
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +98,7 @@ class Extractor:
         self._device_name = device
         self._readers = readers
         self._source = open_pool(job.source)
-        self._device: Device | None = None
+        self._device: Device | FunctionModel | None = None
         self._reference = reference.NONE
         self._computing = threading.RLock()
         self._transforming = threading.Lock()
@@ -106,7 +109,7 @@ class Extractor:
         """End shards after the batch that is being computed, and begin no other: they raise Interrupted."""
         self._interrupted.set()
 
-    def prepare(self) -> "Device":
+    def prepare(self) -> "Device | FunctionModel":
         """Load the model, if it is to run, and the reference, once: their errors come before any shard is read."""
         with self._computing:
             if self._device is None:
@@ -116,22 +119,16 @@ class Extractor:
                 self._device = device
             return self._device
 
-    def _load(self) -> "Device":
-        from opacc_ray.extract.model import Device, Model
-
+    def _load(self) -> "Device | FunctionModel":
         job, extract = self._job, self._job.spec.extract
         if not job.needs_model:
+            from opacc_ray.extract.model import Device
+
             return Device(self._device_name, extract.threads_per_actor)
         see_modules(job.modules)
         load_transform(job.spec)
-        return Model(
-            job.spec.model,
-            self._device_name,
-            extract.precision,
-            extract.threads_per_actor,
-            extract.coverage if job.ranges or "coverage" in job.made else None,
-            channels_last=extract.channels_last,
-        )
+        covered = extract.coverage if job.ranges or "coverage" in job.made else None
+        return load_model(job.spec, self._device_name, covered)
 
     def extract(self, shard: Shard) -> ShardReport:
         """Read, compute and write one shard; raises DataError naming the example that is at fault."""
@@ -187,11 +184,10 @@ class Extractor:
         found = FeatureShard([], uris, {}, [], own_ids=False)
         parts: list[Columns] = []
         ranges: list[Ranges] = []
-        for batch in self._batches(shard, found.bad):
+        for batch in self.read_batches(shard, found.bad):
             self._refuse_interrupted(shard)
-            with self._computing:
-                activations = self._run(np.stack(batch.inputs))
-                parts.append(self._measure(activations))
+            columns_of_batch, activations = self.compute(batch)
+            parts.append(columns_of_batch)
             sound = np.delete(np.arange(len(batch.inputs)), list(not_finite(parts[-1])))
             if self._job.ranges and len(sound):
                 ranges.append(Ranges.of([values[sound] for values in activations.layers]))
@@ -207,12 +203,18 @@ class Extractor:
         if self._interrupted.is_set():
             raise Interrupted(f"shard {shard.name} was interrupted; run the same command again")
 
-    def _batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["_Batch"]:
+    def compute(self, batch: "Batch") -> tuple[Columns, "Activations"]:
+        """Columns of a batch, and what the model made of it; one thread at a time."""
+        with self._computing:
+            activations = self._run(np.stack(batch.inputs))
+            return self._measure(activations), activations
+
+    def read_batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["Batch"]:
         """Batches of inputs, cut by position among the sound examples and so always the same; others go to ``bad``."""
         spec, source = self._job.spec, self._job.source
         rules = rules_of(source)._replace(readers=self._readers)
         transform = load_transform(spec)
-        batch = _Batch()
+        batch = Batch()
         for item in read_examples(self._source, source.format, shard, rules):
             if isinstance(item, BadItem):
                 check_bad(self._job, [item])
@@ -223,13 +225,13 @@ class Extractor:
                 batch.add(item, transformed(transform, item))
             if len(batch.inputs) == spec.extract.batch_size:
                 yield batch
-                batch = _Batch()
+                batch = Batch()
         if batch.inputs:
             yield batch
 
     def _run(self, batch: NDArray[np.float32]) -> "Activations":
         """Run a batch; on a GPU whose memory runs out, in halves of it."""
-        model = cast("Model", self.prepare())
+        model = cast("Model | FunctionModel", self.prepare())
         if self._device_name == "cpu":
             return run_model(model, batch)
         return in_halves(lambda part: run_model(model, part), batch)
@@ -237,7 +239,8 @@ class Extractor:
     def _measure(self, activations: "Activations") -> Columns:
         """Columns of a batch: the named ones, and those that tell of surprise and of NaN in covered layers."""
         job, spec = self._job, self._job.spec
-        columns: Columns = {"hidden": activations.hidden}
+        check_hidden(job.names, activations)
+        columns: Columns = {} if activations.hidden is None else {"hidden": activations.hidden}
         columns |= read_output(
             activations.output,
             task=spec.model.task,
@@ -320,34 +323,6 @@ def _rows_of(found: FeatureShard, ids: Sequence[str], bad: list[BadItem]) -> Fea
     return rows._replace(uris=None, bad=bad, own_ids=False)
 
 
-def run_model(model: "Model", batch: NDArray[np.float32]) -> "Activations":
-    """Run a batch (B, ...); raises DataError in one sentence if the user's model cannot."""
-    remedy = "set transform to a function that makes the input it was trained on"
-    with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
-        return model(batch)
-
-
-def in_halves(run: Callable[[NDArray[np.float32]], "Activations"], batch: NDArray[np.float32]) -> "Activations":
-    """Run a batch (B, ...), or its halves apart where memory runs out, down to single examples.
-
-    Raises
-    ------
-    MemoryError
-        There is too little for one example.
-    """
-    try:
-        return run(batch)
-    except MemoryError as error:
-        if len(batch) == 1:
-            raise
-        log.warning("%s; the batch of %d runs in halves: lower extract.batch_size", error, len(batch))
-    middle = len(batch) // 2
-    halves = in_halves(run, batch[:middle]), in_halves(run, batch[middle:])
-    hidden, output = (np.concatenate([half[i] for half in halves]) for i in (0, 1))
-    layers = tuple(np.concatenate(pair) for pair in zip(halves[0].layers, halves[1].layers, strict=True))
-    return type(halves[0])(hidden, output, layers)
-
-
 def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:
     """The spec's transform, or the default one."""
     return load_function(spec.transform, "transform") if spec.transform else default_transform
@@ -365,13 +340,14 @@ def default_transform(example: NDArray[Any]) -> NDArray[np.float32]:
 
 
 @dataclass
-class _Batch:
+class Batch:
     """Inputs of the model, all of one shape, and whose they are."""
 
     ids: list[str] = field(default_factory=list)
     uris: list[str] = field(default_factory=list)
     inputs: list[NDArray[np.float32]] = field(default_factory=list)
     own_ids: bool = False
+    largest: int = 0  # bytes of the largest decoded example
 
     def add(self, example: Example, value: NDArray[np.float32]) -> None:
         if self.inputs and value.shape != self.inputs[0].shape:
@@ -383,6 +359,7 @@ class _Batch:
         self.uris.append(example.uri)
         self.inputs.append(value)
         self.own_ids = example.own_id
+        self.largest = max(self.largest, example.array.nbytes)
 
 
 def transformed(transform: Callable[[NDArray[Any]], Any], example: Example) -> NDArray[np.float32]:

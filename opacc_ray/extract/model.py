@@ -7,13 +7,15 @@ import hashlib
 import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
+from opacc_ray.extract.activations import Activations
+from opacc_ray.extract.hubs import create, hub_of
 from opacc_ray.extract.machine import Machine, cpu_name
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.user_code import user_code
@@ -27,14 +29,6 @@ _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "max": lambda value: value.amax(2),
 }
 _HIDDEN = ""  # stands for the last hidden layer among names of layers, none of which is empty
-
-
-class Activations(NamedTuple):
-    """What the model made of a batch of B examples."""
-
-    hidden: NDArray[np.float32]  # (B, m)
-    output: NDArray[np.float32]  # (B, C)
-    layers: tuple[NDArray[np.float32], ...]  # (B, neurons) each; none unless coverage is asked for
 
 
 class Device:
@@ -97,15 +91,17 @@ class Model(Device):
         super().__init__(device, threads)
         self.dtype = _DTYPES[precision]
         self.digest: str | None = None
-        module = _made(spec)
+        self._is_program = spec.program is not None
+        module = _program(spec) if self._is_program else _made(spec).eval()
         if spec.weights is not None:
             self.digest = _load_weights(module, spec)
         self._format = torch.channels_last if channels_last else torch.contiguous_format
-        self.module = module.eval().to(self.device, self.dtype)
+        self.module = module.to(self.device, self.dtype)
         if channels_last:
             self.module = self.module.to(memory_format=self._format)
         self._seen: dict[str, torch.Tensor] = {}  # layer -> (B, neurons), of those called in this batch
-        self._watch_hidden(spec.hidden_layer)
+        if not self._is_program:
+            self._watch_hidden(spec.hidden_layer)
         self._covered: list[str] = []
         self._may_rest = True  # layers that nobody named need not be called
         if coverage is not None:
@@ -115,12 +111,16 @@ class Model(Device):
         """Run one batch (B, ...)."""
         self._seen.clear()
         with torch.inference_mode(), _memory_errors():
-            output = _tensor_of(self.module(self._moved(batch)))
+            returned = self.module(self._moved(batch))
+        hidden = _hidden_of(returned) if self._is_program else None
+        output = _tensor_of(returned if hidden is None else _without_hidden(returned))
         if output.ndim == 0 or len(output) != len(batch):
             raise DataError(
                 f"the model's output has shape {tuple(output.shape)} for a batch of {len(batch)}: "
                 "return one row per example, in the order of the batch"
             )
+        if self._is_program:
+            return Activations(None if hidden is None else _to_numpy(_neurons(hidden)), _to_numpy(_neurons(output)), ())
         idle = [name for name in self._covered if name not in self._seen]
         if _HIDDEN not in self._seen:
             raise self._not_called("model.hidden_layer: the layer to record")
@@ -189,16 +189,56 @@ class Model(Device):
         return DataError(f"{layer} was not called; name layers the model runs: {', '.join(_names(self.module))}")
 
 
+def has_gpu() -> bool:
+    """Whether torch can use a GPU here."""
+    return bool(torch.cuda.is_available())
+
+
 def _made(spec: ModelSpec) -> torch.nn.Module:
     """What the factory returns, if it is a module."""
-    name = f"model.factory {spec.factory!r}"
     assert spec.factory is not None  # the spec has one
+    name = f"model.factory {spec.factory!r}"
+    if hub := hub_of(spec.factory):
+        module: torch.nn.Module = create(*hub, spec.arguments, pretrained=spec.weights is None)
+        return module
     factory = load_function(spec.factory, "model.factory")
     with user_code(name, "its arguments are those of model.arguments"):
         module = factory(**spec.arguments)
     if not isinstance(module, torch.nn.Module):
         raise DataError(f"{name} returned a {type(module).__name__}, not a torch.nn.Module; return the model itself")
     return module
+
+
+def _program(spec: ModelSpec) -> torch.nn.Module:
+    """The program of a file, which the spec trusts: it is run as code."""
+    assert spec.program is not None
+    data = read_uri(spec.program)
+    digest = hashlib.sha256(data).hexdigest()
+    if spec.sha256 not in (None, digest):
+        raise DataError(f"model.sha256: {spec.program} has digest {digest}, and the spec expects {spec.sha256}")
+    try:
+        if spec.program.endswith(".pt2"):
+            return torch.export.load(io.BytesIO(data)).module()
+        loaded: torch.nn.Module = torch.jit.load(io.BytesIO(data), map_location="cpu").eval()
+        return loaded
+    except Exception as error:  # both formats raise many kinds
+        raise DataError(
+            f"model.program: {spec.program} is neither TorchScript nor, as its name would end, an exported .pt2 "
+            f"({' '.join(str(error).split())[:200]}); save it with torch.export.save"
+        ) from None
+
+
+def _hidden_of(returned: Any) -> torch.Tensor | None:
+    """The hidden layer in what a program returns: under that name, or the first of two tensors."""
+    if isinstance(returned, Mapping):
+        return returned.get("hidden")
+    return returned[0] if isinstance(returned, tuple | list) and len(returned) == 2 else None
+
+
+def _without_hidden(returned: Any) -> Any:
+    if isinstance(returned, Mapping):
+        return {key: value for key, value in returned.items() if key != "hidden"}
+    return returned[1]
 
 
 def _tensor_of(returned: Any) -> torch.Tensor:

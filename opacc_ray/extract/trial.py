@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.extractor import load_transform, run_model, transformed
+from opacc_ray.extract.extractor import load_transform, transformed
+from opacc_ray.extract.inference import check_hidden, load_model, run_model
 from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.examples import BadItem, Example, Plan
@@ -19,7 +20,7 @@ class Trial(NamedTuple):
     shape: tuple[int, ...]  # of the decoded example
     dtype: str
     input: tuple[int, ...]  # what the transform makes of it
-    hidden: int  # neurons of the recorded layer
+    hidden: int  # neurons of the recorded layer; 0 if the model gives its output alone
     output: int  # columns of the output
     prediction: int | float
 
@@ -33,11 +34,9 @@ def try_example(spec: Spec, plan: Plan) -> Trial:
         What extraction would end with: functions that cannot be imported, weights that do not fit, a layer that is not
         there, a transform or model that raises, an output that does not read as the spec says.
     """
-    from opacc_ray.extract.model import Model
-
     transform = load_transform(spec)
     covered = spec.extract.coverage if "coverage" in spec.features() else None
-    model = Model(spec.model, "cpu", spec.extract.precision, spec.extract.threads_per_actor, covered)
+    model = load_model(spec, "cpu", covered)
     example = _first_sound(spec, plan)
     value = transformed(transform, example)
     activations = run_model(model, value[None])
@@ -48,7 +47,9 @@ def try_example(spec: Spec, plan: Plan) -> Trial:
         threshold=spec.model.threshold,
         precision=spec.extract.precision,
     )
-    sizes = activations.hidden.shape[1], columns["output"].shape[1]
+    check_hidden(spec.features(), activations)
+    hidden = 0 if activations.hidden is None else activations.hidden.shape[1]
+    sizes = hidden, columns["output"].shape[1]
     said = columns["prediction"][0].item()
     return Trial(example.id, example.array.shape, str(example.array.dtype), value.shape, *sizes, said)
 

@@ -5,12 +5,14 @@ is whole: each neuron's values are coded as steps of 1/4095 of its range over th
 multiples of 2^-20. Sums and products of such numbers are exact in float64 up to 2^53, in any order: for pools of up to
 5·10^8 examples and layers of up to 2^21 neurons.
 
-What travels is each part's range and sums (m,), its products (m, m), and the projections (N, d).
+What travels is each part's range and sums (m,), its products (m, m), and the projections (N, d). These depend on the
+pool alone, so where features are stored they are kept beside them, and later rounds read them instead of the layer.
 
 Legend: N pool, m neurons, d directions, u codes in 0 .. 4095.
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -32,21 +34,37 @@ class _Scale(NamedTuple):
     width: NDArray[np.float64]  # (m,)
 
     def codes(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
-        return np.rint((values - self.low) / self.width * _STEPS)
+        found = values - self.low
+        found *= _STEPS / self.width
+        return np.rint(found, out=found)
 
 
-class Projection(NamedTuple):
-    """How rows of the layer become coordinates along its principal directions."""
+class Projection:
+    """The pool along the principal directions of its layer, and how other rows become such coordinates.
 
-    scale: _Scale
-    whole: NDArray[np.float64]  # (m, d)
-    mean: NDArray[np.float64]  # (d,) over the pool
-    deviation: NDArray[np.float64]  # (d,)
-    pool: NDArray[np.float64]  # (N, d) coordinates of the pool
+    Attributes
+    ----------
+    pool : (N, d) coordinates of the pool, each of mean 0 and variance 1
+    """
+
+    def __init__(self, view: View, num: int) -> None:
+        self._view, self._num = view, num
+        name = f"directions-{num}"
+        codes = view.memory.recall(name) if view.memory else None  # (N, d) whole numbers, which no label changes
+        if codes is None:
+            codes = np.concatenate(view.map(part_project, *self._axes))
+            if view.memory:
+                view.memory.keep(name, codes)
+        self._mean, self._deviation = codes.mean(axis=0), codes.std(axis=0)  # (d,) over the pool
+        self.pool = (codes - self._mean) / self._deviation
 
     def of(self, part: Pool) -> NDArray[np.float64]:
         """Coordinates of other examples: (k, d)."""
-        return (part_project(part, self.scale, self.whole) - self.mean) / self.deviation
+        return (part_project(part, *self._axes) - self._mean) / self._deviation
+
+    @cached_property
+    def _axes(self) -> tuple[_Scale, NDArray[np.float64]]:
+        return _find_axes(self._view, self._num)
 
 
 def project(view: View, num: int) -> NDArray[np.float64]:
@@ -64,10 +82,11 @@ def project(view: View, num: int) -> NDArray[np.float64]:
 
 def find_projection(view: View, num: int) -> Projection:
     """The principal directions, found once per view; errors are those of :func:`project`."""
-    return view.once("projection", num, lambda: _find(view, num))
+    return view.once("projection", num, lambda: Projection(view, num))
 
 
-def _find(view: View, num: int) -> Projection:
+def _find_axes(view: View, num: int) -> tuple[_Scale, NDArray[np.float64]]:
+    """The codes of the neurons, and the directions as whole numbers (m, d)."""
     scale = _range(view)
     moments = view.map(part_moments, scale)
     mean = np.sum([total for total, _ in moments], axis=0) / view.size  # (m,) of the codes
@@ -76,10 +95,7 @@ def _find(view: View, num: int) -> Projection:
     variance, axes = np.linalg.eigh((product - np.outer(mean, mean)) * np.outer(unit, unit))
     first = np.argsort(-variance)[:num]
     first = first[variance[first] > 1e-9 * max(float(variance.max()), 1e-300)]
-    whole = _whole(axes[:, first] * unit[:, None])  # (m, d)
-    projection = np.concatenate(view.map(part_project, scale, whole))
-    centre, deviation = projection.mean(axis=0), projection.std(axis=0)
-    return Projection(scale, whole, centre, deviation, (projection - centre) / deviation)
+    return scale, _whole(axes[:, first] * unit[:, None])
 
 
 def _range(view: View) -> _Scale:

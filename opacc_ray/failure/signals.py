@@ -105,21 +105,20 @@ def _columns(view: View, num_directions: int, history: History) -> list[Column]:
 def _find(view: View, num_directions: int, history: History) -> Iterator[Column]:
     if "confidence" in view.fields:
         confidence = auxiliary.read(view, "confidence")
-        yield _column("confidence", "confidence", confidence, _logit_of_doubt)
-        yield _column("rank", "confidence", confidence, _ranked(-confidence, -HALF_RANGE, -1))
+        yield _column("confidence", "confidence", _logit_of_doubt(confidence), _logit_of_doubt)
+        yield _ranked("rank", "confidence", -confidence, sign=-1)
     for name in ("dsa", "lsa"):
         if name in view.fields:
-            surprise = auxiliary.read(view, name)
-            yield _column("surprise", name, surprise, _ranked(surprise, -HALF_RANGE))
+            yield _ranked("surprise", name, auxiliary.read(view, name))
     if "prediction" in view.fields and not _has_classes(view):
         prediction = view.column("prediction")
-        rank = _ranked(prediction)
-        yield _column("prediction", "prediction", prediction, rank)
-        yield _column("prediction", "prediction", prediction, lambda x: rank(x) ** 2 - 1)
+        rank = spread_ranks(prediction)
+        yield _column("prediction", "prediction", rank, lambda x: ranks_among(prediction, x))
+        yield _column("prediction", "prediction", rank**2 - 1, lambda x: ranks_among(prediction, x) ** 2 - 1)
     if "hidden" in view.fields and num_directions:
         yield from _directions(find_projection(view, num_directions))
     for own in history.columns(view.size).T:
-        yield Column("prior", _ranked(own, -HALF_RANGE)(own), lambda other: None)
+        yield Column("prior", spread_ranks(own) - HALF_RANGE, lambda other: None)
 
 
 def _column(
@@ -129,7 +128,16 @@ def _column(
         given = getattr(other, field)
         return None if given is None else scale(np.asarray(given, dtype=np.float64))
 
-    return Column(kind, scale(values), of)
+    return Column(kind, values, of)
+
+
+def _ranked(kind: str, field: str, values: NDArray[np.float64], sign: int = 1) -> Column:
+    """Ranks of ``values`` (N,), which are ``sign`` times the field's, 0 for the highest."""
+
+    def beside(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        return ranks_among(values, sign * x) - HALF_RANGE
+
+    return _column(kind, field, spread_ranks(values) - HALF_RANGE, beside)
 
 
 def _directions(projection: Projection) -> Iterator[Column]:
@@ -152,21 +160,15 @@ def _logit_of_doubt(confidence: NDArray[np.float64]) -> NDArray[np.float64]:
     return logit(np.clip(1 - confidence, LEAST_DOUBT, MOST_DOUBT))
 
 
-def _ranked(
-    values: NDArray[np.float64], shift: float = 0.0, sign: int = 1
-) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-    """Ranks among ``values`` (N,), mean ``shift`` and standard deviation 1; equal values share theirs."""
-    ordered = np.sort(values)
-
-    def rank(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        ends = np.searchsorted(ordered, sign * x, side="left") + np.searchsorted(ordered, sign * x, side="right")
-        return (ends / len(ordered) - 1) * HALF_RANGE + shift
-
-    return rank
-
-
 def spread_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Ranks of ``values`` (N,) with mean 0 and standard deviation 1; equal values share theirs."""
     _, place, num = np.unique(values, return_inverse=True, return_counts=True)
     middle = np.cumsum(num) - num / 2
     return (2 * middle / len(values) - 1)[place] * HALF_RANGE
+
+
+def ranks_among(values: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The ranks that ``x`` (k,) would have among ``values`` (N,), on the scale of :func:`spread_ranks`."""
+    ordered = np.sort(values)
+    ends = np.searchsorted(ordered, x, side="left") + np.searchsorted(ordered, x, side="right")
+    return (ends / len(values) - 1) * HALF_RANGE

@@ -58,10 +58,21 @@ class LocalParts:
         return [self.pools[part].ids[i - starts[part]] for part, i in zip(home, index, strict=True)]
 
 
+class Memory(Protocol):
+    """What is kept of a pool from one process to the next."""
+
+    def recall(self, name: str) -> NDArray[np.float64] | None:
+        """What is kept under a name, (N, d) whole numbers; None if there is nothing."""
+
+    def keep(self, name: str, values: NDArray[np.float64]) -> None:
+        """Keep whole numbers (N, d)."""
+
+
 class View:
     """A pool of ``size`` examples, seen through functions of its parts."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, memory: Memory | None = None) -> None:
+        self.memory = memory
         self.parts = parts
         self.starts = starts_of(parts.sizes)  # (parts + 1,)
         self.size = int(self.starts[-1])

@@ -59,6 +59,16 @@ class Reliability(Part):
     classes: list[ClassFailures] = Field(description="predicted classes, most expected failures first")
 
 
+class ConfusionCell(Part):
+    """How often the pool has one class and the model says one."""
+
+    true: str = Field(description="what it is")
+    predicted: str = Field(description="what the model says")
+    share: float = Field(description="estimated share of the pool")
+    standard_error: float = Field(ge=0, description="its estimated standard error")
+    labels: int = Field(ge=1, description="labels of that kind")
+
+
 class LabelledValue(Part):
     """A labelled example of a regression."""
 
@@ -125,7 +135,12 @@ class RunReport(Document):
     pool_size: int = Field(ge=0, description="examples in the pool")
     rounds: list[RoundCounts] = Field(description="every round in numbers")
     drawn: list[DrawnBy] = Field(description="how each round was drawn")
-    estimate: AccuracyEstimate | None = Field(description="the estimate; null: no label is in")
+    estimate: AccuracyEstimate | None = Field(
+        description="the estimate, whose confusion is below; null: no label is in"
+    )
+    confusion: list[ConfusionCell] | None = Field(
+        description="cells of the confusion matrix that a label is in, the largest share first; null: a regression"
+    )
     course: list[CoursePoint] = Field(description="the estimate after each round")
     reliability: Reliability | None = Field(description="confidence beside accuracy; null: the features have none")
     values: list[LabelledValue] | None = Field(description="labels of a regression; null: a classification")

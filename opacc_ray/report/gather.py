@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 from opacc_ray.audit import results
+from opacc_ray.audit.documents import ConfusionShares
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.audit.provenance import versions
 from opacc_ray.audit.run import Run
@@ -12,7 +13,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.labelling.outcomes import Score
 from opacc_ray.report import sentences
 from opacc_ray.report.course import course_of
-from opacc_ray.report.documents import DrawnBy, ExcludedExample, Gallery, LabelledValue, RunReport
+from opacc_ray.report.documents import ConfusionCell, DrawnBy, ExcludedExample, Gallery, LabelledValue, RunReport
 from opacc_ray.report.mispredictions import mispredictions
 from opacc_ray.report.pictures import Pictures, pictures_of
 from opacc_ray.report.reliability import read_beliefs, reliability_of
@@ -66,7 +67,8 @@ def gather(
         pool_size=index.num_examples,
         rounds=[item.counts() for item in rounds],
         drawn=[_drawn_by(item.selection) for item in rounds],
-        estimate=stated,
+        estimate=stated.model_copy(update={"confusion": None}) if stated else None,
+        confusion=_cells(stated.confusion) if stated and stated.confusion else None,
         course=course_of(run, known, level),
         reliability=reliability_of(run, known, beliefs, level) if beliefs else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
@@ -104,6 +106,24 @@ def _values(known: Sequence[LabelledRound]) -> list[LabelledValue]:
         for id, label, said, outcome in zip(item.known.ids, item.truth, item.predicted, item.outcome, strict=True):
             found[id] = LabelledValue(id=id, label=float(label), prediction=float(said), outcome=float(outcome))
     return list(found.values())[:SHOWN_VALUES]
+
+
+def _cells(confusion: ConfusionShares) -> list[ConfusionCell]:
+    """The cells that a label is in: of many classes most are empty."""
+    names = confusion.classes
+    found = [
+        ConfusionCell(
+            true=names[i],
+            predicted=names[j],
+            share=confusion.share[i][j],
+            standard_error=confusion.standard_error[i][j],
+            labels=num,
+        )
+        for i, row in enumerate(confusion.num)
+        for j, num in enumerate(row)
+        if num
+    ]
+    return sorted(found, key=lambda cell: (-cell.share, cell.true, cell.predicted))
 
 
 def _with_notes(gallery: Gallery, pictures: Pictures) -> Gallery:

@@ -32,13 +32,23 @@ def changed_objects(objects: ChangedObjects) -> str | None:
     """Which objects of the pool are not those that the model saw; None if all are."""
     if objects.reason:
         return f"Whether objects of the pool changed since the model saw them is not known: {objects.reason}."
-    if not (objects.changed or objects.lost):
+    found = []
+    if objects.changed:
+        found.append(f"{_objects(objects.changed)} changed since the model saw {_them(objects.changed)}")
+    if objects.lost:
+        found.append(f"{_objects(objects.lost)} {'is' if objects.lost == 1 else 'are'} gone")
+    if not found:
         return None
-    return (
-        f"Of the objects of chosen examples {thousands(objects.changed)} changed since the model saw them, and "
-        f"{thousands(objects.lost)} are gone, such as {', '.join(objects.first)}; "
-        "their labels may be of other examples."
-    )
+    names = ", ".join(objects.first)
+    return f"{' and '.join(found)}, such as {names}: what was labelled may not be what the model saw."
+
+
+def _objects(num: int) -> str:
+    return "1 object of a chosen example" if num == 1 else f"{thousands(num)} objects of chosen examples"
+
+
+def _them(num: int) -> str:
+    return "it" if num == 1 else "them"
 
 
 def _examples(num: int) -> str:

@@ -1,6 +1,6 @@
 """The page of a report: one HTML file that needs no network and runs no script. Every text of others is escaped."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 from importlib.resources import files
 from typing import Any
@@ -8,9 +8,8 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
-from opacc_ray.audit.documents import ChangedObjects, ConfusionShares
 from opacc_ray.report import sentences
-from opacc_ray.report.documents import RunReport
+from opacc_ray.report.documents import ConfusionCell, RunReport
 from opacc_ray.report.figures import MOST_CLASSES, figures_of
 from opacc_ray.report.left_out import changed_objects, left_out
 from opacc_ray.report.origin import origin_of
@@ -25,48 +24,68 @@ MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS = 30, 12, 12
 
 def page(report: RunReport, pictures: Pictures) -> str:
     """Return the HTML of a report."""
-    stated = report.estimate
-    digits = sentences.digits_for(stated.low, stated.high) if stated else 1
-    number = partial(sentences.number, measure=report.measure, digits=digits)
-    shown = {}
-    if stated is not None:
-        inside = min(max(stated.value, stated.low), stated.high)
-        shown = {"value": number(inside), "low": number(stated.low), "high": number(stated.high)}
-    classes = _classes(report)
-    confusion = stated.confusion if stated else None
     return _template().render(
         report=report,
+        stated=report.estimate,
         pictures=pictures,
-        stated=stated,
-        **shown,
-        level=f"{100 * stated.level:g}%" if stated else "",
-        noun=sentences.noun(report.measure),
-        share_of_examples=sentences.is_share(report.measure),
-        number=number,
-        percent=sentences.percent,
-        thousands=sentences.thousands,
-        labelled=sum(item.labelled for item in report.rounds),
-        asked=sum(item.budget for item in report.rounds),
-        distinct=stated.srs.n if stated else 0,
-        methods=list(dict.fromkeys(item.method for item in report.rounds)),
-        titles=list({item.method: item for item in report.drawn}.values()),
-        anytime=any(item.anytime_low is not None for item in report.course),
-        tighter=stated is not None and (stated.sequence.low > stated.low or stated.sequence.high < stated.high),
-        at_random=all(item.method == "srs" for item in report.rounds),
         has_pictures=any(isinstance(found, Picture) for found in pictures.values()),
-        claim=sentences.claim(report.reliability, stated) if report.reliability and stated else "",
         figures=figures_of(report),
         most_classes=MOST_CLASSES,
-        classes=classes[:MOST_ROWS],
-        more_classes=max(len(classes) - MOST_ROWS, 0),
-        confusion=_matrix(report, confusion) if confusion and len(confusion.classes) <= MATRIX_CLASSES else None,
-        confusions=_confusions(confusion) if confusion else [],
         left_out=left_out(report),
-        changed=_changed(stated.objects) if stated else None,
         origin=origin_of(report),
         spec=yaml.safe_dump(report.header.spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        noun=sentences.noun(report.measure),
+        share_of_examples=sentences.is_share(report.measure),
+        percent=sentences.percent,
+        thousands=sentences.thousands,
+        **_rounds(report),
+        **_result(report),
+        **_classes(report),
     )
+
+
+def _rounds(report: RunReport) -> dict[str, Any]:
+    """What was asked for, and how."""
+    return {
+        "labelled": sum(item.labelled for item in report.rounds),
+        "asked": sum(item.budget for item in report.rounds),
+        "methods": list(dict.fromkeys(item.method for item in report.rounds)),
+        "titles": list({item.method: item for item in report.drawn}.values()),
+        "at_random": all(item.method == "srs" for item in report.rounds),
+        "anytime": any(item.anytime_low is not None for item in report.course),
+    }
+
+
+def _result(report: RunReport) -> dict[str, Any]:
+    """The numbers of the answer, as texts."""
+    stated = report.estimate
+    if stated is None:
+        return {"claim": ""}
+    number = partial(sentences.number, measure=report.measure, digits=sentences.digits_for(stated.low, stated.high))
+    return {
+        "number": number,
+        "value": number(sentences.inside(stated)),
+        "low": number(stated.low),
+        "high": number(stated.high),
+        "level": f"{100 * stated.level:g}%",
+        "distinct": stated.srs.n,
+        "tighter": stated.sequence.low > stated.low or stated.sequence.high < stated.high,
+        "changed": changed_objects(stated.objects) if stated.objects else None,
+        "claim": sentences.claim(report.reliability, stated) if report.reliability else "",
+    }
+
+
+def _classes(report: RunReport) -> dict[str, Any]:
+    """Tables of classes and of what is taken for what."""
+    rows = _class_rows(report)
+    wrong = [cell for cell in report.confusion or [] if cell.true != cell.predicted]
+    return {
+        "classes": rows[:MOST_ROWS],
+        "more_classes": max(len(rows) - MOST_ROWS, 0),
+        "confusion": _matrix(report),
+        "confusions": wrong[:MOST_CONFUSIONS],
+    }
 
 
 def _template() -> Any:
@@ -77,12 +96,8 @@ def _template() -> Any:
     return environment.from_string((TEMPLATES / "page.html").read_text(encoding="utf-8"))
 
 
-def _changed(objects: ChangedObjects | None) -> str | None:
-    return changed_objects(objects) if objects else None
-
-
-def _classes(report: RunReport) -> list[dict[str, Any]]:
-    """Rows of the table: classes of the pool, and of labels, most frequent first."""
+def _class_rows(report: RunReport) -> list[dict[str, Any]]:
+    """Rows of the table in the order of the spec; of too many classes those with most labels first."""
     stated = report.estimate
     if stated is None or stated.by_predicted_class is None or stated.by_true_class is None:
         return []
@@ -99,47 +114,36 @@ def _classes(report: RunReport) -> list[dict[str, Any]]:
     ]
     order = {name: place for place, name in enumerate(report.header.spec.model.classes or [])}
     if len(rows) > MOST_ROWS:
-        return sorted(rows, key=lambda row: -(row["pool"] or 0))
+        return sorted(rows, key=lambda row: (-_labels_of(row), -(row["pool"] or 0)))
     return sorted(rows, key=lambda row: order.get(row["name"], 0)) if order else rows
 
 
-def _matrix(report: RunReport, confusion: ConfusionShares) -> dict[str, Any]:
-    """Cells with their texts, and how strong their colour is: in [0, 1], right and wrong ones each by their largest."""
-    given = report.header.spec.model.classes or confusion.classes
-    order = sorted(range(len(confusion.classes)), key=lambda i: given.index(confusion.classes[i]))
-    num = len(order)
+def _labels_of(row: dict[str, Any]) -> int:
+    return sum(part.n for part in (row["predicted"], row["true"]) if part)
+
+
+def _matrix(report: RunReport) -> dict[str, Any] | None:
+    """Cells with their texts, and how strong their colour is: in [0, 1], right and wrong ones each by their largest.
+
+    None if there are no classes, or too many.
+    """
+    cells = report.confusion or []
+    found = {name for cell in cells for name in (cell.true, cell.predicted)}
+    if not 0 < len(found) <= MATRIX_CLASSES:
+        return None
+    names = [name for name in report.header.spec.model.classes or sorted(found) if name in found]
+    known = {(cell.true, cell.predicted): cell for cell in cells}
     largest = {
-        right: max([confusion.share[i][j] for i in range(num) for j in range(num) if (i == j) == right] + [1e-9])
+        right: max([cell.share for cell in cells if (cell.true == cell.predicted) == right] + [1e-9])
         for right in (True, False)
     }
-    rows = []
-    for i in order:
-        cells = [
-            {
-                "right": i == j,
-                "num": confusion.num[i][j],
-                "weight": max(confusion.share[i][j], 0) / largest[i == j],
-                "text": sentences.percent(confusion.share[i][j]) if confusion.num[i][j] else "·",
-            }
-            for j in order
-        ]
-        rows.append({"name": confusion.classes[i], "cells": cells})
-    return {"classes": [confusion.classes[i] for i in order], "rows": rows}
+    rows = [{"name": true, "cells": [_cell(known.get((true, said)), largest) for said in names]} for true in names]
+    return {"classes": names, "rows": rows}
 
 
-def _confusions(confusion: ConfusionShares) -> Sequence[dict[str, Any]]:
-    """Errors by their share of the pool, largest first."""
-    names = confusion.classes
-    found: list[dict[str, Any]] = [
-        {
-            "true": true,
-            "predicted": said,
-            "share": confusion.share[i][j],
-            "standard_error": confusion.standard_error[i][j],
-            "num": confusion.num[i][j],
-        }
-        for i, true in enumerate(names)
-        for j, said in enumerate(names)
-        if i != j and confusion.num[i][j]
-    ]
-    return sorted(found, key=lambda item: -item["share"])[:MOST_CONFUSIONS]
+def _cell(cell: ConfusionCell | None, largest: Mapping[bool, float]) -> dict[str, Any]:
+    if cell is None:
+        return {"kind": "", "weight": 0.0, "text": "·"}
+    right = cell.true == cell.predicted
+    weight = max(cell.share, 0) / largest[right]
+    return {"kind": "right" if right else "wrong", "weight": weight, "text": sentences.percent(cell.share)}

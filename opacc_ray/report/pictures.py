@@ -1,21 +1,24 @@
 """Small pictures of chosen examples, read again from the pool as the model saw them.
 
-Objects are read by the pool's own reader, with its limits. An object that changed since the pool was listed, or is
-gone, is not shown: its picture would be of another example. Pixels are encoded anew, so nothing else reaches the page.
+Examples are read by the pool's own reader, with its limits: an image by itself, a row of a file with its shard. An
+object that changed since the pool was listed, or is gone, is not shown: its picture would be of another example. Pixels
+are encoded anew, so nothing else reaches the page.
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.audit.pool_objects import read_listing
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.extract.source import open_pool, plan_pool, rules_of
 from opacc_ray.labelling.pictures import render_array
-from opacc_ray.lake.examples import Example, Rules, Shard
+from opacc_ray.lake.examples import Example, Shard
 from opacc_ray.lake.pools import read_examples
-from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import Entry, Store, in_order
 from opacc_ray.report.documents import Misprediction
 
@@ -25,8 +28,10 @@ LONGEST = 192
 LOSSLESS = 64
 """Pixels of the longer side up to which a picture is kept without loss."""
 
-MOST_BYTES = 256 << 20
-"""Size of an object that is still read for a picture."""
+MOST_BYTES = 1 << 30
+"""Bytes of objects that are read for all pictures of a page; what would need more is said."""
+
+CHANGED, GONE = "its object has changed since the model saw it", "its object is gone"
 
 
 class Picture(NamedTuple):
@@ -41,65 +46,82 @@ Pictures = dict[str, Picture | str]
 """By id: the picture, or why there is none."""
 
 
-class _Place(NamedTuple):
-    """Where an example was when the pool was listed."""
+class _Work(NamedTuple):
+    """What is read at once, and the examples in it."""
 
-    object: str | None
-    tag: str | None
+    shard: Shard
+    ids: list[str]
 
 
 def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
-    """Return a picture of each example, or why there is none; each object is read once."""
-    places = _places(run, [item.id for item in examples])
-    by_object: dict[_Place, list[str]] = {}
-    for item in examples:
-        by_object.setdefault(places[item.id], []).append(item.id)
+    """Return a picture of each example, or why there is none; what holds several is read once."""
+    ids = [item.id for item in examples]
     pool = run.spec.pool
-    rules = Rules(pool.alpha, pool.max_pixels, min(pool.max_bytes, MOST_BYTES))
+    if pool.holds_features:
+        return dict.fromkeys(ids, "the pool holds features, and no pictures")
     found: Pictures = {}
     try:
-        store = open_store(pool.uri, follow_links=pool.follow_links)
-        work = in_order(lambda part: _read(store, pool.format, rules, *part), by_object.items(), threads=4)
-        for made in work:
+        store = open_pool(pool)
+        listing = read_listing(run) or {}
+        todo = list(_images(run, store, ids, listing) if pool.format == "images" else _shards(run, ids))
+        for made in in_order(lambda work: _read(run, store, work, listing), _affordable(todo, found), threads=4):
             found |= made
     except OpaccError as error:
-        return {item.id: f"the pool cannot be read: {error}" for item in examples}
+        return dict.fromkeys(ids, f"the pool cannot be read: {error}")
     return found
 
 
-def _places(run: Run, ids: Sequence[str]) -> dict[str, _Place]:
-    wanted, found = set(ids), {}
-    for number in run.rounds():
-        chosen = run.read_chosen(number)
-        for id, key, tag in zip(chosen.ids, chosen.objects, chosen.tags, strict=True):
-            if id in wanted:
-                found[id] = _Place(key, tag)
-    return found
+def _images(run: Run, store: Store, ids: Sequence[str], listing: dict[str, Entry]) -> Iterator[_Work]:
+    """An image is an object, whose key is its id."""
+    for id in ids:
+        yield _Work(Shard(0, (store.entry(id) or listing.get(id) or Entry(id, 0, ""),)), [id])
 
 
-def _read(store: Store, kind: str, rules: Rules, place: _Place, ids: Sequence[str]) -> Pictures:
-    """Pictures of the examples of one object."""
-    if place.object is None or place.tag is None:
-        return dict.fromkeys(ids, "the run does not say where it lies")
+def _shards(run: Run, ids: Sequence[str]) -> Iterator[_Work]:
+    """Rows are read with the shard that extraction read them in."""
+    plan, index = plan_pool(run.spec.pool, run.spec.extract), run.read_index()
+    sizes = [shard.examples for shard in index.shards] if index else []
+    if len(sizes) != len(plan.shards):
+        raise DataError(f"{run.spec.pool.uri} holds other files than when it was listed")
+    selections = [run.read_selection(number) for number in run.rounds()]
+    row = {id: place for part in selections for id, place in zip(part.ids, part.index.tolist(), strict=True)}
+    number_of = np.searchsorted(np.cumsum(sizes), [row[id] for id in ids], side="right").tolist()
+    for number in dict.fromkeys(number_of):
+        own = [id for id, found in zip(ids, number_of, strict=True) if found == number]
+        yield _Work(plan.shards[number], own)
+
+
+def _affordable(todo: Sequence[_Work], found: Pictures) -> Iterator[_Work]:
+    """The first parts that take `MOST_BYTES` together; of the others it says so."""
+    held = 0
+    for work in todo:
+        held += sum(entry.size for entry in work.shard.entries)
+        if held <= MOST_BYTES:
+            yield work
+        else:
+            found |= dict.fromkeys(work.ids, f"pictures would take more than {MOST_BYTES >> 20} MiB of the pool")
+
+
+def _read(run: Run, store: Store, work: _Work, listing: dict[str, Entry]) -> Pictures:
+    """Pictures of the examples of one part."""
     try:
-        entry = store.entry(place.object)
-        if entry is None:
-            return dict.fromkeys(ids, "its object is gone")
-        if entry.tag != place.tag:
-            return dict.fromkeys(ids, "its object has changed since the model saw it")
-        return _pictures(store, kind, rules, entry, ids)
+        for entry in work.shard.entries:
+            listed, now = listing.get(entry.key), store.entry(entry.key)
+            if listed is None:
+                return dict.fromkeys(work.ids, "the run does not say what its object was")
+            if now is None or now.tag != listed.tag:
+                return dict.fromkeys(work.ids, GONE if now is None else CHANGED)
+        return _pictures(run, store, work)
     except OpaccError as error:
-        return dict.fromkeys(ids, str(error))
+        return dict.fromkeys(work.ids, str(error))
 
 
-def _pictures(store: Store, kind: str, rules: Rules, entry: Entry, ids: Sequence[str]) -> Pictures:
-    wanted = set(ids)
-    found: Pictures = dict.fromkeys(ids, "its object does not hold it any more")
-    for item in read_examples(store, kind, Shard(0, (entry,)), rules):
+def _pictures(run: Run, store: Store, work: _Work) -> Pictures:
+    wanted = set(work.ids)
+    found: Pictures = dict.fromkeys(work.ids, "its object does not hold it any more")
+    for item in read_examples(store, run.spec.pool.format, work.shard, rules_of(run.spec.pool)):
         if item.id in wanted:
             found[item.id] = draw(item.array) if isinstance(item, Example) else item.reason
-        elif not isinstance(item, Example):  # the whole object
-            found |= dict.fromkeys(ids, item.reason)
     return found
 
 

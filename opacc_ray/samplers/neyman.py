@@ -33,9 +33,9 @@ The batch is drawn by the cube method (:mod:`opacc_ray.samplers.cube`), exactly 
 from few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, x being its signal. So the sample is balanced on
 σ² and on σ²·x for each signal: such a shift moves the prediction of the rest and the correction by the sample equally.
 The walk goes by predicted class, and up and down along p within: classes get their share. Without classes it goes along
-p; and without confidence, where p is weak, along the pool's listing, where neighbours, such as frames of one drive, are
-often alike. The batch is handed out in random order: should labelling stop early, the first k labels are a random part
-of it, with π · k/n, and the estimate is unbiased still.
+p. Where there is no confidence either, p is weak; the sample is balanced on nothing then, and spread along the pool's
+listing, where neighbours, such as frames of one drive, are often alike. The batch is handed out in random order: should
+labelling stop early, the first k labels are a random part of it, with π · k/n, and the estimate is unbiased still.
 
 Several rounds are combined by ``estimators/rounds.py`` with ``combine="rounds"``, exactly unbiased; by default what all
 labels say together corrects each round (``samplers/learned.py``), if the estimate is given the pool. Four rounds that
@@ -156,6 +156,8 @@ def plan(view: View, task: Task) -> Plan:
     variance = (expected * (1 - expected))[:, None]
     balance = np.hstack([variance, variance * signals.values[free]])
     order = spread_order(signals, free, expected)
+    if order is None:
+        order, balance = np.arange(len(free)), balance[:, :0]
     return Plan(free, expected, probability, order, balance, task.previous.chosen)
 
 
@@ -174,15 +176,15 @@ def allocate(view: View, task: Task) -> Allocation:
     return Allocation(free, expected, inclusion_probabilities(share + (1 - share) * doubt, task.budget))
 
 
-def spread_order(signals: Signals, free: NDArray[np.int64], expected: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Places in ``free`` (N_r,), class by class, along p within, up and down alternately."""
+def spread_order(signals: Signals, free: NDArray[np.int64], expected: NDArray[np.float64]) -> NDArray[np.int64] | None:
+    """Places in ``free`` (N_r,), class by class, along p within, up and down alternately; None if p is too weak."""
     if signals.classes is not None:
         code = signals.classes[free]
         along = np.where(code % 2 == 0, expected, 1 - expected)  # in (0, 1)
         return np.argsort(code + along, kind="stable")
     if "confidence" in signals.present:
         return np.argsort(expected, kind="stable")
-    return np.arange(len(free))
+    return None
 
 
 def uniform_share(doubt: NDArray[np.float64], price: float, floor: float) -> float:

@@ -62,3 +62,17 @@ def test_next_round_and_estimate_read_under_two_percent_of_the_features(run: Run
         results.estimate(run)
         assert door.total() < 0.02 * stored
         assert door.total(r"/features/part-") == 0
+
+
+@pytest.mark.slow
+def test_neyman_reads_the_hidden_layer_once_for_all_rounds(run: Run, door: CountingProxy) -> None:
+    """Later rounds read its directions, which take 31 bytes of an example's 2048, and the scalar columns."""
+    stored = sum(entry.size for entry in run.features.list("part-"))
+    shares = []
+    for _ in range(2):
+        door.reset()
+        steps.next_round(run, 50, method="neyman")
+        shares.append(door.total() / stored)
+        label(run, run.rounds()[-1])
+    assert shares[0] > 0.9
+    assert shares[1] < 0.05

@@ -68,7 +68,9 @@ def run_spec(given: dict[str, Any]) -> tuple[Run, Made]:
 
 
 def features_of(run: Run) -> dict[str, bytes]:
-    return {entry.key: run.features.read(entry.key) for entry in run.features.list()}
+    """What was extracted; what samplers keep beside it is left out."""
+    keys = [entry.key for entry in run.features.list() if not entry.key.startswith("derived/")]
+    return {key: run.features.read(key) for key in keys}
 
 
 def columns_of(run: Run, *names: str) -> list[Any]:

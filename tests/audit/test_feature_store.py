@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from synthetic_run import write_synthetic
 from written_run import CLASSES, CONFIDENCE, IDS, PREDICTION, N, write_run
 
 from opacc_ray.audit import feature_store, steps
@@ -236,6 +237,51 @@ def test_method_reads_its_own_columns_and_what_is_known_of_the_chosen(
 ) -> None:
     steps.select(run, method, 30, {})
     assert reads.names == columns | {"id", "uri", "prediction"}
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Run:
+    """2,000 examples in four shards, with a hidden layer of 12."""
+    return write_synthetic(str(tmp_path / "wide-00000001"), 2000, 12, 500)
+
+
+def draw(run: Run) -> Any:
+    """A draw by neyman, as if it were the first of its process."""
+    return steps.select(run, "neyman", 30, {}, seed=4).to_dict()
+
+
+def test_directions_of_the_hidden_layer_are_kept_and_the_layer_is_not_read_again(
+    wide: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = draw(wide)
+    [kept] = [entry for entry in wide.features.list() if entry.key.startswith("derived/")]
+    steps.select(wide, "srs", 20, {})
+    monkeypatch.setattr(feature_store, "MEMORY_LIMIT", 0)  # its rows would be held by actors, which do not start
+    reads = Reads(monkeypatch)
+    assert draw(wide) == first
+    assert reads.names == {"confidence", "prediction", "id", "uri"}
+    assert kept.size < 2000 * 6 * 8  # a quarter of it is saved by its encoding, or more
+
+
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda data: data[:-9], lambda data: data[:99] + b"\1" + data[100:]])
+def test_directions_that_are_damaged_are_made_again(wide: Run, damage: Any, caplog: pytest.LogCaptureFixture) -> None:
+    first = draw(wide)
+    [kept] = [entry.key for entry in wide.features.list() if entry.key.startswith("derived/")]
+    data = wide.features.read(kept)
+    wide.features.write(kept, damage(data))
+    steps.select(wide, "srs", 20, {})
+    assert draw(wide) == first
+    assert "it is made again" in caplog.text
+    assert wide.features.read(kept) == data
+
+
+def test_directions_of_other_features_are_not_taken(wide: Run) -> None:
+    first = draw(wide)
+    other = write_synthetic(f"{wide.uri}x", 2000, 13, 500)
+    [kept] = [entry.key for entry in wide.features.list() if entry.key.startswith("derived/")]
+    other.features.write(kept, wide.features.read(kept))
+    assert draw(other)["index"] != first["index"]
+    assert len([entry for entry in other.features.list() if entry.key.startswith("derived/")]) == 2
 
 
 def test_parts_of_a_view_identify_their_own(run: Run) -> None:

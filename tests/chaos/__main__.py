@@ -5,27 +5,25 @@ import signal
 import sys
 from collections import Counter
 
-from chaos.campaign import disturb, undisturbed
+from chaos.campaign import Outcome, disturb, undisturbed
 from chaos.site import open_site
 
 
 def main(runs: int = 100, first: int = 0) -> int:
-    events: Counter[str] = Counter()
-    faults: Counter[str] = Counter()
-    wrong = 0
-    with open_site() as site:
-        expected, seconds = undisturbed(site)
-        print(f"undisturbed: {len(expected)} objects in {seconds:.1f} s", flush=True)
-        for seed in range(first, first + runs):
-            found = disturb(site, seed, expected, seconds)
-            print(json.dumps(found._asdict()), flush=True)
-            events.update(found.events)
-            faults.update(found.faults)
-            wrong += bool(found.problem)
-    print(f"{runs} runs, seeds {first} to {first + runs - 1}: {runs - wrong} ended in the undisturbed bytes")
-    print("disturbances:", dict(events))
-    print("faults of storage:", dict(faults))
-    return int(wrong > 0)
+    done: list[Outcome] = []
+    try:
+        with open_site() as site:
+            expected, seconds = undisturbed(site)
+            print(f"undisturbed: {len(expected)} objects in {seconds:.1f} s", flush=True)
+            for seed in range(first, first + runs):
+                done.append(disturb(site, seed, expected, seconds))
+                print(json.dumps(done[-1]._asdict()), flush=True)
+    finally:
+        sound = sum(not found.problem for found in done)
+        print(f"{len(done)} runs, seeds {first} to {first + len(done) - 1}: {sound} ended in the undisturbed bytes")
+        print("disturbances:", dict(Counter(event for found in done for event in found.events)))
+        print("faults of storage:", dict(sum((found.faults for found in done), Counter())))
+    return int(sound < runs)
 
 
 if __name__ == "__main__":

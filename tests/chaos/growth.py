@@ -12,7 +12,7 @@ def main() -> int:
         first = next(iter(site.cluster.worker_nodes))
         driver = site.start(site.spec("s3://audits/growth/", seconds=1.0))
         _wait(site, lambda: len(site.actors()) == 1)
-        site.cluster.add_node(num_cpus=1)
+        site.add_node()
         _wait(site, lambda: len(site.actors()) == 2)
         site.cluster.remove_node(first, allow_graceful=False)
         code = driver.wait(120)

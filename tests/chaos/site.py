@@ -73,10 +73,20 @@ class Site:
         """Process ids of the actors that are at work, or hang."""
         return [int(path.name) for path in self._pids.iterdir() if _is_worker(path.name)]
 
+    def add_node(self) -> None:
+        """Add a node of one CPU; on a busy machine it may take more than one try."""
+        for _ in range(5):
+            try:
+                self.cluster.add_node(num_cpus=1)
+                return
+            except Exception as error:  # Ray raises just that
+                print(f"a node did not start: {error}", file=sys.stderr)
+        raise TimeoutError("no node starts on this machine")
+
     def num_shards(self, output: str) -> int:
         """How many shards of features a run has; looked up in the server's folder, past the faults."""
         folder = self.home / "s3" / output.removeprefix("s3://")
-        return sum(1 for _ in folder.glob("**/features/part-*.parquet"))
+        return sum(1 for _ in folder.glob("**/part-*.parquet"))
 
     def end(self) -> None:
         """Kill what this site has started and what still runs."""
@@ -122,7 +132,7 @@ def _served(home: Path, proxy: FaultyProxy, nodes: int) -> Iterator[Site]:
     site = Site(home, proxy, cluster)
     try:
         for _ in range(nodes):
-            cluster.add_node(num_cpus=1)
+            site.add_node()
         os.environ["RAY_ADDRESS"] = cluster.address
         yield site
     finally:

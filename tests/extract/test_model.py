@@ -2,6 +2,7 @@
 
 import io
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -261,3 +262,52 @@ def test_gpu_agrees_with_cpu() -> None:
     on_cpu = Model(ModelSpec(factory="small_model:network"), "cpu")(BATCH)
     assert np.allclose(on_gpu.output, on_cpu.output, atol=1e-5)
     assert np.allclose(on_gpu.hidden, on_cpu.hidden, atol=1e-5)
+
+
+class Returning(torch.nn.Module):
+    """A network that returns its hidden layer, too, in some form."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.net = network()
+        self.form = form
+
+    def forward(self, x: torch.Tensor) -> Any:
+        hidden = torch.relu(self.net.first(x.flatten(1)))
+        output = self.net.last(hidden)
+        if self.form == "pair":
+            return hidden, output
+        return {"hidden": hidden, "logits": output} if self.form == "mapping" else output
+
+
+def saved(path: Path, form: str) -> str:
+    """A program: exported with a batch of any size, or traced."""
+    net, example = Returning(form).eval(), torch.from_numpy(BATCH[:3])
+    if path.suffix == ".pt2":
+        size = torch.export.Dim("batch")
+        torch.export.save(torch.export.export(net, (example,), dynamic_shapes={"x": {0: size}}), str(path))
+    else:
+        torch.jit.trace(net, example, strict=False).save(str(path))
+    return str(path)
+
+
+@pytest.mark.parametrize("form", ["pair", "mapping", "output"])
+@pytest.mark.parametrize("suffix", ["pt2", "pt"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_program_gives_what_its_module_gave(tmp_path: Path, suffix: str, form: str) -> None:
+    place = saved(tmp_path / f"net.{suffix}", form)
+    found, expected = Model(ModelSpec(program=place, trust=True), "cpu")(BATCH), model("small_model:network")(BATCH)
+    assert np.allclose(found.output, expected.output, atol=1e-6)
+    if form == "output":
+        assert found.hidden is None
+    else:
+        assert np.allclose(found.hidden, expected.hidden, atol=1e-6)
+
+
+def test_a_program_that_is_none_or_another_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "net.pt2").write_bytes(b"no program")
+    with pytest.raises(DataError, match=r"model.program: .*net\.pt2 is neither TorchScript nor") as caught:
+        Model(ModelSpec(program=str(tmp_path / "net.pt2"), trust=True), "cpu")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(DataError, match=r"model.sha256: .*net\.pt2 has digest .*, and the spec expects 00"):
+        Model(ModelSpec(program=str(tmp_path / "net.pt2"), trust=True, sha256="0" * 64), "cpu")

@@ -249,7 +249,7 @@ def test_same_bytes_with_one_actor(spec, finished: Run) -> None:
 def test_same_bytes_after_a_driver_and_an_actor_died(
     spec, finished: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Victim(extraction._Worker):
+    class Victim(extraction.Worker):
         def extract(self, shard):
             if shard.number == 5 and not marker.exists():
                 marker.write_text("died")
@@ -264,7 +264,7 @@ def test_same_bytes_after_a_driver_and_an_actor_died(
     marker = tmp_path / "died"
     with pytest.raises(KeyboardInterrupt):
         run_spec(spec(extract=ALL), die)
-    monkeypatch.setattr(extraction, "_Worker", Victim)
+    monkeypatch.setattr(extraction, "Worker", Victim)
     caplog.set_level(logging.INFO, "opacc_ray")
     run = run_spec(spec(extract=ALL))
     assert marker.exists()

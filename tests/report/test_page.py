@@ -161,6 +161,7 @@ def test_a_purposive_sample_says_what_its_interval_rests_on(tmp_path: Path) -> N
     run = write_run(tmp_path)
     label(run, steps.select(run, "ces", 40, {}).ids)
     words = Page(page(*gather(run))).words
+    assert "with 95% confidence under assumptions, from 40 labels." in words
     assert "What this rests on." in words
     assert "does not rest on the random draw alone" in words
     assert re.search(r"Worth\s?–\s?cannot be told", words)

@@ -11,6 +11,8 @@ from reported_run import label, picture, write_run
 
 from opacc_ray.audit import steps
 from opacc_ray.audit.run import Run
+from opacc_ray.lake.storage import open_store
+from opacc_ray.report import pictures as report_pictures
 from opacc_ray.report.documents import Misprediction
 from opacc_ray.report.gather import gather
 from opacc_ray.report.pictures import LONGEST, Picture, draw
@@ -71,6 +73,57 @@ def test_a_pool_that_cannot_be_reached_costs_the_pictures_and_not_the_report(run
     report, _ = gather(run)
     assert report.estimate is not None
     assert {item.not_shown for item in shown(run)} == {"its object is gone"}
+
+
+def test_pictures_come_from_a_bucket_and_changes_there_are_seen(bucket: str) -> None:
+    run = write_run(bucket)
+    label(run, steps.select(run, "srs", 60, {}).ids)
+    first, second = (item.id for item in shown(run)[:2])
+    pool = open_store(run.spec.pool.uri)
+    pool.write(first, picture(7) + b" ")
+    pool.delete(second)
+    report, pictures = gather(run)
+    assert report.gallery is not None
+    said = {item.id: item.not_shown for item in report.gallery.examples}
+    assert said.pop(first) == "its object has changed since the model saw it"
+    assert said.pop(second) == "its object is gone"
+    assert all((pixels(pictures[id]) == int(id[:3])).all() for id in said)
+
+
+def rows_run(home: Path) -> Run:
+    rows = np.repeat(np.arange(240, dtype=np.uint8), 12).reshape(240, 3, 4)
+    run = write_run(home, form="npy", rows=rows, extract={"shard_size": 240})
+    label(run, steps.select(run, "srs", 60, {}).ids)
+    return run
+
+
+def test_rows_that_are_pictures_are_shown(tmp_path: Path) -> None:
+    report, pictures = gather(rows_run(tmp_path))
+    assert report.gallery is not None
+    assert report.gallery.examples
+    for item in report.gallery.examples:
+        assert (pixels(pictures[item.id]) == int(item.id.partition(":")[2])).all()
+
+
+def test_rows_of_a_file_that_changed_are_not_shown(tmp_path: Path) -> None:
+    run = rows_run(tmp_path)
+    file = Path(run.spec.pool.uri) / "rows.npy"
+    file.write_bytes(file.read_bytes())
+    assert {item.not_shown for item in shown(run)} == {"its object has changed since the model saw it"}
+
+
+def test_rows_of_a_pool_with_another_file_are_not_shown(tmp_path: Path) -> None:
+    run = rows_run(tmp_path)
+    np.save(Path(run.spec.pool.uri) / "again.npy", np.zeros((5, 3, 4), np.uint8))
+    assert all("holds other files than when it was listed" in str(item.not_shown) for item in shown(run))
+
+
+def test_no_more_is_read_than_a_page_is_worth(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(picture(0))
+    monkeypatch.setattr(report_pictures, "MOST_BYTES", 3 * size + size // 2)
+    said = [item.not_shown for item in shown(run)]
+    assert said.count(None) == 3
+    assert all("pictures would take more than" in str(note) for note in said[3:])
 
 
 @pytest.mark.parametrize(

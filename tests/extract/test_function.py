@@ -1,0 +1,116 @@
+"""Models that are functions of a batch: what they may return, and what is refused."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_model import network, picture
+
+from opacc_ray.errors import DataError
+from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.extract.function import FunctionModel
+from opacc_ray.extract.model import Model
+from opacc_ray.extract.shards import read_table, to_numpy
+from opacc_ray.extract.source import plan_pool
+from opacc_ray.lake.storage import open_store
+from opacc_ray.spec import ModelSpec, Spec, parse_spec
+
+BATCH = np.random.default_rng(0).random((5, 1, 8, 8), dtype=np.float32)
+
+
+def of(function: str, **arguments: Any) -> FunctionModel:
+    return FunctionModel(ModelSpec(function=f"numpy_model:{function}", arguments=arguments))
+
+
+@pytest.mark.parametrize("function", ["both", "pair"])
+def test_a_function_gives_what_the_module_gives(function: str) -> None:
+    found, expected = of(function)(BATCH), Model(ModelSpec(factory="small_model:network"), "cpu")(BATCH)
+    assert np.allclose(found.hidden, expected.hidden, atol=1e-6)
+    assert np.allclose(found.output, expected.output, atol=1e-6)
+    assert found.output.dtype == np.float32
+
+
+def test_arguments_go_to_the_function() -> None:
+    assert np.allclose(of("both", scale=2.0)(BATCH).output, 2 * of("both")(BATCH).output)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (
+            "raise",
+            "model.function 'numpy_model:faulty', given a batch of shape .* raised KeyError: 'no session' at .*:",
+        ),
+        ("rows", r"output of model.function 'numpy_model:faulty' has shape \(1, 2\) for a batch of 5"),
+        ("text", "is a str, not an array of numbers"),
+        ("nothing", "for a batch of 5|not an array of numbers"),
+        ("mapping", "returned a mapping with logits; give it an 'output'"),
+    ],
+)
+def test_what_a_function_may_not_return_is_one_sentence(how: str, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        of("faulty", how=how)(BATCH)
+    assert "\n" not in str(caught.value)
+
+
+def spec_of(folder: Path, function: str, **sections: Any) -> Spec:
+    content: dict[str, Any] = {
+        "name": "one",
+        "pool": {"uri": str(folder / "pool"), "format": "images"},
+        "model": {"function": f"numpy_model:{function}"},
+        "extract": {"batch_size": 4},
+        "sample": {"method": "srs", "budget": 2},
+        "output": str(folder / "runs"),
+    }
+    return parse_spec(content | sections, "spec")
+
+
+def extract(spec: Spec, folder: Path) -> dict[str, np.ndarray]:
+    open_store(spec.pool.uri).write_many((f"{i:03d}.png", picture(i)) for i in range(10))
+    target = open_store(str(folder / "features"))
+    job = Extraction(spec, spec.pool, spec.features(), target)
+    [shard] = plan_pool(spec.pool, spec.extract).shards
+    Extractor(job).extract(shard)
+    names = [name for name in spec.features() if name != "prediction"]
+    table = read_table(target, shard.file, names, None, None)
+    return {name: to_numpy(table[name]) for name in names}
+
+
+def test_features_of_a_function_are_those_of_the_module(tmp_path: Path) -> None:
+    found = extract(spec_of(tmp_path / "a", "both"), tmp_path / "a")
+    module = spec_of(tmp_path / "b", "both", model={"factory": "small_model:network"})
+    expected = extract(module, tmp_path / "b")
+    assert all(np.allclose(found[name], expected[name], atol=1e-6) for name in ("hidden", "output", "confidence"))
+    assert network().last.out_features == found["output"].shape[1]
+
+
+def test_an_output_alone_is_enough_where_no_hidden_layer_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the model returns its output alone, and the hidden layer is asked for"):
+        extract(spec_of(tmp_path, "output_alone"), tmp_path)
+    spec = spec_of(tmp_path, "output_alone", extract={"features": ["output", "confidence"]})
+    assert extract(spec, tmp_path)["output"].shape == (10, 4)
+
+
+def test_torch_is_not_imported_for_a_function(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.extract.source import plan_pool
+from opacc_ray.lake.storage import open_store
+from opacc_ray.spec import parse_spec
+import numpy as np, io
+folder = {str(tmp_path)!r}
+sink = io.BytesIO()
+np.save(sink, np.ones((7, 5), np.float32))
+open_store(folder + "/pool").write("a.npy", sink.getvalue())
+spec = parse_spec({{"name": "a", "pool": {{"uri": folder + "/pool", "format": "npy"}}, "output": folder,
+    "model": {{"function": "numpy_model:constant"}}, "sample": {{"method": "srs", "budget": 1}}}}, "spec")
+job = Extraction(spec, spec.pool, spec.features(), open_store(folder + "/features"))
+print(Extractor(job).extract(plan_pool(spec.pool, spec.extract).shards[0]).num_examples, "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    assert done.stdout.split() == ["7", "False"], done.stderr

@@ -1,0 +1,101 @@
+"""The page in a real browser: it fits, asks for nothing, follows the reader's colours, and axe finds nothing wrong."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labelled_pages import browser_path
+from reported_run import label, write_run
+
+from opacc_ray.audit import steps
+from opacc_ray.report.write import make_report
+
+SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(browser_path() is None, reason="no browser is installed: apt-get install chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A page with long names, many mispredictions and two rounds."""
+    classes = ["a very long name of a class, as some people give them, with-no-place-to-break-it" * 2, "b", "c"]
+    run = write_run(tmp_path_factory.mktemp("browser"), classes=classes)
+    label(run, steps.select(run, "neyman", 60, {}).ids)
+    label(run, steps.next_round(run, 60).ids)
+    return Path(make_report(run)[0].files[0]).as_uri()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_asks_for_nothing_and_follows_the_scheme(browser: Any, address: str, size: str, scheme: str) -> None:
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    page = context.new_page()
+    asked: list[str] = []
+    faults: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: faults.append(message.text))
+    page.goto(address)
+    assert [url for url in asked if not url.startswith("data:")] == [address]
+    assert faults == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(17, 22, 28)")
+    shown = page.locator("svg:visible").evaluate_all("all => all.map(one => one.getAttribute('aria-labelledby'))")
+    assert {name.split()[0].rsplit("-", 2)[1] for name in shown} == {"w" if size == "desktop" else "n"}
+    images = page.locator("img").evaluate_all("all => all.map(one => one.naturalWidth)")
+    assert images
+    assert min(images) > 0
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def addresses(address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Pages of all states: whole, partial, without labels, a regression."""
+    partial = write_run(tmp_path_factory.mktemp("partial"))
+    label(partial, steps.select(partial, "ces", 60, {}).ids[:50])
+    none = write_run(tmp_path_factory.mktemp("none"))
+    steps.select(none, "srs", 40, {})
+    regression = write_run(tmp_path_factory.mktemp("regression"), task="regression", form="npy")
+    label(regression, steps.select(regression, "srs", 60, {}).ids)
+    runs = {"partial": partial, "none": none, "regression": regression}
+    made = {name: Path(make_report(run)[0].files[0]).as_uri() for name, run in runs.items()}
+    return {"whole": address} | made
+
+
+@pytest.mark.parametrize("state", ["whole", "partial", "none", "regression"])
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
+def test_axe_finds_no_violation(browser: Any, addresses: dict[str, str], state: str, size: str, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(addresses[state])
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    found = Axe().run(page)
+    assert [(item["id"], item["impact"], item["nodes"][0]["html"]) for item in found.response["violations"]] == []
+    assert len(found.response["passes"]) > 20
+    context.close()
+
+
+def test_it_prints_in_ink_on_white(browser: Any, address: str) -> None:
+    page = browser.new_context(color_scheme="dark", viewport={"width": 680, "height": 900}).new_page()
+    page.goto(address)
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(26, 32, 39)"
+    assert page.locator("svg:visible").count() == page.locator(".wide svg").count()

@@ -1,0 +1,55 @@
+"""Labels that a goal takes, before there is any: by hand where it can be, and by what rounds then reach."""
+
+import numpy as np
+import pytest
+
+import opacc_ray as opacc
+from opacc_ray.errors import LabelError
+from opacc_ray.parts.view import view_of
+from opacc_ray.samplers.label_forecast import forecast_labels
+
+
+def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    doubt = rng.beta(0.15, 2.0, size)
+    return opacc.Pool(confidence=1 - doubt), (rng.random(size) >= doubt).astype(float)
+
+
+def test_srs_takes_what_the_formula_says() -> None:
+    """z²·θ(1 - θ)/W² with the finite population: θ = ½ is the worst, and costs the price."""
+    pool, _ = make_pool(100_000, 1)
+    found = forecast_labels(view_of(pool), 0.02)
+    share = 1 - found.foreseen_accuracy
+    plain = 1.959964**2 * share * (1 - share) / 0.02**2
+    assert found.srs == pytest.approx(1 / (1 / plain + 1e-5), abs=1)
+    assert found.worthless == pytest.approx(1.1 * found.srs, abs=2)
+    assert found.at_worst == pytest.approx(1.1 / (1 / 2400.9 + 1e-5), abs=2)
+    assert found.neyman < found.srs < found.worthless < found.at_worst
+
+
+def test_a_goal_that_needs_the_whole_pool_says_so() -> None:
+    pool, _ = make_pool(300, 2)
+    found = forecast_labels(view_of(pool), 0.0001)
+    assert (found.at_worst, found.worthless) == (300, 300)
+    assert found.neyman <= 300
+
+
+def test_rounds_reach_the_goal_with_about_as_many_labels() -> None:
+    """If the model's word is right, and it is tempered: nearly."""
+    pool, outcome = make_pool(5000, 3)
+    view = view_of(pool)
+    num = forecast_labels(view, 0.03).neyman
+    widths = []
+    for seed in range(15):
+        first = opacc.select(view, "neyman", num // 3, seed=seed)
+        known = [(first, outcome[first.index])]
+        rounds = [first, opacc.select(view, "neyman", num - num // 3, seed=seed, previous=known)]
+        found = opacc.estimate(rounds, [outcome[part.index] for part in rounds], pool=view)
+        widths.append((found.high - found.low) / 2)
+    assert 0.6 * 0.03 < np.mean(widths) < 1.4 * 0.03
+
+
+def test_a_goal_of_nothing_is_refused() -> None:
+    pool, _ = make_pool(100, 1)
+    with pytest.raises(LabelError, match="half_width=0"):
+        forecast_labels(view_of(pool), 0)
