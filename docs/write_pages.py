@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent
 
 SPEC = """# Every key of a spec
 
-Written by `make docs` from `opacc_ray/spec.py`. `opacc spec --template METHOD` prints a spec with these comments, and
+Written by `make docs` from `opacc_ray/spec/`. `opacc spec --template METHOD` prints a spec with these comments, and
 `opacc schemas FOLDER` the JSON schema by which editors complete keys. A key that is not listed is refused, with the
 nearest one that is.
 """

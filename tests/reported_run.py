@@ -16,7 +16,7 @@ from opacc_ray.audit.run import Run
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.pools import plan_shards
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.storage import join, open_store
 from opacc_ray.spec import parse_spec
 
 N, CLASSES = 240, ["cat", "dog", "owl"]
@@ -37,7 +37,7 @@ def picture(i: int) -> bytes:
 
 
 def write_run(
-    home: Path,
+    home: Path | str,
     *,
     keys: Sequence[str] = KEYS,
     classes: Sequence[str] | None = CLASSES,
@@ -48,27 +48,27 @@ def write_run(
     **sections: Any,
 ) -> Run:
     """A run whose features are there, without a round; an array pool is one file of ``rows``."""
-    pool = home / "pool"
-    pool.mkdir(parents=True)
+    pool = open_store(join(str(home), "pool"))
     if form == "images":
-        for i, key in enumerate(keys):
-            (pool / key).write_bytes(picture(i))
+        pool.write_many((key, picture(i)) for i, key in enumerate(keys))
     else:
-        np.save(pool / "rows.npy", np.zeros((N, 7), np.float32) if rows is None else rows)
+        sink = io.BytesIO()
+        np.save(sink, np.zeros((N, 7), np.float32) if rows is None else rows)
+        pool.write("rows.npy", sink.getvalue())
         keys = [f"rows.npy:{i}" for i in range(N)]
     model: dict[str, Any] = {"factory": "user:network", "task": task}
     if classes is not None and task == "classification":
         model["classes"] = list(classes)
     content: dict[str, Any] = {
         "name": "weekly",
-        "pool": {"uri": str(pool), "format": form},
+        "pool": {"uri": pool.uri, "format": form},
         "model": model,
         "sample": {"method": "srs", "budget": 40},
         "output": str(home),
     }
     spec = parse_spec(content | sections, "spec")
-    plan = plan_shards(open_store(str(pool)), form, N)
-    run = Run.create(str(home / "weekly-1"), header_of(spec, plan, None))
+    plan = plan_shards(pool, form, N)
+    run = Run.create(join(str(home), "weekly-1"), header_of(spec, plan, None))
     write_listing(run, plan.entries)
     columns: dict[str, Any] = {
         "hidden": np.outer(CONFIDENCE, np.arange(5)).astype(np.float32),
@@ -82,7 +82,8 @@ def write_run(
     order = sorted(range(N), key=lambda i: keys[i]) if form == "images" else list(range(N))
     named = [keys[i] for i in order]
     uris = [
-        f"{pool}/{key}" if form == "images" else f"{pool}/rows.npy#row={i}" for i, key in zip(order, named, strict=True)
+        f"{pool.uri}/{key}" if form == "images" else f"{pool.uri}/rows.npy#row={i}"
+        for i, key in zip(order, named, strict=True)
     ]
     held = {name: np.asarray(values)[order] for name, values in kept.items()}
     [shard] = plan.shards

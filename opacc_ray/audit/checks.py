@@ -107,7 +107,9 @@ def _describe(plan: Plan | None) -> str:
 
 
 def _weights(spec: Spec) -> str:
-    return f"SHA-256 {spec.model.sha256}" if spec.model.weights else "those that the factory brings"
+    if spec.pool.holds_features:
+        return "none: the pool brings its features"
+    return f"SHA-256 {spec.model.sha256}" if spec.model.sha256 else "those that the model's code brings"
 
 
 def _try_output(uri: str) -> str:

@@ -1,6 +1,6 @@
 """How many labels a goal takes, for a run: from the model's own word before any label, and after every whole round."""
 
-from opacc_ray.audit import feature_store, results
+from opacc_ray.audit import feature_store, goals
 from opacc_ray.audit.documents import LabelBudget
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import Run
@@ -48,7 +48,7 @@ def _by_the_models_word(run: Run, half_width: float, level: float) -> LabelBudge
 
 
 def _by_labels(run: Run, half_width: float, level: float) -> LabelBudget:
-    goal = results.look_for_goal(run, half_width, level=level)
+    goal = goals.look_for_goal(run, half_width, level=level)
     return LabelBudget(
         run=run.uri,
         half_width=half_width,

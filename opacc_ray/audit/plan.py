@@ -79,7 +79,7 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
     spec : of the run
     source : the file that it came from
     actors : of the cluster that is meant; None: what the spec says, or what this machine has room for
-    num_batches : to measure; one more is run before
+    num_batches : to measure, from the first shards
 
     Raises
     ------
@@ -95,7 +95,7 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
     compared = reference.plan(spec)
     job = Extraction(spec, spec.pool, _without_surprise(spec), open_store(spec.output))
     device = _device()
-    pace = measure(job, pool.shards[0], num_batches + 1, device)
+    pace = measure(job, pool.shards, num_batches, device)
     return _planned(spec, source, [pool, *([compared] if compared else [])], pace, device, actors)
 
 

@@ -1,8 +1,6 @@
 """What a run states: its accuracy with an interval and what that rests on, and its model beside another."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any
@@ -16,11 +14,9 @@ from opacc_ray.audit.documents import (
     AnytimeInterval,
     AssistedEstimate,
     ConfusionShares,
-    Goal,
     LabelNoise,
     MeanCost,
     ModelComparison,
-    RoundLook,
     SimpleRandomBaseline,
     StatedEstimate,
 )
@@ -37,7 +33,6 @@ from opacc_ray.estimators.calibration import design_for_classes
 from opacc_ray.estimators.comparison import compare as compare_outcomes
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
 from opacc_ray.estimators.label_noise import widen
-from opacc_ray.estimators.looks import Look, advice, forecast, labels_for, look
 from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, stream_of
 from opacc_ray.labelling.costs import Costs
 from opacc_ray.labelling.outcomes import Score
@@ -94,8 +89,8 @@ def state(
 ) -> AccuracyEstimate:
     """As :func:`estimate`, and nothing is written."""
     rounds = read_rounds(run, conflict=conflict, score=score)
-    known = _labelled(run, rounds, partial)
-    sample = _sample(known)
+    known = with_labels(run, rounds, partial)
+    sample = sample_of(known)
     accuracy = accuracy_of(run, *sample, level)
     return AccuracyEstimate(
         **_basis(run, rounds),
@@ -137,10 +132,10 @@ def compare(
     _check_comparable(run, other)
     score = score or read_log(run).score
     rounds = read_rounds(run, conflict=conflict, score=score)
-    known = _labelled(run, rounds, partial)
+    known = with_labels(run, rounds, partial)
     predictions = feature_store.find_predictions(other, [name for item in known for name in item.known.ids])
     outcomes = outcomes_of_another(known, run.spec.model, other.spec.model, predictions, score)
-    found = compare_outcomes(*_sample(known), outcomes, level)
+    found = compare_outcomes(*sample_of(known), outcomes, level)
     return ModelComparison(
         **_basis(run, rounds),
         other=other.uri,
@@ -153,73 +148,7 @@ def compare(
     )
 
 
-def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bool = False) -> Goal:
-    """Whether the labels are enough for an interval of ``± half_width``, and how many more it takes.
-
-    Rounds are looked at that have all their labels, or were closed; with ``close`` also one that is to be closed now.
-    Nothing is written. The same labels, and goals asked for before, give the same answer.
-
-    Raises
-    ------
-    LabelError
-        No label is there, or no whole round; or ``half_width`` is not above 0.
-    """
-    rounds = read_rounds(run)
-    known = _labelled(run, rounds, partial=True)
-    whole = known if close else _whole(known)
-    if not whole:
-        raise LabelError(
-            f"round {known[0].number} of {run.title} waits for {len(known[0].missing)} labels, and only whole rounds "
-            "are looked at; import them, or give --close to go on without them"
-        )
-    found = [look(*_sample(whole[:k]), level) for k in range(1, len(whole) + 1)]
-    looks, estimate = [item for item, _ in found], found[-1][1]
-    pool_size = whole[0].selection.pool_size
-    ahead = forecast(looks, half_width, pool_size)
-    plain = baseline(*_sample(whole), replace(estimate, level=level))
-    by_srs = labels_for(half_width, plain.n, max(plain.high - plain.low, 1e-9) / 2, pool_size)
-    there = sum(len(item.outcome) for item in known[len(whole) :])
-    return Goal(
-        half_width=half_width,
-        level=level,
-        look_level=estimate.level,
-        reached=ahead.reached,
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        reason=_reason(estimate.reason, rounds),
-        looks=[_round_look(item.number, one) for item, one in zip(whole, looks, strict=True)],
-        total_labels=ahead.total,
-        labels_to_go=0 if ahead.reached else max(1, ahead.total - looks[-1].labels - there),
-        sizes=list(ahead.sizes),
-        srs_labels=max(1, math.ceil(by_srs)),
-        advice=advice(ahead, by_srs, looks[-1], pool_size),
-        earlier_goals=_earlier_goals(run, half_width),
-    )
-
-
-def _round_look(number: int, found: Look) -> RoundLook:
-    return RoundLook(
-        round=number,
-        labels=found.labels,
-        half_width=found.half_width,
-        cautious_half_width=found.cautious_half_width,
-    )
-
-
-def record_goal(run: Run, goal: Goal) -> None:
-    """Keep what was found beside the last round that it looked at."""
-    run.write_goal(goal.looks[-1].round, goal)
-
-
-def _earlier_goals(run: Run, half_width: float) -> list[float]:
-    """Half-widths of the goals before this one."""
-    kept = [goal for number in run.rounds() if (goal := run.read_goal(number)) is not None]
-    asked = [width for goal in kept for width in (*goal.earlier_goals, goal.half_width)]
-    return [width for width in dict.fromkeys(asked) if width != half_width]
-
-
-def _labelled(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[LabelledRound]:
+def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[LabelledRound]:
     """The rounds that have labels; raises LabelError if none has, or if any lacks some and ``partial`` is not set."""
     missing = [name for item in rounds for name in item.missing]
     if missing and not partial:
@@ -275,17 +204,17 @@ def _basis(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
 def _stated(estimate: Estimate, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
     """The fields of :class:`StatedEstimate`: design-based only if labels that are not there leave the design whole."""
     whole = not any(item.nonresponse for item in rounds)
-    reason = _reason(estimate.reason, rounds)
+    reason = reason_of(estimate.reason, rounds)
     return estimate.to_dict() | {"design_based": estimate.design_based and whole, "reason": reason}
 
 
-def _reason(own: str | None, rounds: Sequence[LabelledRound]) -> str | None:
+def reason_of(own: str | None, rounds: Sequence[LabelledRound]) -> str | None:
     """What an estimate rests on: its own reason, and nonresponse."""
     reasons = [own, *(item.nonresponse for item in rounds)]
     return "; ".join(reason for reason in reasons if reason) or None
 
 
-def _sample(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDArray[np.float64]]]:
+def sample_of(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDArray[np.float64]]]:
     """Selections and outcomes, round by round, as the estimators take them."""
     return [item.known for item in known], [item.outcome for item in known]
 
@@ -295,7 +224,7 @@ def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
     counted = _counted(known)
     bounds: dict[str, Any] = {"low": 0.0, "high": 1.0, "interval": SPENDING}
     if counted:
-        found = confidence_sequence(*_sample(counted), level)
+        found = confidence_sequence(*sample_of(counted), level)
         bounds = {"low": found.low, "high": found.high, "interval": found.interval}
     reason = None
     if len(counted) < len(known):
@@ -305,12 +234,12 @@ def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
 
 def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
     """The rounds that a confidence sequence may count: all if it follows them label by label, else the whole ones."""
-    if stream_of(*_sample(known)) is not None:
+    if stream_of(*sample_of(known)) is not None:
         return list(known)
-    return _whole(known)
+    return whole_rounds(known)
 
 
-def _whole(known: Sequence[LabelledRound]) -> list[LabelledRound]:
+def whole_rounds(known: Sequence[LabelledRound]) -> list[LabelledRound]:
     """The first rounds that wait for no label."""
     return list(takewhile(lambda item: not item.missing, known))
 
@@ -318,7 +247,7 @@ def _whole(known: Sequence[LabelledRound]) -> list[LabelledRound]:
 def _assisted(
     run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], level: float
 ) -> AssistedEstimate:
-    sample = _sample(known)
+    sample = sample_of(known)
     confidence = _confidence(run, sample[0])
     strength = tuned_strength(*sample, confidence)
     return AssistedEstimate(**_stated(assist_rounds(*sample, confidence, level, strength), rounds), strength=strength)
@@ -342,7 +271,7 @@ def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
 
 
 def _mean_cost(rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], costs: Costs, level: float) -> MeanCost:
-    cost = mean_cost(_sample(known)[0], _all(known, "truth"), _all(known, "predicted"), costs, level)
+    cost = mean_cost(sample_of(known)[0], _all(known, "truth"), _all(known, "predicted"), costs, level)
     return MeanCost(**_stated(cost, rounds), costs=costs)
 
 
@@ -367,7 +296,7 @@ def _label_noise(
         differ=sum(int(np.count_nonzero(part)) for part in differences),
         disagreement=min(max(found.value, 0.0), 1.0),
         disagreement_high=found.high,
-        reason=_reason(accuracy.reason, rounds),
+        reason=reason_of(accuracy.reason, rounds),
     )
 
 
@@ -388,7 +317,7 @@ def _in_classes(
         parts = by_class(design, outcome, classes, level)
         return {name: StatedEstimate(**_stated(part, rounds)) for name, part in parts.items()}
 
-    shares = confusion(design, true, predicted).to_dict() | {"reason": _reason(design.reason, rounds)}
+    shares = confusion(design, true, predicted).to_dict() | {"reason": reason_of(design.reason, rounds)}
     values = (pool, accuracy_by(predicted), accuracy_by(true), ConfusionShares(**shares))
     return dict(zip(names, values, strict=True))
 

@@ -132,17 +132,17 @@ def next_round(
     until: float | None,
 ) -> Answer:
     """Choose what to label next, knowing all labels so far."""
-    from opacc_ray.audit import results, steps
+    from opacc_ray.audit import goals, steps
     from opacc_ray.audit.run import Run
     from opacc_ray.cli.answers import drawn, reached
 
     run, parameters, goal = Run.open(uri, track), parse_assignments(assignments), None
     if until is not None:
-        goal = results.look_for_goal(run, until, close=close)
+        goal = goals.look_for_goal(run, until, close=close)
         if goal.reached:
             if close:
                 steps.close(run)
-            results.record_goal(run, goal)
+            goals.record_goal(run, goal)
             return reached(run, goal)
     with _selecting() as progress:
         steps.next_round(
@@ -155,7 +155,7 @@ def next_round(
             progress=progress,
         )
     if goal:
-        results.record_goal(run, goal)
+        goals.record_goal(run, goal)
     return drawn(run, goal)
 
 

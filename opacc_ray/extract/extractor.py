@@ -6,9 +6,9 @@ A shard's file is written once and whole, so it is the checkpoint of its work: w
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.columns import Columns, not_finite
+from opacc_ray.extract.inference import check_hidden, in_halves, load_model, run_model
+from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.planned import check_plan
 from opacc_ray.extract.shards import (
@@ -28,12 +30,11 @@ from opacc_ray.extract.shards import (
     to_numpy,
 )
 from opacc_ray.extract.source import open_pool, rules_of
-from opacc_ray.extract.user_code import user_code
-from opacc_ray.lake.examples import BadItem, Example, Shard
+from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.storage import Store
 from opacc_ray.neurons.coverage import Ranges
-from opacc_ray.spec import SURPRISE, CoverageSpec, PoolSpec, Spec, load_function, see_modules
+from opacc_ray.spec import SURPRISE, PoolSpec, Spec, see_modules
 
 if TYPE_CHECKING:
     from opacc_ray.extract.activations import Activations
@@ -320,105 +321,6 @@ def _rows_of(found: FeatureShard, ids: Sequence[str], bad: list[BadItem]) -> Fea
         raise DataError(f"example {lost[0]!r} cannot be read now, and could be before; restore it and run again")
     rows = _take(found, [places[name] for name in ids], list(found.columns))
     return rows._replace(uris=None, bad=bad, own_ids=False)
-
-
-def load_model(spec: Spec, device: str, coverage: CoverageSpec | None) -> "Model | FunctionModel":
-    """Load what the spec names as its model; raises SpecError or DataError if it cannot be."""
-    if spec.model.function is not None:
-        from opacc_ray.extract.function import FunctionModel
-
-        return FunctionModel(spec.model)
-    from opacc_ray.extract.model import Model
-
-    extract = spec.extract
-    channels_last = extract.channels_last
-    return Model(
-        spec.model, device, extract.precision, extract.threads_per_actor, coverage, channels_last=channels_last
-    )
-
-
-def check_hidden(names: Sequence[str], activations: "Activations") -> None:
-    """Raise DataError if a hidden layer is asked for, and the model gives its output alone."""
-    if activations.hidden is None and {"hidden", *SURPRISE} & set(names):
-        raise DataError(
-            "the model returns its output alone, and the hidden layer is asked for: return both, hidden first, or "
-            "leave hidden out: extract.features: [output, confidence], with a method that goes without"
-        )
-
-
-def run_model(model: "Model | FunctionModel", batch: NDArray[np.float32]) -> "Activations":
-    """Run a batch (B, ...); raises DataError in one sentence if the user's model cannot."""
-    remedy = "set transform to a function that makes the input it was trained on"
-    with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
-        return model(batch)
-
-
-def in_halves(run: Callable[[NDArray[np.float32]], "Activations"], batch: NDArray[np.float32]) -> "Activations":
-    """Run a batch (B, ...), or its halves apart where memory runs out, down to single examples.
-
-    Raises
-    ------
-    MemoryError
-        There is too little for one example.
-    """
-    try:
-        return run(batch)
-    except MemoryError as error:
-        if len(batch) == 1:
-            raise
-        log.warning("%s; the batch of %d runs in halves: lower extract.batch_size", error, len(batch))
-    middle = len(batch) // 2
-    first, second = in_halves(run, batch[:middle]), in_halves(run, batch[middle:])
-    hidden = None if first.hidden is None or second.hidden is None else np.concatenate([first.hidden, second.hidden])
-    output = np.concatenate([first.output, second.output])
-    layers = tuple(np.concatenate(pair) for pair in zip(first.layers, second.layers, strict=True))
-    return type(first)(hidden, output, layers)
-
-
-def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:
-    """The spec's transform, or the default one."""
-    return load_function(spec.transform, "transform") if spec.transform else default_transform
-
-
-def default_transform(example: NDArray[Any]) -> NDArray[np.float32]:
-    """uint8 and uint16 images to [0, 1] with the channel first, (H, W[, channels]) -> (channels, H, W).
-
-    Other types are taken as they are.
-    """
-    if example.dtype not in (np.uint8, np.uint16):
-        return example.astype(np.float32)
-    scaled = np.divide(example, np.iinfo(example.dtype).max, dtype=np.float32)
-    return np.moveaxis(scaled, -1, 0) if scaled.ndim == 3 else scaled[None]
-
-
-@dataclass
-class Batch:
-    """Inputs of the model, all of one shape, and whose they are."""
-
-    ids: list[str] = field(default_factory=list)
-    uris: list[str] = field(default_factory=list)
-    inputs: list[NDArray[np.float32]] = field(default_factory=list)
-    own_ids: bool = False
-    largest: int = 0  # bytes of the largest decoded example
-
-    def add(self, example: Example, value: NDArray[np.float32]) -> None:
-        if self.inputs and value.shape != self.inputs[0].shape:
-            raise DataError(
-                f"example {example.id!r} has shape {value.shape} and {self.ids[0]!r} {self.inputs[0].shape}; "
-                "set transform to a function that makes them alike"
-            )
-        self.ids.append(example.id)
-        self.uris.append(example.uri)
-        self.inputs.append(value)
-        self.own_ids = example.own_id
-        self.largest = max(self.largest, example.array.nbytes)
-
-
-def transformed(transform: Callable[[NDArray[Any]], Any], example: Example) -> NDArray[np.float32]:
-    """The model's input of one example."""
-    name, array = example.id, example.array
-    with user_code(f"transform, given example {name!r} of shape {array.shape} and type {array.dtype},"):
-        return np.asarray(transform(array), dtype=np.float32)
 
 
 def refusal(spec: Spec, source: PoolSpec, item: BadItem) -> DataError:

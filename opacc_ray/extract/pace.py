@@ -2,13 +2,14 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.extractor import Batch, Extraction, Extractor
+from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.extract.inputs import Batch
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.examples import BadItem, Shard
 
@@ -27,45 +28,55 @@ class Pace(NamedTuple):
     process_bytes: int  # that this process holds with the model loaded
 
 
-def measure(job: Extraction, shard: Shard, num_batches: int, device: str = "cpu") -> Pace:
-    """Read and compute the first batches of a shard, and write nothing.
+def measure(job: Extraction, shards: Sequence[Shard], num_batches: int, device: str = "cpu") -> Pace:
+    """Read and compute the first batches of some shards, and write nothing.
 
-    The first one is not counted where more follow: it opens connections and compiles.
+    One more is read and computed before, uncounted: it opens connections and compiles.
 
     Raises
     ------
     DataError
-        The shard holds no example that can be used.
+        The shards hold no example that can be used.
     """
     extractor = Extractor(job, device)
     extractor.prepare()
     bad: list[BadItem] = []
-    timed = list(islice(_timed(extractor, shard, bad), num_batches))
+    warm = extractor.read_batches(shards[0], bad)
+    for batch in islice(warm, 1):
+        extractor.compute(batch)
+    bad.clear()
+    timed = list(islice((item for shard in shards for item in _timed(extractor, shard, bad)), num_batches))
     if not timed:
         reason = f"{bad[0].id}: {bad[0].reason}" if bad else "it is empty"
-        raise DataError(f"no example of the first shard of {job.source.uri} could be read ({reason}); check the pool")
-    counted = timed[1:] or timed
-    num = sum(len(batch.ids) for batch, *_ in counted)
-    batch, _, _, _, whole = timed[0]
+        raise DataError(f"no example of {job.source.uri} could be read, the first because of {reason}; check the pool")
+    num = sum(len(item.batch.ids) for item in timed)
+    whole = timed[0].features
     encoded, half = (len(encode_shard(part, extractor.prepare().machine)) for part in (whole, _first_half(whole)))
     per_example = (encoded - half) / max(1, len(whole.ids) - len(whole.ids) // 2)
     return Pace(
         examples=num,
-        read=sum(item[1] for item in counted) / num,
-        read_cpu=sum(item[2] for item in counted) / num,
-        compute=sum(item[3] for item in counted) / num,
-        input_bytes=batch.inputs[0].nbytes,
-        example_bytes=max(item[0].largest for item in timed),
+        read=sum(item.read for item in timed) / num,
+        read_cpu=sum(item.read_cpu for item in timed) / num,
+        compute=sum(item.compute for item in timed) / num,
+        input_bytes=timed[0].batch.inputs[0].nbytes,
+        example_bytes=max(item.batch.largest for item in timed),
         feature_bytes=max(1, round(per_example)),
         file_bytes=max(0, round(encoded - per_example * len(whole.ids))),
         process_bytes=resident_bytes(),
     )
 
 
-def _timed(
-    extractor: Extractor, shard: Shard, bad: list[BadItem]
-) -> Iterator[tuple[Batch, float, float, float, FeatureShard]]:
-    """Each batch with the seconds that it took to be read, the CPU's of them, those of the model, and its features."""
+class _Timed(NamedTuple):
+    """A batch, the seconds that it took, and its features."""
+
+    batch: Batch
+    read: float
+    read_cpu: float
+    compute: float
+    features: FeatureShard
+
+
+def _timed(extractor: Extractor, shard: Shard, bad: list[BadItem]) -> Iterator[_Timed]:
     batches = extractor.read_batches(shard, bad)
     while True:
         begun, cpu = time.monotonic(), time.process_time()
@@ -75,8 +86,9 @@ def _timed(
         read, cpu = time.monotonic() - begun, time.process_time() - cpu
         begun = time.monotonic()
         columns, _ = extractor.compute(batch)
-        computed = time.monotonic() - begun
-        yield batch, read, cpu, computed, FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids)
+        compute = time.monotonic() - begun
+        features = FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids)
+        yield _Timed(batch, read, cpu, compute, features)
 
 
 def _first_half(shard: FeatureShard) -> FeatureShard:

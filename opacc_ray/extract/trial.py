@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.extractor import check_hidden, load_model, load_transform, run_model, transformed
+from opacc_ray.extract.inference import check_hidden, load_model, run_model
+from opacc_ray.extract.inputs import load_transform, transformed
 from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.examples import BadItem, Example, Plan

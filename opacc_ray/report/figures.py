@@ -14,7 +14,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from opacc_ray.report.documents import CoursePoint, RunReport
-from opacc_ray.report.sentences import is_share, number, percent, thousands
+from opacc_ray.report.sentences import digits_for, inside, is_share, number, percent, thousands
 from opacc_ray.report.svg import (
     Scale,
     decimals,
@@ -75,16 +75,16 @@ def intervals(report: RunReport, width: float) -> Markup:
     """This audit beside a simple random sample, and the interval for any time."""
     stated = report.estimate
     assert stated is not None
-    inside = min(max(stated.value, stated.low), stated.high)
+    value, digits = inside(stated), digits_for(stated.low, stated.high)
     srs, any_time = stated.srs, stated.sequence
     rows = [
-        Row("This audit", stated.low, inside, stated.high, "own"),
-        Row(f"{thousands(srs.n)} labels at random", srs.low, inside, srs.high, "srs"),
+        Row("This audit", stated.low, value, stated.high, "own"),
+        Row(f"{thousands(srs.n)} labels at random", srs.low, value, srs.high, "srs"),
         Row("However often you look", any_time.low, None, any_time.high, "any"),
     ]
     if (any_time.low, any_time.high) == (0, 1):  # it counts no round yet
         rows.pop()
-    rows = [row._replace(note=_range(row, report.measure)) for row in rows]
+    rows = [row._replace(note=_range(row, report.measure, digits)) for row in rows]
     said = "; ".join(f"{row.name}: {row.note}" for row in rows)
     return _chart("intervals", "The interval of this audit beside others", said, rows, width, report.measure)
 
@@ -159,10 +159,10 @@ def _tick_labels(marks: Sequence[float], measure: str) -> list[str]:
     return [f"{100 * mark:.{digits}f}%" for mark in marks]
 
 
-def _range(row: Row, measure: str) -> str:
+def _range(row: Row, measure: str, digits: int = 1) -> str:
     if row.low is None or row.high is None:
         return ""
-    return f"{number(row.low, measure)} – {number(row.high, measure)}"
+    return f"{number(row.low, measure, digits)} – {number(row.high, measure, digits)}"
 
 
 def _labels(num: int) -> str:
@@ -182,11 +182,11 @@ def course(report: RunReport, width: float) -> Markup:
     parts += [text(x(mark), bottom + 18, thousands(mark), "tick", "middle") for mark in along]
     parts.append(text((left + right) / 2, height - 6, "labels used", "axis", "middle"))
     parts += _band(points, x, y)
-    parts.append(path([(x(p.labels), y(p.value)) for p in points], "trend"))
+    parts.append(path([(x(p.labels), y(inside(p))) for p in points], "trend"))
     for point in points:
         here = x(point.labels)
         parts += [whisker((here, y(point.low)), (here, y(point.high)), "bar own", 5)]
-        parts += [dot(here, y(point.value), 5, "mark own")]
+        parts += [dot(here, y(inside(point)), 5, "mark own")]
     said = "; ".join(_said(point, measure) for point in points)
     name = f"course-{'w' if width == WIDE else 'n'}"
     return figure(name, "The estimate against the labels used", said, (width, height), parts)
@@ -203,7 +203,8 @@ def _band(points: Sequence[CoursePoint], x: Scale, y: Scale) -> list[Markup]:
 
 
 def _said(point: CoursePoint, measure: str) -> str:
-    value, low, high = (number(item, measure) for item in (point.value, point.low, point.high))
+    digits = digits_for(point.low, point.high)
+    value, low, high = (number(item, measure, digits) for item in (inside(point), point.low, point.high))
     return f"after round {point.round}, {_labels(point.labels)}: {value}, {low} to {high}"
 
 

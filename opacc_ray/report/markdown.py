@@ -52,8 +52,7 @@ def _result(report: RunReport, stated: AccuracyEstimate) -> list[str]:
     def shown(low: float, high: float) -> str:
         return " – ".join(sentences.number(item, report.measure, digits) for item in (low, high))
 
-    inside = min(max(stated.value, stated.low), stated.high)
-    value = sentences.number(inside, report.measure, digits)
+    value = sentences.number(sentences.inside(stated), report.measure, digits)
     rows = [
         ("", sentences.noun(report.measure), f"{100 * stated.level:g}% interval"),
         ("---",) * 3,
@@ -96,7 +95,7 @@ def model_index(report: RunReport, stated: AccuracyEstimate) -> dict[str, object
     metric = {
         "type": "accuracy" if report.measure == "accuracy" else "score",
         "name": f"Operational {sentences.noun(report.measure)} ({said})",
-        "value": round(min(max(stated.value, stated.low), stated.high), 4),
+        "value": round(sentences.inside(stated), 4),
         "verified": False,
     }
     dataset = {"type": report.name, "name": f"operational pool of {report.pool_size} examples"}

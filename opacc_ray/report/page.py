@@ -8,7 +8,6 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
-from opacc_ray.audit.documents import ChangedObjects
 from opacc_ray.report import sentences
 from opacc_ray.report.documents import ConfusionCell, RunReport
 from opacc_ray.report.figures import MOST_CLASSES, figures_of
@@ -25,47 +24,68 @@ MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS = 30, 12, 12
 
 def page(report: RunReport, pictures: Pictures) -> str:
     """Return the HTML of a report."""
-    stated = report.estimate
-    digits = sentences.digits_for(stated.low, stated.high) if stated else 1
-    number = partial(sentences.number, measure=report.measure, digits=digits)
-    shown = {}
-    if stated is not None:
-        inside = min(max(stated.value, stated.low), stated.high)
-        shown = {"value": number(inside), "low": number(stated.low), "high": number(stated.high)}
-    classes = _classes(report)
     return _template().render(
         report=report,
+        stated=report.estimate,
         pictures=pictures,
-        stated=stated,
-        **shown,
-        level=f"{100 * stated.level:g}%" if stated else "",
-        noun=sentences.noun(report.measure),
-        share_of_examples=sentences.is_share(report.measure),
-        number=number,
-        percent=sentences.percent,
-        thousands=sentences.thousands,
-        labelled=sum(item.labelled for item in report.rounds),
-        asked=sum(item.budget for item in report.rounds),
-        distinct=stated.srs.n if stated else 0,
-        methods=list(dict.fromkeys(item.method for item in report.rounds)),
-        titles=list({item.method: item for item in report.drawn}.values()),
-        anytime=any(item.anytime_low is not None for item in report.course),
-        tighter=stated is not None and (stated.sequence.low > stated.low or stated.sequence.high < stated.high),
-        at_random=all(item.method == "srs" for item in report.rounds),
         has_pictures=any(isinstance(found, Picture) for found in pictures.values()),
-        claim=sentences.claim(report.reliability, stated) if report.reliability and stated else "",
         figures=figures_of(report),
         most_classes=MOST_CLASSES,
-        classes=classes[:MOST_ROWS],
-        more_classes=max(len(classes) - MOST_ROWS, 0),
-        confusion=_matrix(report),
-        confusions=[cell for cell in report.confusion or [] if cell.true != cell.predicted][:MOST_CONFUSIONS],
         left_out=left_out(report),
-        changed=_changed(stated.objects) if stated else None,
         origin=origin_of(report),
         spec=yaml.safe_dump(report.header.spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
         style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        noun=sentences.noun(report.measure),
+        share_of_examples=sentences.is_share(report.measure),
+        percent=sentences.percent,
+        thousands=sentences.thousands,
+        **_rounds(report),
+        **_result(report),
+        **_classes(report),
     )
+
+
+def _rounds(report: RunReport) -> dict[str, Any]:
+    """What was asked for, and how."""
+    return {
+        "labelled": sum(item.labelled for item in report.rounds),
+        "asked": sum(item.budget for item in report.rounds),
+        "methods": list(dict.fromkeys(item.method for item in report.rounds)),
+        "titles": list({item.method: item for item in report.drawn}.values()),
+        "at_random": all(item.method == "srs" for item in report.rounds),
+        "anytime": any(item.anytime_low is not None for item in report.course),
+    }
+
+
+def _result(report: RunReport) -> dict[str, Any]:
+    """The numbers of the answer, as texts."""
+    stated = report.estimate
+    if stated is None:
+        return {"claim": ""}
+    number = partial(sentences.number, measure=report.measure, digits=sentences.digits_for(stated.low, stated.high))
+    return {
+        "number": number,
+        "value": number(sentences.inside(stated)),
+        "low": number(stated.low),
+        "high": number(stated.high),
+        "level": f"{100 * stated.level:g}%",
+        "distinct": stated.srs.n,
+        "tighter": stated.sequence.low > stated.low or stated.sequence.high < stated.high,
+        "changed": changed_objects(stated.objects) if stated.objects else None,
+        "claim": sentences.claim(report.reliability, stated) if report.reliability else "",
+    }
+
+
+def _classes(report: RunReport) -> dict[str, Any]:
+    """Tables of classes and of what is taken for what."""
+    rows = _class_rows(report)
+    wrong = [cell for cell in report.confusion or [] if cell.true != cell.predicted]
+    return {
+        "classes": rows[:MOST_ROWS],
+        "more_classes": max(len(rows) - MOST_ROWS, 0),
+        "confusion": _matrix(report),
+        "confusions": wrong[:MOST_CONFUSIONS],
+    }
 
 
 def _template() -> Any:
@@ -76,11 +96,7 @@ def _template() -> Any:
     return environment.from_string((TEMPLATES / "page.html").read_text(encoding="utf-8"))
 
 
-def _changed(objects: ChangedObjects | None) -> str | None:
-    return changed_objects(objects) if objects else None
-
-
-def _classes(report: RunReport) -> list[dict[str, Any]]:
+def _class_rows(report: RunReport) -> list[dict[str, Any]]:
     """Rows of the table in the order of the spec; of too many classes those with most labels first."""
     stated = report.estimate
     if stated is None or stated.by_predicted_class is None or stated.by_true_class is None:

@@ -2,16 +2,33 @@
 
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 from opacc_ray.audit.documents import AccuracyEstimate
 from opacc_ray.audit.labelled_rounds import LabelledRound
 from opacc_ray.report.documents import Reliability
 
 
+class Value(Protocol):
+    """A value with its interval."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
 def percent(value: float, digits: int = 1) -> str:
     """0.843 -> 84.3%; 1 and 0 without decimals."""
     text = f"{100 * value:.{digits}f}"
     return f"{text.rstrip('0').rstrip('.') if value in (0, 1) else text}%"
+
+
+def inside(stated: Value) -> float:
+    """The estimate cut to its interval, which an unbiased one may leave where few labels fail or few succeed."""
+    return min(max(stated.value, stated.low), stated.high)
 
 
 def digits_for(low: float, high: float) -> int:
@@ -51,18 +68,18 @@ def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[Lab
         asked = sum(len(item.missing) for item in rounds)
         return f"No label is in yet: {thousands(asked)} of {thousands(pool_size)} examples wait for one."
     digits = digits_for(stated.low, stated.high)
-    inside = min(max(stated.value, stated.low), stated.high)
-    value, low, high = (number(item, stated.measure, digits) for item in (inside, stated.low, stated.high))
+    value, low, high = (number(item, stated.measure, digits) for item in (inside(stated), stated.low, stated.high))
+    whole = stated.low == stated.high
+    value = value if whole else f"about {value}"
     sure = f"with {100 * stated.level:g}% confidence{'' if stated.design_based else ' under assumptions'}"
     basis = f"{sure}, from {thousands(stated.n)} labels"
     of_all = f"{thousands(pool_size)} examples"
     if stated.measure == "accuracy":
-        said = f"The model is right on about {value} of the {of_all}"
+        said = f"The model is right on {value} of the {of_all}"
     elif is_share(stated.measure):
-        said = f"About {value} of the model's predictions on the {of_all} are {stated.measure.removeprefix('share ')}"
+        said = f"On the {of_all} {value} of the model's predictions are {stated.measure.removeprefix('share ')}"
     else:
-        said = f"The model scores about {value} on average over the {of_all}"
-    whole = stated.low == stated.high
+        said = f"The model scores {value} on average over the {of_all}"
     return f"{said}: every one of them is labelled." if whole else f"{said}: between {low} and {high} {basis}."
 
 
@@ -84,10 +101,10 @@ def worth(stated: AccuracyEstimate) -> str | None:
 
 def claim(belief: Reliability, stated: AccuracyEstimate) -> str:
     """What the model says of itself, beside what is so."""
-    sure, inside = belief.mean_confidence, min(max(stated.value, stated.low), stated.high)
-    said = f"On average over the pool the model is {percent(sure)} sure, and right on about {percent(inside)}"
+    sure, right = belief.mean_confidence, inside(stated)
+    said = f"On average over the pool the model is {percent(sure)} sure, and right on about {percent(right)}"
     if stated.low <= sure <= stated.high:
         return f"{said}: within the interval, its average confidence is about right."
     if sure > stated.high:
-        return f"{said}: it is too sure of itself, by about {100 * (sure - inside):.1f} points."
-    return f"{said}: it is better than it believes, by about {100 * (inside - sure):.1f} points."
+        return f"{said}: it is too sure of itself, by about {100 * (sure - right):.1f} points."
+    return f"{said}: it is better than it believes, by about {100 * (right - sure):.1f} points."

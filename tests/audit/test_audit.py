@@ -16,7 +16,7 @@ import pytest
 from small_model import network, picture
 from small_spec import small_spec
 
-from opacc_ray.audit import feature_store, labels, results, steps
+from opacc_ray.audit import feature_store, goals, labels, results, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
 from opacc_ray.demo.s3_server import LocalS3
@@ -500,10 +500,10 @@ def test_another_model_on_the_same_pictures_in_another_order(run: Run, spec, buc
 
 def test_labels_to_go_until_precise_enough(run: Run) -> None:
     with pytest.raises(LabelError, match="has a label yet"):
-        results.look_for_goal(run, 0.1)
+        goals.look_for_goal(run, 0.1)
     labels.import_labels(run, "one.csv", answer(run, 1))
-    assert results.look_for_goal(run, 0.9).reached
-    few, many = (results.look_for_goal(run, width).labels_to_go for width in (0.05, 0.01))
+    assert goals.look_for_goal(run, 0.9).reached
+    few, many = (goals.look_for_goal(run, width).labels_to_go for width in (0.05, 0.01))
     assert 0 < few < many <= 80
 
 

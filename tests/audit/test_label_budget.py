@@ -8,7 +8,7 @@ import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import feature_store, labels, results, steps
+from opacc_ray.audit import feature_store, goals, labels, results, steps
 from opacc_ray.audit.label_budget import label_budget
 from opacc_ray.audit.run import Run
 from opacc_ray.cli.main import main
@@ -37,7 +37,7 @@ def test_after_a_round_it_is_the_labels(run: Run) -> None:
     steps.select(run, "neyman", 60, {})
     assert label_budget(run, 0.05).labels == 0
     answer(run, 1)
-    found, goal = label_budget(run, 0.05), results.look_for_goal(run, 0.05)
+    found, goal = label_budget(run, 0.05), goals.look_for_goal(run, 0.05)
     assert (found.labels, found.worthless_labels, found.most_labels) == (60, None, None)
     assert (found.total_labels, found.sizes, found.srs_labels) == (goal.total_labels, goal.sizes, goal.srs_labels)
     assert label_budget(run, 0.9).reached

@@ -65,7 +65,7 @@ def test_more_actors_take_less_time_up_to_one_a_shard(spec: Callable[..., dict[s
 def test_memory_of_an_actor_grows_with_images_and_batches(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     asked = spec_of(spec, tmp_path)
     job = Extraction(asked, asked.pool, asked.features(), open_store(asked.output))
-    pace = measure(job, plan_pool(asked.pool, asked.extract).shards[0], 2)
+    pace = measure(job, plan_pool(asked.pool, asked.extract).shards, 2)
     assert (pace.example_bytes, pace.input_bytes) == (64, 256)
     large = pace._replace(example_bytes=48_000_000)
     assert actor_bytes(asked, large, 1) - actor_bytes(asked, pace, 1) == 2 * 2 * 2 * (48_000_000 - 64)

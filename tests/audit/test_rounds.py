@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import labelled_rounds, labels, results, steps
+from opacc_ray.audit import goals, labelled_rounds, labels, results, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
@@ -123,20 +123,20 @@ def test_half_a_round_is_no_look_where_a_sequence_goes_round_by_round(
     first = steps.select(run, "css", 60, {})
     import_for(run, first.ids[::2])
     with pytest.raises(LabelError, match=r"round 1 of .* waits for 30 labels, and only whole rounds are looked"):
-        results.look_for_goal(run, 0.1)
+        goals.look_for_goal(run, 0.1)
     sequence = results.estimate(run, partial=True).to_dict()["sequence"]
     assert (sequence["low"], sequence["high"]) == (0, 1)
     import_for(run, first.ids[1::2])
     whole = results.estimate(run).to_dict()["sequence"]
     assert (whole["interval"], whole["reason"]) == (SPENDING, None)
-    before = results.look_for_goal(run, 0.02)
+    before = goals.look_for_goal(run, 0.02)
     second = steps.next_round(run, 50)
     import_for(run, second.ids[::5])
     halfway = results.estimate(run, partial=True).to_dict()["sequence"]
     assert halfway == whole | {"reason": "it counts whole rounds only, and round 2 still waits for labels"}
     told = text_of(capsys, "estimate", run.uri, "--partial")
     assert "however often you look; it counts whole rounds only, and round 2" in told
-    now = results.look_for_goal(run, 0.02)
+    now = goals.look_for_goal(run, 0.02)
     assert (now.looks, now.total_labels) == (before.looks, before.total_labels)
     assert now.labels_to_go == before.labels_to_go - 10
 
@@ -193,15 +193,15 @@ def test_what_is_decided_is_kept_with_the_round_and_the_same_again(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import_for(run, steps.select(run, "neyman", 30, {}).ids)
-    asked = results.look_for_goal(run, 0.06)
+    asked = goals.look_for_goal(run, 0.06)
     assert run.read_goal(1) is None  # asking writes nothing
     first = answered(run, "--until", "0.06", capsys=capsys)
     assert run.read_goal(1) == asked
     assert first["goal"].items() <= asked.to_dict().items()
     import_for(run, run.read_selection(2).ids)
-    again = results.look_for_goal(run, 0.06)
+    again = goals.look_for_goal(run, 0.06)
     assert again.looks[:1] == asked.looks
-    assert results.look_for_goal(run, 0.06) == again
+    assert goals.look_for_goal(run, 0.06) == again
     enough = answered(run, "--until", "0.3", capsys=capsys)
     assert enough["reached"]
     assert answered(run, "--until", "0.3", capsys=capsys) == enough
@@ -222,7 +222,7 @@ def test_what_a_goal_takes_is_told_and_that_it_has_no_sensible_price(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import_for(run, steps.select(run, "srs", 60, {}).ids)
-    goal = results.look_for_goal(run, 0.01)
+    goal = goals.look_for_goal(run, 0.01)
     told = text_of(capsys, "next", run.uri, "--until", "0.01")
     assert f"goal       ±0.01; it is ±{goal.looks[0].half_width:.2g} with 60 labels\n" in told
     assert f"expected   about {goal.labels_to_go} more labels in {len(goal.sizes)} rounds" in told

@@ -14,7 +14,7 @@ import pytest
 from audited_run import label, write_features, write_pool
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import labels, results, steps
+from opacc_ray.audit import goals, labels, results, steps
 from opacc_ray.audit.export import export_case
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import Run
@@ -298,7 +298,7 @@ def test_verify_covers_tracks(name: str, tmp_path: Path) -> None:
     label(run, steps.select(run, "srs", 20, {}).ids)
     beside = steps.select_beside(run, "css", 30, {})
     label(beside, listed(beside))
-    results.record_goal(beside, results.look_for_goal(beside, 0.2))
+    goals.record_goal(beside, goals.look_for_goal(beside, 0.2))
     results.estimate(beside)
     assert verify(run.uri).faults == []
     (key,) = [entry.key for entry in run.store.list("tracks/css-30/rounds/1/") if entry.key.split("/")[4] == name]

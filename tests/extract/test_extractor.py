@@ -12,7 +12,8 @@ from small_model import picture
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract import extractor
-from opacc_ray.extract.extractor import Extraction, Extractor, in_halves
+from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.extract.inference import in_halves
 from opacc_ray.extract.model import Activations
 from opacc_ray.extract.shards import ShardReport, read_table, to_numpy
 from opacc_ray.lake.pools import plan_shards

@@ -219,6 +219,13 @@ def test_what_cannot_be_served_is_said_in_a_sentence(site: Site, tmp_path: Path)
     assert told(str(tmp_path))[0] == 5
 
 
+def test_without_its_packages_it_says_what_to_install(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(\"No module named 'uvicorn'\", name='uvicorn')")
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    code, said = told(site.run.uri, "--port", "0", PYTHONPATH=path)
+    assert (code, said) == (2, "opacc: opacc label needs uvicorn: pip install 'opacc_ray[page]'\n")
+
+
 def test_sigterm_ends_it_with_its_own_code(tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 2, CLASSES)
     command = [sys.executable, "-m", "opacc_ray", "label", run.uri, "--port", "0"]

@@ -1,5 +1,6 @@
 """What a report says: the numbers of the estimate, round by round, by confidence and class; honest where they lack."""
 
+import shutil
 from pathlib import Path
 
 import jsonschema
@@ -13,6 +14,7 @@ from opacc_ray.errors import LabelError
 from opacc_ray.estimators.estimate import estimate
 from opacc_ray.report.documents import RunReport
 from opacc_ray.report.gather import gather
+from opacc_ray.report.page import page
 from opacc_ray.report.sentences import answer, digits_for, percent, worth
 
 
@@ -157,6 +159,18 @@ def test_without_a_label_it_says_what_waits(tmp_path: Path) -> None:
     assert (report.reliability.bins, report.reliability.classes[0].found) == ([], None)
 
 
+@pytest.mark.parametrize("name", ["css-00000001", "neyman-00000001"])
+def test_a_run_of_version_0_1_0_has_a_report(tmp_path: Path, name: str) -> None:
+    home = tmp_path / name
+    shutil.copytree(Path(__file__).parents[1] / "v0_1_0" / "runs" / name, home)
+    report, pictures = gather(Run.open(str(home)))
+    assert report.state == "complete"
+    assert report.gallery is not None
+    assert {item.not_shown for item in report.gallery.examples} == {"the run does not say what its object was"}
+    assert page(report, pictures).count("<svg") >= 4
+    assert "not known" in page(report, pictures)
+
+
 def test_without_a_round_there_is_no_report(tmp_path: Path) -> None:
     with pytest.raises(LabelError, match="has no selection yet"):
         gather(write_run(tmp_path))
@@ -185,6 +199,23 @@ def test_a_regression_states_its_score_and_shows_values(tmp_path: Path) -> None:
     assert report.gallery is not None
     assert all(item.outcome < 0.5 for item in report.gallery.examples)
     assert all("no picture" in str(found) for found in pictures.values())
+
+
+def test_a_share_of_close_predictions_is_a_percentage(tmp_path: Path) -> None:
+    run = write_run(tmp_path, task="regression", form="npy", score={"within": 0.5})
+    label(run, steps.select(run, "srs", 50, {}).ids)
+    report, _ = gather(run)
+    assert report.estimate is not None
+    share = percent(report.estimate.value)
+    said = f"On the {N} examples about {share} of the model's predictions are within ±0.5: between"
+    assert report.answer.startswith(said)
+
+
+def test_a_pool_that_is_labelled_in_full_has_no_interval(tmp_path: Path) -> None:
+    report, _ = gather(labelled_run(tmp_path, (N,)))
+    truth = (TRUTH == PREDICTION).mean()
+    said = f"The model is right on {percent(truth)} of the {N} examples: every one of them is labelled."
+    assert report.answer == said
 
 
 def test_the_document_reads_back_and_fits_its_schema(report: RunReport) -> None:

@@ -11,6 +11,7 @@ from reported_run import label, picture, write_run
 
 from opacc_ray.audit import steps
 from opacc_ray.audit.run import Run
+from opacc_ray.lake.storage import open_store
 from opacc_ray.report import pictures as report_pictures
 from opacc_ray.report.documents import Misprediction
 from opacc_ray.report.gather import gather
@@ -72,6 +73,21 @@ def test_a_pool_that_cannot_be_reached_costs_the_pictures_and_not_the_report(run
     report, _ = gather(run)
     assert report.estimate is not None
     assert {item.not_shown for item in shown(run)} == {"its object is gone"}
+
+
+def test_pictures_come_from_a_bucket_and_changes_there_are_seen(bucket: str) -> None:
+    run = write_run(bucket)
+    label(run, steps.select(run, "srs", 60, {}).ids)
+    first, second = (item.id for item in shown(run)[:2])
+    pool = open_store(run.spec.pool.uri)
+    pool.write(first, picture(7) + b" ")
+    pool.delete(second)
+    report, pictures = gather(run)
+    assert report.gallery is not None
+    said = {item.id: item.not_shown for item in report.gallery.examples}
+    assert said.pop(first) == "its object has changed since the model saw it"
+    assert said.pop(second) == "its object is gone"
+    assert all((pixels(pictures[id]) == int(id[:3])).all() for id in said)
 
 
 def rows_run(home: Path) -> Run:

@@ -1,0 +1,28 @@
+"""PNGs in a folder through Ray Data: read_images, one actor with the model, write_parquet. Needs pandas."""
+
+import sys
+
+import numpy as np
+import ray
+import throughput_model
+import torch
+
+
+class Predictor:
+    """The model in an actor."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        self.model = throughput_model.small().eval()
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        inputs = np.stack([throughput_model.to_input(image) for image in batch["image"]])
+        with torch.inference_mode():
+            output = self.model(torch.from_numpy(inputs))
+        return {"path": batch["path"], "output": output.numpy()}
+
+
+if __name__ == "__main__":
+    ray.init(address="local", include_dashboard=False, log_to_driver=False)
+    images = ray.data.read_images(sys.argv[1], include_paths=True)
+    images.map_batches(Predictor, batch_size=256, compute=ray.data.ActorPoolStrategy(size=1)).write_parquet(sys.argv[2])

@@ -1,0 +1,90 @@
+"""The model under audit: ``model``."""
+
+import re
+from collections import Counter
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from opacc_ray.spec.section import Section, function_name
+
+WAYS = ("factory", "program", "function")
+"""Keys of a model that name it; one of them is given."""
+
+
+class ModelSpec(Section):
+    """The model under audit."""
+
+    factory: str | None = Field(
+        default=None, description="module:function that returns the torch module, weights aside"
+    )
+    program: str | None = Field(
+        default=None, description="instead: URI of a TorchScript file, or a .pt2 of torch.export; needs trust"
+    )
+    function: str | None = Field(
+        default=None, description="instead: module:function that maps a batch to arrays, in any framework"
+    )
+    trust: bool = Field(default=False, description="the program may run: its file is code, whatever it is called")
+    arguments: dict[str, Any] = Field(default={}, description="keyword arguments of the factory or the function")
+    weights: str | None = Field(default=None, description="URI of a safetensors file or a state dict")
+    sha256: str | None = Field(default=None, description="expected digest of the weights")
+    hidden_layer: str | None = Field(
+        default=None,
+        description="dotted name of the layer whose output is recorded; default: input of the last Linear",
+    )
+    task: Literal["classification", "regression"] = Field(
+        default="classification", description="a class per example, or one number per example"
+    )
+    output: Literal["logits", "probabilities", "logit", "probability"] = Field(
+        default="logits", description="what the last layer gives; logit and probability: one value, of a binary model"
+    )
+    threshold: float = Field(
+        default=0.5, gt=0, lt=1, description="a binary model: predicts class 1 from this probability on"
+    )
+    classes: list[str] | None = Field(default=None, description="names that annotators use, in the model's order")
+    error_scale: float = Field(
+        default=1.0, gt=0, description="regression: score = max(0, 1 - (error / scale)²), unless score says otherwise"
+    )
+
+    def name_of(self, prediction: Any) -> str:
+        """What annotators call a prediction."""
+        return self.classes[prediction] if self.classes else str(prediction)
+
+    @field_validator("factory")
+    @classmethod
+    def _names_a_function(cls, value: str | None) -> str | None:
+        return value if value is None or re.fullmatch(r"(timm|hf):\S+", value) else function_name(value)
+
+    @field_validator("function")
+    @classmethod
+    def _names_a_function_too(cls, value: str | None) -> str | None:
+        return None if value is None else function_name(value)
+
+    @model_validator(mode="after")
+    def _is_one_model(self) -> "ModelSpec":
+        ways = [key for key in WAYS if getattr(self, key) is not None]
+        if len(ways) > 1:
+            raise ValueError(f"{ways[0]} and {ways[1]} name a model each; give one")
+        if self.program is not None and not self.trust:
+            raise ValueError("a program is code that runs as you; set trust: true if you know where it comes from")
+        unused = next((key for key in ("weights", "hidden_layer") if getattr(self, key)), None)
+        if unused and ways and ways[0] != "factory":
+            raise ValueError(f"{unused} goes with a factory; a {ways[0]} brings its own, so leave {unused} out")
+        if self.arguments and ways == ["program"]:
+            raise ValueError("arguments go with a factory or a function; leave them out")
+        return self
+
+    @field_validator("classes")
+    @classmethod
+    def _are_distinct(cls, value: list[str] | None) -> list[str] | None:
+        twice = [name for name, count in Counter(value or []).items() if count > 1]
+        if twice:
+            raise ValueError(f"{twice[0]!r} appears twice; give each class a name of its own")
+        return value
+
+    @field_validator("sha256")
+    @classmethod
+    def _is_a_digest(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", value):
+            raise ValueError("give the 64 hexadecimal digits that sha256sum prints")
+        return value.lower() if value else value
