@@ -15,7 +15,7 @@ BEYOND := 'from numpy._core import _multiarray_umath as m; \
 	print(*(f for f in m.__cpu_dispatch__ if m.__cpu_features__[f] and f not in m.__cpu_baseline__))'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpus test-lowest lint format bench results docs fuzz chaos lock wheel wheel-check sbom clean
+.PHONY: help setup demo test test-cpus test-lowest lint format bench bench-gpu results docs fuzz chaos lock wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -67,6 +67,9 @@ format: $(READY)  ## let ruff fix and format
 
 bench: $(READY)  ## time the fast paths beside plain transcriptions
 	@$(BIN)/python benchmarks/bench.py
+
+bench-gpu: $(READY)  ## features, pace and surprise on a GPU beside a bare loop; skipped where there is none
+	@PYTHONPATH=benchmarks $(BIN)/python benchmarks/gpu.py
 
 results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=speed [ARGUMENTS='…']
 	$(BIN)/python benchmarks/write_results.py $(NAME) $(ARGUMENTS)

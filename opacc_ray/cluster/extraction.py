@@ -77,7 +77,7 @@ class _Crew:
         self._placement = placement
         self._options = job.spec.extract
         self._on_done = on_done
-        self._elsewhere = Elsewhere(job.target)
+        self._elsewhere = Elsewhere(job.target, job.source.format)
         self._pending: deque[Shard] = deque()
         self._done: set[int] = set()  # numbers of the shards that are finished
         self._copied: set[int] = set()  # numbers of those of which a copy was given

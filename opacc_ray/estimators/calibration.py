@@ -85,7 +85,7 @@ def calibrate(
     unknown = [name for name in seen.tolist() if pool_count.get(name, 0) < 1]
     if unknown:
         raise LabelError(f"a label has the predicted class {unknown[0]!r}, which pool_count does not count")
-    own = num >= _FEWEST if (num >= _FEWEST).any() else np.ones(len(num), dtype=bool)
+    own = num >= _FEWEST  # if none has, all are taken together, and nothing is calibrated
     group_of_class = np.where(own, np.cumsum(own) - 1, own.sum())
     group = group_of_class[code]  # (n,)
     share = np.zeros(int(own.sum()) + 1)

@@ -75,7 +75,9 @@ def _opened(store: Store, entry: Entry) -> Any:
 
     try:
         return pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(store.open_entry(entry), CHUNK_BYTES), mode="r"))
-    except (pa.ArrowException, OSError) as error:
+    except (OpaccError, MemoryError):
+        raise
+    except Exception as error:  # Arrow raises many kinds
         raise DataError(f"{store.uri_of(entry.key)} does not read as a stream of Arrow ({_said(error)})") from None
 
 
@@ -103,13 +105,14 @@ def read_arrow(store: Store, entry: Entry, rules: Rules) -> Iterator[Batch]:
 
 def _next(batches: Iterator[Any]) -> Any:
     """The next batch; None at the end."""
-    import pyarrow as pa
-
     try:
-        return next(batches, None)
-    except OpaccError:
+        batch = next(batches, None)
+        if batch is not None:
+            batch.validate(full=True)  # a stream says where its values lie, and Arrow believes it
+        return batch
+    except (OpaccError, MemoryError):
         raise
-    except (pa.ArrowException, OSError) as error:
+    except Exception as error:  # Arrow raises many kinds
         raise _BrokenOff(_said(error)) from None
 
 

@@ -6,6 +6,7 @@ group: first the columns of the filter, then, if it leaves any row, the others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,16 +103,20 @@ def wanted_columns(rules: Rules, condition: Condition | None) -> tuple[str, ...]
 
 def readable_footer(file: ObjectFile, source: str) -> Footer:
     """The footer of a file; raises DataError if it has none."""
-    try:
+    with _parquet(source):
         return footer_at(file)
-    except OpaccError:
+
+
+@contextmanager
+def _parquet(source: str) -> Iterator[None]:
+    """Raise DataError, which names the file, where Arrow says in its many ways that it is damaged."""
+    try:
+        yield
+    except (OpaccError, MemoryError):
         raise
-    except Exception as error:  # Arrow raises many kinds
-        raise _not_parquet(source, error) from None
-
-
-def _not_parquet(source: str, error: Exception) -> DataError:
-    return DataError(f"{source} does not read as Parquet ({shortened(str(error), 200)}); write it again, or remove it")
+    except Exception as error:
+        reason = shortened(str(error), 200)
+        raise DataError(f"{source} does not read as Parquet ({reason}); write it again, or remove it") from None
 
 
 def _read(
@@ -156,21 +161,17 @@ def _tables(
     """Some columns of a row group, those that the file lacks made of constants."""
     import pyarrow as pa
 
-    there = footer.metadata.schema.to_arrow_schema().names
-    own = [name for name in names if name in there]
     told = dict(constants)
-    try:
+    with _parquet(source):
+        own = [name for name in names if name in footer.metadata.schema.to_arrow_schema().names]
         if not own:
             rows = footer.metadata.row_group(group).num_rows
             yield pa.table({name: _repeated(told.get(name), rows) for name in names})
         for batch in read_group(file, footer.metadata, group, own) if own else ():
+            batch.validate(full=True)  # lengths and texts are as the file has them
             yield pa.table(
                 {name: batch[name] if name in own else _repeated(told.get(name), len(batch)) for name in names}
             )
-    except OpaccError:
-        raise
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _not_parquet(source, error) from None
 
 
 def _repeated(value: Any, length: int) -> Any:
@@ -180,14 +181,14 @@ def _repeated(value: Any, length: int) -> Any:
 
 
 def _describe(store: Store, entry: Entry, wanted: Sequence[str]) -> _Described:
-    with store.open_entry(entry) as file:
-        metadata = readable_footer(file, store.uri_of(entry.key)).metadata
-    schema = metadata.schema.to_arrow_schema()
-    types = {name: schema.field(name).type for name in wanted if name in schema.names}
-    groups = range(metadata.num_row_groups)
-    sizes = [(metadata.row_group(group).num_rows, group_bytes(metadata, group, wanted)) for group in groups]
-    numbered = {int(item.metadata[_FIELD_ID]): item.name for item in schema if _FIELD_ID in (item.metadata or {})}
-    return _Described(types, schema.names, numbered, sizes)
+    with store.open_entry(entry) as file, _parquet(store.uri_of(entry.key)):
+        metadata = footer_at(file).metadata
+        schema = metadata.schema.to_arrow_schema()
+        types = {name: schema.field(name).type for name in wanted if name in schema.names}
+        groups = range(metadata.num_row_groups)
+        sizes = [(metadata.row_group(group).num_rows, group_bytes(metadata, group, wanted)) for group in groups]
+        numbered = {int(item.metadata[_FIELD_ID]): item.name for item in schema if _FIELD_ID in (item.metadata or {})}
+        return _Described(types, schema.names, numbered, sizes)
 
 
 def _check_schema(

@@ -61,6 +61,7 @@ class Source:
     error_scale: float | None = None
     digest: str | None = None  # sha256 of the file
     shuffle: tuple[str, ...] = ()  # features that are put in random order
+    reference: str | None = None  # URI of labelled examples of the same model
 
 
 class Case(NamedTuple):
@@ -93,7 +94,7 @@ def find_cases(
         for uri in uris:
             stem = uri.rpartition("/")[2].rpartition(".")[0]
             name = (spec.name or stem) if len(uris) == 1 else f"{spec.name}-{stem}" if spec.name else stem
-            found.append(Source(name, uri, tuple(sorted(mapping.items())), scale, shuffle=mixed))
+            found.append(Source(name, uri, tuple(sorted(mapping.items())), scale, None, mixed, spec.reference))
     names = [source.name for source in found]
     twice = next((source for source in found if names.count(source.name) > 1), None)
     if twice:

@@ -24,6 +24,9 @@ class CaseFacts(Part):
     bound: dict[str, float] = Field(
         description="budget -> least E of an unbiased method that sees what neyman sees; empty for scores"
     )
+    without_labels: dict[str, float] = Field(
+        default={}, description="accuracy as the confidence alone has it, by the name of the guess; no estimate"
+    )
 
 
 class CellMeasures(Part):

@@ -13,6 +13,7 @@ take a new folder after changing a method.)
 import logging
 import platform
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain
@@ -20,6 +21,8 @@ from typing import NamedTuple
 
 from opacc_ray import __version__
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.estimators.base import is_binary
+from opacc_ray.estimators.without_labels import guesses
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.study.bound import least_variance
@@ -47,6 +50,7 @@ class Subject(NamedTuple):
     features: frozenset[str]
     outcome: str  # how it was made
     bound: dict[int, float]  # per budget, the least variance that an unbiased method could have
+    without_labels: dict[str, float]  # accuracy as the confidence has it
 
 
 def run_study(
@@ -107,7 +111,19 @@ def _subject(case: Case, spec: StudySpec) -> Subject:
         bound = least_variance(case.view, case.outcome, spec.budgets)
     except DataError as error:
         raise DataError(f"case {case.source.name} ({case.source.uri}): {error}") from None
-    return Subject(case.source, truth, case.view.fields, case.outcome_rule, bound)
+    return Subject(case.source, truth, case.view.fields, case.outcome_rule, bound, _guesses(case))
+
+
+def _guesses(case: Case) -> dict[str, float]:
+    """What the confidence says without labels, beside the case's labelled reference if it has one."""
+    if "confidence" not in case.view.fields or not is_binary(case.outcome):
+        return {}
+    confidence = case.view.column("confidence")
+    if case.source.reference is None:
+        return guesses(confidence)
+    reference = read_case(replace(case.source, uri=case.source.reference, reference=None, digest=None))
+    reference.view.need(["confidence"], "difference of confidences")
+    return guesses(confidence, reference.view.column("confidence"), reference.outcome)
 
 
 def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], list[NotPossible]]:
@@ -185,6 +201,7 @@ def _describe(subject: Subject) -> CaseFacts:
         binary=truth.binary,
         features=sorted(subject.features),
         shuffled=list(source.shuffle),
+        without_labels=subject.without_labels,
         bound={str(n): least / truth.srs_deviation(n) ** 2 for n, least in subject.bound.items()},
     )
 

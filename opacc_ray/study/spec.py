@@ -30,6 +30,10 @@ class CaseSpec(BaseModel):
     columns: dict[str, str] | None = Field(default=None, description="default: those of the study")
     error_scale: float | None = Field(default=None, gt=0, description="default: that of the study")
     shuffle: list[str] | None = Field(default=None, description="default: that of the study")
+    reference: str | None = Field(
+        default=None,
+        description="file of labelled examples of the same model, such as its test set; same columns",
+    )
 
     @field_validator("name")
     @classmethod

@@ -51,7 +51,14 @@ def _comparison(results: dict[str, Any], budget: int) -> str:
 
 def _facts(case: dict[str, Any]) -> str:
     rule = "" if case["outcome"] == "as given" else f"; outcome = {case['outcome']}"
-    return f"{describe_case(case)}{rule}."
+    text = f"{describe_case(case)}{rule}."
+    if not case["without_labels"]:
+        return text
+    stated = ", ".join(
+        f"{name} {value:.4f} ({value - case['accuracy']:+.4f})" for name, value in case["without_labels"].items()
+    )
+    deviation = (case["variance"] * (1 / 50 - 1 / case["size"])) ** 0.5 if case["size"] > 50 else 0.0
+    return f"{text} Without labels: {stated}. 50 labels of a simple random sample: ± {1.96 * deviation:.4f}."
 
 
 def _details(results: dict[str, Any], case: str) -> str:

@@ -26,7 +26,7 @@ def test_shards_that_another_command_finishes_are_taken(
     folder = open_store(str(tmp_path))
     features = encode_shard(FeatureShard(["2.png"], ["u"], {"confidence": np.ones(1, dtype=np.float32)}, []))
     folder.write(shard(1).file, b"damaged, and so to be done again")
-    watch, pending = Elsewhere(folder), deque([shard(1), shard(2), shard(3)])
+    watch, pending = Elsewhere(folder, "images"), deque([shard(1), shard(2), shard(3)])
     assert watch.take(pending) == []
     folder.write(shard(2).file, features)
     [(taken, report)] = watch.take(pending)
@@ -35,10 +35,12 @@ def test_shards_that_another_command_finishes_are_taken(
     assert "another command on this run is ahead: it has finished 1 of the shards left here" in caplog.text
 
 
-def test_a_file_that_does_not_read_is_left_in_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_the_shards_is_left_in_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elsewhere, "LOOK", 0.0)
     folder = open_store(str(tmp_path))
-    watch, pending = Elsewhere(folder), deque([shard(1)])
-    folder.write(shard(1).file, b"half")
-    assert watch.take(pending) == []
-    assert pending == deque([shard(1)])
+    watch, pending = Elsewhere(folder, "images"), deque([shard(1)])
+    other = encode_shard(FeatureShard(["9.png"], ["u"], {"confidence": np.ones(1, dtype=np.float32)}, []))
+    for content in (b"half", other):
+        folder.write(shard(1).file, content)
+        assert watch.take(pending) == []
+        assert pending == deque([shard(1)])

@@ -30,11 +30,12 @@ def test_a_class_of_few_without_any_label_of_few_leaves_the_shares_of_the_others
     np.testing.assert_allclose(design.weights, np.repeat([60 / 96 / 12, 36 / 96 / 8], [12, 8]), rtol=1e-12)
 
 
-def test_if_no_class_has_five_labels_each_has_its_own_weight() -> None:
-    predicted = np.arange(n) % 5  # four of each
-    counts = {0: 10, 1: 20, 2: 30, 3: 25, 4: 15}
-    design = calibrate(simple_sample(), predicted, counts)
-    np.testing.assert_allclose(design.weights, [counts[c] / 4 / N for c in predicted.tolist()], rtol=1e-12)
+def test_if_no_class_has_five_labels_nothing_is_calibrated() -> None:
+    """A class of one label would be known without any doubt otherwise."""
+    sample, x = simple_sample(), np.random.default_rng(0).random(n)
+    design = calibrate(sample, np.arange(n) % 5, {0: 10, 1: 20, 2: 30, 3: 25, 4: 15})  # four of each
+    np.testing.assert_allclose(design.weights, linear_estimator(sample).weights, rtol=1e-12)
+    assert design.variance(x) == pytest.approx(linear_estimator(sample).variance(x - x.mean()))
 
 
 def test_variance_is_of_what_is_left_within_the_classes() -> None:

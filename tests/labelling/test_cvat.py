@@ -1,6 +1,7 @@
 """CVAT: labels come back by the name of the image, from "CVAT for images 1.1" alone."""
 
 import json
+from pathlib import Path
 
 import pytest
 from awkward_ids import random_ids
@@ -8,6 +9,7 @@ from reading_labels import read, refusal
 
 from opacc_ray.labelling.cvat import write
 from opacc_ray.labelling.file_names import name_of
+from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.rows import Context
 
 EXPORT = """<?xml version="1.0" encoding="utf-8"?>
@@ -49,6 +51,16 @@ def test_tags_of_images_are_the_labels_of_their_examples() -> None:
         (".hidden.png", "blank", None),
         ("d.png", "labelled", "12.5"),
         ("rows.npy:7", "labelled", "<b>"),
+    ]
+
+
+def test_what_the_library_of_its_formats_wrote_is_read() -> None:
+    data = (Path(__file__).parent / "exports" / "cvat-classification.xml").read_bytes()
+    assert [(label.id, label.status, label.label) for label in parse(data, "default.xml")] == [
+        ("0/a b.png", "labelled", "cat"),
+        ("é.png", "labelled", "dog"),
+        (".hidden.png", "blank", None),
+        ("rows.npy:7", "unsure", None),
     ]
 
 

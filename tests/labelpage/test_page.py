@@ -318,6 +318,31 @@ def test_it_fits_the_screen_and_text_can_be_read(
             assert contrast(ann, name) >= 4.5, name  # WCAG 2.2, AA
 
 
+@pytest.mark.parametrize(("size", "scheme"), [(PHONE, "dark"), (DESKTOP, "light")], ids=["phone", "desktop"])
+def test_axe_finds_no_violation(browser: Any, tmp_path: Path, size: dict[str, int], scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    run = run_to_label(str(tmp_path), 2, [f"class {i}" for i in range(60)])
+    with served(run.uri) as address:
+        page = browser.new_context(viewport=size, color_scheme=scheme, bypass_csp=True).new_page()
+        page.goto(address)
+        page.wait_for_selector("#namefield:focus")
+        found = [Axe().run(page).response]
+        for key in [*"ann", "Enter"]:
+            page.keyboard.press(key)
+        page.wait_for_selector("#stage[aria-busy=false]")
+        page.keyboard.type("class 1")
+        found.append(Axe().run(page).response)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#stage[aria-busy=false]:not([data-number='0'])")
+        page.keyboard.press("?")
+        page.wait_for_selector("#end:not([hidden])")
+        found.append(Axe().run(page).response)
+    for seen in found:
+        assert [(item["id"], item["impact"], item["nodes"][0]["html"]) for item in seen["violations"]] == []
+        assert len(seen["passes"]) > 10
+
+
 def contrast(person: Person, name: str) -> float:
     """The contrast of a text with what lies behind it, as WCAG 2.2 defines it."""
     handle = person.page.locator(name).first.element_handle()

@@ -27,6 +27,7 @@ from opacc_ray.study.cases import Case, Source, find_cases, read_case
 from opacc_ray.study.experiment import run_study
 from opacc_ray.study.measures import measure, truth_of
 from opacc_ray.study.spec import CaseSpec, MethodSpec, StudySpec, parse_method
+from opacc_ray.study.table import _facts
 from opacc_ray.study.trials import Block, Cell, Trial, decode, encode, run_block
 
 N = 300
@@ -551,3 +552,22 @@ def test_unforeseen_error_keeps_its_place(cases: Path, monkeypatch: pytest.Monke
         OpaccError, match=r"case full, method srs, budget 30, repetition 0 .*ZeroDivisionError: by zero"
     ):
         run_block(block(cases / "full.npz", "srs"))
+
+
+def test_what_confidence_says_without_labels_is_stated_beside_the_truth(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for name in ("pool", "test"):
+        confidence = 1 - rng.beta(0.5, 3, 500)
+        np.savez(tmp_path / f"{name}.npz", confidence=confidence, correct=rng.random(500) < confidence)
+    sources = [
+        find_cases([CaseSpec(path=str(tmp_path / "pool.npz"), reference=reference)], {}, None)[0]
+        for reference in (None, str(tmp_path / "test.npz"))
+    ]
+    plain, beside = (experiment._guesses(read_case(source)) for source in sources)
+    assert list(plain) == ["average confidence"]
+    assert list(beside) == ["average confidence", "difference of confidences", "average thresholded confidence"]
+    assert beside["average confidence"] == plain["average confidence"]
+    case = {"without_labels": plain, "accuracy": 0.8, "variance": 0.16, "size": 500, "outcome": "as given"}
+    line = _facts(case | {"binary": True, "shuffled": []})
+    assert f"average confidence {plain['average confidence']:.4f}" in line
+    assert "50 labels of a simple random sample: ± 0.1052" in line
