@@ -62,6 +62,11 @@ def shown(value: Any, limit: int = 60) -> str:
     return text
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, such as 1 shard, 2 shards."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def shortened(text: str, limit: int = 300) -> str:
     """What another library says, on one line of at most ``limit`` characters, without addresses of objects."""
     line = re.sub(r"<([\w.]+) object at 0x[0-9a-f]+>", r"a \1", " ".join(text[: 10 * limit].split()))

@@ -47,6 +47,7 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"name": "a/b"}, "name: use letters, digits"),
         ({"sample": {"method": "cse"}}, "sample: there is no method 'cse'; did you mean"),
         ({"sample": {"method": "ces", "section": 9}}, "no parameter 'section'; did you mean 'sections'"),
+        ({"sample": {"method": "ces", "bugdet": 9}}, "no parameter 'bugdet'; did you mean 'budget'"),
         ({"sample": {"method": "ces", "budget": 0}}, "budget=0: give a whole number"),
         ({"sample": {"method": "css", "fractions": [[1], 1]}}, r"fractions=\[1\] of method 'css': give a number"),
         (
@@ -207,7 +208,8 @@ def test_identity_leaves_out_where_and_how_fast() -> None:
     ("name", "message"),
     [
         ("no_such_module:f", "model.factory: 'no_such_module:f' cannot be imported"),
-        ("os:no_such", "module 'os' has no 'no_such'"),
+        ("os:no_such", "module 'os' has no 'no_such'; write module:function with a function of that module"),
+        ("os:getwd", "module 'os' has no 'getwd'; did you mean 'getcwd'?"),
         ("os:sep", "is a str, not a function"),
     ],
 )

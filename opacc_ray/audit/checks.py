@@ -12,7 +12,7 @@ from pydantic import Field
 
 from opacc_ray.audit.provenance import checked_weights
 from opacc_ray.documents import Document, Part
-from opacc_ray.errors import OpaccError, SpecError
+from opacc_ray.errors import OpaccError, SpecError, counted
 from opacc_ray.extract import reference
 from opacc_ray.extract.source import plan_pool
 from opacc_ray.extract.stored_features import try_rows
@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 class Check(Part):
     """One thing that was checked."""
 
-    name: str = Field(description="what was checked: budget, pool, reference, weights, output or model")
+    name: str = Field(description="what was checked: pool, budget, reference, weights, output or model")
     ok: bool = Field(description="whether a run can go on with it")
     found: str = Field(description="what was found, or what is wrong and how to put it right")
 
@@ -42,24 +42,25 @@ class SpecChecks(Document):
     checks: list[Check] = Field(description="in order; those that rest on a failed one are left out")
 
 
-def check_budget(spec: Spec) -> str:
-    """What the method may spend; raises SpecError if it needs a budget and has none."""
+def check_budget(spec: Spec, plan: Plan | None = None) -> str:
+    """What the method may spend; raises SpecError if it needs a budget and has none, or more than a pool can give."""
     sample = spec.sample
     if sample.budget is None:
         if not parse_parameters(sample.method, sample.parameters).stops_itself:
             raise SpecError("sample.budget is missing; say how many labels can be paid for, such as budget: 100")
         return f"{sample.method} stops by itself"
+    if plan is not None and plan.num_examples is not None and sample.budget > plan.num_examples:
+        raise SpecError(
+            f"sample.budget={sample.budget} is more than the pool {spec.pool.uri} can give: "
+            f"it holds {plan.num_examples} examples; give at most {plan.num_examples}"
+        )
     return f"{sample.budget} labels by {sample.method}"
 
 
 def check_pool(spec: Spec) -> Plan:
     """The shards of the pool; raises SpecError if the budget is more than it can give."""
     plan = plan_pool(spec.pool, spec.extract)
-    if plan.num_examples is not None and (spec.sample.budget or 0) > plan.num_examples:
-        raise SpecError(
-            f"sample.budget={spec.sample.budget} is more than the pool {spec.pool.uri} can give: "
-            f"it holds {plan.num_examples} examples; give at most {plan.num_examples}"
-        )
+    check_budget(spec, plan)
     return plan
 
 
@@ -72,8 +73,8 @@ def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
     source : the file that it came from
     """
     made = _Checks()
-    made.add("budget", lambda: check_budget(spec))
-    plan = made.add("pool", lambda: check_pool(spec), _describe)
+    plan = made.add("pool", lambda: plan_pool(spec.pool, spec.extract), _describe)
+    made.add("budget", lambda: check_budget(spec, plan))
     if spec.reference is not None and spec.compares_with():
         made.add("reference", lambda: reference.plan(spec), _describe)
     weighed = made.add("weights", lambda: checked_weights(spec), _weights)
@@ -102,8 +103,8 @@ class _Checks:
 
 def _describe(plan: Plan | None) -> str:
     assert plan is not None
-    examples = "" if plan.num_examples is None else f", {plan.num_examples} examples"
-    return f"{len(plan.entries)} files in {len(plan.shards)} shards{examples}"
+    examples = "" if plan.num_examples is None else f", {counted(plan.num_examples, 'example')}"
+    return f"{counted(len(plan.entries), 'file')} in {counted(len(plan.shards), 'shard')}{examples}"
 
 
 def _weights(spec: Spec) -> str:

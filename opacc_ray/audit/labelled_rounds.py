@@ -195,12 +195,16 @@ def _check_pool(run: Run, selections: Sequence[Selection]) -> None:
 
 
 def digest_of(rounds: Sequence[LabelledRound]) -> str:
-    """Digest of all labels: an estimate that was made of others is not current."""
+    """Digest of all answers: an estimate that was made of others is not current.
+
+    A round without an answer adds nothing to an estimate, so it may be drawn without making one old.
+    """
     content: list[list[Any]] = [
         [item.number, item.selection.ids, item.labelled.tolist(), item.truth, item.unsure, item.given_up]
         + [item.measure] * (item.measure != "accuracy")
         + [np.nan_to_num(item.disagreement, nan=-1).tolist()] * bool(np.isfinite(item.disagreement).any())
         for item in rounds
+        if item.labelled.any() or item.unsure or item.given_up
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

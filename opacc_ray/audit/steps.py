@@ -65,7 +65,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
         if there is not None:
             feature_store.check_fit(spec, there.index)
         elif trial:
-            log.info("trying the model on one example")
+            log.info("trying %s", "one row of the pool" if spec.pool.holds_features else "the model on one example")
             check_model(spec, plan)
     run = Run.create(uri, header)
     adopt_rules(run, spec)

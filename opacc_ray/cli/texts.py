@@ -18,6 +18,7 @@ from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.plan import RunPlan
 from opacc_ray.audit.state_documents import RunStatus, TrackStatus, Verification
 from opacc_ray.audit.tables import ExportedTables
+from opacc_ray.errors import counted
 
 
 def drawn(document: DrawnRound) -> str:
@@ -177,11 +178,14 @@ def _along(document: TrackStatus, run: str) -> list[str]:
 
 
 def _age(document: TrackStatus, run: str) -> str:
-    if document.estimate_is_current is not False:
+    if document.estimate is None or document.estimate_is_current is not False:
         return ""
     labelled = sum(item.labelled for item in document.rounds)
-    again = f"opacc estimate {run}{_option(document.track)}"
-    return f"; this is old: {labelled} labels are in now, so state it anew with {again}"
+    came = (
+        f"{labelled} labels are in now" if labelled != document.estimate.n else "answers or rounds have changed since"
+    )
+    partial = " --partial" if any(item.missing for item in document.rounds) else ""
+    return f"; this is old: {came}, so state it anew with opacc estimate {run}{_option(document.track)}{partial}"
 
 
 def verification(document: Verification) -> str:
@@ -260,7 +264,7 @@ def _basis(document: Basis, reason: str | None) -> list[str]:
     if document.excluded:
         lines[-1] += f"; {document.excluded} more could not be read and are not counted"
     if document.unsure:
-        lines.append(f"left out   {document.unsure} examples that annotators could not tell")
+        lines.append(f"left out   {counted(document.unsure, 'example')} that annotators could not tell")
     given_up = _given_up(document.rounds)
     if given_up:
         lines.append(f"given up   {given_up}")

@@ -25,7 +25,7 @@ from opacc_ray.cluster.actor import Actor, Worker, wait_to_leave
 from opacc_ray.cluster.elsewhere import Elsewhere
 from opacc_ray.cluster.failures import LOST, brief, cause_of, ran_out_of_memory
 from opacc_ray.cluster.placement import Placement, place
-from opacc_ray.errors import ClusterError, StorageError
+from opacc_ray.errors import ClusterError, StorageError, counted
 from opacc_ray.extract.extractor import Extraction, Interrupted
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.lake.examples import Shard
@@ -61,7 +61,7 @@ def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone) ->
         What the work itself raised.
     """
     placement = place(job.spec.extract, len(shards))
-    log.info("%d actors with %s each", placement.actors, placement.needs)
+    log.info("%s with %s each", counted(placement.actors, "actor"), placement.needs)
     crew = _Crew(job, placement, on_done)
     try:
         crew.work(deque(shards))

@@ -178,11 +178,33 @@ def _refuse_unknown_ids(
     said = "; ".join(
         f"{len(ids)} id(s) {what}: {few([quoted(id) for id in sorted(ids)])}" for ids, what in parts if ids
     )
-    remedy = "import the file into the run that it answers"
+    raise LabelError(f"{source}: {said}: {_remedy(unknown, selected)}")
+
+
+def _remedy(unknown: set[str], selected: Sequence[str]) -> str:
+    """What to do about ids that were not selected, by what they look like."""
     shortened = {id.lstrip("0") for id in selected if id.startswith("0")}
     if any(id in shortened or re.fullmatch(r"\d(\.\d+)?E\+\d+", id) for id in unknown):
-        remedy = "a spreadsheet rewrote ids as numbers, so open the manifest with its id column as text"
-    raise LabelError(f"{source}: {said}: {remedy}")
+        return "a spreadsheet rewrote ids as numbers, so open the manifest with its id column as text"
+    ends: dict[str, list[str]] = {}
+    for id in selected:
+        ends.setdefault(_path(id)[-1], []).append(id)
+    for id in sorted(unknown):
+        meant = [name for name in ends.get(_path(id)[-1], []) if _is_end(_path(id), _path(name))]
+        if len(meant) == 1:
+            return f"write ids as the manifest does: {quoted(meant[0])}, not {quoted(id)}"
+    return "import the file into the run that it answers"
+
+
+def _path(id: str) -> list[str]:
+    """Folders and name of an id that is a path, without the ending of a file."""
+    return re.split(r"[/\\]", re.sub(r"(?<=\w)\.[A-Za-z]\w{1,4}$", "", id))
+
+
+def _is_end(one: list[str], other: list[str]) -> bool:
+    """Whether the shorter path is the end of the longer."""
+    length = min(len(one), len(other))
+    return one[-length:] == other[-length:]
 
 
 def winning(answers: Sequence[Label], conflict: str) -> list[str]:

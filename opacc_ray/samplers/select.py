@@ -113,6 +113,9 @@ def find_method(method: str) -> Sampler:
     return METHODS[method]
 
 
+_BESIDE = ("method", "budget", "replicates")  # what is said of every method, beside its own parameters
+
+
 def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
     """The method's validated Parameters; an unknown name is refused with the nearest one there is."""
     kind: Any = find_method(method).Parameters
@@ -120,7 +123,7 @@ def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
     lists = {item.name for item in fields(kind) if any(get_origin(part) is tuple for part in get_args(item.type))}
     for name, value in given.items():
         if name not in known:
-            near = get_close_matches(name, known, 1)
+            near = get_close_matches(name, [*known, *_BESIDE], 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known) or 'none'}"
             raise SpecError(f"method {method!r} has no parameter {shortened(repr(name), 60)}; {hint}")
         if isinstance(value, list | tuple) and (name in lists or isinstance(known[name], tuple)):

@@ -4,6 +4,8 @@ import importlib
 import os
 import sys
 import traceback
+from difflib import get_close_matches
+from types import ModuleType
 from typing import Any
 
 from opacc_ray.errors import SpecError, shortened
@@ -30,10 +32,16 @@ def load_function(name: str, key: str) -> Any:
         raise failure from None
     found = getattr(imported, function, None)
     if found is None:
-        raise SpecError(f"{key}: module {module!r} has no {function!r}")
+        raise SpecError(f"{key}: module {module!r} has no {function!r}; {_function_meant(imported, function)}")
     if not callable(found):
         raise SpecError(f"{key}: {name!r} is a {type(found).__name__}, not a function")
     return found
+
+
+def _function_meant(module: ModuleType, function: str) -> str:
+    known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+    near = get_close_matches(function, known, 1)
+    return f"did you mean {near[0]!r}?" if near else "write module:function with a function of that module"
 
 
 def _import_remedy(module: str, error: ImportError) -> str:

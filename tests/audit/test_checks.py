@@ -50,7 +50,10 @@ def mistakes(lake: Path) -> dict[str, tuple[dict[str, Any], str]]:
     return {
         "budget": ({"sample": {"method": "srs"}}, "sample.budget is missing; say how many labels can be paid for"),
         "pool": ({"pool": {"uri": f"{lake}/empty", "format": "images"}}, "holds no .png"),
-        "pool budget": ({"sample": {"method": "srs", "budget": 13}}, "it holds 12 examples; give at most 12"),
+        "budget of more than the pool": (
+            {"sample": {"method": "srs", "budget": 13}},
+            "it holds 12 examples; give at most 12",
+        ),
         "weights": ({"model": model(lake, weights=f"{lake}/none.pt")}, "none.pt"),
         "weights digest": ({"model": model(lake, sha256="0" * 64)}, f"the spec expects {'0' * 64}"),
         "output": ({"output": str(blocked)}, "cannot write"),
@@ -73,7 +76,7 @@ def test_sound_spec_passes_every_check(lake: Path, tmp_path: Path) -> None:
     made, failure = check(parse_spec(content(lake, tmp_path / "runs"), "spec.yaml"), "spec.yaml")
     assert failure is None
     assert made.ok
-    assert [item.name for item in made.checks] == ["budget", "pool", "weights", "output", "model"]
+    assert [item.name for item in made.checks] == ["pool", "budget", "weights", "output", "model"]
     assert made.checks[-1].found.startswith(
         "example '000.png' (8, 8) uint8 becomes (1, 8, 8); 6 hidden neurons, 4 outputs"
     )
@@ -106,6 +109,15 @@ def test_mistake_is_found_by_its_check(name: str, lake: Path, tmp_path: Path) ->
     assert "\n" not in wrong[0].found
 
 
+def test_too_large_a_budget_does_not_hide_what_is_wrong_with_the_model(lake: Path, tmp_path: Path) -> None:
+    sections = {"sample": {"method": "srs", "budget": 13}, "model": model(lake, factory="small_model:netwrk")}
+    made, failure = check(parse_spec(content(lake, tmp_path / "runs", **sections), "spec.yaml"), "spec.yaml")
+    wrong = {item.name: item.found for item in made.checks if not item.ok}
+    assert list(wrong) == ["budget", "model"]
+    assert wrong["model"].endswith("has no 'netwrk'; did you mean 'network'?")
+    assert str(failure) == wrong["budget"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_run_finds_the_mistake_before_it_starts(
     name: str, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -123,7 +135,7 @@ def test_run_finds_the_mistake_before_it_starts(
 
 def test_method_that_stops_by_itself_needs_no_budget(lake: Path, tmp_path: Path) -> None:
     spec = parse_spec(content(lake, tmp_path, sample={"method": "deepreduce"}), "spec.yaml")
-    assert check(spec, "spec.yaml")[0].checks[0].found == "deepreduce stops by itself"
+    assert check(spec, "spec.yaml")[0].checks[1].found == "deepreduce stops by itself"
 
 
 def test_bad_first_example_is_passed_over_if_the_spec_excludes_those(lake: Path, tmp_path: Path) -> None:
@@ -145,7 +157,7 @@ def test_command_prints_a_line_a_check_and_ends_with_the_code_of_the_first_failu
     assert main(["check", str(path)]) == 0
     out, err = capsys.readouterr()
     assert [line.split()[:2] for line in out.splitlines()] == [
-        [name, "ok"] for name in ("budget", "pool", "weights", "output", "model")
+        [name, "ok"] for name in ("pool", "budget", "weights", "output", "model")
     ]
     assert err == ""
     path.write_text(
@@ -156,8 +168,8 @@ def test_command_prints_a_line_a_check_and_ends_with_the_code_of_the_first_failu
     answer = json.loads(out)
     assert (answer["format"], answer["ok"]) == ("opacc-check/1", False)
     assert [(item["name"], item["ok"]) for item in answer["checks"]] == [
-        ("budget", False),
         ("pool", True),
+        ("budget", False),
         ("weights", False),
         ("output", True),
     ]

@@ -247,6 +247,33 @@ def test_status_says_that_an_estimate_is_old(home: Path, capsys: pytest.CaptureF
     assert "12 labels); this is old: 20 labels are in now" in capsys.readouterr().out
 
 
+def test_a_round_without_an_answer_makes_no_estimate_old(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, _ = write_features(str(home))
+    label(run, steps.select(run, "srs", 20, {}).ids)
+    results.estimate(run)
+    second = steps.next_round(run, 6)
+    assert status(run).estimate_is_current is True
+    assert status(run).waits_for == "6 labels"
+    label(run, second.ids[:4])
+    assert status(run).estimate_is_current is False
+    capsys.readouterr()
+    assert main(["status", run.uri]) == 0
+    said = f"this is old: 24 labels are in now, so state it anew with opacc estimate {run.uri} --partial"
+    assert said in capsys.readouterr().out
+
+
+def test_status_of_an_estimate_with_as_many_labels_says_that_they_changed(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = write_features(str(home))
+    label(run, steps.select(run, "srs", 20, {}).ids)
+    results.estimate(run)
+    steps.next_round(run, 6)
+    steps.close(run)
+    assert main(["status", run.uri]) == 0
+    assert "this is old: answers or rounds have changed since, so state it anew" in capsys.readouterr().out
+
+
 def test_lost_labels_of_a_closed_round_are_missing(home: Path) -> None:
     run, _ = write_features(str(home))
     chosen = steps.select(run, "srs", 20, {})

@@ -77,6 +77,27 @@ def test_ids_that_a_spreadsheet_rewrote(selected: str, returned: str) -> None:
         join([answer(returned, "x")], [selected], run="r")
 
 
+@pytest.mark.parametrize(
+    ("selected", "returned"),
+    [
+        ("004.jpg", "jpegs/004.jpg"),
+        ("disc/004.jpg", "004.jpg"),
+        ("disc/004.jpg", "disc/004"),
+        ("a/4.jpg", "x\\a\\4.jpg"),
+    ],
+)
+def test_ids_that_are_paths_from_elsewhere(selected: str, returned: str) -> None:
+    with pytest.raises(LabelError) as caught:
+        join([answer(returned, "x")], [selected], run="r")
+    assert str(caught.value).endswith(f": write ids as the manifest does: {selected!r}, not {returned!r}")
+
+
+@pytest.mark.parametrize("selected", [["dog/004.jpg"], ["a/cat/004.jpg", "b/cat/004.jpg"], ["cat/005.jpg"]])
+def test_ids_of_which_none_or_several_are_meant_are_of_another_run(selected: list[str]) -> None:
+    with pytest.raises(LabelError, match="import the file into the run that it answers"):
+        join([answer("cat/004.jpg", "x")], selected, run="r")
+
+
 def test_another_run_is_refused() -> None:
     others = [answer("b", "x", place=f"{file} line 3", run=f"run-{file}") for file in "hg"]
     message = join_refusal(answer("a", "x", run="r"), *others, Label("c", None, "blank"))
