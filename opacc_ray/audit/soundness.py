@@ -2,7 +2,7 @@
 
 A folder whose index is there is compared with it: every byte, up to ``READ_WHOLE`` in all; above, sizes and the ends
 of files, which tell a file from every other (`opacc verify` reads all). A folder without an index is compared with the
-plan: files that read, with the ids that the plan has.
+plan, and its files with the digests in them: as much of each, and the ids that the plan has.
 """
 
 import logging
@@ -50,7 +50,7 @@ def unfinished(job: Extraction, plan: Plan) -> Found:
                 check_shard(job.target, index, own, sizes[shard.file], whole=whole)
                 _check_base(job, base, shard, own.examples, own.ids)
             else:
-                report = read_report(job.target, shard.file, sizes[shard.file])
+                report = read_report(job.target, shard.file, sizes[shard.file], whole=whole)
                 check_plan(job.target, job.source.format, shard, report)
                 _check_base(job, base, shard, report.num_examples, report.ids)
                 if job.ranges and report.num_examples:

@@ -32,6 +32,10 @@ REMEDY = "run the spec again, which extracts a damaged shard anew"
 
 _KEY = "opacc"  # of the report in the file's metadata
 
+_SEAL = '"end_sha256": "{}"'  # in the report: the digest of the footer, in which zeros take the digest's place
+_UNSEALED = _SEAL.format("0" * 64).encode()
+_DIGESTS = {"data_sha256", "end_sha256"}  # version 0.1.0 wrote neither
+
 
 class FeatureShard(NamedTuple):
     """The features of one shard's examples."""
@@ -78,9 +82,24 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
             "own_ids": shard.own_ids,
             "machine": machine.model_dump() if machine else None,
             "data_sha256": hashlib.sha256(sink.getvalue()).hexdigest(),
+            "end_sha256": "0" * 64,
         }
         writer.add_key_value_metadata({_KEY: json.dumps(report)})
-    return sink.getvalue()
+    return _sealed(sink.getvalue())
+
+
+def _sealed(data: bytes) -> bytes:
+    """The file with the digest of its footer in it."""
+    end = footer_of(data).data
+    seal = _SEAL.format(hashlib.sha256(end).hexdigest()).encode()
+    return data[: -len(end)] + end.replace(_UNSEALED, seal)
+
+
+def _check_seal(footer: Footer) -> None:
+    said = _header(footer)["end_sha256"]
+    unsealed = footer.data.replace(_SEAL.format(said).encode(), _UNSEALED)
+    if hashlib.sha256(unsealed).hexdigest() != said:
+        raise ValueError("its end does not fit the digest in it")
 
 
 def report_on(shard: FeatureShard, data: bytes, source: str) -> ShardReport:
@@ -90,17 +109,25 @@ def report_on(shard: FeatureShard, data: bytes, source: str) -> ShardReport:
     return report._replace(hashes=hashes_of(shard.ids)) if shard.own_ids else report
 
 
-def read_report(store: Store, file: str, size: int) -> ShardReport:
+def read_report(store: Store, file: str, size: int, *, whole: bool = False) -> ShardReport:
     """Return the report at the end of a file; a file of version 0.1.0, which has none, is measured.
+
+    Parameters
+    ----------
+    whole : compare all bytes with their digest, too, and not the end alone
 
     Raises
     ------
     DataError
-        The file is not a shard of features.
+        The file is not a shard of features, or it is damaged.
     """
     with _readable(store.uri_of(file)):
         footer = read_footer(store, file, size=size)
-        if "data_sha256" in _header(footer):
+        if _DIGESTS & _header(footer).keys():
+            _check_seal(footer)
+            if whole:
+                before = store.read(file)[: -len(footer.data)]
+                _check(hashlib.sha256(footer.data).hexdigest(), footer, before)
             return _parse(footer, size)
         table = read_columns(store, file, ["id", "prediction"], size=size, footer_size=len(footer.data))
         prediction = to_numpy(table["prediction"]) if "prediction" in table.column_names else None
