@@ -228,7 +228,7 @@ class Spec(Section):
         if feature in _OF_CLASSES and self.model.task == "regression":
             return _OF_CLASSES[feature]
         there = [name for name in self.features() if name != "prediction"]
-        keys = f"extract.features: [{', '.join([*there, feature])}]"
+        keys = f"extract.features: [{', '.join(dict.fromkeys([*there, feature]))}]"
         if self._compares_with(feature) and self.reference is None:
             keys += " and reference: {uri: ...}, which is training data,"
         return f"add {keys} to the spec and run that"

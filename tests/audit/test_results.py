@@ -188,6 +188,8 @@ def test_run_without_confidence_cannot_be_assisted(run: Run) -> None:
     index = json.loads(run.features.read("index.json"))
     del index["features"]["confidence"], index["format"], index["sha256"]  # as one that an earlier version wrote
     run.features.write("index.json", json.dumps(index).encode())
-    with pytest.raises(OpaccError, match=r"output, not confidence; add extract\.features"):
+    with pytest.raises(
+        OpaccError, match=r"holds .*, not confidence; add extract\.features: \[hidden, output, confidence\] to"
+    ):
         results.estimate(run, assist=True)
     assert run.read_estimate() is None
