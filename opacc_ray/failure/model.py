@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from opacc_ray.failure.newton import climb, slopes
 from opacc_ray.failure.signals import HALF_RANGE, Signals
 
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
@@ -178,6 +177,8 @@ def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: 
 
     log evidence = log p(f | β) + log p(β) - ½ log|H|, but for a constant that all experts share.
     """
+    from opacc_ray.failure.newton import climb
+
     known = expert.coefficient | {"constant": _intercept(expert, seen.signals)}
     used = np.array([kind in known for kind in seen.kinds])
     mean, scale = np.array([known[kind] for kind in seen.kinds if kind in known]).T
@@ -222,6 +223,8 @@ def learn(
 
 def _learn(expert: Expert, seen: _Seen, failure: NDArray[np.float64], share: float) -> tuple[float, Lesson]:
     """The log evidence of an expert, and its lesson."""
+    from opacc_ray.failure.newton import climb, slopes
+
     known = expert.coefficient | {"constant": _intercept(expert, seen.signals)}
     used = np.array([kind in known for kind in seen.kinds])
     mean, scale = np.array([known[kind] for kind in seen.kinds if kind in known]).T.copy()
@@ -238,6 +241,8 @@ def _learn(expert: Expert, seen: _Seen, failure: NDArray[np.float64], share: flo
 
 def _fit_on(lesson: Lesson, seen: _Seen, failure: NDArray[np.float64], dispersion: float) -> Fit:
     """As :func:`_fit`, from the prior of a lesson. What it knows of classes that no label has seen here is kept."""
+    from opacc_ray.failure.newton import climb
+
     num = len(lesson.mean) - len(lesson.classes)
     kinds, classes = set(lesson.kinds), seen.signals.classes
     looked_at = [kind in kinds for kind in ("constant", *seen.signals.kinds)]

@@ -59,7 +59,6 @@ from opacc_ray.failure.model import predict_failure
 from opacc_ray.failure.signals import Signals, read_signals
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
-from opacc_ray.samplers.cube import draw_balanced
 
 COMBINATIONS = ("labels", "rounds")
 
@@ -146,6 +145,8 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw the whole batch, and put it in random order."""
     ready = plan(view, task)
+    from opacc_ray.samplers.cube import draw_balanced
+
     return ready.draw(rng.permutation(draw_balanced(rng, ready.probability, ready.balance, ready.order)))
 
 

@@ -280,7 +280,7 @@ def test_budget_above_the_pool(spec) -> None:
 
 
 def test_more_actors_than_the_cluster_has(spec) -> None:
-    refused(spec(extract={"actors": 7, "shard_size": 10}), ClusterError, "asks for 7 actors .* 2 CPU in all")
+    refused(spec(extract={"actors": 7, "shard_size": 10}), ClusterError, "asks for 7 actors, .* 2 CPU in all")
     refused(spec(extract={"gpus_per_actor": 1}), ClusterError, "with 1 GPU .* has 0 GPU")
 
 
