@@ -9,6 +9,7 @@ What is read here comes from the folder of the draw and is checked by its digest
 however many commands draw at once. A round of version 0.1.0 has no draws: its files lie in the round's own folder.
 """
 
+import contextlib
 import hashlib
 import json
 import re
@@ -24,6 +25,9 @@ SELECTION, PREDICTIONS, MANIFEST = "selection.json", "predictions.parquet", "man
 
 THREADS = 8
 """Files that are read or written at a time."""
+
+READS = 4
+"""Times that a file is read which is there and cannot be read."""
 
 
 def numbers(keys: Sequence[str], uri: str) -> list[int]:
@@ -131,15 +135,22 @@ def faults(folder: Store, draw: Draw) -> list[tuple[str, str]]:
 
 
 def _checked(folder: Store, key: str, expected: DrawnFile, remedy: str) -> bytes:
-    try:
-        data = folder.read(key)
-    except StorageError:
-        if not folder.exists(key):
-            raise DataError(f"{folder.uri_of(key)} is lost; {remedy}") from None
-        data = folder.read(key)  # it came meanwhile, or else this says why it cannot be read
+    data = _read_beside_writers(folder, key)
+    if data is None:
+        raise DataError(f"{folder.uri_of(key)} is lost; {remedy}")
     if _digest(data) != expected.sha256:
         raise DataError(f"{folder.uri_of(key)} was changed since it was drawn; {remedy}")
     return data
+
+
+def _read_beside_writers(folder: Store, key: str) -> bytes | None:
+    """The object, which others may be writing; None if there is none. Some servers lack it while it is replaced."""
+    for _ in range(READS - 1):
+        with contextlib.suppress(StorageError):
+            return folder.read(key)
+        if not folder.exists(key):
+            return None
+    return folder.read(key)
 
 
 def _place(files: Mapping[str, DrawnFile]) -> str:
