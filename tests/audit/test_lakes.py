@@ -168,7 +168,7 @@ def test_stored_outputs_are_audited_by_commands_without_ray_or_torch(
         assert done.returncode == 0, done.stderr
         assert done.stderr.splitlines()[-1] == "[]"
         said[command] = json.loads(done.stdout)
-    assert said["check"]["checks"][1]["found"] == "3 files in 3 shards, 120 examples"
+    assert "3 files in 3 shards, 120 examples" in [item["found"] for item in said["check"]["checks"]]
     assert said["check"]["checks"][-1]["found"] == (
         "example '000' has hidden 6, output 4, prediction, confidence; no model is run"
     )

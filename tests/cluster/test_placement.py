@@ -73,6 +73,11 @@ def test_actors_go_to_nodes_with_their_labels(wanted: str, room: int) -> None:
     assert Needs(cpus=1, labels={"region": wanted}).room(nodes) == room
 
 
+class Placed:
+    def seven(self) -> int:
+        return 7
+
+
 @pytest.mark.usefixtures("ray_cluster")
 def test_ray_reads_the_labels_as_the_room_is_counted() -> None:
     import ray
@@ -82,8 +87,10 @@ def test_ray_reads_the_labels_as_the_room_is_counted() -> None:
     for wanted in (identity, f"in({identity},other)", "!other", "!in(other,others)"):
         needs = Needs(cpus=1, labels={"ray.io/node-id": wanted})
         assert needs.room(nodes) == 2
-        task = ray.remote(num_cpus=0, label_selector=needs.options()["label_selector"])(lambda: 7)
-        assert ray.get(task.remote(), timeout=60) == 7
+        placed = ray.remote(num_cpus=0)(Placed).options(label_selector=needs.options()["label_selector"])
+        actor = placed.remote()
+        assert ray.get(actor.seven.remote(), timeout=60) == 7
+        ray.kill(actor)
 
 
 def test_work_that_travels_to_actors_is_small() -> None:
