@@ -36,8 +36,17 @@ class Column(NamedTuple):
     meaning: str
 
 
+_RUN = Column("run", "string", "name of the run (partition)")
+_TRACK = Column("track", "string", "track of rounds; null: the first one")
+_PLACE = (
+    _RUN,
+    Column("round", "int64", "number of the round (partition)"),
+    _TRACK,
+    Column("order", "int64", "place in the order of choice, from 1"),
+)
+
 FEATURES = (
-    Column("run", "string", "name of the run (partition)"),
+    _RUN,
     Column("id", "string", "id of the example"),
     Column("uri", "string", "where the example lies"),
     Column("hidden", "list<float>", "the recorded hidden layer"),
@@ -51,10 +60,7 @@ FEATURES = (
 """Features that a run has not are not in its files."""
 
 SELECTIONS = (
-    Column("run", "string", "name of the run (partition)"),
-    Column("round", "int64", "number of the round (partition)"),
-    Column("track", "string", "track of rounds; null: the first one"),
-    Column("order", "int64", "place in the order of choice, from 1"),
+    *_PLACE,
     Column("id", "string", "id of the example; one that is drawn twice has two rows"),
     Column("uri", "string", "where the example lies"),
     Column("place", "int64", "place in the pool, from 0"),
@@ -67,10 +73,7 @@ SELECTIONS = (
 )
 
 LABELS = (
-    Column("run", "string", "name of the run (partition)"),
-    Column("round", "int64", "number of the round (partition)"),
-    Column("track", "string", "track of rounds; null: the first one"),
-    Column("order", "int64", "place in the order of choice, from 1"),
+    *_PLACE,
     Column("id", "string", "id of the example"),
     Column("status", "string", "labelled, missing, unsure (nobody could tell) or given up (the round was closed)"),
     Column("label", "string", "what it is, as all answers together say; null without a label"),
@@ -81,10 +84,10 @@ LABELS = (
 )
 
 ESTIMATES = (
-    Column("run", "string", "name of the run (partition)"),
+    _RUN,
     Column("uri", "string", "URI of the run"),
     Column("name", "string", "name of the audit, in its spec"),
-    Column("track", "string", "track of rounds; null: the first one"),
+    _TRACK,
     Column("pool", "string", "URI of the pool"),
     Column("pool_digest", "string", "digest of the pool's listing"),
     Column("pool_version", "string", "version of the pool's table; null of a pool that is none"),
