@@ -66,10 +66,7 @@ def select(
     sampler, view = find_method(method), view_of(pool)
     _check_seed(seed)
     task = Task(budget, parse_parameters(method, parameters), _gather(previous, view.size), progress, history)
-    if history is not NO_HISTORY and not task.parameters.learns_from_history:
-        raise SpecError(f"method {method!r} does not learn from a history; leave it out, or take neyman")
-    if history is not NO_HISTORY and replicates is not None:
-        raise SpecError("replicates are parts of the pool apart, and a history is of all of it; leave one of them out")
+    _check_history(method, task, replicates)
     _check_budget(budget, view.size, len(task.previous.chosen), optional=task.parameters.stops_itself)
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)
@@ -88,6 +85,15 @@ def select(
         round=number,
         facts=drawn.facts,
     )
+
+
+def _check_history(method: str, task: Task, replicates: int | None) -> None:
+    if task.history is NO_HISTORY:
+        return
+    if not task.parameters.learns_from_history:
+        raise SpecError(f"method {method!r} does not learn from a history; leave it out, or take neyman")
+    if replicates is not None:
+        raise SpecError("replicates are parts of the pool apart, and a history is of all of it; leave one of them out")
 
 
 def _replicated(sampler: Sampler, view: View, task: Task, num: int, seed: Sequence[int]) -> Draw:
