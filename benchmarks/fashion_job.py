@@ -24,9 +24,9 @@ from PIL import Image
 from opacc_ray.audit import feature_store, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.estimators.estimate import estimate
 from opacc_ray.lake.storage import open_store
 from opacc_ray.samplers import select
+from opacc_ray.samplers.estimate import estimate
 from opacc_ray.spec import parse_spec
 
 METHODS = ("srs", "css", "ces", "neyman")

@@ -25,8 +25,8 @@ from opacc_ray.audit.progress import Progress
 from opacc_ray.audit.run import Run
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.estimators.estimate import estimate
 from opacc_ray.lake.storage import open_store, read_uri
+from opacc_ray.samplers.estimate import estimate
 from opacc_ray.samplers.select import select
 from opacc_ray.spec import load_spec
 

@@ -44,15 +44,22 @@ def plain_estimate(
 
     Parameters, returns and errors are those of :func:`opacc_ray.estimate`.
     """
+    rounds, outcomes = checked_rounds(selection, outcome, level)
+    return by_design(rounds[0].design, outcomes[0], level) if len(rounds) == 1 else combine(rounds, outcomes, level)
+
+
+def checked_rounds(
+    selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome, level: float
+) -> tuple[list[Selection], list[Outcome]]:
+    """Rounds and the outcomes of each; raises LabelError if these do not fit, or the level is none."""
     if not 0 < level < 1:
         raise LabelError(f"level={level}: give a confidence level between 0 and 1, such as 0.95")
     if isinstance(selection, Selection):
-        return by_design(selection.design, checked_outcome(selection, outcome), level)
+        return [selection], [checked_outcome(selection, outcome)]
     rounds = list(selection)
     if not rounds or len(rounds) != len(outcome):
         raise LabelError(f"{len(rounds)} rounds and {len(outcome)} lists of outcomes: give one list per round")
-    outcomes = [checked_outcome(part, values) for part, values in zip(rounds, outcome, strict=True)]
-    return by_design(rounds[0].design, outcomes[0], level) if len(rounds) == 1 else combine(rounds, outcomes, level)
+    return rounds, [checked_outcome(part, values) for part, values in zip(rounds, outcome, strict=True)]
 
 
 def combine(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:

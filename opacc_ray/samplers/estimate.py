@@ -6,9 +6,9 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.base import Estimate, Outcome, checked_outcome
-from opacc_ray.estimators.estimate import estimate as estimate_by_design
-from opacc_ray.estimators.rounds import plain_estimate
+from opacc_ray.estimators.assisted import assist
+from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.rounds import checked_rounds, common_pool, plain_estimate
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
@@ -55,15 +55,16 @@ def estimate(
         If there are predictions for a selection by ``neyman``, which has its own, or the pool is not the one that it
         was drawn from.
     """
+    if prediction is not None:
+        return assist(selection, outcome, prediction, level)
     selections = [selection] if isinstance(selection, Selection) else list(selection)
-    if pool is None or prediction is not None or not selections or not learns_from_all(selections):
-        return estimate_by_design(selection, outcome, level, prediction=prediction)
-    view, given = view_of(pool), [outcome] if isinstance(selection, Selection) else list(outcome)
-    plain_estimate(selections, given, level)  # checks both
-    if view.size != selections[0].pool_size:
+    if pool is None or not selections or not learns_from_all(selections):
+        return plain_estimate(selection, outcome, level)
+    selections, outcomes = checked_rounds(selection, outcome, level)
+    view = view_of(pool)
+    if view.size != common_pool(selections):
         raise SpecError(
             f"the pool has {view.size} examples, and the selection was drawn from {selections[0].pool_size}: "
             "give the pool that it was drawn from"
         )
-    outcomes = [checked_outcome(part, values) for part, values in zip(selections, given, strict=True)]
     return learned_estimate(view, selections, outcomes, level, history)

@@ -11,11 +11,11 @@ from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label,
 from opacc_ray.audit import results, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.estimate import estimate
 from opacc_ray.report.documents import RunReport
 from opacc_ray.report.gather import gather
 from opacc_ray.report.page import page
 from opacc_ray.report.sentences import answer, digits_for, percent, worth
+from opacc_ray.samplers.estimate import estimate
 
 
 def labelled_run(home: Path, rounds: tuple[int, ...] = (40, 60), method: str = "srs") -> Run:
