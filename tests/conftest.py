@@ -87,3 +87,15 @@ def scans(s3: LocalS3) -> str:
 def spec(scans: str, bucket: str) -> Callable[..., dict[str, Any]]:
     """Makes specs for `scans` whose runs go to a fresh bucket."""
     return functools.partial(small_spec, scans, bucket)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """This machine's Chromium; tests that ask for it carry `needs_browser`."""
+    from playwright.sync_api import sync_playwright
+    from real_browser import browser_path
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
+        yield opened
+        opened.close()

@@ -1,15 +1,13 @@
 """A door before an S3 server behind which requests fail as they do at a large one: seeded, by a stated share."""
 
-import http.client
 import random
 import socket
 import struct
 import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self
-from urllib.parse import urlsplit
+
+from carrying_proxy import CarryingHandler, CarryingProxy
 
 FAULTS = ("500", "503", "reset", "lost answer", "truncated", "slow")
 """What may happen to a request: two refusals, a connection reset before the server sees it, one after, half a body, and
@@ -21,7 +19,7 @@ _BODIES = {
 }
 
 
-class FaultyProxy(ThreadingHTTPServer):
+class FaultyProxy(CarryingProxy):
     """Carries requests to ``endpoint``; a share of them meets one of ``faults``.
 
     Attributes
@@ -30,28 +28,14 @@ class FaultyProxy(ThreadingHTTPServer):
     met : how many requests met each fault
     """
 
-    daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, endpoint: str, seed: int = 0, share: float = 0.0, faults: tuple[str, ...] = FAULTS) -> None:
-        self.server_of = urlsplit(endpoint).netloc
         self.share, self.faults = share, faults
         self.met: Counter[str] = Counter()
         self._random = random.Random(seed)
         self._lock = threading.Lock()
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=[0.01], daemon=True).start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.shutdown()
-        self.server_close()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        super().__init__(endpoint, _Handler)
 
     def draw(self, seed: int, share: float) -> None:
         """Begin another sequence of faults."""
@@ -71,9 +55,8 @@ class FaultyProxy(ThreadingHTTPServer):
         """Say nothing of clients that went away: they are what the tests kill."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(CarryingHandler):
     server: FaultyProxy
-    protocol_version = "HTTP/1.1"
 
     def _carry(self) -> None:
         sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -88,20 +71,11 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _carry
 
     def _answer(self, sent: bytes, fault: str | None) -> None:
-        there = http.client.HTTPConnection(self.server.server_of)
-        there.request(self.command, self.path, body=sent or None, headers=dict(self.headers))
-        answer = there.getresponse()
-        body = answer.read()
-        length = answer.getheader("Content-Length", str(len(body)))
-        there.close()
+        answer, body = self.carry(sent or None)
         if fault == "lost answer":
             return self._reset()
-        self.send_response(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in ("content-length", "transfer-encoding", "date", "server", "connection"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", length)
-        self.end_headers()
+        length = answer.getheader("Content-Length", str(len(body)))
+        self.send_head(answer.status, answer.getheaders(), length)
         if fault == "slow":
             for start in range(0, len(body), max(1, len(body) // 4)):
                 time.sleep(0.1)
@@ -127,6 +101,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
         self.close_connection = True
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass

@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -86,9 +85,3 @@ def served(uri: str, *options: str, token: str | None = None) -> Iterator[str]:
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, out + err
     assert "Traceback" not in err
-
-
-def browser_path() -> str | None:
-    """The browser of this machine, if it has one: Debian's package chromium, or Chrome."""
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
-    return next((found for name in names if (found := shutil.which(name))), None)

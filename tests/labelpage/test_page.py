@@ -1,13 +1,13 @@
 """The page in a real browser, by keys alone: every answer is what was seen, and is in the run."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from labelled_pages import CLASSES, browser_path, grey, run_to_label, served
+from labelled_pages import CLASSES, grey, run_to_label, served
+from real_browser import needs_browser
 
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.results import estimate
@@ -17,20 +17,7 @@ from opacc_ray.lake.storage import open_store
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 800}
 TOKEN = "the-same-after-a-restart"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(browser_path() is None, reason="no browser is installed: apt-get install chromium"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
-        yield opened
-        opened.close()
+pytestmark = [pytest.mark.slow, needs_browser]
 
 
 class Person:

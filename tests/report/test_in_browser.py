@@ -1,11 +1,10 @@
 """The page in a real browser: it fits, asks for nothing, follows the reader's colours, and axe finds nothing wrong."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from labelled_pages import browser_path
+from real_browser import needs_browser
 from reported_run import label, write_run
 
 from opacc_ray.audit import steps
@@ -13,20 +12,7 @@ from opacc_ray.report.write import make_report
 
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(browser_path() is None, reason="no browser is installed: apt-get install chromium"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
-        yield opened
-        opened.close()
+pytestmark = [pytest.mark.slow, needs_browser]
 
 
 @pytest.fixture(scope="module")

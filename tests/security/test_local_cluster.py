@@ -22,7 +22,7 @@ OTHER = """
 import os, sys, secrets
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 import ray
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 print(ray.get_runtime_context().gcs_address, flush=True)
 for line in sys.stdin:
     print(ray.get(ray.remote(lambda: "still here").remote()), flush=True)
