@@ -30,6 +30,7 @@ from opacc_ray.estimators.assisted import tuned_strength
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.calibration import design_for_classes
+from opacc_ray.estimators.comparison import Comparison
 from opacc_ray.estimators.comparison import compare as compare_outcomes
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
 from opacc_ray.estimators.label_noise import widen
@@ -129,13 +130,10 @@ def compare(
     DataError
         The other run lacks a labelled example.
     """
-    _check_comparable(run, other)
     score = score or read_log(run).score
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = with_labels(run, rounds, partial)
-    predictions = feature_store.find_predictions(other, [name for item in known for name in item.known.ids])
-    outcomes = outcomes_of_another(known, run.spec.model, other.spec.model, predictions, score)
-    found = compare_outcomes(*sample_of(known), outcomes, level)
+    found = paired(run, other, known, level, score)
     return ModelComparison(
         **_basis(run, rounds),
         other=other.uri,
@@ -146,6 +144,22 @@ def compare(
         num_first_better=found.num_first_better,
         num_second_better=found.num_second_better,
     )
+
+
+def paired(
+    run: Run, other: Run, known: Sequence[LabelledRound], level: float, score: Score | None = None
+) -> Comparison:
+    """Compare the models of two runs by some rounds of the first one, whose labels say of both what is right.
+
+    Raises
+    ------
+    SpecError, DataError
+        As :func:`compare`.
+    """
+    _check_comparable(run, other)
+    predictions = feature_store.find_predictions(other, [name for item in known for name in item.known.ids])
+    outcomes = outcomes_of_another(known, run.spec.model, other.spec.model, predictions, score or read_log(run).score)
+    return compare_outcomes(*sample_of(known), outcomes, level)
 
 
 def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[LabelledRound]:
@@ -221,7 +235,7 @@ def sample_of(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDA
 
 def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
     """The confidence sequence so far; ``reason`` says which labels it does not count yet."""
-    counted = _counted(known)
+    counted = countable(known)
     bounds: dict[str, Any] = {"low": 0.0, "high": 1.0, "interval": SPENDING}
     if counted:
         found = confidence_sequence(*sample_of(counted), level)
@@ -232,7 +246,7 @@ def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
     return AnytimeInterval(**bounds, level=level, reason=reason)
 
 
-def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
+def countable(known: Sequence[LabelledRound]) -> list[LabelledRound]:
     """The rounds that a confidence sequence may count: all if it follows them label by label, else the whole ones."""
     if stream_of(*sample_of(known)) is not None:
         return list(known)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 import yaml
@@ -24,7 +25,7 @@ MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS = 30, 12, 12
 
 def page(report: RunReport, pictures: Pictures) -> str:
     """Return the HTML of a report."""
-    return _template().render(
+    return template(TEMPLATES / "page.html").render(
         report=report,
         stated=report.estimate,
         pictures=pictures,
@@ -34,7 +35,7 @@ def page(report: RunReport, pictures: Pictures) -> str:
         left_out=left_out(report),
         origin=origin_of(report),
         spec=yaml.safe_dump(report.header.spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
-        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        style=style(),
         noun=sentences.noun(report.measure),
         share_of_examples=sentences.is_share(report.measure),
         percent=sentences.percent,
@@ -88,12 +89,20 @@ def _classes(report: RunReport) -> dict[str, Any]:
     }
 
 
-def _template() -> Any:
+def style(*names: str) -> Markup:
+    """The style sheets of a page, or those named; they come from this package alone."""
+    return Markup("\n").join(
+        Markup((TEMPLATES / name).read_text(encoding="utf-8")) for name in names or ("figure.css", "page.css")
+    )
+
+
+def template(file: Traversable) -> Any:
+    """A template whose values are escaped and must all be there."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"short": shortened_to, "sentence": sentences.sentence}
-    return environment.from_string((TEMPLATES / "page.html").read_text(encoding="utf-8"))
+    return environment.from_string(file.read_text(encoding="utf-8"))
 
 
 def _class_rows(report: RunReport) -> list[dict[str, Any]]:

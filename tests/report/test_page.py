@@ -239,7 +239,7 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_every_colour_of_text_and_marks_stands_out(scheme: int) -> None:
-    style = (Path(report_page.__file__).parent / "templates" / "page.css").read_text()
+    style = str(report_page.style())
     block = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
 

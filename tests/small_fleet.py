@@ -1,0 +1,56 @@
+"""A fleet over folders of small pictures: models and pools of `small_model`, whose runs and truths are known."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from safetensors.torch import save_file
+from small_model import Net, network, picture, trained
+
+from opacc_ray.audit.labels import import_labels
+from opacc_ray.audit.run import Run
+from opacc_ray.lake.storage import open_store
+
+SIZES = {"shop": 60, "field": 45}
+"""Pictures of each pool; picture i is of class i % 4, which the trained model knows."""
+
+
+def write_fleet(home: Path, **changes: Any) -> Path:
+    """Write pools, weights and the file of a fleet of two of the models on two pools; keywords replace its keys."""
+    for name, size in SIZES.items():
+        open_store(str(home / name)).write_many((f"{i:03d}.png", picture(i)) for i in range(size))
+    for name, net in (("random", network()), ("trained", trained()), ("biased", biased())):
+        save_file(net.state_dict(), home / f"{name}.safetensors")
+    content: dict[str, Any] = {
+        "name": "weekly",
+        "output": str(home / "audits"),
+        "spec": {
+            "transform": "small_model:to_input",
+            "extract": {"batch_size": 15, "shard_size": 15, "actors": 1},
+            "sample": {"method": "srs", "budget": 30},
+        },
+        "models": {name: model(home, name) for name in ("random", "trained")},
+        "pools": {name: {"uri": str(home / name), "format": "images"} for name in SIZES},
+    }
+    file = home / "fleet.yaml"
+    kept = {key: value for key, value in (content | changes).items() if value is not None}
+    file.write_text(yaml.safe_dump(kept, sort_keys=False))
+    return file
+
+
+def biased() -> Net:
+    """Predicts class 0 more often than the random one."""
+    net = network()
+    net.last.bias.data[0] += 1
+    return net
+
+
+def model(home: Path, name: str, factory: str = "network") -> dict[str, Any]:
+    return {"factory": f"small_model:{factory}", "weights": str(home / f"{name}.safetensors")}
+
+
+def label(run: Run, ids: Iterable[str]) -> None:
+    """Answer as it is."""
+    rows = "".join(f"{id},{int(id[:3]) % 4}\n" for id in ids)
+    import_labels(run, "labels.csv", f"id,label\n{rows}".encode())
