@@ -1,13 +1,16 @@
 """A fleet over folders of small pictures: models and pools of `small_model`, whose runs and truths are known."""
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from safetensors.torch import save_file
 from small_model import Net, network, picture, trained
 
+from opacc_ray.audit import provenance
 from opacc_ray.audit.labels import import_labels
 from opacc_ray.audit.run import Run
 from opacc_ray.lake.storage import open_store
@@ -17,9 +20,10 @@ SIZES = {"shop": 60, "field": 45}
 
 
 def write_fleet(home: Path, **changes: Any) -> Path:
-    """Write pools, weights and the file of a fleet of two of the models on two pools; keywords replace its keys."""
+    """Write pools that are not there, weights, and the file of two models on them; keywords replace its keys."""
     for name, size in SIZES.items():
-        open_store(str(home / name)).write_many((f"{i:03d}.png", picture(i)) for i in range(size))
+        if not (home / name).exists():
+            open_store(str(home / name)).write_many((f"{i:03d}.png", picture(i)) for i in range(size))
     for name, net in (("random", network()), ("trained", trained()), ("biased", biased())):
         save_file(net.state_dict(), home / f"{name}.safetensors")
     content: dict[str, Any] = {
@@ -50,7 +54,25 @@ def model(home: Path, name: str, factory: str = "network") -> dict[str, Any]:
     return {"factory": f"small_model:{factory}", "weights": str(home / f"{name}.safetensors")}
 
 
-def label(run: Run, ids: Iterable[str]) -> None:
-    """Answer as it is."""
-    rows = "".join(f"{id},{int(id[:3]) % 4}\n" for id in ids)
+def label(run: Run, ids: Iterable[str] | None = None, wrong: float = 0.0) -> None:
+    """Answer the examples, or all of the first round, as it is; for a share of the pool with another class."""
+    asked = list(dict.fromkeys(run.read_selection(1).ids if ids is None else ids))
+    rows = "".join(f"{id},{(int(id[:3]) + (int(id[:3]) * 7 % 100 < 100 * wrong)) % 4}\n" for id in asked)
     import_labels(run, "labels.csv", f"id,label\n{rows}".encode())
+
+
+class Weeks:
+    """A clock for runs that are made week after week, in a test of a second."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.week = week = [0]
+
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None) -> datetime:
+                return datetime(2026, 10, 5, 6, tzinfo=tz) + timedelta(weeks=week[0])
+
+        patch.setattr(provenance, "datetime", Clock)
+
+    def next(self) -> None:
+        self.week[0] += 1

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 from opacc_ray.fleet.documents import FleetSummary, HistoryPoint
-from opacc_ray.fleet.sentences import stated_text
+from opacc_ray.fleet.sentences import label_of, stated_text
 from opacc_ray.report.figures import NARROW, WIDE, Row, both_widths, enclosing_ticks, interval_chart, tick_labels
 from opacc_ray.report.sentences import inside
 from opacc_ray.report.svg import Scale, dot, figure, line, path, text, whisker
@@ -17,7 +17,7 @@ HEIGHT, DATES = 230.0, {WIDE: 5, NARROW: 3}
 
 def standings(summary: FleetSummary) -> Markup | None:
     """The last accuracy of each audit with its interval; None if there is none, or they are of several measures."""
-    known = [(item.name, item.last) for item in summary.audits if item.last is not None]
+    known = [(label_of(item), item.last) for item in summary.audits if item.last is not None]
     if len({point.measure for _, point in known}) != 1:
         return None
     rows = [Row(name, point.low, inside(point), point.high, "own", note=stated_text(point)[1]) for name, point in known]
@@ -40,7 +40,7 @@ def course(points: Sequence[HistoryPoint], name: str, width: float) -> Markup:
 
     ``name`` is unique on the page.
     """
-    left, right, top, bottom = 52.0, width - 30.0, 10.0, HEIGHT - 30.0
+    left, right, top, bottom = 52.0, width - 42.0, 10.0, HEIGHT - 30.0
     times = _times(points)
     measure = points[0].measure
     marks = enclosing_ticks([v for point in points for v in (point.low, point.high)], 5)

@@ -21,7 +21,7 @@ def page(summary: FleetSummary) -> str:
             raised=sentences.raised_texts(summary),
             failed=[(item.name, item.failure.error) for item in summary.audits if item.failure is not None],
             waiting=[
-                (item.name, part, f"{part.missing:,}", sentences.duration(part.days))
+                (sentences.label_of(item), part, f"{part.missing:,}", sentences.duration(part.days))
                 for item in summary.audits
                 for part in item.waiting
             ],
@@ -37,19 +37,19 @@ def _row(item: AuditSummary) -> dict[str, Any]:
     """An audit as a row of the table."""
     point = item.last
     value, between = sentences.stated_text(point) if point else ("–", "")
-    change, range_of_change, how = (
+    change, range_of_change, _ = (
         sentences.change_text(item.change, point.measure) if point and item.change else ("–", "", "")
     )
     checks = [sentences.check_text(check) for check in item.alerts]
     state = next((word for word in ("alert", "not decided", "no alert") if word in checks), "")
     return {
-        "name": item.name,
+        "name": sentences.label_of(item),
+        "significant": bool(item.change and item.change.significant),
         "value": value,
         "between": between,
         "labels": f"{point.n:,}" if point else "–",
-        "change": change,
+        "change": change.removesuffix(" points"),
         "range": range_of_change,
-        "how": how,
+        "how": sentences.significance(item.change) if item.change else "",
         "state": "failed" if item.failure else state,
-        "made": (point.made or "")[:10] if point else "",
     }

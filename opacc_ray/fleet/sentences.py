@@ -4,6 +4,11 @@ from opacc_ray.fleet.documents import AlertCheck, AuditSummary, Change, FleetSum
 from opacc_ray.report.sentences import digits_for, inside, is_share, number
 
 
+def label_of(audit: AuditSummary) -> str:
+    """What a page calls an audit, whose fleet it names once."""
+    return audit.name if audit.model is None else f"{audit.model} × {audit.pool}"
+
+
 def stated_text(point: HistoryPoint) -> tuple[str, str]:
     """The last accuracy, and its interval."""
     digits = digits_for(point.low, point.high)
@@ -20,9 +25,15 @@ def change_text(change: Change, measure: str) -> tuple[str, str, str]:
     """The change, its interval, and whether it could be chance."""
     digits = digits_for(change.low, change.high)
     value, low, high = (difference(part, measure, digits) for part in (inside(change), change.low, change.high))
+    value += " points" if is_share(measure) else ""
     direction = "higher" if change.value > 0 else "lower"
     said = f"significantly {direction}" if change.significant else "no significant change"
     return value, f"{low} to {high}", f"{said}, {change.how}"
+
+
+def significance(change: Change) -> str:
+    """In which direction a change is significant, if it is, and how it was found; for a narrow column."""
+    return f"{('higher' if change.value > 0 else 'lower') if change.significant else 'none'}, {change.how}"
 
 
 def waiting_text(waiting: WaitingRun) -> str:
@@ -52,7 +63,8 @@ def alert_text(audit: AuditSummary, check: AlertCheck) -> str:
     low_text, high_text, limit_text = (
         difference(part, measure, digits).removeprefix("+") for part in (low, high, limit)
     )
-    return f"{audit.name}: the accuracy dropped by {low_text} to {high_text}{unit} {sure}, more than {limit_text}."
+    by = f"{low_text} to {high_text}{unit}"
+    return f"{audit.name}: the accuracy dropped by {by} {sure}, more than the {limit_text} allowed."
 
 
 def raised_texts(summary: FleetSummary) -> list[str]:
