@@ -143,6 +143,11 @@ class Labels(NamedTuple):
         return 0.5 * float(right @ self.effect) / max(float(right.sum()), 1e-300)
 
     @property
+    def foreseen(self) -> float:
+        """v̂, the variance that the predictions foresee."""
+        return float(self.effect**2 @ (self.expected * (1 - self.expected)))
+
+    @property
     def trust(self) -> float:
         """m/(m + 2), how far the measured variance counts."""
         return trust_in((self.effect * self.error) ** 2)
@@ -156,7 +161,7 @@ class Labels(NamedTuple):
             inside = min(max(share, min(failure, 0.5)), 1 - min(success, 0.5))
             return inside * (1 - inside)
 
-        foreseen = float(self.effect**2 @ (self.expected * (1 - self.expected)))
+        foreseen = self.foreseen
         predicted = spread(max(centre, float(self.effect @ self.expected)))
         inverse = trust * (variance + square) / spread(centre) + (1 - trust) * (foreseen + square) / predicted
         return 1 / max(inverse, 1e-300)

@@ -6,7 +6,6 @@ The pool's signals are read again; the failures of every example are predicted w
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from opacc_ray.failure.lessons import read_lessons
 from opacc_ray.failure.signals import read_signals
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
-from opacc_ray.samplers.base import OtherModel, Previous, Task
+from opacc_ray.samplers.base import Previous, Task
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 
@@ -33,14 +32,6 @@ def learns_from_all(selections: Sequence[Selection]) -> bool:
         isinstance(part.design, InclusionProbability) and part.parameters.get("combine") == "labels"
         for part in selections
     )
-
-
-class ModelOutcomes(NamedTuple):
-    """A model on the pool, and how it did on the labelled examples."""
-
-    view: View
-    outcomes: Sequence[Outcome]  # (n_t,) of each round
-    history: History = NO_HISTORY
 
 
 def learned_estimate(
@@ -57,73 +48,55 @@ def learned_estimate(
     LabelError
         If a round was drawn when labels were there that are not given.
     """
-    [combined] = learn_from_all([ModelOutcomes(view, outcomes, history)], selections)
-    return combined.estimate(level)
+    return learn_from_all(view, selections, outcomes, history).estimate(level)
 
 
-def learn_from_all(models: Sequence[ModelOutcomes], selections: Sequence[Selection]) -> list[Combined]:
-    """The share of failures of each model, by the labels of all rounds, which were drawn for the first models given.
+def learn_from_all(
+    view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History = NO_HISTORY
+) -> Combined:
+    """The share of failures in the pool; raises LabelError as :func:`learned_estimate`.
 
-    Raises
-    ------
-    LabelError
-        If a round was drawn when labels were there that are not given.
+    Rounds that were drawn for several models count as if this one had had all labels to itself: only their weights rest
+    on that.
     """
     before = labelled_before(selections)
     labelled = np.concatenate([part.index for part in selections])
-    drawn = []
-    for selection, places in zip(selections, before, strict=True):
-        order = places[np.argsort(labelled[places])]
-        own, *others = (
-            OtherModel(model.view, np.concatenate(model.outcomes)[order], model.history)
-            for model in models[: num_models(selection)]
-        )
-        drawn.append(_drawn_with(selection, own, tuple(others), labelled[order]))
-    return [_combined(model, selections, drawn) for model in models]
-
-
-def num_models(selection: Selection) -> int:
-    """How many models a selection was drawn for."""
-    return int(selection.facts.get("models", 1))
-
-
-class _Drawn(NamedTuple):
-    """How a round was drawn."""
-
-    free: NDArray[np.int64]  # (N_r,) examples that were not labelled
-    probability: NDArray[np.float64]  # (N_r,) π to be drawn and labelled
-
-
-def _drawn_with(
-    selection: Selection, own: OtherModel, others: tuple[OtherModel, ...], labelled: NDArray[np.int64]
-) -> _Drawn:
-    design = selection.design
-    assert isinstance(design, InclusionProbability)
-    parameters = parse_parameters("neyman", selection.parameters)
-    previous = Previous(labelled, own.outcome)
-    found = neyman.allocate(own.view, Task(design.num_drawn, parameters, previous, history=own.history, others=others))
-    return _Drawn(found.free, found.probability * (len(selection) / design.num_drawn))
-
-
-def _combined(model: ModelOutcomes, selections: Sequence[Selection], drawn: Sequence[_Drawn]) -> Combined:
-    labelled = np.concatenate([part.index for part in selections])
+    failure = 1 - np.concatenate(outcomes)
     sizes = [len(part) for part in selections]
     fold, round_of = fold_of(sizes), np.repeat(np.arange(len(sizes)), sizes)
-    directions = parse_parameters("neyman", selections[0].parameters).directions
-    signals = read_signals(model.view, directions, model.history)
-    lessons = read_lessons(model.view, directions, model.history)
-    predicted = predict_without_fold(signals, labelled, 1 - np.concatenate(model.outcomes), fold, lessons)  # (K, N)
-    folded = [_folded(selection, drawn[t], predicted, fold[round_of == t]) for t, selection in enumerate(selections)]
-    return cross_fitted(selections, model.outcomes, folded)
+    parameters = parse_parameters("neyman", selections[0].parameters)
+    signals = read_signals(view, parameters.directions, history)
+    lessons = read_lessons(view, parameters.directions, history)
+    predicted = predict_without_fold(signals, labelled, failure, fold, lessons)  # (K, N)
+    folded = []
+    for t, selection in enumerate(selections):
+        own = Previous(*_sorted(labelled[before[t]], 1 - failure[before[t]]))
+        folded.append(_folded(view, selection, own, history, predicted, fold[round_of == t]))
+    return cross_fitted(selections, outcomes, folded)
 
 
 def _folded(
-    selection: Selection, drawn: _Drawn, predicted: NDArray[np.float64], fold: NDArray[np.int64]
+    view: View,
+    selection: Selection,
+    previous: Previous,
+    history: History,
+    predicted: NDArray[np.float64],
+    fold: NDArray[np.int64],
 ) -> FoldedRound:
     """What the predictions (K, N) say of one round; ``fold`` (n_t,) of its labels."""
+    design = selection.design
+    assert isinstance(design, InclusionProbability)
+    free, _, drawn_with, _ = neyman.allocate(
+        view, Task(design.num_drawn, parse_parameters("neyman", selection.parameters), previous, history=history)
+    )
+    probability = drawn_with * (len(selection) / design.num_drawn)
     share = np.bincount(fold, minlength=len(predicted)) / len(fold)  # (K,) n_tk/n_t
-    unknown = predicted[:, drawn.free]
+    unknown = predicted[:, free]
     mean = unknown.mean(axis=0)
-    chance = np.maximum(1 / drawn.probability - 1, 0)
-    variance = float((mean * (1 - mean)) @ chance) / predicted.shape[1] ** 2
+    variance = float((mean * (1 - mean)) @ np.maximum(1 / probability - 1, 0)) / view.size**2
     return FoldedRound(predicted[fold, selection.index], float(share @ unknown.sum(axis=1)), variance)
+
+
+def _sorted(index: NDArray[np.int64], outcome: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    order = np.argsort(index)
+    return index[order], outcome[order]
