@@ -87,7 +87,7 @@ accuracy that hold the truth, *all differences* the share of audits in which tho
 *width* is half of such an interval over 1.96 standard deviations of the difference by a simple random sample. *Best
 chosen* is how often the best model has the highest estimate, in percent, *P(best)* the mean probability stated for it.
 Two at once are all pairs in turn, with how many of the other models got an item wrong as `prior`; where all are audited
-at once nothing is known of the items but the labels.""",
+at once nothing is known of the items but the labels, and there are a fifth as many repetitions.""",
     ),
     "until": Document(
         "Rounds until the interval is ±W",

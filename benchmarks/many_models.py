@@ -4,7 +4,8 @@
 
 CASE has `correct` (M, N), what each of M models got right of the same N items, and nothing else is known of the items.
 *Two at once* are all pairs of the models in turn, with how many of the other models got an item wrong as `prior`. *All
-at once*: no model is left to learn from. Printed is a Markdown table, row by row.
+at once*: no model is left to learn from, so a model alone would be sampled at random; a fifth as many repetitions, of
+which each has all differences. Printed is a Markdown table, row by row.
 """
 
 import argparse
@@ -68,7 +69,8 @@ def main() -> None:
     for way in WAYS:
         for design in DESIGNS:
             for budget in given.budgets:
-                seeds = range(given.seed, given.seed + given.repetitions)
+                num = given.repetitions if way == WAYS[0] else given.repetitions // 5
+                seeds = range(given.seed, given.seed + num)
                 scores = [score(_trial(way, correct, budget, seed), design) for seed in seeds]
                 print(markdown.row([way, design, str(budget), *_cells(scores)]), flush=True)
 
@@ -97,10 +99,12 @@ def score(trial: Trial, design: str) -> Score:
     half_widths = np.array([(own.high - own.low) / 2 for own in stated])
     values = np.array([own.value for own in found.models])
     best = int(truth.argmax())
-    alone = errors**2 / by_srs if design == "srs" else _alone(trial, design) / by_srs
+    alone = (
+        errors**2 if design == "srs" else _alone(trial, design) if len(errors) == 2 else np.full(len(errors), np.nan)
+    )
     return Score(
         float((errors**2 / by_srs).mean()),
-        float(alone.mean()),
+        float((alone / by_srs).mean()),
         float(((np.array([own.value for own in stated]) - true) ** 2 / spread).mean()),
         float(np.mean([own.low <= value <= own.high for own, value in zip(found.models, truth, strict=True)])),
         float(all(covered)),
@@ -143,7 +147,7 @@ def _sizes(budget: int, design: str) -> Sequence[int]:
 def _cells(scores: Sequence[Score]) -> list[str]:
     mean = Score(*np.mean(scores, axis=0).tolist())
     return [
-        *(f"{value:.2f}" for value in (mean.error, mean.error_alone, mean.of_differences)),
+        *("–" if np.isnan(x) else f"{x:.2f}" for x in (mean.error, mean.error_alone, mean.of_differences)),
         *(f"{100 * value:.1f}" for value in (mean.covered, mean.all_covered)),
         f"{mean.width:.2f}",
         f"{100 * mean.best:.0f}",

@@ -196,7 +196,12 @@ def test_a_page_quotes_documents_word_for_word(page: Path) -> None:
 
 @pytest.mark.parametrize(
     ("page", "names"),
-    [("README.md", {"methods", "speed"}), ("docs/ces.md", {"ces"}), ("docs/neyman.md", {"neyman", "control"})],
+    [
+        ("README.md", {"methods", "speed"}),
+        ("docs/ces.md", {"ces"}),
+        ("docs/neyman.md", {"neyman", "control"}),
+        ("docs/intervals.md", {"models"}),
+    ],
 )
 def test_pages_quote_the_documents_they_speak_of(page: str, names: set[str]) -> None:
     assert documents.blocks((ROOT / page).read_text()).keys() == names

@@ -141,7 +141,7 @@ def find_method(method: str) -> Sampler:
     return METHODS[method]
 
 
-_BESIDE = ("method", "budget", "replicates")  # what is said of every method, beside its own parameters
+_BESIDE = ("method", "budget", "replicates", "models")  # what is said of every method, beside its own parameters
 
 
 def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
