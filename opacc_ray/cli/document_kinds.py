@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from opacc_ray.audit.checks import SpecChecks
+from opacc_ray.audit.comparison_documents import ModelComparison
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     ClosedRound,
@@ -13,7 +14,6 @@ from opacc_ray.audit.documents import (
     DrawnRound,
     Goal,
     LabelBudget,
-    ModelComparison,
     RunHeader,
 )
 from opacc_ray.audit.export import ExportedCase
