@@ -1,8 +1,10 @@
 """A Ray cluster with its job server, in processes of its own: what `ray start --head` starts on a machine."""
 
+import contextlib
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -13,8 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+from listening import family
+
 TESTS = Path(__file__).parent
-STARTED_IN, ENDED_IN = 60.0, 20.0  # seconds
+STARTED_IN, ENDED_IN = 120.0, 30.0  # seconds
 PORTS = ("port", "ray-client-server-port", "dashboard-port", "dashboard-agent-listen-port", "metrics-export-port")
 
 
@@ -46,6 +50,7 @@ class RayWithJobs:
             "PYTHONPATH": str(TESTS.parent),
             "RAY_USAGE_STATS_ENABLED": "0",
         }
+        own |= {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}  # the actor that keeps metrics never ends by itself
         self.environment = plain | token | own
         given = [f"--{name}={number}" for name, number in ports.items()]
         given += [f"--num-cpus={num_cpus}", f"--object-store-memory={200 << 20}", "--min-worker-port=0"]
@@ -64,12 +69,14 @@ class RayWithJobs:
         return self
 
     def __exit__(self, *_: object) -> None:
+        own = family(self._process.pid)
         self._process.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(ENDED_IN)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        for pid in own:  # those that are left, if the machine is busy
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _answers(self) -> bool:

@@ -18,9 +18,10 @@ from opacc_ray.audit.extraction import Stage, extract, stages_of
 from opacc_ray.audit.label_log import adopt_rules
 from opacc_ray.audit.labelled_rounds import LabelledRound, is_labelled, read_labelled, read_rounds
 from opacc_ray.audit.pool_objects import compare_objects, write_listing
-from opacc_ray.audit.progress import Report, unreported
+from opacc_ray.audit.progress import Report, both, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
+from opacc_ray.audit.run_metrics import RunMetrics
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
@@ -105,7 +106,8 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
     """
     audit, stages = start(spec, trial=trial)
     log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
-    extract(stages, extracting)
+    metrics = RunMetrics(audit)
+    extract(stages, both(extracting, metrics.shards), metrics.extracted)
     rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
     for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
         log.warning("%s was lost or changed; it is as it was drawn again", uri)
@@ -119,6 +121,7 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
             replicates=sample.replicates,
             progress=selecting,
         )
+    metrics.state()
     return audit
 
 

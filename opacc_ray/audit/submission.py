@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
+from opacc_ray.audit.progress import log_is_json
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.state_documents import Ended, RunExit, Submission
 from opacc_ray.audit.status import status
@@ -120,6 +121,7 @@ def _send(
             Path(folder, inside).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, Path(folder, inside))
         command = f"python -m opacc_ray run {SPEC} --exit-file {shlex.quote(note)}"
+        command += " --log json" if log_is_json() else ""
         return server.send(name, command, Path(folder), environment, {EXIT_FILE: note, "run": planned.uri})
 
 

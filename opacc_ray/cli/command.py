@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from opacc_ray.cli.printable import printable, printable_json
-from opacc_ray.cli.terminal import fail, kept_in_log
+from opacc_ray.cli.terminal import fail, kept_in_log, log_to_stderr
 from opacc_ray.errors import OpaccError, shortened
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ EXIT_CODES = (
     "5 pool, model or features · 6 labels · 7 done so far, labels are awaited (submit) · 130 interrupted, 143 ended by "
     "SIGTERM (what is done is kept; run again) · 141 nobody reads the output"
 )
+
+
+LOG, LOG_FORM = "OPACC_LOG", click.Choice(["text", "json"])
+"""Environment variable that says how log lines are written, to workers of a local cluster too; and its values."""
 
 
 class Answer(NamedTuple):
@@ -42,10 +47,16 @@ class Command(click.Command):
         self.params.append(
             click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of text.")
         )
+        self.params.append(
+            click.Option(["--log"], type=LOG_FORM, envvar=LOG, help=f"Form of log lines; default: text, or {LOG}.")
+        )
 
     def invoke(self, context: click.Context) -> int:
         """Run the callback; returns the exit code."""
-        as_json = context.params.pop("as_json")
+        as_json, form = context.params.pop("as_json"), context.params.pop("log")
+        if form is not None:
+            os.environ[LOG] = form
+            log_to_stderr()
         try:
             with contextlib.redirect_stdout(sys.stderr):  # Ray prints what workers print; stdout is for the result
                 answer: Answer = super().invoke(context)

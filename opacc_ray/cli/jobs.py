@@ -1,9 +1,14 @@
 """Commands that send runs to a cluster's job server: submit."""
 
+import logging
+
 import click
 
+from opacc_ray.audit.progress import log_is_json
 from opacc_ray.cli.command import Answer, command
 from opacc_ray.cli.terminal import say
+
+log = logging.getLogger(__name__)
 
 
 @command("submit")
@@ -23,8 +28,17 @@ def submit(
     from opacc_ray.spec import load_spec
 
     order = submission.Order(environment, modules, address, wait)
-    sent, failure = submission.submit(load_spec(spec), order, lambda text: say(text.rstrip("\n")))
+    sent, failure = submission.submit(load_spec(spec), order, _relay)
     return Answer(sent, texts.submission(sent), failure)
+
+
+def _relay(text: str) -> None:
+    """Hand on what a job has printed; among JSON lines, those that are none become some."""
+    for line in text.splitlines():
+        if log_is_json() and not line.startswith("{"):
+            log.info("%s", line)
+        else:
+            say(line)
 
 
 COMMANDS = [submit]
