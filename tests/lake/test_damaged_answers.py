@@ -25,7 +25,7 @@ DAMAGES: dict[str, Damage] = {
 
 @pytest.fixture
 def proxy(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[DamagingProxy]:
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "3")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "4")
     with DamagingProxy(s3.endpoint) as proxy:
         yield proxy
 
