@@ -28,7 +28,7 @@ from opacc_ray.audit.label_documents import (
     LabellingTasks,
 )
 from opacc_ray.audit.plan import RunPlan
-from opacc_ray.audit.state_documents import RunStatus, Verification
+from opacc_ray.audit.state_documents import RunExit, RunStatus, Submission, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
@@ -80,6 +80,8 @@ KINDS: tuple[type[Document], ...] = (
     Characterization,
     WrittenCharacterization,
     RunStatus,
+    RunExit,
+    Submission,
     Verification,
     ExportedCase,
     ExportedTables,

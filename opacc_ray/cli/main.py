@@ -16,6 +16,7 @@ from opacc_ray.cli import (
     experiments,
     explanations,
     features,
+    jobs,
     labelling,
     labels,
     report,
@@ -36,6 +37,7 @@ application = Application(
     epilog=f'{EXIT_CODES}\n\nCompletion: eval "$({COMPLETION}=bash_source opacc)" in ~/.bashrc (or zsh, fish).',
     sections=[
         Section("Runs", runs.COMMANDS),
+        Section("Jobs", jobs.COMMANDS),
         Section("Features", features.COMMANDS),
         Section("Labels", [*labelling.COMMANDS, *labels.COMMANDS]),
         Section("Results", [*results.COMMANDS, *report.COMMANDS, *characterize.COMMANDS]),

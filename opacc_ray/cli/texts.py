@@ -17,7 +17,7 @@ from opacc_ray.audit.documents import (
 )
 from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.plan import RunPlan
-from opacc_ray.audit.state_documents import RunStatus, TrackStatus, Verification
+from opacc_ray.audit.state_documents import RunStatus, Submission, TrackStatus, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.errors import counted
 
@@ -163,6 +163,16 @@ def status(document: RunStatus) -> str:
     for other in document.others:
         lines += [f"track      {other.track or 'the first one'}", *_along(other, document.run)]
     return "\n".join(lines)
+
+
+def submission(document: Submission) -> str:
+    """A job that was sent or found, and how it ended."""
+    how = "was there already" if document.found else f"was sent with {counted(len(document.modules), 'file')} of code"
+    lines = [f"job        {document.id} {how}", f"run        {document.run}"]
+    if document.ended is None:
+        return "\n".join([*lines, "ended      not yet; the same command follows it, `ray job stop` stops it"])
+    lines.append(f"ended      {document.ended}")
+    return "\n".join(lines + ([f"waits for  {document.waits_for}"] if document.waits_for else []))
 
 
 def _along(document: TrackStatus, run: str) -> list[str]:
