@@ -15,8 +15,8 @@ is predicted as its class and does not violate.
 
 Deviations. (1) "Optimizing w.r.t. x distribution" is not said further in the paper; here t is drawn uniformly from
 where x' lies in its region. (2) Every class gets as many vectors as any other (EP = 1). (3) A class with no example
-near a boundary starts from the examples of least confidence, which are counted. (4) Near a boundary it is in doubt what a
-vector shows, and the label of x may not be right for it: accuracy there is a stress test, no estimate.
+near a boundary starts from the examples of least confidence, which are counted. (4) Near a boundary it is in doubt what
+a vector shows, and the label of x may not be right for it: accuracy there is a stress test, no estimate.
 
 Legend: N examples, m neurons, C classes, n vectors, r, θ₁, θ₂ as in :mod:`opacc_ray.characterize.metrics`.
 """

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.checks import SpecChecks
+from opacc_ray.audit.comparison_documents import ModelComparison
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     ClosedRound,
@@ -14,7 +15,6 @@ from opacc_ray.audit.documents import (
     DrawnRound,
     Goal,
     LabelBudget,
-    ModelComparison,
     RunHeader,
 )
 from opacc_ray.audit.export import ExportedCase
