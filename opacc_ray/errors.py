@@ -47,10 +47,16 @@ class LabelError(OpaccError, ValueError):
     exit_code = 6
 
 
+class LabelsAwaited(OpaccError):
+    """The work is done as far as it goes without labels; people are to give them."""
+
+    exit_code = 7
+
+
 class AlertError(OpaccError):
     """All audits of a fleet are done, and the accuracy of some has fallen below what their alerts allow."""
 
-    exit_code = 7
+    exit_code = 8
 
 
 def shown(value: Any, limit: int = 60) -> str:

@@ -14,18 +14,22 @@ from typing import Any, NamedTuple
 
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.checks import check_budget, check_model, check_pool
+from opacc_ray.audit.documents import RunHeader
 from opacc_ray.audit.extraction import Stage, extract, stages_of
-from opacc_ray.audit.label_log import adopt_rules
+from opacc_ray.audit.label_log import adopt_rules, read_log
 from opacc_ray.audit.labelled_rounds import LabelledRound, is_labelled, read_labelled, read_rounds
 from opacc_ray.audit.pool_objects import compare_objects, write_listing
-from opacc_ray.audit.progress import Report, unreported
+from opacc_ray.audit.progress import Report, both, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
+from opacc_ray.audit.run_metrics import RunMetrics
+from opacc_ray.audit.several_models import check_models, open_views, outcomes_of_all, served_with
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
+from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
@@ -36,6 +40,34 @@ log = logging.getLogger(__name__)
 
 Turn = Callable[[Sequence[Stage]], AbstractContextManager[None]]
 """What a run waits for before it extracts, and what it holds meanwhile."""
+
+
+class Resolved(NamedTuple):
+    """A spec compared with what lies in storage, and the run that it makes."""
+
+    spec: Spec  # with absolute paths, and the digest of its weights
+    plan: Plan  # of the pool
+    compared: Plan | None  # of the reference, if a feature compares with one
+    header: RunHeader
+    uri: str  # of the run
+
+
+def resolve(spec: Spec) -> Resolved:
+    """Resolve the spec against pool, reference and weights: the same spec and data, the same run. Nothing is written.
+
+    Raises
+    ------
+    StorageError, DataError, SpecError
+        Pool, reference or weights cannot be used.
+    """
+    spec = located(spec)
+    check_budget(spec)
+    check_models(spec)
+    plan = check_pool(spec)
+    spec = checked_weights(spec)
+    compared = reference.plan(spec)
+    header = header_of(spec, plan, compared, plan_set(spec, plan, compared))
+    return Resolved(spec, plan, compared, header, join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}"))
 
 
 def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
@@ -56,13 +88,8 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     StorageError, DataError, SpecError
         Pool, reference, weights or output cannot be used. Nothing is written then.
     """
-    spec = located(spec)
-    check_budget(spec)
-    plan = check_pool(spec)
-    spec = checked_weights(spec)
-    compared = reference.plan(spec)
-    header = header_of(spec, plan, compared, plan_set(spec, plan, compared))
-    uri = join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}")
+    resolved = resolve(spec)
+    spec, plan, header, uri = resolved.spec, resolved.plan, resolved.header, resolved.uri
     store = open_store(uri)
     if not store.exists(HEADER):
         there = read_sound(feature_set(store, header.features))
@@ -74,7 +101,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     run = Run.create(uri, header)
     adopt_rules(run, spec)
     write_listing(run, plan.entries)
-    return run, stages_of(run, spec, plan, compared)
+    return run, stages_of(run, spec, plan, resolved.compared)
 
 
 def run(
@@ -92,8 +119,9 @@ def run(
     """
     audit, stages = start(spec, trial=trial)
     log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
+    metrics = RunMetrics(audit)
     with turn(stages):
-        extract(stages, extracting)
+        extract(stages, both(extracting, metrics.shards), metrics.extracted)
     rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
     for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
         log.warning("%s was lost or changed; it is as it was drawn again", uri)
@@ -107,6 +135,7 @@ def run(
             replicates=sample.replicates,
             progress=selecting,
         )
+    metrics.state()
     return audit
 
 
@@ -269,11 +298,17 @@ def _like(
 
 def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress: Report) -> Selection:
     parameters = parse_parameters(choice.method, choice.parameters)
-    previous = [(item.known, item.outcome) for item in earlier if item.labelled.any()]
+    others = served_with(run, parameters)
+    known = [item for item in earlier if item.labelled.any()]
+    if known and others:
+        outcomes = outcomes_of_all(known, run, others, read_log(run).score)
+    else:
+        outcomes = [item.outcome for item in known]
+    previous = [(item.known, values) for item, values in zip(known, outcomes, strict=True)]
     needs = find_method(choice.method).needs(parameters)
-    with feature_store.open_view(run, needs, parameters.optional_features, parameters.instead) as view:
+    with open_views(run, others, needs, parameters) as views:
         chosen = select_from(
-            view,
+            views,
             choice.method,
             choice.budget,
             choice.seed,

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
-from opacc_ray.audit.results import accuracy_of, paired, reason_of, sample_of, whole_rounds
+from opacc_ray.audit.results import accuracy_of, reason_of, sample_of, whole_rounds
 from opacc_ray.audit.run import Run
+from opacc_ray.audit.several_models import difference_by
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.comparison import INDEPENDENT, independent
@@ -50,7 +51,7 @@ class Evidence:
         """By how much the accuracy is above that before: paired on one pool, else of two independent samples."""
         if self._shares_examples(before):
             try:
-                return self._based(paired(self.run, before.run, self.rounds, level).difference)
+                return self._based(difference_by(self.run, before.run, self.rounds, level))
             except (DataError, SpecError):  # other classes, or examples or features that are gone
                 pass
         return independent(self.accuracy(level), before.accuracy(level))

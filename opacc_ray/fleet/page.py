@@ -6,7 +6,7 @@ from typing import Any
 from opacc_ray.fleet import sentences
 from opacc_ray.fleet.documents import AuditSummary, FleetSummary
 from opacc_ray.fleet.figures import over_time, standings
-from opacc_ray.report.page import style, template
+from opacc_ray.report.rendering import style, template
 
 TEMPLATES = files("opacc_ray.fleet") / "templates"
 
@@ -15,7 +15,7 @@ def page(summary: FleetSummary) -> str:
     """Return the HTML of a summary."""
     courses = [(item.name, over_time(item.history, f"course-{n}")) for n, item in enumerate(summary.audits)]
     return str(
-        template(TEMPLATES / "summary.html").render(
+        template("summary.html", TEMPLATES).render(
             summary=summary,
             rows=[_row(item) for item in summary.audits],
             raised=sentences.raised_texts(summary),

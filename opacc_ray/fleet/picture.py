@@ -5,7 +5,7 @@ from opacc_ray.fleet.documents import AccuracyHistory
 from opacc_ray.fleet.figures import course
 from opacc_ray.lake.storage import open_store, split
 from opacc_ray.report.figures import WIDE
-from opacc_ray.report.page import style
+from opacc_ray.report.rendering import style
 
 
 def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:

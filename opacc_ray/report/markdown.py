@@ -83,7 +83,7 @@ def _classes(stated: AccuracyEstimate) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table; the second row is that of dashes."""
+    """The lines of a table; the second row is that of dashes."""
     return ["| " + " | ".join(row) + " |" for row in rows]
 
 

@@ -2,22 +2,18 @@
 
 from collections.abc import Mapping
 from functools import partial
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any
 
 import yaml
-from markupsafe import Markup
 
 from opacc_ray.report import sentences
+from opacc_ray.report.coverage import section
 from opacc_ray.report.documents import ConfusionCell, RunReport
 from opacc_ray.report.figures import MOST_CLASSES, figures_of
 from opacc_ray.report.left_out import changed_objects, left_out
 from opacc_ray.report.origin import origin_of
 from opacc_ray.report.pictures import Picture, Pictures
-from opacc_ray.report.svg import shortened_to
-
-TEMPLATES = files("opacc_ray.report") / "templates"
+from opacc_ray.report.rendering import style, template
 
 MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS = 30, 12, 12
 """Classes of the table, classes up to which confusions are a matrix, and confusions that are listed."""
@@ -25,7 +21,7 @@ MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS = 30, 12, 12
 
 def page(report: RunReport, pictures: Pictures) -> str:
     """Return the HTML of a report."""
-    return template(TEMPLATES / "page.html").render(
+    return template("page.html").render(
         report=report,
         stated=report.estimate,
         pictures=pictures,
@@ -36,6 +32,7 @@ def page(report: RunReport, pictures: Pictures) -> str:
         origin=origin_of(report),
         spec=yaml.safe_dump(report.header.spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
         style=style(),
+        coverage=section(report.characterization) if report.characterization else None,
         noun=sentences.noun(report.measure),
         share_of_examples=sentences.is_share(report.measure),
         percent=sentences.percent,
@@ -87,22 +84,6 @@ def _classes(report: RunReport) -> dict[str, Any]:
         "confusion": _matrix(report),
         "confusions": wrong[:MOST_CONFUSIONS],
     }
-
-
-def style(*names: str) -> Markup:
-    """The style sheets of a page, or those named; they come from this package alone."""
-    return Markup("\n").join(
-        Markup((TEMPLATES / name).read_text(encoding="utf-8")) for name in names or ("figure.css", "page.css")
-    )
-
-
-def template(file: Traversable) -> Any:
-    """A template whose values are escaped and must all be there."""
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"short": shortened_to, "sentence": sentences.sentence}
-    return environment.from_string(file.read_text(encoding="utf-8"))
 
 
 def _class_rows(report: RunReport) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.cross_fitted import FoldedRound, cross_fitted
+from opacc_ray.estimators.difference import Combined
 from opacc_ray.estimators.rounds import labelled_before
 from opacc_ray.failure.folds import fold_of, predict_without_fold
 from opacc_ray.failure.history import NO_HISTORY, History
@@ -47,6 +48,17 @@ def learned_estimate(
     LabelError
         If a round was drawn when labels were there that are not given.
     """
+    return learn_from_all(view, selections, outcomes, history).estimate(level)
+
+
+def learn_from_all(
+    view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History = NO_HISTORY
+) -> Combined:
+    """The share of failures in the pool; raises LabelError as :func:`learned_estimate`.
+
+    Rounds that were drawn for several models count as if this one had had all labels to itself: only their weights rest
+    on that.
+    """
     before = labelled_before(selections)
     labelled = np.concatenate([part.index for part in selections])
     failure = 1 - np.concatenate(outcomes)
@@ -60,7 +72,7 @@ def learned_estimate(
     for t, selection in enumerate(selections):
         own = Previous(*_sorted(labelled[before[t]], 1 - failure[before[t]]))
         folded.append(_folded(view, selection, own, history, predicted, fold[round_of == t]))
-    return cross_fitted(selections, outcomes, folded, level)
+    return cross_fitted(selections, outcomes, folded)
 
 
 def _folded(
@@ -74,7 +86,7 @@ def _folded(
     """What the predictions (K, N) say of one round; ``fold`` (n_t,) of its labels."""
     design = selection.design
     assert isinstance(design, InclusionProbability)
-    free, _, drawn_with = neyman.allocate(
+    free, _, drawn_with, _ = neyman.allocate(
         view, Task(design.num_drawn, parse_parameters("neyman", selection.parameters), previous, history=history)
     )
     probability = drawn_with * (len(selection) / design.num_drawn)

@@ -41,10 +41,19 @@ Several rounds are combined by ``estimators/rounds.py`` with ``combine="rounds"`
 labels say together corrects each round (``samplers/learned.py``), if the estimate is given the pool. Four rounds that
 grow (10, 20, 30 and 40 % of the labels) serve well: little is spent on the model's word.
 
+Several models that are to be known from the same labels share the draw. Each model's variance is counted as a multiple
+of the least that it could have with all labels to itself, (Σσ_m)²/n, and the sum of these is least at
+
+    σ_i = √( Σ_m σ_mi² / mean(σ_m)² )
+
+which takes the place of σ above; B is the least of theirs, so that no model pays more than the price for the others.
+The sample is balanced on σ_m² of every model.
+
 Legend: N pool, N_r examples not labelled yet, n budget, k labels so far, f = 1 - outcome, p predicted failure, σ the
 standard deviation of f, π inclusion probability, φ uniform share.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,10 +64,10 @@ from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.errors import SpecError
 from opacc_ray.failure.lessons import read_lessons
-from opacc_ray.failure.model import predict_failure
+from opacc_ray.failure.model import Forecast, predict_failure
 from opacc_ray.failure.signals import Signals, read_signals
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter
 
 COMBINATIONS = ("labels", "rounds")
 
@@ -91,6 +100,10 @@ class Parameters(MethodParameters):
     def learns_from_history(self) -> bool:
         return True
 
+    @property
+    def serves_several(self) -> bool:
+        return True
+
     def __post_init__(self) -> None:
         if not 0 < self.floor <= 1:
             raise SpecError(
@@ -113,6 +126,7 @@ class Allocation(NamedTuple):
     free: NDArray[np.int64]  # (N_r,) examples not labelled yet
     expected: NDArray[np.float64]  # (N_r,) p
     probability: NDArray[np.float64]  # (N_r,) π
+    others: list[NDArray[np.float64]]  # (N_r,) p of each further model
 
 
 class Plan(NamedTuple):
@@ -152,10 +166,12 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
 
 def plan(view: View, task: Task) -> Plan:
     """Set π, and what the sample is to be spread over and balanced on."""
-    free, expected, probability = allocate(view, task)
+    free, expected, probability, others = allocate(view, task)
     signals = read_signals(view, task.parameters.directions, task.history)
     variance = (expected * (1 - expected))[:, None]
     balance = np.hstack([variance, variance * signals.values[free]])
+    if task.others:
+        balance = np.hstack([balance, *[(p * (1 - p))[:, None] for p in others]])
     order = spread_order(signals, free, expected)
     if order is None:
         order, balance = np.arange(len(free)), balance[:, :0]
@@ -164,17 +180,41 @@ def plan(view: View, task: Task) -> Plan:
 
 def allocate(view: View, task: Task) -> Allocation:
     """Learn p from the labels so far, and set π."""
-    parameters, (labelled, outcome) = task.parameters, task.previous
+    parameters = task.parameters
     assert task.budget is not None
-    free = np.delete(np.arange(view.size), labelled)
-    signals = read_signals(view, parameters.directions, task.history)
-    lessons = read_lessons(view, parameters.directions, task.history)
-    forecast = predict_failure(signals, labelled, 1 - outcome, lessons)
-    expected = forecast.failure[free]
-    doubt = np.sqrt(expected * (1 - expected))
-    doubt /= doubt.mean()
-    share = uniform_share(doubt, parameters.price * max(1.0, forecast.bayes_factor), parameters.floor)
-    return Allocation(free, expected, inclusion_probabilities(share + (1 - share) * doubt, task.budget))
+    free = np.delete(np.arange(view.size), task.previous.chosen)
+    forecasts = foresee(view, task)
+    expected, *others = (forecast.failure[free] for forecast in forecasts)
+    doubt = joint_doubt([expected, *others])
+    trust = min(forecast.bayes_factor for forecast in forecasts)
+    share = uniform_share(doubt, parameters.price * max(1.0, trust), parameters.floor)
+    probability = inclusion_probabilities(share + (1 - share) * doubt, task.budget)
+    return Allocation(free, expected, probability, others)
+
+
+def foresee(view: View, task: Task) -> list[Forecast]:
+    """What the labels so far say of every model, that of the view first."""
+    labelled, outcome = task.previous
+    return [
+        predict_failure(
+            read_signals(model.view, task.parameters.directions, model.history),
+            labelled,
+            1 - model.outcome,
+            read_lessons(model.view, task.parameters.directions, model.history),
+        )
+        for model in (OtherModel(view, outcome, task.history), *task.others)
+    ]
+
+
+def joint_doubt(failures: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """σ (N_r,) over its mean, from p (N_r,) of each model; of several the root of the mean square."""
+    doubts = [np.sqrt(p * (1 - p)) for p in failures]
+    for doubt in doubts:
+        doubt /= doubt.mean()
+    if len(doubts) == 1:
+        return doubts[0]
+    joint = np.sqrt(np.mean(np.square(doubts), axis=0))
+    return joint / joint.mean()
 
 
 def spread_order(signals: Signals, free: NDArray[np.int64], expected: NDArray[np.float64]) -> NDArray[np.int64] | None:

@@ -121,7 +121,7 @@ def test_what_cannot_be_decided_raises_nothing_and_says_why() -> None:
 
 
 def test_the_exit_code_is_its_own() -> None:
-    assert AlertError.exit_code == 7
+    assert AlertError.exit_code == 8
 
 
 @pytest.mark.parametrize(("value", "high", "raised"), [(0.91, 0.93, False), (0.85, 0.92, False), (0.85, 0.9, True)])

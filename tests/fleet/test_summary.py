@@ -10,7 +10,7 @@ from extracting_here import extracting_here
 from small_fleet import Weeks, label, model, write_fleet
 from small_model import picture
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import several_models, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.cli.main import main
 from opacc_ray.errors import AlertError
@@ -91,7 +91,7 @@ def test_another_model_on_the_same_pool_is_compared_by_the_same_labels(home: Hom
     assert after.change.significant
     now, before = (Run.open(point.run) for point in reversed(after.history))
     assert after.change.before == before.uri
-    expected = results.compare(now, before).difference
+    expected = several_models.compare(now, before).difference
     assert (after.change.value, after.change.low, after.change.high) == (expected.value, expected.low, expected.high)
     assert after.change.value < -0.3
 
@@ -128,7 +128,7 @@ def test_an_alert_is_written_for_a_webhook_and_removed_when_it_is_over(
     assert notice.text.count("\n") == 1
     assert notice.alerts[0].level == 1 - 0.05 / 4
     place = tmp_path / "elsewhere" / "alert.json"
-    assert main(["fleet", str(home.file), "--summary", "--alert-to", str(place)]) == 7
+    assert main(["fleet", str(home.file), "--summary", "--alert-to", str(place)]) == 8
     assert json.loads(place.read_bytes())["text"] == notice.text
     home.run(work=False, alerts={"min_accuracy": 0.05})
     assert not (tmp_path / "audits/fleets/weekly/alerts.json").exists()
