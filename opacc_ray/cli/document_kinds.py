@@ -19,6 +19,7 @@ from opacc_ray.audit.documents import (
 )
 from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
+from opacc_ray.audit.generation_documents import Generation
 from opacc_ray.audit.label_documents import (
     AnswerList,
     ExportedLabels,
@@ -79,6 +80,7 @@ KINDS: tuple[type[Document], ...] = (
     WrittenReport,
     Characterization,
     WrittenCharacterization,
+    Generation,
     RunStatus,
     RunExit,
     Submission,

@@ -195,7 +195,7 @@ def _age(document: TrackStatus, run: str) -> str:
     came = (
         f"{labelled} labels are in now" if labelled != document.estimate.n else "answers or rounds have changed since"
     )
-    partial = " --partial" if any(item.missing for item in document.rounds) else ""
+    partial = " --partial" if any(item.missing and item.labelled for item in document.rounds) else ""
     return f"; this is old: {came}, so state it anew with opacc estimate {run}{_option(document.track)}{partial}"
 
 
