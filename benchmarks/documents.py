@@ -76,6 +76,19 @@ models, of a mean cost, of confidence sequences (at every look) and of replicate
 the model's confidence in the whole pool, or by outcomes of which 15 % are reversed: three numbers each, without
 assistance / with strength 1 / tuned. E and bias are relative to a simple random sample of as many labels.""",
     ),
+    "models": Document(
+        "Several models by one set of labels",
+        ("many_models.py",),
+        """\
+Models that answer the same items, audited together. *E* is the mean squared error of a model's accuracy over that of a
+simple random sample with as many labels, *own labels* the same where each model has as many labels to itself, *of
+differences* that of the difference of two models by the same sample. *Covers* is the share of 95 % intervals of an
+accuracy that hold the truth, *all differences* the share of audits in which those of all differences do, in percent;
+*width* is half of such an interval over 1.96 standard deviations of the difference by a simple random sample. *Best
+chosen* is how often the best model has the highest estimate, in percent, *P(best)* the mean probability stated for it.
+Two at once are all pairs in turn, with how many of the other models got an item wrong as `prior`; where all are audited
+at once nothing is known of the items but the labels, and there are a fifth as many repetitions.""",
+    ),
     "until": Document(
         "Rounds until the interval is ±W",
         ("until.py",),

@@ -10,6 +10,7 @@
     ces         ces_objectives.py                       FOLDER of .npz
     deepest     deepest_table2.py                       FOLDER of the five .csv of the DeepEST authors
     intervals   intervals_coverage.py                   CASE…
+    models      many_models.py                          CASE.npz with `correct` (models, N)
     until       until.py                                CASE…
     speed       bench.py
     fashion     fashion_job.py                          FOLDER with fashion.npz and fashion_lenet5.safetensors

@@ -16,14 +16,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from opacc_ray.errors import OpaccError
     from opacc_ray.estimators.base import Estimate
+    from opacc_ray.estimators.several import SeveralModels
     from opacc_ray.failure.history import History
     from opacc_ray.pool import Pool
+    from opacc_ray.samplers.compare import compare
     from opacc_ray.samplers.estimate import estimate
     from opacc_ray.samplers.select import select
     from opacc_ray.selection import Selection
 
 __version__ = "0.1.0"
-__all__ = ["Audit", "Estimate", "History", "OpaccError", "Pool", "Selection", "estimate", "select"]
+__all__ = [
+    "Audit",
+    "Estimate",
+    "History",
+    "OpaccError",
+    "Pool",
+    "Selection",
+    "SeveralModels",
+    "compare",
+    "estimate",
+    "select",
+]
 
 _HOME = {
     "Audit": "notebook",  # which is above rooms that import this module, so types are found there alone
@@ -32,6 +45,8 @@ _HOME = {
     "OpaccError": "errors",
     "Pool": "pool",
     "Selection": "selection",
+    "SeveralModels": "estimators.several",
+    "compare": "samplers.compare",
     "estimate": "samplers.estimate",
     "select": "samplers.select",
 }

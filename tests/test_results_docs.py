@@ -18,6 +18,7 @@ import deepest_table2
 import documents
 import fashion_job
 import intervals_coverage
+import many_models
 import numpy as np
 import pytest
 import study_tables
@@ -160,6 +161,14 @@ def test_until_has_every_goal_of_every_case_and_every_rule() -> None:
     assert [row[:2] for row in counts[1:]] == [[goal, f"{share:g}"] for goal in goals for share in until.SHARES]
 
 
+def test_several_models_are_stated_for_every_design_and_budget() -> None:
+    [table] = tables("models")
+    assert tuple(table[0]) == many_models.COLUMNS
+    budgets = dict.fromkeys(row[2] for row in table[1:])
+    rows = [[way, design, n] for way in many_models.WAYS for design in many_models.DESIGNS for n in budgets]
+    assert [row[:3] for row in table[1:]] == rows
+
+
 def test_speed_has_every_task() -> None:
     [table] = tables("speed")
     assert tuple(table[0]) == bench.COLUMNS
@@ -187,7 +196,12 @@ def test_a_page_quotes_documents_word_for_word(page: Path) -> None:
 
 @pytest.mark.parametrize(
     ("page", "names"),
-    [("README.md", {"methods", "speed"}), ("docs/ces.md", {"ces"}), ("docs/neyman.md", {"neyman", "control"})],
+    [
+        ("README.md", {"methods", "speed"}),
+        ("docs/ces.md", {"ces"}),
+        ("docs/neyman.md", {"neyman", "control"}),
+        ("docs/intervals.md", {"models"}),
+    ],
 )
 def test_pages_quote_the_documents_they_speak_of(page: str, names: set[str]) -> None:
     assert documents.blocks((ROOT / page).read_text()).keys() == names

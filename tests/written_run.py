@@ -25,14 +25,20 @@ OTHER = np.where(RNG.random(N) < 0.6, TRUTH, (TRUTH + 2) % 3)
 
 
 def write_run(
-    home: Path, name: str, prediction: NDArray[Any], ids: Sequence[str] = IDS, listing: str = "a", **model: Any
+    home: Path,
+    name: str,
+    prediction: NDArray[Any],
+    ids: Sequence[str] = IDS,
+    listing: str = "a",
+    sample: dict[str, Any] | None = None,
+    **model: Any,
 ) -> Run:
     """A run whose features are there, in three shards."""
     content = {
         "name": name,
         "pool": {"uri": "nowhere", "format": "images"},
         "model": {"factory": "user:network"} | model,
-        "sample": {"method": "srs", "budget": 40},
+        "sample": sample or {"method": "srs", "budget": 40},
         "output": str(home),
     }
     plan = Plan(tuple(Shard(number, ()) for number in range(3)), listing)

@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 from pydantic import Field
 
 from opacc_ray.audit.provenance import checked_weights
+from opacc_ray.audit.several_models import check_models
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import OpaccError, SpecError, counted
 from opacc_ray.extract import reference
@@ -28,7 +29,7 @@ Found = TypeVar("Found")
 class Check(Part):
     """One thing that was checked."""
 
-    name: str = Field(description="what was checked: pool, budget, reference, weights, output or model")
+    name: str = Field(description="what was checked: pool, budget, reference, models, weights, output or model")
     ok: bool = Field(description="whether a run can go on with it")
     found: str = Field(description="what was found, or what is wrong and how to put it right")
 
@@ -77,6 +78,8 @@ def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
     made.add("budget", lambda: check_budget(spec, plan))
     if spec.reference is not None and spec.compares_with():
         made.add("reference", lambda: reference.plan(spec), _describe)
+    if spec.sample.models:
+        made.add("models", lambda: check_models(spec))
     weighed = made.add("weights", lambda: checked_weights(spec), _weights)
     made.add("output", lambda: _try_output(spec.output))
     if plan is not None and weighed is not None:

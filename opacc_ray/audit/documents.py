@@ -8,10 +8,9 @@
 | :class:`Goal` | ``rounds/N/goal.json`` |
 | :class:`ClosedRound` | ``rounds/N/closed.json`` |
 | :class:`AccuracyEstimate` | ``estimate.json``, answer of `opacc estimate` |
-| :class:`ModelComparison` | answer of `opacc compare` |
 | :class:`LabelBudget` | answer of `opacc budget` |
 
-`state_documents.py` has those that say how a run stands.
+`state_documents.py` has those that say how a run stands, `comparison_documents.py` the answer of `opacc compare`.
 """
 
 from typing import Any, ClassVar, Literal
@@ -372,18 +371,3 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
         description="accuracy on the examples of a class; null for regressions"
     )
     confusion: ConfusionShares | None = Field(description="the confusion matrix; null for regressions")
-
-
-class ModelComparison(Basis, Document):
-    """The model of a run beside that of another one on the same pool, by the labels of the run."""
-
-    format: Literal["opacc-comparison/1"] = Field(
-        default="opacc-comparison/1", description="name and version of this form"
-    )
-    other: str = Field(description="URI of the other run")
-    same_listing: bool = Field(description="whether both pools were listed alike; else examples match by their ids")
-    first: StatedEstimate = Field(description="accuracy of the model of the run")
-    second: StatedEstimate = Field(description="accuracy of the other model")
-    difference: StatedEstimate = Field(description="first - second, in [-1, 1]")
-    num_first_better: int = Field(ge=0, description="labels on which the first has the higher outcome")
-    num_second_better: int = Field(ge=0, description="labels on which the second has the higher outcome")

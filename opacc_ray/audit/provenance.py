@@ -59,9 +59,11 @@ def located(spec: Spec) -> Spec:
     if reference is not None:
         reference = reference.model_copy(update={"uri": absolute(reference.uri)})
     pool = spec.pool.model_copy(update={"uri": absolute(spec.pool.uri)})
-    return spec.model_copy(
-        update={"pool": pool, "model": model, "reference": reference, "output": absolute(spec.output)}
-    )
+    sample = spec.sample
+    if sample.models:
+        sample = sample.model_copy(update={"models": [absolute(uri) for uri in sample.models]})
+    update = {"pool": pool, "model": model, "reference": reference, "sample": sample}
+    return spec.model_copy(update=update | {"output": absolute(spec.output)})
 
 
 def checked_weights(spec: Spec) -> Spec:

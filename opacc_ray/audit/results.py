@@ -1,7 +1,6 @@
-"""What a run states: its accuracy with an interval and what that rests on, and its model beside another."""
+"""What a run states: its accuracy with an interval and what that rests on."""
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any
 
@@ -16,12 +15,10 @@ from opacc_ray.audit.documents import (
     ConfusionShares,
     LabelNoise,
     MeanCost,
-    ModelComparison,
     SimpleRandomBaseline,
     StatedEstimate,
 )
-from opacc_ray.audit.label_log import read_log
-from opacc_ray.audit.labelled_rounds import LabelledRound, digest_of, outcomes_of_another, read_rounds
+from opacc_ray.audit.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.audit.pool_objects import find_changed
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError, SpecError
@@ -30,7 +27,6 @@ from opacc_ray.estimators.assisted import tuned_strength
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.calibration import design_for_classes
-from opacc_ray.estimators.comparison import compare as compare_outcomes
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
 from opacc_ray.estimators.label_noise import widen
 from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, stream_of
@@ -93,8 +89,8 @@ def state(
     sample = sample_of(known)
     accuracy = accuracy_of(run, *sample, level)
     return AccuracyEstimate(
-        **_basis(run, rounds),
-        **_stated(accuracy, rounds),
+        **basis_of(run, rounds),
+        **stated(accuracy, rounds),
         labels_digest=digest_of(rounds),
         label_files=run.all_label_files(),
         srs=SimpleRandomBaseline(**baseline(*sample, accuracy).to_dict()),
@@ -103,48 +99,6 @@ def state(
         mean_cost=None if costs is None else _mean_cost(rounds, known, costs, level),
         label_noise=_label_noise(rounds, known, accuracy),
         **_in_classes(run, rounds, known, level),
-    )
-
-
-def compare(
-    run: Run,
-    other: Run,
-    *,
-    level: float = 0.95,
-    partial: bool = False,
-    conflict: str | None = None,
-    score: Score | None = None,
-) -> ModelComparison:
-    """State the accuracy of a run's model beside that of another one on the same pool, by the labels of the run.
-
-    The other run needs features only: what its model says of the labelled examples is found by their ids. Nothing is
-    written.
-
-    Raises
-    ------
-    LabelError
-        As :func:`estimate`.
-    SpecError
-        The models have different tasks or classes.
-    DataError
-        The other run lacks a labelled example.
-    """
-    _check_comparable(run, other)
-    score = score or read_log(run).score
-    rounds = read_rounds(run, conflict=conflict, score=score)
-    known = with_labels(run, rounds, partial)
-    predictions = feature_store.find_predictions(other, [name for item in known for name in item.known.ids])
-    outcomes = outcomes_of_another(known, run.spec.model, other.spec.model, predictions, score)
-    found = compare_outcomes(*sample_of(known), outcomes, level)
-    return ModelComparison(
-        **_basis(run, rounds),
-        other=other.uri,
-        same_listing=run.header.pool.digest == other.header.pool.digest,
-        first=StatedEstimate(**_stated(found.first, rounds)),
-        second=StatedEstimate(**_stated(found.second, rounds)),
-        difference=StatedEstimate(**_stated(found.difference, rounds)),
-        num_first_better=found.num_first_better,
-        num_second_better=found.num_second_better,
     )
 
 
@@ -181,7 +135,7 @@ def _last_estimate(run: Run) -> AccuracyEstimate | None:
         return None
 
 
-def _basis(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
+def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
     """The fields of :class:`Basis`: what the accuracy is of, and what it leaves out."""
     index = run.read_index()
     if index is None:
@@ -201,7 +155,7 @@ def _basis(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
     }
 
 
-def _stated(estimate: Estimate, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
+def stated(estimate: Estimate, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
     """The fields of :class:`StatedEstimate`: design-based only if labels that are not there leave the design whole."""
     whole = not any(item.nonresponse for item in rounds)
     reason = reason_of(estimate.reason, rounds)
@@ -250,7 +204,7 @@ def _assisted(
     sample = sample_of(known)
     confidence = _confidence(run, sample[0])
     strength = tuned_strength(*sample, confidence)
-    return AssistedEstimate(**_stated(assist_rounds(*sample, confidence, level, strength), rounds), strength=strength)
+    return AssistedEstimate(**stated(assist_rounds(*sample, confidence, level, strength), rounds), strength=strength)
 
 
 def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
@@ -272,7 +226,7 @@ def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
 
 def _mean_cost(rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], costs: Costs, level: float) -> MeanCost:
     cost = mean_cost(sample_of(known)[0], _all(known, "truth"), _all(known, "predicted"), costs, level)
-    return MeanCost(**_stated(cost, rounds), costs=costs)
+    return MeanCost(**stated(cost, rounds), costs=costs)
 
 
 def _label_noise(
@@ -315,7 +269,7 @@ def _in_classes(
 
     def accuracy_by(classes: NDArray[Any]) -> dict[str, StatedEstimate]:
         parts = by_class(design, outcome, classes, level)
-        return {name: StatedEstimate(**_stated(part, rounds)) for name, part in parts.items()}
+        return {name: StatedEstimate(**stated(part, rounds)) for name, part in parts.items()}
 
     shares = confusion(design, true, predicted).to_dict() | {"reason": reason_of(design.reason, rounds)}
     values = (pool, accuracy_by(predicted), accuracy_by(true), ConfusionShares(**shares))
@@ -325,25 +279,3 @@ def _in_classes(
 def _all(known: Sequence[LabelledRound], name: str) -> NDArray[Any]:
     """``truth`` or ``predicted`` of every label, (n,), over all rounds."""
     return np.array([text for item in known for text in getattr(item, name)])
-
-
-def _check_comparable(run: Run, other: Run) -> None:
-    """The models of two runs answer the same question in the same words."""
-    own, theirs = run.spec.model, other.spec.model
-    if own.task != theirs.task:
-        raise SpecError(f"{run.uri} is a {own.task} and {other.uri} a {theirs.task}; give runs with the same task")
-    if own.task == "regression" or (own.classes is None and theirs.classes is None):
-        return
-    if own.classes is None or theirs.classes is None:
-        nameless = (run if own.classes is None else other).uri
-        raise SpecError(
-            f"{nameless} does not name its classes, and the other run does; run its spec with model.classes"
-        )
-    for names, place, known, rest in ((own, run, theirs, other), (theirs, other, own, run)):
-        strange = next((name for name in names.classes or () if name not in (known.classes or ())), None)
-        if strange is not None:
-            near = get_close_matches(strange, known.classes or (), 1, cutoff=0.0)
-            raise SpecError(
-                f"{strange!r} is a class of {place.uri} and not of {rest.uri}, where {near[0]!r} comes nearest; "
-                "give runs whose models tell the same classes apart, in whatever order"
-            )

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.checks import check_budget, check_model, check_pool
 from opacc_ray.audit.extraction import Stage, extract, stages_of
-from opacc_ray.audit.label_log import adopt_rules
+from opacc_ray.audit.label_log import adopt_rules, read_log
 from opacc_ray.audit.labelled_rounds import LabelledRound, is_labelled, read_labelled, read_rounds
 from opacc_ray.audit.pool_objects import compare_objects, write_listing
 from opacc_ray.audit.progress import Report, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
+from opacc_ray.audit.several_models import check_models, open_views, outcomes_of_all, served_with
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
@@ -54,6 +55,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     """
     spec = located(spec)
     check_budget(spec)
+    check_models(spec)
     plan = check_pool(spec)
     spec = checked_weights(spec)
     compared = reference.plan(spec)
@@ -257,11 +259,17 @@ def _like(
 
 def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress: Report) -> Selection:
     parameters = parse_parameters(choice.method, choice.parameters)
-    previous = [(item.known, item.outcome) for item in earlier if item.labelled.any()]
+    others = served_with(run, parameters)
+    known = [item for item in earlier if item.labelled.any()]
+    if known and others:
+        outcomes = outcomes_of_all(known, run, others, read_log(run).score)
+    else:
+        outcomes = [item.outcome for item in known]
+    previous = [(item.known, values) for item, values in zip(known, outcomes, strict=True)]
     needs = find_method(choice.method).needs(parameters)
-    with feature_store.open_view(run, needs, parameters.optional_features, parameters.instead) as view:
+    with open_views(run, others, needs, parameters) as views:
         chosen = select_from(
-            view,
+            views,
             choice.method,
             choice.budget,
             choice.seed,

@@ -5,7 +5,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.checks import SpecChecks
+from opacc_ray.audit.comparison_documents import ModelComparison
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     ClosedRound,
@@ -13,7 +15,6 @@ from opacc_ray.audit.documents import (
     DrawnRound,
     Goal,
     LabelBudget,
-    ModelComparison,
     RunHeader,
 )
 from opacc_ray.audit.export import ExportedCase
@@ -37,7 +38,7 @@ from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
 from opacc_ray.labelpage.serving import LabelSession
 from opacc_ray.lake.storage import open_store
-from opacc_ray.report.documents import RunReport, WrittenReport
+from opacc_ray.report.documents import RunReport, WrittenCharacterization, WrittenReport
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
 from opacc_ray.study.spec import StudySpec
@@ -76,6 +77,8 @@ KINDS: tuple[type[Document], ...] = (
     ModelComparison,
     RunReport,
     WrittenReport,
+    Characterization,
+    WrittenCharacterization,
     RunStatus,
     Verification,
     ExportedCase,

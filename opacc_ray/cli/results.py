@@ -39,29 +39,35 @@ def estimate(
 
 @command("compare")
 @run_argument
-@click.argument("other", metavar="OTHER")
+@click.argument("others", metavar="OTHER...", nargs=-1, required=True)
 @track_option
 @statement_options
 def compare(
     uri: str,
-    other: str,
+    others: tuple[str, ...],
     track: str | None,
     level: float,
     partial: bool,
     conflict: str | None,
     score: str | None,
 ) -> Answer:
-    """Compare the model of RUN with that of OTHER, by the labels of RUN.
+    """Compare the model of RUN with those of other runs, by the labels of RUN.
 
-    OTHER is a run of another model on the same pool; it needs no labels.
+    OTHER is a run of another model on the same pool; it needs no labels. All differences hold together, and each model
+    is stated with the probability that it is the best.
     """
-    from opacc_ray.audit import results
+    from opacc_ray.audit import several_models
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import texts
 
     run = Run.open(uri, track)
-    stated = results.compare(
-        run, Run.open(other), level=level, partial=partial, conflict=conflict, score=score_for(run.spec, score)
+    stated = several_models.compare(
+        run,
+        *map(Run.open, others),
+        level=level,
+        partial=partial,
+        conflict=conflict,
+        score=score_for(run.spec, score),
     )
     return Answer(stated, texts.comparison(stated))
 

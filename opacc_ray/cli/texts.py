@@ -1,8 +1,10 @@
 """Documents as people read them on a terminal."""
 
 from collections.abc import Sequence
+from itertools import combinations
 
 from opacc_ray.audit.checks import SpecChecks
+from opacc_ray.audit.comparison_documents import ModelComparison
 from opacc_ray.audit.documents import (
     AccuracyEstimate,
     Basis,
@@ -10,7 +12,6 @@ from opacc_ray.audit.documents import (
     DrawnRound,
     GoalProgress,
     LabelBudget,
-    ModelComparison,
     RoundCounts,
     StatedEstimate,
 )
@@ -221,7 +222,9 @@ def estimate(document: AccuracyEstimate) -> str:
 
 
 def comparison(document: ModelComparison) -> str:
-    """Two models, their difference, and what it rests on."""
+    """Models, their differences, and what these rest on."""
+    if len(document.models) > 2:
+        return "\n".join([*_several(document), *_listed(document), *_basis(document, document.difference.reason)])
     first, second = document.num_first_better, document.num_second_better
     neither = document.difference.n - first - second
     lines = [
@@ -230,9 +233,36 @@ def comparison(document: ModelComparison) -> str:
         f"difference {interval(document.difference, '+.4f')}",
         f"better     the first on {first} labels, the other on {second}, neither on {neither}",
     ]
-    if not document.same_listing:
-        lines.append("note       the two pools were listed differently; examples are matched by their ids alone")
-    return "\n".join([*lines, *_basis(document, document.difference.reason)])
+    if document.models:
+        lines.append(f"best       the first with probability {_probability(document.models[0].best)}")
+    return "\n".join([*lines, *_listed(document), *_basis(document, document.difference.reason)])
+
+
+def _several(document: ModelComparison) -> list[str]:
+    """Three models or more, numbered, and all their differences."""
+    numbered = list(enumerate(document.models, start=1))
+    pairs = zip(combinations(range(1, len(numbered) + 1), 2), document.differences, strict=True)
+    likely = sorted(numbered, key=lambda item: -item[1].best)
+    return [
+        *(f"model {number:<4} {accuracy(own.accuracy)} of {own.run}" for number, own in numbered),
+        *(f"{f'{a} - {b}':10} {interval(pair.difference, '+.4f')}" for (a, b), pair in pairs),
+        "best       "
+        + ", ".join(f"model {number} with probability {_probability(own.best)}" for number, own in likely),
+        f"together   all differences hold with {100 * document.difference.level:g}%",
+    ]
+
+
+def _listed(document: ModelComparison) -> list[str]:
+    if document.same_listing:
+        return []
+    which = "two pools" if len(document.models) <= 2 else "pools"
+    return [f"note       the {which} were listed differently; examples are matched by their ids alone"]
+
+
+def _probability(value: float) -> str:
+    if 0.001 <= value <= 0.999:
+        return f"{value:.3f}"
+    return "below 0.001" if value < 0.5 else "above 0.999"
 
 
 def tables(document: ExportedTables) -> str:

@@ -69,11 +69,12 @@ def compare(
     one, two = plain_estimate(selections, own, level), plain_estimate(selections, other, level)
     d = np.concatenate(own).astype(np.float64) - np.concatenate(other)  # (n,)
     return Comparison(
-        one, two, _difference(linear_estimator(selections), d, level), int((d > 0).sum()), int((d < 0).sum())
+        one, two, paired_difference(linear_estimator(selections), d, level), int((d > 0).sum()), int((d < 0).sum())
     )
 
 
-def _difference(design: LinearEstimator, d: Outcome, level: float) -> Estimate:
+def paired_difference(design: LinearEstimator, d: Outcome, level: float) -> Estimate:
+    """The mean of ``d`` (n,), in [-1, 1], with the interval above."""
     sides = np.stack([np.maximum(d, 0), np.maximum(-d, 0)], axis=1)  # (n, 2)
     a, b = (float(share) for share in design.mean(sides))
     variance_a, variance_b = (float(variance) for variance in design.variance(sides))

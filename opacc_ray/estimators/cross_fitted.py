@@ -26,8 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.difference import Round, accuracy
+from opacc_ray.estimators.base import Outcome
+from opacc_ray.estimators.difference import Combined, Round
 from opacc_ray.estimators.rounds import known, labelled_before
 from opacc_ray.selection import Selection
 
@@ -43,15 +43,14 @@ class FoldedRound(NamedTuple):
 
 
 def cross_fitted(
-    selections: Sequence[Selection], outcomes: Sequence[Outcome], folded: Sequence[FoldedRound], level: float
-) -> Estimate:
-    """Accuracy on the whole pool, from rounds whose designs have inclusion probabilities.
+    selections: Sequence[Selection], outcomes: Sequence[Outcome], folded: Sequence[FoldedRound]
+) -> Combined:
+    """The share of failures in the whole pool, from rounds whose designs have inclusion probabilities.
 
     Parameters
     ----------
     selections, outcomes : rounds of one pool in their order, and (n_t,) outcomes of each
     folded : of each round
-    level : confidence level of the interval
 
     Raises
     ------
@@ -69,7 +68,7 @@ def cross_fitted(
         variance = float(selection.design.variance(error))
         rounds.append(Round(share, variance, selection.design.effects, part.labelled, error, True))
         value += weight[t] * (float(failure[before[t]].sum()) / sure.pool_size + left[t] * share)
-    return accuracy(value, rounds, weight * left, sure, level)
+    return Combined(value, rounds, weight * left, sure)
 
 
 def round_weights(variance: Sequence[float]) -> Array:

@@ -76,6 +76,19 @@ class Known(NamedTuple):
     binary: bool
 
 
+class Combined(NamedTuple):
+    """What all rounds say together of the share of failures in the pool."""
+
+    share: float
+    rounds: list[Round]
+    weight: NDArray[np.float64]  # (rounds,) of each round's share in it
+    known: Known
+
+    def estimate(self, level: float) -> Estimate:
+        """The accuracy with its interval."""
+        return accuracy(self.share, self.rounds, self.weight, self.known, level)
+
+
 def difference(design: InclusionProbability, outcome: Outcome, level: float) -> Estimate:
     """Accuracy among the examples that were not labelled before the round: unbiased."""
     known = Known(float((1 - outcome).sum()), len(outcome), design.population, is_binary(outcome))
@@ -95,13 +108,7 @@ def accuracy(
 ) -> Estimate:
     """1 - ``share`` with its interval; ``weight`` (rounds,) is that of each round's share in the estimate."""
     variance = float(sum(w**2 * part.variance for w, part in zip(weight, rounds, strict=True)))
-    labels = _Labels(
-        effect=np.concatenate([w * part.effect for w, part in zip(weight, rounds, strict=True)]),
-        expected=np.concatenate([part.expected for part in rounds]),
-        error=np.concatenate([part.error for part in rounds]),
-        degrees=max(sum(len(part.effect) - 1 for part in rounds), 1),
-        assisted=any(part.assisted for part in rounds),
-    )
+    labels = labels_of(rounds, weight)
     if known.num == known.pool_size:
         share = low = high = known.failures / known.pool_size
         variance = 0.0
@@ -113,8 +120,8 @@ def accuracy(
     return Estimate(1 - share, math.sqrt(variance), 1 - high, 1 - low, level, _NAME, len(labels.effect), based, reason)
 
 
-class _Labels(NamedTuple):
-    """Of all rounds."""
+class Labels(NamedTuple):
+    """Those of all rounds, as they move the estimate."""
 
     effect: NDArray[np.float64]  # (n,) a
     expected: NDArray[np.float64]  # (n,) p
@@ -136,11 +143,14 @@ class _Labels(NamedTuple):
         return 0.5 * float(right @ self.effect) / max(float(right.sum()), 1e-300)
 
     @property
+    def foreseen(self) -> float:
+        """v̂, the variance that the predictions foresee."""
+        return float(self.effect**2 @ (self.expected * (1 - self.expected)))
+
+    @property
     def trust(self) -> float:
         """m/(m + 2), how far the measured variance counts."""
-        terms = (self.effect * self.error) ** 2
-        num = float(terms.sum()) ** 2 / max(float(terms @ terms), 1e-300)
-        return num / (num + _PRIOR_TERMS)
+        return trust_in((self.effect * self.error) ** 2)
 
     def size_at(self, centre: float, variance: float, trust: float) -> float:
         """s for a share of failures ``centre``."""
@@ -151,13 +161,30 @@ class _Labels(NamedTuple):
             inside = min(max(share, min(failure, 0.5)), 1 - min(success, 0.5))
             return inside * (1 - inside)
 
-        foreseen = float(self.effect**2 @ (self.expected * (1 - self.expected)))
+        foreseen = self.foreseen
         predicted = spread(max(centre, float(self.effect @ self.expected)))
         inverse = trust * (variance + square) / spread(centre) + (1 - trust) * (foreseen + square) / predicted
         return 1 / max(inverse, 1e-300)
 
 
-def _bounds(share: float, variance: float, labels: _Labels, known: Known, level: float) -> intervals.Interval:
+def labels_of(rounds: Sequence[Round], weight: NDArray[np.float64]) -> Labels:
+    """The labels of all rounds; ``weight`` (rounds,) is that of each round's share in the estimate."""
+    return Labels(
+        effect=np.concatenate([w * part.effect for w, part in zip(weight, rounds, strict=True)]),
+        expected=np.concatenate([part.expected for part in rounds]),
+        error=np.concatenate([part.error for part in rounds]),
+        degrees=max(sum(len(part.effect) - 1 for part in rounds), 1),
+        assisted=any(part.assisted for part in rounds),
+    )
+
+
+def trust_in(terms: NDArray[np.float64]) -> float:
+    """m/(m + 2): how far a variance counts that was measured as the sum of ``terms`` (n,)."""
+    num = float(terms.sum()) ** 2 / max(float(terms @ terms), 1e-300)
+    return num / (num + _PRIOR_TERMS)
+
+
+def _bounds(share: float, variance: float, labels: Labels, known: Known, level: float) -> intervals.Interval:
     """The interval above, for the share of failures."""
     met, trust = known.failures, labels.trust if known.binary else 1.0
     widen = intervals.student_widening(labels.degrees, level) ** 2

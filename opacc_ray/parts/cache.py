@@ -10,7 +10,7 @@ it; the answer is the same. A part keeps one value per name, in its own ``kept``
 What was made of the whole pool has no recipe for one part. A function that misses it raises :class:`Forgotten`, and all
 of it is made again:
 
-    result = repeat_if_forgotten(view, work)                # work() is pure, and may be done again from its beginning
+    result = repeat_if_forgotten(views, work)               # work() is pure, and may be done again from its beginning
 """
 
 import hashlib
@@ -52,13 +52,14 @@ def part_recall(part: Pool, name: str, key: str) -> Any:
     return value
 
 
-def repeat_if_forgotten(view: View, work: Callable[[], Result]) -> Result:
-    """``work()``, again from its beginning where a part had forgotten something."""
+def repeat_if_forgotten(views: Sequence[View], work: Callable[[], Result]) -> Result:
+    """``work()`` on the views, again from its beginning where a part had forgotten something."""
     for _ in range(TRIES - 1):
         try:
             return work()
         except Forgotten:
-            view.forget()
+            for view in views:
+                view.forget()
     return work()
 
 

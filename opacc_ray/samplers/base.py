@@ -44,6 +44,11 @@ class MethodParameters:
         return False
 
     @property
+    def serves_several(self) -> bool:
+        """Whether it can choose for several models at once."""
+        return False
+
+    @property
     def instead(self) -> dict[str, str]:
         """For each feature that the method can do without: what to do if it is missing."""
         return {}
@@ -63,6 +68,14 @@ def no_progress(done: int, total: int | None) -> None:
     """Nobody watches."""
 
 
+class OtherModel(NamedTuple):
+    """A further model on the same pool, which the same labels are to serve."""
+
+    view: View
+    outcome: NDArray[np.float64]  # (k,) on the examples that were labelled in earlier rounds
+    history: History = NO_HISTORY
+
+
 class Task(NamedTuple):
     """What is asked of a sampler: ``budget`` new labels, after ``previous`` ones."""
 
@@ -71,6 +84,7 @@ class Task(NamedTuple):
     previous: Previous
     progress: Progress = no_progress
     history: History = NO_HISTORY
+    others: tuple[OtherModel, ...] = ()  # beside the one that the view shows
 
 
 class Draw(NamedTuple):

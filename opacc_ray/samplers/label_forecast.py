@@ -54,7 +54,7 @@ def forecast_labels(
     if not 0 < half_width < 1:
         raise LabelError(f"half_width={half_width}: give a number between 0 and 1, such as 0.02")
     own = neyman.Parameters() if parameters is None else parameters
-    return repeat_if_forgotten(view, lambda: _forecast(view, half_width, level, own, history))
+    return repeat_if_forgotten([view], lambda: _forecast(view, half_width, level, own, history))
 
 
 def _forecast(view: View, half_width: float, level: float, own: neyman.Parameters, history: History) -> LabelForecast:
@@ -89,5 +89,5 @@ def _least(unlabelled: Unlabelled, draw: Chances, variance: float) -> int:
 
 def part_variance(part: Pool, key: str, chances: Chances) -> int:
     """The exact sum of σ²(1/π - 1)."""
-    p = part_free(part, key).p
-    return exact_sum(p * (1 - p) * (1 / chances.of(p) - 1))
+    foreseen = part_free(part, key).foreseen
+    return exact_sum(foreseen.p * (1 - foreseen.p) * (1 / chances.of(foreseen) - 1))

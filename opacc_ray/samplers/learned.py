@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.cross_fitted import FoldedRound, cross_fitted
+from opacc_ray.estimators.difference import Combined
 from opacc_ray.estimators.rounds import labelled_before
 from opacc_ray.failure.folds import fold_of, predict_without_fold
 from opacc_ray.failure.history import NO_HISTORY, History
@@ -52,12 +53,21 @@ def learned_estimate(
     LabelError
         If a round was drawn when labels were there that are not given.
     """
-    return repeat_if_forgotten(view, lambda: _learned(view, selections, outcomes, level, history))
+    return learn_from_all(view, selections, outcomes, history).estimate(level)
 
 
-def _learned(
-    view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float, history: History
-) -> Estimate:
+def learn_from_all(
+    view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History = NO_HISTORY
+) -> Combined:
+    """The share of failures in the pool; raises LabelError as :func:`learned_estimate`.
+
+    Rounds that were drawn for several models count as if this one had had all labels to itself: only their weights rest
+    on that.
+    """
+    return repeat_if_forgotten([view], lambda: _learned(view, selections, outcomes, history))
+
+
+def _learned(view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History) -> Combined:
     before = labelled_before(selections)
     labelled = np.concatenate([part.index for part in selections])
     failure = 1 - np.concatenate(outcomes)
@@ -71,7 +81,7 @@ def _learned(
     for t, selection in enumerate(selections):
         own = Previous(*_sorted(labelled[before[t]], 1 - failure[before[t]]))
         folded.append(_folded(view, selection, own, history, predicted, fold[round_of == t]))
-    return cross_fitted(selections, outcomes, folded, level)
+    return cross_fitted(selections, outcomes, folded)
 
 
 def _folded(
@@ -105,7 +115,7 @@ def part_unknown(
     seen = part_signals(part, signals)
     predicted = np.array([mixture.failure(seen)[free.row] for mixture in mixtures])  # (K, n)
     mean = predicted.mean(axis=0)
-    variance = mean * (1 - mean) * np.maximum(1 / (chances.of(free.p) * kept) - 1, 0)
+    variance = mean * (1 - mean) * np.maximum(1 / (chances.of(free.foreseen) * kept) - 1, 0)
     return [*map(exact_sum, predicted), exact_sum(variance)]
 
 

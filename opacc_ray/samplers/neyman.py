@@ -46,6 +46,14 @@ Several rounds are combined by ``estimators/rounds.py`` with ``combine="rounds"`
 labels say together corrects each round (``samplers/learned.py``), if the estimate is given the pool. Four rounds that
 grow (10, 20, 30 and 40 % of the labels) serve well: little is spent on the model's word.
 
+Several models that are to be known from the same labels share the draw. Each model's variance is counted as a multiple
+of the least that it could have with all labels to itself, (Σσ_m)²/n, and the sum of these is least at
+
+    σ_i = √( Σ_m σ_mi² / mean(σ_m)² )
+
+which takes the place of σ above; B is the least of theirs, so that no model pays more than the price for the others.
+The sample is balanced on σ_m² of every model.
+
 Legend: N pool, N_r examples not labelled yet, n budget, k labels so far, f = 1 - outcome, p predicted failure, σ the
 standard deviation of f, π inclusion probability, φ uniform share.
 """
@@ -57,16 +65,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.inclusion_probability import InclusionProbability
-from opacc_ray.designs.unequal import SURE, draw_ordered, lengths
+from opacc_ray.designs.unequal import SURE, draw_along, lengths
 from opacc_ray.errors import SpecError
 from opacc_ray.failure.lessons import read_lessons
-from opacc_ray.failure.model import predict_failure
+from opacc_ray.failure.model import Forecast, predict_failure
 from opacc_ray.failure.signals import PoolSignals, part_signals, read_signals
 from opacc_ray.parts.order import Line, part_lay
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
-from opacc_ray.samplers.chances import Chances, Unlabelled, find_unlabelled, part_free
+from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter
+from opacc_ray.samplers.chances import Chances, Foreseen, Unlabelled, find_unlabelled, part_free
 
 COMBINATIONS = ("labels", "rounds")
 
@@ -104,6 +112,10 @@ class Parameters(MethodParameters):
     def learns_from_history(self) -> bool:
         return True
 
+    @property
+    def serves_several(self) -> bool:
+        return True
+
     def __post_init__(self) -> None:
         if not 0 < self.floor <= 1:
             raise SpecError(
@@ -131,21 +143,22 @@ class Plan(NamedTuple):
 
     def candidates(self, index: NDArray[np.int64]) -> "Candidates":
         """Examples ``index`` (k,) of the pool, not labelled, in the order of the line."""
-        key = self.unlabelled.key
-        p = self.signals.view.take(part_expected, index, key)
-        seen = self.signals.take(index)
-        order = np.lexsort((index, _along(self.along, p, seen.classes)))
-        index, p, values = index[order], p[order], seen.values[order]
-        variance = (p * (1 - p))[:, None]
-        balance = np.hstack([variance, variance * values])  # (k, 1 + signals) σ², σ²·x
-        return Candidates(index, p, self.chances.of(p), balance if self.along != "listing" else balance[:, :0])
+        foreseen = self.unlabelled.at(index)
+        signals = self.signals.take(index)
+        order = np.lexsort((index, _along(self.along, foreseen.p, signals.classes)))
+        index, foreseen, values = index[order], foreseen.take(order), signals.values[order]
+        variance = (foreseen.p * (1 - foreseen.p))[:, None]
+        balance = np.hstack([variance, variance * values, (foreseen.others * (1 - foreseen.others)).T])
+        return Candidates(
+            index, foreseen, self.chances.of(foreseen), balance if self.along != "listing" else balance[:, :0]
+        )
 
     def draw(self, index: NDArray[np.int64]) -> Draw:
         """The batch of the examples ``index`` (n,)."""
-        p = self.signals.view.take(part_expected, index, self.unlabelled.key)
+        foreseen = self.unlabelled.at(index)
         design = InclusionProbability(
-            inclusion_probability=self.chances.of(p),
-            predicted_failure=p,
+            inclusion_probability=self.chances.of(foreseen),
+            predicted_failure=foreseen.p,
             predicted_failures=self.unlabelled.expected,
             population=self.unlabelled.num,
             num_drawn=len(index),
@@ -159,9 +172,9 @@ class Candidates:
     """Examples in the order of the line: neighbours are alike."""
 
     index: NDArray[np.int64]  # (k,)
-    expected: NDArray[np.float64]  # (k,) p
+    foreseen: Foreseen
     probability: NDArray[np.float64]  # (k,) π
-    balance: NDArray[np.float64]  # (k, 1 + signals) σ², σ²·x
+    balance: NDArray[np.float64]  # (k, models + signals) σ² and σ²·x of the first model, σ² of the others
 
 
 def needs(parameters: Parameters) -> tuple[str, ...]:
@@ -180,7 +193,7 @@ def draw_planned(ready: Plan, num: int, rng: np.random.Generator, kept: int | No
 
     index, chances = thin(ready, num, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT) if kept is None else kept)
     found = ready.candidates(index)
-    before = np.ones(len(index)) if chances is None else chances.of(found.expected)
+    before = np.ones(len(index)) if chances is None else chances.of(found.foreseen)
     return ready.draw(found.index[rng.permutation(draw_balanced(rng, found.probability, before, found.balance))])
 
 
@@ -194,7 +207,7 @@ def thin(ready: Plan, num: int, rng: np.random.Generator, kept: int) -> tuple[ND
     sure = view.map(part_spread, key, ready.signals.key, chances, ready.along, kept)
     always = np.concatenate([start + rows for start, rows in zip(view.starts, sure, strict=False)])
     line = Line(view, _LINE, key)
-    return np.concatenate([always, draw_ordered(rng, line, kept - len(always))]), chances
+    return np.concatenate([always, draw_along(rng, line, kept - len(always))]), chances
 
 
 def plan(view: View, task: Task) -> Plan:
@@ -210,15 +223,28 @@ def plan(view: View, task: Task) -> Plan:
 
 def allocate(view: View, task: Task) -> tuple[Unlabelled, Chances, PoolSignals]:
     """Learn p from the labels so far, and set π."""
-    parameters, (labelled, outcome) = task.parameters, task.previous
+    parameters = task.parameters
     assert task.budget is not None
-    signals = read_signals(view, parameters.directions, task.history)
-    lessons = read_lessons(view, parameters.directions, task.history)
-    forecast = predict_failure(signals, labelled, 1 - outcome, lessons)
-    unlabelled = find_unlabelled(forecast, labelled)
-    share = unlabelled.uniform_share(parameters.price * max(1.0, forecast.bayes_factor), parameters.floor)
-    sizes = Chances(unlabelled.doubt, share)
-    return unlabelled, unlabelled.capped(sizes, task.budget, unlabelled.total(sizes)), signals
+    forecasts = foresee(view, task)
+    unlabelled = find_unlabelled(forecasts, task.previous.chosen)
+    trust = min(forecast.bayes_factor for forecast in forecasts)
+    share = unlabelled.uniform_share(parameters.price * max(1.0, trust), parameters.floor)
+    sizes = Chances(unlabelled.doubts, share)
+    return unlabelled, unlabelled.capped(sizes, task.budget, unlabelled.total(sizes)), forecasts[0].signals
+
+
+def foresee(view: View, task: Task) -> list[Forecast]:
+    """What the labels so far say of every model, that of the view first."""
+    labelled, outcome = task.previous
+    return [
+        predict_failure(
+            read_signals(model.view, task.parameters.directions, model.history),
+            labelled,
+            1 - model.outcome,
+            read_lessons(model.view, task.parameters.directions, model.history),
+        )
+        for model in (OtherModel(view, outcome, task.history), *task.others)
+    ]
 
 
 def _along(line: str, p: NDArray[np.float64], classes: NDArray[np.int64] | None) -> NDArray[np.float64]:
@@ -229,18 +255,12 @@ def _along(line: str, p: NDArray[np.float64], classes: NDArray[np.int64] | None)
     return p if line == "p" else np.zeros(len(p))
 
 
-def part_expected(part: Pool, rows: NDArray[np.int64], key: str) -> NDArray[np.float64]:
-    """p of rows (k,) that are not labelled."""
-    own = part_free(part, key)
-    return own.p[np.searchsorted(own.row, rows)]
-
-
 def part_spread(part: Pool, key: str, signals: str, chances: Chances, line: str, num: int) -> NDArray[np.int64]:
     """Lay the examples on the line of ``num`` strata, and return the rows of those that are sure, which are not."""
     own, classes = part_free(part, key), part_signals(part, signals).classes
-    probability = chances.of(own.p)
+    probability = chances.of(own.foreseen)
     unsure = np.flatnonzero(probability < SURE)
     classes = None if classes is None else classes[own.row[unsure]]
-    along = _along(line, own.p[unsure], classes)
+    along = _along(line, own.foreseen.p[unsure], classes)
     part_lay(part, _LINE, key, along, own.row[unsure], lengths(probability[unsure], num))
     return own.row[probability >= SURE]

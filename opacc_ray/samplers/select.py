@@ -10,26 +10,27 @@ from typing import Any, get_args, get_origin
 import numpy as np
 
 from opacc_ray.errors import SpecError, shortened
-from opacc_ray.estimators.base import Outcome, checked_outcome
+from opacc_ray.estimators.base import Outcome
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.cache import repeat_if_forgotten
-from opacc_ray.parts.view import View, view_of
+from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
-from opacc_ray.samplers.base import NO_PREVIOUS, Progress, no_progress
+from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Progress, no_progress
+from opacc_ray.samplers.models import check_same_examples, histories_of, rows_of, views_of
 from opacc_ray.samplers.replicates import replicate
 from opacc_ray.selection import Selection
 
 
 def select(
-    pool: Pool | View,
+    pool: Pool | View | Sequence[Pool | View],
     method: str = "neyman",
     budget: int | None = None,
     seed: int = 0,
     *,
     previous: Sequence[tuple[Selection, Outcome]] = (),
     replicates: int | None = None,
-    history: History = NO_HISTORY,
+    history: History | Sequence[History] = NO_HISTORY,
     progress: Progress = no_progress,
     **parameters: Any,
 ) -> Selection:
@@ -37,15 +38,18 @@ def select(
 
     Parameters
     ----------
-    pool : the examples with the features the method needs
+    pool : the examples with the features the method needs; or several pools, of the same examples in the same order,
+        each with the features of another model: the labels are to serve all of them (`neyman`)
     method : a name of ``opacc_ray.samplers.METHODS``
     budget : number of labels that can be paid for, at most the number of unlabelled examples
     seed : a whole number of at least 0; the same seed, pool and parameters give the same selection
-    previous : (selection, outcome) of every earlier round; their examples are not chosen again
+    previous : (selection, outcome) of every earlier round; their examples are not chosen again. For several models the
+        outcomes are (models, n), whichever model the round was drawn for
     replicates : choose from that many random parts of the pool apart, each with its share of the budget; their spread
         gives an interval to methods whose design gives none
     history : what is known before the first label, for methods that learn from it: labels of other examples, columns
-        that may tell failures; the same for all rounds, and for the estimate
+        that may tell failures; the same for all rounds, and for the estimate. For several models one
+        for all, or one for each
     progress : called as ``progress(done, total)`` by methods that choose step by step (ces, deepreduce), after each
         step, in this thread: ``done`` examples are chosen, which grows from call to call, of ``total``, the budget, or
         None where the method stops by itself. Methods that draw at once do not call it. What it raises ends the
@@ -64,14 +68,20 @@ def select(
     DataError
         The pool lacks a feature, or one of its values is not finite.
     """
-    sampler, view = find_method(method), view_of(pool)
+    sampler, views = find_method(method), views_of(pool)
+    view = views[0]
     _check_seed(seed)
-    task = Task(budget, parse_parameters(method, parameters), _gather(previous, view.size), progress, history)
+    labelled = _gather(previous, view.size, len(views))
+    histories = histories_of(history, len(views))
+    others = tuple(map(OtherModel, views[1:], [own.outcome for own in labelled[1:]], histories[1:]))
+    task = Task(budget, parse_parameters(method, parameters), labelled[0], progress, histories[0], others)
+    _check_several(method, task, replicates)
     _check_history(method, task, replicates)
     _check_budget(budget, view.size, len(task.previous.chosen), optional=task.parameters.stops_itself)
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)
-    drawn = repeat_if_forgotten(view, lambda: _draw(sampler, view, task, replicates, [int(seed), number]))
+    drawn = repeat_if_forgotten(views, lambda: _draw(sampler, view, task, replicates, [int(seed), number]))
+    check_same_examples(views, drawn.chosen)
     return Selection(
         method=method,
         parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection gives them back
@@ -91,8 +101,20 @@ def _draw(sampler: Sampler, view: View, task: Task, replicates: int | None, seed
     return sampler.draw(view, task, np.random.default_rng(seed))
 
 
+def _check_several(method: str, task: Task, replicates: int | None) -> None:
+    if not task.others:
+        return
+    if not task.parameters.serves_several:
+        raise SpecError(
+            f"method {method!r} chooses for one model; give its pool alone, and compare the others by its labels, or "
+            "take neyman"
+        )
+    if replicates is not None:
+        raise SpecError("replicates are of one model's pool; leave them out, or give one pool")
+
+
 def _check_history(method: str, task: Task, replicates: int | None) -> None:
-    if task.history is NO_HISTORY:
+    if all(history is NO_HISTORY for history in (task.history, *(other.history for other in task.others))):
         return
     if not task.parameters.learns_from_history:
         raise SpecError(f"method {method!r} does not learn from a history; leave it out, or take neyman")
@@ -123,7 +145,7 @@ def find_method(method: str) -> Sampler:
     return METHODS[method]
 
 
-_BESIDE = ("method", "budget", "replicates")  # what is said of every method, beside its own parameters
+_BESIDE = ("method", "budget", "replicates", "models")  # what is said of every method, beside its own parameters
 
 
 def parse_parameters(method: str, given: Mapping[str, Any]) -> Any:
@@ -183,9 +205,10 @@ def _check_budget(budget: int | None, pool_size: int, num_labelled: int, *, opti
         )
 
 
-def _gather(previous: Sequence[tuple[Selection, Outcome]], pool_size: int) -> Previous:
+def _gather(previous: Sequence[tuple[Selection, Outcome]], pool_size: int, num_models: int) -> list[Previous]:
+    """What earlier rounds say of each model."""
     if not previous:
-        return NO_PREVIOUS
+        return [NO_PREVIOUS] * num_models
     for selection, _ in previous:
         if selection.pool_size != pool_size:
             raise SpecError(
@@ -193,6 +216,7 @@ def _gather(previous: Sequence[tuple[Selection, Outcome]], pool_size: int) -> Pr
                 f"and this one has {pool_size}; rounds must share one pool"
             )
     index = np.concatenate([selection.index for selection, _ in previous])
-    outcome = np.concatenate([checked_outcome(selection, values) for selection, values in previous])
+    rows = [rows_of(selection, values, num_models) for selection, values in previous]
+    outcomes = [np.concatenate(row) for row in zip(*rows, strict=True)]
     index, first = np.unique(index, return_index=True)
-    return Previous(index, outcome[first])
+    return [Previous(index, outcome[first]) for outcome in outcomes]

@@ -44,6 +44,11 @@ class SampleSpec(BaseModel):
         default=None, description="labels that can be paid for; only deepreduce, and ces with stop_at_kl, need none"
     )
     replicates: int | None = Field(default=None, ge=2, description="choose from that many parts of the pool apart")
+    models: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        description="URIs of runs of other models on the same pool, which the same labels are to serve; neyman",
+    )
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -51,7 +56,11 @@ class SampleSpec(BaseModel):
 
     @model_validator(mode="after")
     def _fits_the_method(self) -> "SampleSpec":
-        parse_parameters(self.method, self.parameters)
+        parameters = parse_parameters(self.method, self.parameters)
+        if self.models and not parameters.serves_several:
+            raise ValueError(f"models: method {self.method!r} chooses for one model; leave models out, or take neyman")
+        if self.models and self.replicates is not None:
+            raise ValueError("replicates are of one model's pool; leave models or replicates out")
         if self.budget is not None and self.budget < 1:
             raise ValueError(f"budget={self.budget}: give a whole number of labels, at least 1")
         return self
@@ -249,6 +258,8 @@ class Spec(Section):
         for key in ("program", "function", "trust"):
             if not content["model"][key]:
                 del content["model"][key]
+        if not self.sample.models:
+            del content["sample"]["models"]
         if not self.compares_with():
             del content["reference"]
         if "coverage" not in self.features():

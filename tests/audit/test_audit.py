@@ -16,7 +16,7 @@ import pytest
 from small_model import network, picture
 from small_spec import small_spec
 
-from opacc_ray.audit import feature_store, goals, labels, results, steps
+from opacc_ray.audit import feature_store, goals, labels, results, several_models, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
 from opacc_ray.demo.s3_server import LocalS3
@@ -485,9 +485,9 @@ def test_another_model_on_the_same_pictures_in_another_order(run: Run, spec, buc
     model = {"factory": "small_model:network", "weights": f"{bucket}/other.safetensors"}
     other = run_spec(spec(name="other", model=model, pool={"uri": str(tmp_path), "format": "npy"}))
     with pytest.raises(LabelError, match="40 of 40 labels are missing"):
-        results.compare(run, other)
+        several_models.compare(run, other)
     labels.import_labels(run, "labels.csv", labels_for(run))
-    result = results.compare(run, other).to_dict()
+    result = several_models.compare(run, other).to_dict()
     said = net(torch.tensor(rows[:, None] / np.float32(255))).argmax(dim=1).numpy()[::-1]
     label = dict(line.decode().split(",") for line in labels_for(run).splitlines()[1:])
     right = [said[int(name[:3])] == int(text) for name, text in label.items()]

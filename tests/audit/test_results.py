@@ -12,7 +12,7 @@ import pytest
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import labels, results, steps
+from opacc_ray.audit import labels, results, several_models, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimators.calibration import calibrate
@@ -85,7 +85,7 @@ def test_other_model_is_found_by_id_and_by_the_names_of_its_classes(run: Run, tm
     )
     first, second = ((values == TRUTH).astype(float)[chosen.index] for values in (PREDICTION, OTHER))
     expected = compare(chosen, first, second, 0.9)
-    result = results.compare(run, other, level=0.9).to_dict()
+    result = several_models.compare(run, other, level=0.9).to_dict()
     assert {name: result[name] for name in expected.to_dict()} == expected.to_dict()
     assert (result["other"], result["same_listing"], result["pool_size"]) == (other.uri, False, N)
     assert run.read_estimate() is None
@@ -97,15 +97,15 @@ def test_other_model_with_missing_labels_or_examples(run: Run, tmp_path: Path) -
     rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
     labels.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     with pytest.raises(LabelError, match="20 of 60 labels are missing"):
-        results.compare(run, other)
-    result = results.compare(run, other, partial=True).to_dict()
+        several_models.compare(run, other)
+    result = several_models.compare(run, other, partial=True).to_dict()
     assert result["difference"]["n"] == 40
     assert not result["difference"]["design_based"]
     assert "missing at random" in result["difference"]["reason"]
     absent = next(name for name in chosen.ids[20:] if name >= "100.png")
     small = write_run(tmp_path, "small", OTHER[:100], IDS[:100], classes=CLASSES)
     with pytest.raises(DataError, match=rf"small lacks \d+ of 40 labelled examples, the first '{absent}'"):
-        results.compare(run, small, partial=True)
+        several_models.compare(run, small, partial=True)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_models_that_answer_other_questions_are_refused(
 ) -> None:
     other = write_run(tmp_path, "other", OTHER, **model)
     with pytest.raises(SpecError, match=message):
-        results.compare(run, other)
+        several_models.compare(run, other)
 
 
 def test_regressions_are_compared_on_the_scale_of_the_run(tmp_path: Path) -> None:
@@ -135,13 +135,13 @@ def test_regressions_are_compared_on_the_scale_of_the_run(tmp_path: Path) -> Non
     chosen = steps.select(mine, "srs", 30, {})
     rows = "".join(f"{name},{value[IDS.index(name)].item()!r}\n" for name in chosen.ids)
     labels.import_labels(mine, "labels.csv", ("id,label\n" + rows).encode())
-    result = results.compare(mine, other).to_dict()
+    result = several_models.compare(mine, other).to_dict()
     assert result["first"]["value"] == pytest.approx(1 - 0.05**2)
     assert result["second"]["value"] == pytest.approx(1 - 0.15**2)
     assert result["difference"]["value"] == pytest.approx(0.15**2 - 0.05**2)
     assert (result["num_first_better"], result["num_second_better"]) == (30, 0)
     far = write_run(tmp_path, "far", value + 3, task="regression", error_scale=7)
-    assert results.compare(mine, far).second.value == 0
+    assert several_models.compare(mine, far).second.value == 0
     assert results.estimate(mine).by_true_class is None
     with pytest.raises(SpecError, match="a regression has none; leave --assist out"):
         results.estimate(mine, assist=True)

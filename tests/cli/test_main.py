@@ -233,7 +233,7 @@ def test_help_lists_every_command_in_its_group(told) -> None:
     assert listed["Features"] == ["features list", "features remove"]
     verbs = ("import", "list", "correct", "withdraw", "rule", "agreement", "export")
     assert listed["Labels"] == ["manifest", "label", *(f"labels {verb}" for verb in verbs)]
-    assert listed["Results"] == ["estimate", "compare", "budget", "export", "report"]
+    assert listed["Results"] == ["estimate", "compare", "budget", "export", "report", "characterize"]
     assert listed["Experiments"] == ["study", "demo"]
     assert listed["Explanations"] == ["methods", "spec"]
     assert listed["For other tools"][0] == "schemas"

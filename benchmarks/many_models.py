@@ -1,0 +1,159 @@
+"""Several models by one set of labels: how precise each one is, and how often all differences are covered.
+
+    python benchmarks/many_models.py CASE.npz [--budgets 100 200] [--repetitions 200] [--seed 0]
+
+CASE has `correct` (M, N), what each of M models got right of the same N items, and nothing else is known of the items.
+*Two at once* are all pairs of the models in turn, with how many of the other models got an item wrong as `prior`. *All
+at once*: no model is left to learn from, so a model alone would be sampled at random; a fifth as many repetitions, of
+which each has all differences. Printed is a Markdown table, row by row.
+"""
+
+import argparse
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import markdown_table as markdown
+import numpy as np
+from numpy.typing import NDArray
+
+import opacc_ray as opacc
+from opacc_ray.estimators.several import SeveralModels
+from opacc_ray.parts.view import view_of
+
+COLUMNS = (
+    *("models", "design", "n", "E", "E, own labels", "E of differences", "covers", "all differences", "width"),
+    *("best chosen", "P(best)"),
+)
+ROUNDS = (0.1, 0.2, 0.3, 0.4)
+WAYS = ("two at once", "all at once")
+DESIGNS = ("neyman, 4 rounds", "neyman", "srs")
+
+
+class Trial(NamedTuple):
+    """One audit of some models."""
+
+    correct: NDArray[np.float64]  # (m, N)
+    history: opacc.History
+    budget: int
+    seed: int
+
+
+class Score(NamedTuple):
+    """What came of it, in multiples of what a simple random sample would have."""
+
+    error: float  # squared, mean over models
+    error_alone: float  # with as many labels for each model
+    of_differences: float
+    covered: float  # share of the models
+    all_covered: float
+    width: float  # mean half-width of differences over 1.96 standard deviations of a simple random sample
+    best: float  # whether the model with the highest estimate is the best
+    probability: float  # stated that the best one is the best
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("case", type=Path, metavar="CASE")
+    found.add_argument("--budgets", type=int, nargs="+", default=[100, 200])
+    found.add_argument("--repetitions", type=int, default=200)
+    found.add_argument("--seed", type=int, default=0)
+    return found
+
+
+def main() -> None:
+    given = parser().parse_args()
+    correct = np.load(given.case)["correct"].astype(np.float64)
+    print(markdown.header(COLUMNS, texts=2))
+    for way in WAYS:
+        for design in DESIGNS:
+            for budget in given.budgets:
+                num = given.repetitions if way == WAYS[0] else given.repetitions // 5
+                seeds = range(given.seed, given.seed + num)
+                scores = [score(_trial(way, correct, budget, seed), design) for seed in seeds]
+                print(markdown.row([way, design, str(budget), *_cells(scores)]), flush=True)
+
+
+def _trial(way: str, correct: NDArray[np.float64], budget: int, seed: int) -> Trial:
+    if way == "all at once":
+        return Trial(correct, opacc.History(), budget, seed)
+    pairs = list(combinations(range(len(correct)), 2))
+    pair = pairs[seed % len(pairs)]
+    others = np.delete(correct, pair, axis=0)
+    return Trial(correct[list(pair)], opacc.History(prior=(1 - others).sum(axis=0)), budget, seed)
+
+
+def score(trial: Trial, design: str) -> Score:
+    """Audit all models at once, and each by itself."""
+    found = audit(trial, design)
+    truth = trial.correct.mean(axis=1)
+    left = (1 - trial.budget / trial.correct.shape[1]) / trial.budget
+    errors = np.array([own.value for own in found.models]) - truth
+    by_srs = truth * (1 - truth) * left
+    pairs = [(item.first, item.second) for item in found.differences]
+    true = np.array([truth[a] - truth[b] for a, b in pairs])
+    stated = [item.difference for item in found.differences]
+    spread = np.array([(trial.correct[a] - trial.correct[b]).var() * left for a, b in pairs])
+    covered = [own.low <= value <= own.high for own, value in zip(stated, true, strict=True)]
+    half_widths = np.array([(own.high - own.low) / 2 for own in stated])
+    values = np.array([own.value for own in found.models])
+    best = int(truth.argmax())
+    alone = (
+        errors**2 if design == "srs" else _alone(trial, design) if len(errors) == 2 else np.full(len(errors), np.nan)
+    )
+    return Score(
+        float((errors**2 / by_srs).mean()),
+        float((alone / by_srs).mean()),
+        float(((np.array([own.value for own in stated]) - true) ** 2 / spread).mean()),
+        float(np.mean([own.low <= value <= own.high for own, value in zip(found.models, truth, strict=True)])),
+        float(all(covered)),
+        float((half_widths / (1.96 * np.sqrt(spread))).mean()),
+        float(values.argmax() == best),
+        found.best[best],
+    )
+
+
+def _alone(trial: Trial, design: str) -> NDArray[np.float64]:
+    """Squared error of each model with all labels to itself, (m,)."""
+    return np.array([(_value(trial._replace(correct=row[None]), design) - row.mean()) ** 2 for row in trial.correct])
+
+
+def _value(trial: Trial, design: str) -> float:
+    return audit(trial, design).models[0].value
+
+
+def audit(trial: Trial, design: str) -> SeveralModels:
+    """Draw for all models of a trial, and compare them."""
+    pools = [opacc.Pool(ids=[str(i) for i in range(trial.correct.shape[1])])] * len(trial.correct)
+    if design == "srs":
+        chosen = opacc.select(pools[0], "srs", trial.budget, trial.seed)
+        return opacc.compare(chosen, trial.correct[:, chosen.index])
+    views = [view_of(pool) for pool in pools]
+    rounds: list[opacc.Selection] = []
+    outcomes: list[NDArray[np.float64]] = []
+    for size in _sizes(trial.budget, design):
+        previous = [(s, y if len(views) > 1 else y[0]) for s, y in zip(rounds, outcomes, strict=True)]
+        drawn = opacc.select(views, "neyman", size, trial.seed, previous=previous, history=trial.history)
+        rounds.append(drawn)
+        outcomes.append(trial.correct[:, drawn.index])
+    return opacc.compare(rounds, outcomes, pools=views, history=trial.history)
+
+
+def _sizes(budget: int, design: str) -> Sequence[int]:
+    return [round(share * budget) for share in ROUNDS] if "rounds" in design else [budget]
+
+
+def _cells(scores: Sequence[Score]) -> list[str]:
+    mean = Score(*np.mean(scores, axis=0).tolist())
+    return [
+        *("–" if np.isnan(x) else f"{x:.2f}" for x in (mean.error, mean.error_alone, mean.of_differences)),
+        *(f"{100 * value:.1f}" for value in (mean.covered, mean.all_covered)),
+        f"{mean.width:.2f}",
+        f"{100 * mean.best:.0f}",
+        f"{mean.probability:.2f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Several models compared by the labels of one sample: :func:`compare`, the way in for users."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimators.rounds import checked_rounds, common_pool
+from opacc_ray.estimators.several import SeveralModels, compare_by_design, compare_predicted
+from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.parts.view import View
+from opacc_ray.pool import Pool
+from opacc_ray.samplers.learned import learn_from_all, learns_from_all
+from opacc_ray.samplers.models import histories_of, views_of
+from opacc_ray.selection import Selection
+
+
+def compare(
+    selection: Selection | Sequence[Selection],
+    outcomes: Sequence[Any],
+    level: float = 0.95,
+    *,
+    pools: Sequence[Pool | View] | None = None,
+    history: History | Sequence[History] = NO_HISTORY,
+) -> SeveralModels:
+    """Accuracy of each model, all differences, and the probability that each is the best.
+
+    Parameters
+    ----------
+    selection : as for :func:`opacc_ray.estimate`: a selection, whichever of the models it was drawn for, or one per
+        round
+    outcomes : (models, n): a row for each model; for rounds a list of such
+    level : at which each accuracy holds; all differences hold together at it
+    pools : the pool of each model, with its features, of the same examples in the same order: what is not labelled is
+        predicted for each model by all labels, if the rounds are of `neyman` with ``combine="labels"``
+    history : what the selection was told of the time before the first label, one for all models or one for each
+
+    Returns
+    -------
+    SeveralModels
+        Each difference is that of the two accuracies.
+
+    Raises
+    ------
+    LabelError
+        There is no model, the outcomes do not fit the selection, or rounds are missing.
+    SpecError
+        The pools are not of the selection's examples, or not one for each model.
+    """
+    selections = [selection] if isinstance(selection, Selection) else list(selection)
+    given = [outcomes] if isinstance(selection, Selection) else list(outcomes)
+    if len(given) != len(selections) or not given or not len(given[0]):
+        raise LabelError(f"{len(selections)} rounds and outcomes of {len(given)}: give (models, n) for each round")
+    nums = {len(rows) for rows in given}
+    if len(nums) > 1:
+        raise LabelError(f"the rounds have outcomes of {sorted(nums)} models; give a row for each model in every round")
+    by_model = [checked_rounds(selections, [rows[m] for rows in given], level)[1] for m in range(len(given[0]))]
+    if pools is None or not learns_from_all(selections):
+        return compare_by_design(selections, by_model, level)
+    views, size = views_of(pools), common_pool(selections)
+    if len(views) != len(by_model) or views[0].size != size:
+        raise SpecError(
+            f"{len(views)} pools of {views[0].size} examples, for {len(by_model)} models and a selection of {size} "
+            "examples: give the pool of each model that the selection was drawn from"
+        )
+    models = zip(views, by_model, histories_of(history, len(views)), strict=True)
+    combined = [learn_from_all(view, selections, own, known) for view, own, known in models]
+    return compare_predicted(selections, by_model, combined, level)

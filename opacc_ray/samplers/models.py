@@ -1,0 +1,60 @@
+"""Several models on one pool: what is given of each, checked to be of the same examples."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError, LabelError, SpecError
+from opacc_ray.estimators.base import Outcome, checked_outcome
+from opacc_ray.failure.history import History
+from opacc_ray.parts.view import View, view_of
+from opacc_ray.pool import Pool
+from opacc_ray.selection import Selection
+
+
+def views_of(pool: Pool | View | Sequence[Pool | View]) -> list[View]:
+    """The view of each model's pool; raises SpecError if there is none, or they differ in size."""
+    views = [view_of(own) for own in ([pool] if isinstance(pool, Pool | View) else pool)]
+    if not views:
+        raise SpecError("no pool is given; give one, or one for each model")
+    for number, view in enumerate(views[1:], start=2):
+        if view.size != views[0].size:
+            raise SpecError(
+                f"pool {number} holds {view.size} examples and the first {views[0].size}; give what several models say "
+                "of the same examples, in the same order"
+            )
+    return views
+
+
+def histories_of(history: History | Sequence[History], num: int) -> list[History]:
+    """One history for each of ``num`` models; raises SpecError if as many are not given."""
+    if isinstance(history, History):
+        return [history] * num
+    if len(history) != num:
+        raise SpecError(f"{len(history)} histories for {num} models: give one for all, or one for each")
+    return list(history)
+
+
+def rows_of(selection: Selection, outcome: Any, num: int) -> list[Outcome]:
+    """The outcomes (n,) of each of ``num`` models; raises LabelError unless they fit the selection."""
+    if num == 1:
+        return [checked_outcome(selection, outcome)]
+    if len(outcome) != num:
+        raise LabelError(
+            f"round {selection.round} has outcomes of {len(outcome)} models, and there are {num}: give one row for each"
+        )
+    return [checked_outcome(selection, row) for row in outcome]
+
+
+def check_same_examples(views: Sequence[View], chosen: NDArray[np.int64]) -> None:
+    """Raise DataError if the pools call the examples ``chosen`` (n,) by different ids."""
+    first = views[0].identify(chosen)
+    for number, view in enumerate(views[1:], start=2):
+        for place, own, other in zip(chosen.tolist(), first, view.identify(chosen), strict=True):
+            if own != other:
+                raise DataError(
+                    f"example {place} is {own!r} in the first pool and {other!r} in pool {number}; give what several "
+                    "models say of the same examples, in the same order"
+                )

@@ -1,0 +1,114 @@
+"""A run whose labels serve several models: what it draws, and how `opacc compare` states all of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
+
+import opacc_ray as opacc
+from opacc_ray.audit import labels, results, several_models, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.cli import texts
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.spec import parse_spec
+
+THIRD = np.where(np.random.default_rng(5).random(N) < 0.8, TRUTH, (TRUTH + 1) % 3)
+SAID = (PREDICTION, OTHER, THIRD)
+OUTCOMES = np.array([(said == TRUTH).astype(float) for said in SAID])
+POOLS = [
+    opacc.Pool(ids=IDS, hidden=np.ones((N, 5)), confidence=CONFIDENCE.astype(np.float32), prediction=said)
+    for said in SAID
+]
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> list[Run]:
+    return [write_run(tmp_path, name, said, classes=CLASSES) for name, said in (("b", OTHER), ("c", THIRD))]
+
+
+@pytest.fixture
+def run(tmp_path: Path, others: list[Run]) -> Run:
+    sample = {"method": "neyman", "budget": 40, "models": [other.uri for other in others]}
+    return write_run(tmp_path, "a", PREDICTION, sample=sample, classes=CLASSES)
+
+
+def answer(run: Run, chosen: opacc.Selection) -> None:
+    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in chosen.ids)
+    labels.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
+
+
+def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run: Run, others: list[Run]) -> None:
+    first = steps.select(run, "neyman", 40, {})
+    expected = opacc.select(POOLS, "neyman", 40)
+    assert first.index.tolist() == expected.index.tolist()
+    answer(run, first)
+    second = steps.next_round(run, 60)
+    rows = OUTCOMES[:, first.index]
+    assert second.index.tolist() == opacc.select(POOLS, "neyman", 60, previous=[(first, rows)]).index.tolist()
+    answer(run, second)
+    found = several_models.compare(run, *others)
+    assert found.predicted
+    assert found.same_listing
+    plain = opacc.compare([first, second], [rows, OUTCOMES[:, second.index]], pools=POOLS)
+    assert [own.accuracy.value for own in found.models] == pytest.approx([own.value for own in plain.models])
+    assert [own.best for own in found.models] == pytest.approx(plain.best)
+    assert [(pair.first, pair.second) for pair in found.differences] == [
+        (run.uri, others[0].uri),
+        (run.uri, others[1].uri),
+        (others[0].uri, others[1].uri),
+    ]
+    for pair, item in zip(found.differences, plain.differences, strict=True):
+        assert (pair.difference.low, pair.difference.high) == pytest.approx((item.difference.low, item.difference.high))
+    assert found.models[0].accuracy.value == results.estimate(run).value
+    assert (found.first, found.second, found.difference) == (
+        found.models[0].accuracy,
+        found.models[1].accuracy,
+        found.differences[0].difference,
+    )
+    lines = texts.comparison(found).splitlines()
+    assert [line[:10].strip() for line in lines[:8]] == [
+        *("model 1", "model 2", "model 3", "1 - 2", "1 - 3", "2 - 3", "best", "together")
+    ]
+    assert lines[7].endswith("all differences hold with 95%")
+
+
+def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, others: list[Run]) -> None:
+    chosen = steps.select(run, "css", 60, {})
+    assert chosen.index.tolist() == opacc.select(POOLS[0], "css", 60).index.tolist()
+    answer(run, chosen)
+    found = several_models.compare(run, *others)
+    assert not found.predicted
+    assert sum(own.best for own in found.models) == pytest.approx(1)
+    assert found.models[1].accuracy.value == pytest.approx(opacc.estimate(chosen, OUTCOMES[1, chosen.index]).value)
+
+
+def test_a_pool_in_another_order_is_compared_by_ids_and_by_the_design_alone(tmp_path: Path, run: Run) -> None:
+    order = np.random.default_rng(1).permutation(N)
+    other = write_run(tmp_path, "d", OTHER[order], [IDS[i] for i in order], "b", classes=CLASSES)
+    chosen = steps.select(run, "neyman", 60, {})
+    answer(run, chosen)
+    found = several_models.compare(run, other)
+    assert not found.predicted
+    expected = opacc.compare(chosen, OUTCOMES[:2, chosen.index])
+    assert found.difference.value == pytest.approx(expected.differences[0].difference.value)
+    sample = {"method": "neyman", "budget": 40, "models": [other.uri]}
+    with pytest.raises(DataError, match=r"in the first pool and .* in pool 2; give what"):
+        steps.select(write_run(tmp_path, "e", PREDICTION, sample=sample, classes=CLASSES), "neyman", 60, {})
+
+
+def test_models_that_labels_cannot_serve_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    content = {"name": "x", "pool": {"uri": "p", "format": "images"}, "model": {"factory": "user:net"}, "output": "o"}
+    for sample, message in (
+        ({"method": "css", "budget": 10, "models": ["r"]}, "method 'css' chooses for one model"),
+        ({"budget": 10, "replicates": 4, "models": ["r"]}, "leave models or replicates out"),
+        ({"budget": 10, "models": []}, "sample.models"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            parse_spec(content | {"sample": sample}, "spec.yaml")
+    with pytest.raises(DataError, match=r"there is no run at .*nowhere"):
+        steps.start(parse_spec(content | {"sample": {"budget": 10, "models": [f"{tmp_path}/nowhere"]}}, "spec.yaml"))
+    small = write_run(tmp_path, "small", OTHER[:100], IDS[:100], classes=CLASSES)
+    sample = {"method": "neyman", "budget": 40, "models": [small.uri]}
+    with pytest.raises(SpecError, match=r"small holds 100 examples and .*mine 300; give runs on"):
+        steps.select(write_run(tmp_path, "mine", PREDICTION, sample=sample, classes=CLASSES), "neyman", 40, {})
