@@ -14,16 +14,18 @@ from typing import Any, NamedTuple
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.checks import check_budget, check_model, check_pool
 from opacc_ray.audit.extraction import Stage, extract, stages_of
+from opacc_ray.audit.history import check_history, read_history
 from opacc_ray.audit.label_log import adopt_rules, read_log
 from opacc_ray.audit.labelled_rounds import LabelledRound, is_labelled, read_labelled, read_rounds
 from opacc_ray.audit.pool_objects import compare_objects, write_listing
 from opacc_ray.audit.progress import Report, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
-from opacc_ray.audit.several_models import check_models, open_views, outcomes_of_all, served_with
+from opacc_ray.audit.several_models import check_models, histories_with, open_views, outcomes_of_all, served_with
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
+from opacc_ray.failure.history import NO_HISTORY
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
 from opacc_ray.lake.storage import join, open_store
@@ -58,6 +60,8 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     check_models(spec)
     plan = check_pool(spec)
     spec = checked_weights(spec)
+    if spec.has_history:
+        check_history(spec, plan)
     compared = reference.plan(spec)
     header = header_of(spec, plan, compared, plan_set(spec, plan, compared))
     uri = join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}")
@@ -267,6 +271,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
         outcomes = [item.outcome for item in known]
     previous = [(item.known, values) for item, values in zip(known, outcomes, strict=True)]
     needs = find_method(choice.method).needs(parameters)
+    known_before = read_history(run) if parameters.learns_from_history else NO_HISTORY
     with open_views(run, others, needs, parameters) as views:
         chosen = select_from(
             views,
@@ -275,6 +280,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
             choice.seed,
             previous=previous,
             replicates=choice.replicates,
+            history=histories_with(known_before, len(others)),
             progress=progress,
             **choice.parameters,
         )
