@@ -25,7 +25,18 @@ PLACES = {
     "at the edges: files, storage, people": ("#fef7e0", ("labelling", "lake", "documents", "spec")),
     "pure maths, on the driver or sent to an actor": (
         "#f3e8fd",
-        ("samplers", "failure", "neurons", "estimators", "selection", "parts", "designs", "pool", "errors"),
+        (
+            "samplers",
+            "characterize",
+            "failure",
+            "neurons",
+            "estimators",
+            "selection",
+            "parts",
+            "designs",
+            "pool",
+            "errors",
+        ),
     ),
 }
 """Where the code of each room runs: colour and rooms."""

@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.derived import Derived
 from opacc_ray.extract.extractor import Extraction, refusal
 from opacc_ray.extract.feature_set import Complete
-from opacc_ray.extract.features import Features, StoredParts
+from opacc_ray.extract.features import Features, StoredParts, TooLarge
 from opacc_ray.extract.ids import find_repeated, hashes_of
 from opacc_ray.extract.index import Index, make_index, write_index
 from opacc_ray.extract.planned import check_plan
@@ -25,7 +25,7 @@ from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.store import in_order
 from opacc_ray.parts.view import Call, Parts, View
-from opacc_ray.pool import LAYERS
+from opacc_ray.pool import COLUMNS
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
 
@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 MEMORY_LIMIT = 2 << 30
 """Bytes of layers and coverage above which they are held by actors instead of this process."""
+
+COLUMNS_LIMIT = 128 << 20
+"""Bytes of numbers, one per example, above which they are, and all that is made of them."""
 
 
 def index_features(
@@ -77,9 +80,9 @@ def index_features(
 def open_view(
     run: Run, names: Sequence[str], welcome: Sequence[str] = (), instead: Mapping[str, str] | None = None
 ) -> Iterator[View]:
-    """The named features as a sampler sees them: layers in this process if they fit, else in actors.
+    """The named features as a sampler sees them: in this process if they fit, else in actors.
 
-    Columns of one number per example are read when they are asked for, and ids for the chosen rows.
+    Each is read when it is first asked for, and ids for the chosen rows.
 
     ``welcome`` ones are there if the run has them; ``instead`` says how to go without some.
     """
@@ -88,26 +91,39 @@ def open_view(
     _refuse_missing(run, index, names, instead or {})
     optional = [name for name in welcome if name in index.features]
     wanted = tuple(dict.fromkeys([*names, *optional, "prediction"]))
-    per_example = {name: index.features[name] * (1 if name == "coverage" else 4) for name in wanted}
-    held = sum(num_bytes for name, num_bytes in per_example.items() if name in (*LAYERS, "coverage"))
+    asked = [name for name in wanted if name in (*names, *welcome)]
+    layers = sum(_bytes_of(index, name) for name in asked if name not in COLUMNS)
+    columns = sum(_bytes_of(index, name) for name in asked if name in COLUMNS)
+    elsewhere = wanted if columns > COLUMNS_LIMIT else [name for name in wanted if name not in COLUMNS]
     memory = Derived(features.store, index)
-    if index.num_examples * held <= MEMORY_LIMIT:
+    if layers <= MEMORY_LIMIT and columns <= COLUMNS_LIMIT:
         yield View(StoredParts(features, wanted), memory)
         return
     with ExitStack() as actors:
-        yield View(_LateActors(features, wanted, actors), memory)
+        yield View(_LateActors(features, wanted, elsewhere, actors), memory)
+
+
+def _bytes_of(index: Index, name: str) -> int:
+    """Memory that a feature takes."""
+    per_value = 8 if name in COLUMNS else 1 if name == "coverage" else 4
+    return index.num_examples * index.features[name] * per_value
 
 
 class _LateActors(StoredParts):
-    """Parts whose rows are held by actors, which start when the first function is to run on them."""
+    """Parts that actors take over when a function is to run on features that this process is not to hold.
 
-    def __init__(self, features: Features, names: Sequence[str], actors: ExitStack) -> None:
-        super().__init__(features, names)
+    What the parts kept here is then forgotten: see :mod:`opacc_ray.parts.cache`.
+    """
+
+    def __init__(self, features: Features, names: Sequence[str], elsewhere: Sequence[str], actors: ExitStack) -> None:
+        super().__init__(features, names, elsewhere)
         self._actors = actors
         self._held: Parts | None = None
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         if self._held is None:
+            with suppress(TooLarge):
+                return super().call(calls)
             from opacc_ray.cluster.parts import hold
             from opacc_ray.cluster.session import connected
 

@@ -65,7 +65,8 @@ def estimate(
     Raises
     ------
     LabelError
-        Labels are missing and ``partial`` is not set, or none is there.
+        Labels are missing in a round that has some and ``partial`` is not set, or none is there. A round that has none
+        yet is left out, as if it had not been drawn.
     SpecError
         The run has no confidence, or its method no use for it, and ``assist`` is set.
     """
@@ -104,11 +105,12 @@ def state(
 
 
 def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[LabelledRound]:
-    """The rounds that have labels; raises LabelError if none has, or if any lacks some and ``partial`` is not set."""
-    missing = [name for item in rounds for name in item.missing]
+    """The rounds that have labels; raises LabelError if none has, or if any of them lacks some without ``partial``."""
+    begun = [item for item in rounds if item.labelled.any() or item.unsure] or rounds
+    missing = [name for item in begun for name in item.missing]
     if missing and not partial:
         raise LabelError(
-            f"{len(missing)} of {sum(len(item.selection) for item in rounds)} labels are missing in {run.title}, the "
+            f"{len(missing)} of {sum(len(item.selection) for item in begun)} labels are missing in {run.title}, the "
             f"first for {missing[0]!r}; import them, or give --partial to state the accuracy without them"
         )
     for item in rounds:

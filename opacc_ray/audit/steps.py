@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.checks import check_budget, check_model, check_pool
+from opacc_ray.audit.documents import RunHeader
 from opacc_ray.audit.extraction import Stage, extract, stages_of
 from opacc_ray.audit.history import check_history, read_history
 from opacc_ray.audit.label_log import adopt_rules, read_log
 from opacc_ray.audit.labelled_rounds import LabelledRound, is_labelled, read_labelled, read_rounds
 from opacc_ray.audit.pool_objects import compare_objects, write_listing
-from opacc_ray.audit.progress import Report, unreported
+from opacc_ray.audit.progress import Report, both, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
+from opacc_ray.audit.run_metrics import RunMetrics
 from opacc_ray.audit.several_models import check_models, histories_with, open_views, outcomes_of_all, served_with
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
@@ -28,6 +30,7 @@ from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
 from opacc_ray.failure.history import NO_HISTORY
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
+from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
@@ -35,6 +38,34 @@ from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
 
 log = logging.getLogger(__name__)
+
+
+class Resolved(NamedTuple):
+    """A spec compared with what lies in storage, and the run that it makes."""
+
+    spec: Spec  # with absolute paths, and the digest of its weights
+    plan: Plan  # of the pool
+    compared: Plan | None  # of the reference, if a feature compares with one
+    header: RunHeader
+    uri: str  # of the run
+
+
+def resolve(spec: Spec) -> Resolved:
+    """Resolve the spec against pool, reference and weights: the same spec and data, the same run. Nothing is written.
+
+    Raises
+    ------
+    StorageError, DataError, SpecError
+        Pool, reference or weights cannot be used.
+    """
+    spec = located(spec)
+    check_budget(spec)
+    check_models(spec)
+    plan = check_pool(spec)
+    spec = checked_weights(spec)
+    compared = reference.plan(spec)
+    header = header_of(spec, plan, compared, plan_set(spec, plan, compared))
+    return Resolved(spec, plan, compared, header, join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}"))
 
 
 def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
@@ -55,18 +86,12 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     StorageError, DataError, SpecError
         Pool, reference, weights or output cannot be used. Nothing is written then.
     """
-    spec = located(spec)
-    check_budget(spec)
-    check_models(spec)
-    plan = check_pool(spec)
-    spec = checked_weights(spec)
-    if spec.has_history:
-        check_history(spec, plan)
-    compared = reference.plan(spec)
-    header = header_of(spec, plan, compared, plan_set(spec, plan, compared))
-    uri = join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}")
+    resolved = resolve(spec)
+    spec, plan, header, uri = resolved.spec, resolved.plan, resolved.header, resolved.uri
     store = open_store(uri)
     if not store.exists(HEADER):
+        if spec.has_history:
+            check_history(spec, plan)
         there = read_sound(feature_set(store, header.features))
         if there is not None:
             feature_store.check_fit(spec, there.index)
@@ -76,7 +101,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     run = Run.create(uri, header)
     adopt_rules(run, spec)
     write_listing(run, plan.entries)
-    return run, stages_of(run, spec, plan, compared)
+    return run, stages_of(run, spec, plan, resolved.compared)
 
 
 def run(spec: Spec, extracting: Report = unreported, selecting: Report = unreported, *, trial: bool = False) -> Run:
@@ -87,7 +112,8 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
     """
     audit, stages = start(spec, trial=trial)
     log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
-    extract(stages, extracting)
+    metrics = RunMetrics(audit)
+    extract(stages, both(extracting, metrics.shards), metrics.extracted)
     rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
     for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
         log.warning("%s was lost or changed; it is as it was drawn again", uri)
@@ -101,6 +127,7 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
             replicates=sample.replicates,
             progress=selecting,
         )
+    metrics.state()
     return audit
 
 

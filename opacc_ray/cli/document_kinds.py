@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.comparison_documents import ModelComparison
 from opacc_ray.audit.documents import (
@@ -18,6 +19,7 @@ from opacc_ray.audit.documents import (
 )
 from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
+from opacc_ray.audit.generation_documents import Generation
 from opacc_ray.audit.history_documents import KeptHistory
 from opacc_ray.audit.label_documents import (
     AnswerList,
@@ -28,7 +30,7 @@ from opacc_ray.audit.label_documents import (
     LabellingTasks,
 )
 from opacc_ray.audit.plan import RunPlan
-from opacc_ray.audit.state_documents import RunStatus, Verification
+from opacc_ray.audit.state_documents import RunExit, RunStatus, Submission, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
@@ -38,7 +40,7 @@ from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
 from opacc_ray.labelpage.serving import LabelSession
 from opacc_ray.lake.storage import open_store
-from opacc_ray.report.documents import RunReport, WrittenReport
+from opacc_ray.report.documents import RunReport, WrittenCharacterization, WrittenReport
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
 from opacc_ray.study.spec import StudySpec
@@ -78,7 +80,12 @@ KINDS: tuple[type[Document], ...] = (
     ModelComparison,
     RunReport,
     WrittenReport,
+    Characterization,
+    WrittenCharacterization,
+    Generation,
     RunStatus,
+    RunExit,
+    Submission,
     Verification,
     ExportedCase,
     ExportedTables,

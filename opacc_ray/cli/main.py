@@ -11,7 +11,19 @@ import click
 from click.shell_completion import shell_complete
 
 import opacc_ray
-from opacc_ray.cli import experiments, explanations, features, labelling, labels, report, results, runs, schemas
+from opacc_ray.cli import (
+    characterize,
+    experiments,
+    explanations,
+    features,
+    jobs,
+    labelling,
+    labels,
+    report,
+    results,
+    runs,
+    schemas,
+)
 from opacc_ray.cli.command import EXIT_CODES, Application, Section, end_on_sigterm
 from opacc_ray.cli.terminal import CLOSED_PIPE, fail, leave_closed_pipe, log_to_stderr, say_any_text
 
@@ -25,9 +37,10 @@ application = Application(
     epilog=f'{EXIT_CODES}\n\nCompletion: eval "$({COMPLETION}=bash_source opacc)" in ~/.bashrc (or zsh, fish).',
     sections=[
         Section("Runs", runs.COMMANDS),
+        Section("Jobs", jobs.COMMANDS),
         Section("Features", features.COMMANDS),
         Section("Labels", [*labelling.COMMANDS, *labels.COMMANDS]),
-        Section("Results", [*results.COMMANDS, *report.COMMANDS]),
+        Section("Results", [*results.COMMANDS, *report.COMMANDS, *characterize.COMMANDS]),
         Section("Experiments", experiments.COMMANDS),
         Section("Explanations", explanations.COMMANDS),
         Section("For other tools", schemas.COMMANDS),

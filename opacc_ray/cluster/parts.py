@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +12,7 @@ from ray.exceptions import RayTaskError
 
 from opacc_ray.cluster.failures import LOST, brief, cause_of
 from opacc_ray.errors import ClusterError
-from opacc_ray.extract.features import Features, StoredParts
+from opacc_ray.extract.features import Features, StoredParts, stored_pools
 
 RESTARTS = 3
 """Times an actor that holds features is started again."""
@@ -21,8 +20,8 @@ RESTARTS = 3
 
 @contextlib.contextmanager
 def hold(features: Features, names: Sequence[str]) -> Iterator["ActorParts"]:
-    """Hold the named features in one actor per CPU of the cluster while the block runs."""
-    num_actors = max(1, min(len(features.files), int(ray.cluster_resources().get("CPU", 1))))
+    """Let one actor per CPU of the cluster hold the named features while the block runs."""
+    num_actors = max(1, min(len(features.parts()), int(ray.cluster_resources().get("CPU", 1))))
     parts = ActorParts(features, names, num_actors)
     try:
         yield parts
@@ -31,28 +30,29 @@ def hold(features: Features, names: Sequence[str]) -> Iterator["ActorParts"]:
 
 
 class ActorParts:
-    """Parts of a view held by actors, each with consecutive files of features: see :mod:`opacc_ray.parts.view`.
+    """Parts of a view held by actors, consecutive ones by each: see :mod:`opacc_ray.parts.view`.
 
-    Columns of one number per example, and ids, come from storage and not through the actors.
+    An actor reads a feature when it is first asked for. Ids, and columns for the driver itself, come from storage and
+    not through the actors.
 
     Parameters
     ----------
     features : the run's features
-    names : those to hold
+    names : those that a part has
     num_actors : how many actors share them
     """
 
     def __init__(self, features: Features, names: Sequence[str], num_actors: int) -> None:
-        self.sizes = features.sizes
+        own = features.parts()
+        self.sizes = [sum(part.sizes) for part in own]
         self.fields = frozenset(names)
         self._stored = StoredParts(features, names)
-        bounds = [len(features.files) * i // num_actors for i in range(num_actors + 1)]
+        bounds = [len(own) * i // num_actors for i in range(num_actors + 1)]
         self._home = [
             (actor, part - start) for actor, (start, stop) in enumerate(pairwise(bounds)) for part in range(start, stop)
         ]
         remote = ray.remote(_Holder).options(num_cpus=0, max_restarts=RESTARTS, max_task_retries=RESTARTS)
-        shares = [replace(features, files=features.files[start:stop]) for start, stop in pairwise(bounds)]
-        self._actors = [remote.remote(share, list(names)) for share in shares]
+        self._actors = [remote.remote(own[start:stop], list(names)) for start, stop in pairwise(bounds)]
 
     def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
         """One message to each actor concerned, whatever the number of parts."""
@@ -81,10 +81,10 @@ class ActorParts:
 
 
 class _Holder:
-    """Some files' features in an actor."""
+    """Some parts' features in an actor."""
 
-    def __init__(self, features: Features, names: Sequence[str]) -> None:
-        self._pools = features.pools(names)
+    def __init__(self, parts: Sequence[Features], names: Sequence[str]) -> None:
+        self._pools = stored_pools(parts, names)
 
     def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
         return [function(self._pools[part], *arguments) for part, function, arguments in calls]

@@ -5,6 +5,7 @@ What is read is decoded on a few threads, some files ahead, and only what was as
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,12 +16,17 @@ from opacc_ray.extract.shards import read_table, to_numpy
 from opacc_ray.lake.storage import Store
 from opacc_ray.lake.store import in_order
 from opacc_ray.parts.view import Located, locate, starts_of
-from opacc_ray.pool import Pool
+from opacc_ray.pool import COLUMNS, LAYERS, Pool
 
 MOST_THREADS = 16
 EXAMPLES_AT_A_TIME = 1 << 18
 """Files that are read at a time, and the examples in them: many small files, since each waits for its server, but few
 large ones, since each takes memory while it is decoded. Twice as many files may wait to be used."""
+
+MOST_PARTS = 128
+"""Parts that a pool is seen in; files that are more are seen together."""
+
+FEATURES = (*LAYERS, *COLUMNS, "coverage")
 
 KEPT_BYTES = 64 << 20
 """A column up to this size is kept for the next time that it is asked for."""
@@ -63,21 +69,39 @@ class Features:
         """Examples in each file."""
         return [file.num_examples for file in self.files]
 
+    def parts(self) -> list["Features"]:
+        """The pool in parts: its files, or, if there are more than `MOST_PARTS`, as many runs of consecutive ones."""
+        if len(self.files) <= MOST_PARTS:
+            return [Features(self.store, (file,)) for file in self.files]
+        number = starts_of(self.sizes)[:-1] * MOST_PARTS // sum(self.sizes)  # (files,) of the part
+        cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(self.files)]
+        return [Features(self.store, self.files[start:stop]) for start, stop in pairwise(cuts)]
+
+    def pools(self, names: Sequence[str]) -> list[Pool]:
+        """Each file's examples with the named features, without ids."""
+        return list(self._each(lambda table: Pool(**_arrays(table, names)), names))
+
     def column(self, name: str) -> NDArray[Any]:
         """One number per example of the pool, (N,)."""
-        parts = self._each(lambda table: to_numpy(table[name]), [name])
-        first = next(parts)
-        whole = np.empty(sum(self.sizes), dtype=first.dtype)
+        return self.joined(self.each(name))
+
+    def each(self, name: str) -> Iterator[NDArray[Any]]:
+        """One feature, file by file."""
+        return self._each(lambda table: to_numpy(table[name]), [name])
+
+    def joined(self, values: Iterator[NDArray[Any]]) -> NDArray[Any]:
+        """The next ``values`` of all files in one array, (N, ...)."""
+        first = next(values)
+        if len(self.files) == 1:
+            return first
+        whole = np.empty((sum(self.sizes), *first.shape[1:]), dtype=first.dtype)
         whole[: len(first)] = first
         place = len(first)
-        for part in parts:
+        for _ in self.files[1:]:
+            part = next(values)
             whole[place : place + len(part)] = part
             place += len(part)
         return whole
-
-    def pools(self, names: Sequence[str]) -> list[Pool]:
-        """The parts of the pool, with the named features and without ids."""
-        return list(self._each(lambda table: Pool(**_arrays(table, names)), names))
 
     def take(self, names: Sequence[str], index: NDArray[np.int64]) -> list[list[Any]]:
         """The values of each name (ids and places are names, too) for ``index`` (k,)."""
@@ -157,24 +181,66 @@ class Features:
         )
 
 
+class TooLarge(Exception):
+    """A feature that was asked for is not to be read in this process."""
+
+
+class StoredPool(Pool):
+    """A part of a pool whose features are read when one is first asked for, and then kept; without ids."""
+
+    def __init__(self, size: int, names: Sequence[str], load: Callable[[str], None]) -> None:
+        self.size = size
+        self._names = frozenset(names)
+        self._load = load  # sets the feature of that name, here and in the parts beside this one
+        self._ids = None
+        self.kept = {}
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return self._names
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in FEATURES:
+            raise AttributeError(name)
+        if name not in self._names:
+            return None
+        self._load(name)
+        return self.__dict__[name]
+
+
+def stored_pools(parts: Sequence[Features], names: Sequence[str], too_large: Sequence[str] = ()) -> list[Pool]:
+    """Consecutive parts of a pool with the named features; each is read for all of them at once.
+
+    One that is ``too_large`` raises :class:`TooLarge` where a function asks for it.
+    """
+    whole = Features(parts[0].store, tuple(file for part in parts for file in part.files))
+
+    def load(name: str) -> None:
+        if name in too_large:
+            raise TooLarge(name)
+        values = whole.each(name)
+        for pool, part in zip(pools, parts, strict=True):
+            setattr(pool, name, part.joined(values))
+
+    pools: list[Pool] = [StoredPool(sum(part.sizes), names, load) for part in parts]
+    return pools
+
+
 class StoredParts:
     """Parts of a view whose rows are read when they are needed: see :mod:`opacc_ray.parts.view`.
 
-    Columns of one number per example come from storage when they are asked for, ids for the rows in hand. Only a
-    function that runs on the parts themselves brings the named features into this process.
+    A feature is read when it is first asked for, ids for the rows in hand.
     """
 
-    def __init__(self, features: Features, names: Sequence[str]) -> None:
-        self.sizes = features.sizes
+    def __init__(self, features: Features, names: Sequence[str], too_large: Sequence[str] = ()) -> None:
         self.fields = frozenset(names)
         self._features = features
         self._names = tuple(names)
-        self._pools: list[Pool] | None = None
+        self._pools = stored_pools(features.parts(), names, too_large)
+        self.sizes = [pool.size for pool in self._pools]
         self._columns: dict[str, NDArray[Any]] = {}
 
     def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
-        if self._pools is None:
-            self._pools = self._features.pools(self._names)
         return [function(self._pools[part], *arguments) for part, function, arguments in calls]
 
     def column(self, name: str) -> NDArray[Any]:

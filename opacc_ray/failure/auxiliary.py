@@ -12,17 +12,25 @@ it and give thresholds, and turned into a *belief*, at least 0 and larger for th
 Legend: N pool, c confidence, DSA and LSA distance- and likelihood-based surprise.
 """
 
+import math
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.parts.sums import exact_sum, mean_of
 from opacc_ray.parts.view import View
+from opacc_ray.pool import Pool
 
 NEEDS = {"confidence": ("confidence",), "dsa": ("dsa",), "lsa": ("lsa",), "combined": ("confidence", "dsa")}
 """The pool's features each auxiliary variable is made of."""
 
 LOW_CONFIDENCE = 0.7
 """Below it, confidence (alone or combined with DSA) is active."""
+
+_ROUNDING = 1e-6
+"""Of a float32 softmax."""
 
 
 def check(auxiliary: str) -> None:
@@ -40,35 +48,63 @@ def check_floor(floor: float) -> None:
         )
 
 
-def read(view: View, auxiliary: str) -> NDArray[np.float64]:
-    """The variable in raw units, (N,).
+class Variable(NamedTuple):
+    """A variable over a pool: what turns a raw value into a belief, whichever part it is in."""
+
+    auxiliary: str
+    low: float  # of the raw values; of `combined`, which has a scale of its own, that does not matter
+    high: float
+    largest_dsa: float  # 0 where there is none
+
+    def read(self, part: Pool) -> NDArray[np.float64]:
+        """Raw values of a part, (n,)."""
+        if self.auxiliary == "combined":
+            return _values(part, "confidence") * (1 - _share(_values(part, "dsa"), self.largest_dsa))
+        return _values(part, self.auxiliary)
+
+    def belief(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """P >= 0 of raw ``values``, both (n,)."""
+        if self.auxiliary == "dsa":
+            return _share(values, self.largest_dsa)
+        if self.auxiliary == "lsa":
+            return values - min(self.low, 0.0)
+        return 1 - values
+
+    def active(self, values: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]:
+        """Where raw ``values`` pass the threshold; both (n,)."""
+        return values > threshold if self.auxiliary in ("dsa", "lsa") else values < threshold
+
+
+def find(view: View, auxiliary: str) -> Variable:
+    """The variable over the pool.
 
     Raises
     ------
     DataError
         A value is not finite, a confidence outside [0, 1] or a DSA below 0.
     """
-    if auxiliary == "combined":
-        return _read(view, "confidence") * (1 - _share_of_largest(_read(view, "dsa")))
-    return _read(view, auxiliary)
+    bounds = {name: _checked_bounds(view, name) for name in NEEDS[auxiliary]}
+    low, high = bounds[NEEDS[auxiliary][0]]
+    return Variable(auxiliary, low, high, bounds["dsa"][1] if "dsa" in bounds else 0.0)
 
 
-def belief(values: NDArray[np.float64], auxiliary: str) -> NDArray[np.float64]:
-    """P >= 0 of raw ``values``, both (N,)."""
-    if auxiliary == "dsa":
-        return _share_of_largest(values)
-    if auxiliary == "lsa":
-        return values - min(float(values.min()), 0.0)
-    return 1 - values
+def find_threshold(view: View, variable: Variable) -> float:
+    """Where the variable is active, by the table above, in its raw units."""
+    if variable.auxiliary not in ("dsa", "lsa"):
+        return LOW_CONFIDENCE
+    mean = mean_of(view.map(part_sum, variable), view.size)
+    spread = mean_of(view.map(part_squares, variable, mean), view.size)
+    return mean + (2 * math.sqrt(spread) if variable.auxiliary == "dsa" else spread)
 
 
-def active(values: NDArray[np.float64], auxiliary: str, threshold: float | None = None) -> NDArray[np.bool_]:
-    """Where raw ``values`` pass the threshold, by default the one of the table above; both (N,)."""
-    if auxiliary == "dsa":
-        return values > (values.mean() + 2 * values.std() if threshold is None else threshold)
-    if auxiliary == "lsa":
-        return values > (values.mean() + values.var() if threshold is None else threshold)
-    return values < (LOW_CONFIDENCE if threshold is None else threshold)
+def read(view: View, auxiliary: str) -> NDArray[np.float64]:
+    """The variable in raw units, (N,); raises as :func:`find`."""
+    return np.concatenate(view.map(part_read, find(view, auxiliary)))
+
+
+def beliefs(view: View, auxiliary: str) -> NDArray[np.float64]:
+    """P of every example, (N,); raises as :func:`find`."""
+    return np.concatenate(view.map(part_belief, find(view, auxiliary)))
 
 
 def draw_probabilities(beliefs: NDArray[np.float64], floor: float, taken: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -86,18 +122,49 @@ def draw_probabilities(beliefs: NDArray[np.float64], floor: float, taken: NDArra
     return lifted / lifted.sum()
 
 
-def _read(view: View, name: str) -> NDArray[np.float64]:
-    values = view.column(name)
+def part_read(part: Pool, variable: Variable) -> NDArray[np.float64]:
+    return variable.read(part)
+
+
+def part_belief(part: Pool, variable: Variable) -> NDArray[np.float64]:
+    return variable.belief(variable.read(part))
+
+
+def part_sum(part: Pool, variable: Variable) -> int:
+    return exact_sum(variable.read(part))
+
+
+def part_squares(part: Pool, variable: Variable, mean: float) -> int:
+    return exact_sum((variable.read(part) - mean) ** 2)
+
+
+def part_first_outside(part: Pool, name: str, low: float, high: float) -> int | None:
+    values = getattr(part, name)
+    bad = np.flatnonzero((values < low) | (values > high))
+    return int(bad[0]) if len(bad) else None
+
+
+def _checked_bounds(view: View, name: str) -> tuple[float, float]:
+    low, high = view.bounds(name)
     lowest, highest = (0.0, 1.0) if name == "confidence" else (0.0 if name == "dsa" else -np.inf, np.inf)
-    rounding = 1e-6  # of a float32 softmax
-    if values.min() < lowest or values.max() > highest + rounding:
-        bad = np.flatnonzero((values < lowest) | (values > highest + rounding))[:1]
+    if low < lowest or high > highest + _ROUNDING:
+        found = zip(view.starts, view.map(part_first_outside, name, lowest, highest + _ROUNDING), strict=False)
+        index = np.array([next(start + row for start, row in found if row is not None)])
         where = "in [0, 1]" if name == "confidence" else "at least 0"
-        raise DataError(f"{name} of example {view.identify(bad)[0]!r} is {values[bad[0]]}; it must be {where}")
-    return np.minimum(values, highest, out=values) if name == "confidence" else values
+        value = np.float64(view.take(part_rows, index, name)[0])
+        raise DataError(f"{name} of example {view.identify(index)[0]!r} is {value}; it must be {where}")
+    return low, high
 
 
-def _share_of_largest(surprise: NDArray[np.float64]) -> NDArray[np.float64]:
+def part_rows(part: Pool, rows: NDArray[np.int64], name: str) -> NDArray[Any]:
+    return np.asarray(getattr(part, name)[rows])
+
+
+def _values(part: Pool, name: str) -> NDArray[np.float64]:
+    values: NDArray[np.float64] = getattr(part, name).astype(np.float64, copy=False)
+    return np.minimum(values, 1.0) if name == "confidence" else values
+
+
+def _share(surprise: NDArray[np.float64], largest: float) -> NDArray[np.float64]:
     """Surprise in [0, 1]; a pool without surprise stays at 0."""
-    largest = float(surprise.max())
     return surprise / largest if largest > 0 else surprise

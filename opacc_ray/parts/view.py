@@ -101,6 +101,15 @@ class View:
         """``function(part, *arguments)`` for each part, in the order of the pool."""
         return self.parts.call([(part, function, arguments) for part in range(len(self.parts.sizes))])
 
+    def map_each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """``function(part, *own)`` for each part with arguments of its own, in the order of the pool."""
+        return self.parts.call([(part, function, own) for part, own in enumerate(arguments)])
+
+    def rows_of(self, index: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Sorted ``index`` (k,) as rows of each part."""
+        bounds = np.searchsorted(index, self.starts)
+        return [index[bounds[part] : bounds[part + 1]] - self.starts[part] for part in range(len(self.parts.sizes))]
+
     def take(self, function: Callable[..., Any], index: NDArray[np.int64], *arguments: Any) -> NDArray[Any]:
         """Rows for ``index`` (k,): ``function(part, rows, *arguments)`` gives (len(rows), ...) per part."""
         located = locate(self.starts, index)
@@ -109,6 +118,14 @@ class View:
         for (_, _, places), answer in zip(located, answers, strict=True):
             rows[places] = answer
         return rows
+
+    def bounds(self, name: str) -> tuple[float, float]:
+        """The least and the greatest of one number per example; raises if one of them is not finite."""
+        found = self.map(part_bounds, name)
+        for start, (_, _, row, value) in zip(self.starts, found, strict=False):
+            if row is not None:
+                raise DataError(f"{name} of example {self.identify([start + row])[0]!r} is {value}")
+        return min(low for low, *_ in found), max(high for _, high, *_ in found)
 
     def column(self, name: str) -> NDArray[np.float64]:
         """One number per example, (N,); raises if one of them is not finite."""
@@ -121,6 +138,22 @@ class View:
     def identify(self, index: ArrayLike) -> list[str]:
         """The ids of ``index`` (k,)."""
         return self.parts.identify(np.asarray(index, dtype=np.int64))
+
+
+class Bounds(NamedTuple):
+    """The least and the greatest of a part's numbers, and the first that is not finite, if one is."""
+
+    low: float
+    high: float
+    row: int | None
+    value: Any
+
+
+def part_bounds(part: Pool, name: str) -> Bounds:
+    values = getattr(part, name)
+    bad = np.flatnonzero(~np.isfinite(values))[:1].tolist()
+    first = (bad[0], np.float64(values[bad[0]])) if bad else (None, None)
+    return Bounds(float(values.min()), float(values.max()), *first)
 
 
 def starts_of(sizes: Sequence[int]) -> NDArray[np.int64]:

@@ -4,12 +4,14 @@
 |---|---|
 | :class:`RunReport` | ``report.json`` |
 | :class:`WrittenReport` | answer of `opacc report` |
+| :class:`WrittenCharacterization` | answer of `opacc characterize` |
 """
 
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.documents import AccuracyEstimate, RoundCounts, RunHeader
 from opacc_ray.documents import Document, Part
 
@@ -147,6 +149,9 @@ class RunReport(Document):
     gallery: Gallery | None = Field(description="mispredicted examples; null: no label is in")
     excluded: list[ExcludedExample] = Field(description="the first examples that could not be used")
     num_excluded: int = Field(ge=0, description="examples that could not be used")
+    characterization: Characterization | None = Field(
+        default=None, description="what the pool covers, as `opacc characterize` last found; null: it has not been run"
+    )
     header: RunHeader = Field(description="the run: spec, digests, versions, commit")
     made_with: str = Field(description="version of opacc_ray that made the report")
 
@@ -163,3 +168,13 @@ class WrittenReport(Document):
     files: list[str] = Field(description="URIs of the page, the document and the summary")
     tracked: list[str] = Field(default=[], description="where the numbers were logged")
     warnings: list[str] = Field(default=[], description="what could not be logged")
+
+
+class WrittenCharacterization(Document):
+    """The files of a characterisation, and what it says."""
+
+    format: Literal["opacc-characterization-files/1"] = Field(
+        default="opacc-characterization-files/1", description="name and version of this form"
+    )
+    characterization: Characterization = Field(description="what the data sets cover")
+    files: list[str] = Field(description="URIs of the document, the page and the summary")

@@ -12,6 +12,7 @@ from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError
 from opacc_ray.labelling.outcomes import Score
 from opacc_ray.report import sentences
+from opacc_ray.report.characterized import read_characterization
 from opacc_ray.report.course import course_of
 from opacc_ray.report.documents import ConfusionCell, DrawnBy, ExcludedExample, Gallery, LabelledValue, RunReport
 from opacc_ray.report.mispredictions import mispredictions
@@ -75,6 +76,7 @@ def gather(
         gallery=_with_notes(wrong, pictures) if wrong else None,
         excluded=[ExcludedExample(id=item.id, reason=item.reason) for item in index.bad[:LISTED]],
         num_excluded=len(index.bad),
+        characterization=read_characterization(run),
         header=run.header,
         made_with=versions()["opacc_ray"],
     )

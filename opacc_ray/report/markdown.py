@@ -60,7 +60,7 @@ def _result(report: RunReport, stated: AccuracyEstimate) -> list[str]:
         (f"{stated.srs.n} labels at random", "", shown(stated.srs.low, stated.srs.high)),
         ("however often one looks", "", shown(stated.sequence.low, stated.sequence.high)),
     ]
-    lines = [*_table(rows), ""]
+    lines = [*table(rows), ""]
     if report.worth:
         lines += [report.worth, ""]
     if stated.reason:
@@ -79,10 +79,11 @@ def _classes(stated: AccuracyEstimate) -> list[str]:
         count = sentences.thousands(pool[name]) if name in pool else ""
         rows.append((escaped(name), count, str(part.n), sentences.percent(part.value), between))
     more = [f"{len(parts) - MOST_CLASSES} more classes are in report.json."] if len(parts) > MOST_CLASSES else []
-    return ["<details><summary>By predicted class</summary>", "", *_table(rows), "", *more, "</details>", ""]
+    return ["<details><summary>By predicted class</summary>", "", *table(rows), "", *more, "</details>", ""]
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table; the second row is that of dashes."""
     return ["| " + " | ".join(row) + " |" for row in rows]
 
 

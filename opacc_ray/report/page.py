@@ -2,21 +2,18 @@
 
 from collections.abc import Mapping
 from functools import partial
-from importlib.resources import files
 from typing import Any
 
 import yaml
-from markupsafe import Markup
 
 from opacc_ray.report import sentences
+from opacc_ray.report.coverage import section
 from opacc_ray.report.documents import ConfusionCell, RunReport
 from opacc_ray.report.figures import MOST_CLASSES, figures_of
 from opacc_ray.report.left_out import changed_objects, left_out
 from opacc_ray.report.origin import origin_of
 from opacc_ray.report.pictures import Picture, Pictures
-from opacc_ray.report.svg import shortened_to
-
-TEMPLATES = files("opacc_ray.report") / "templates"
+from opacc_ray.report.rendering import style, template
 
 MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS = 30, 12, 12
 """Classes of the table, classes up to which confusions are a matrix, and confusions that are listed."""
@@ -24,7 +21,7 @@ MOST_ROWS, MATRIX_CLASSES, MOST_CONFUSIONS = 30, 12, 12
 
 def page(report: RunReport, pictures: Pictures) -> str:
     """Return the HTML of a report."""
-    return _template().render(
+    return template("page.html").render(
         report=report,
         stated=report.estimate,
         pictures=pictures,
@@ -34,7 +31,8 @@ def page(report: RunReport, pictures: Pictures) -> str:
         left_out=left_out(report),
         origin=origin_of(report),
         spec=yaml.safe_dump(report.header.spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
-        style=Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        style=style(),
+        coverage=section(report.characterization) if report.characterization else None,
         noun=sentences.noun(report.measure),
         share_of_examples=sentences.is_share(report.measure),
         percent=sentences.percent,
@@ -86,14 +84,6 @@ def _classes(report: RunReport) -> dict[str, Any]:
         "confusion": _matrix(report),
         "confusions": wrong[:MOST_CONFUSIONS],
     }
-
-
-def _template() -> Any:
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"short": shortened_to, "sentence": sentences.sentence}
-    return environment.from_string((TEMPLATES / "page.html").read_text(encoding="utf-8"))
 
 
 def _class_rows(report: RunReport) -> list[dict[str, Any]]:

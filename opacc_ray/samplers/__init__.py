@@ -3,7 +3,7 @@
 Each module offers the names of :class:`Sampler`. ``CONTRIBUTING.md`` walks through adding one.
 """
 
-from opacc_ray.samplers import ces, css, deepest, deepreduce, gbs, neyman, rhcs, srs, ssrs, sups, two_ups
+from opacc_ray.samplers import ces, coverage, css, deepest, deepreduce, gbs, neyman, rhcs, srs, ssrs, sups, two_ups
 from opacc_ray.samplers.base import Draw, Previous, Sampler, Task
 
 METHODS: dict[str, Sampler] = {
@@ -18,6 +18,7 @@ METHODS: dict[str, Sampler] = {
     "ssrs": ssrs,
     "gbs": gbs,
     "two_ups": two_ups,
+    "coverage": coverage,
 }
 
 __all__ = ["METHODS", "Draw", "Previous", "Sampler", "Task"]

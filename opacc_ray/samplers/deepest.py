@@ -33,7 +33,9 @@ pays where failing examples are themselves worth having.
 Legend: N pool, n budget, n_k examples drawn before draw k, r weight probability, P belief, q draw probability.
 """
 
+import copy
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,10 +46,14 @@ from opacc_ray.designs.step_by_step import StepByStep
 from opacc_ray.designs.uniform import draw_uniform
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
+from opacc_ray.parts.sums import as_float, exact_sum
 from opacc_ray.parts.view import View
+from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 RULES = ("released", "paper")
+
+_BLOCK = 1 << 16  # arrivals that the driver passes over at a time
 
 
 @dataclass(frozen=True)
@@ -73,12 +79,42 @@ class Parameters(MethodParameters):
             raise SpecError(f"rule={self.rule!r}: choose one of {', '.join(RULES)}")
 
 
-class Plan(NamedTuple):
-    """One number per example, from which all draws follow."""
+class Weights(NamedTuple):
+    """What makes the weights of a part: W up to a factor, 0 for the examples labelled before."""
 
-    weight: NDArray[np.float64]  # (N,) W up to a factor; 0 for the examples labelled before
-    trigger: NDArray[np.bool_]  # (N,) examples that have weights: once one of them is drawn, W is not 0
+    variable: auxiliary.Variable
+    threshold: float
+    rule: str
+
+    def of(self, part: Pool, labelled: NDArray[np.int64]) -> NDArray[np.float64]:
+        """W of a part (n,), of which some rows (k,) are labelled."""
+        values = self.variable.read(part)
+        weight = self.variable.belief(values)
+        if self.rule == "released":
+            weight[~self.variable.active(values, self.threshold)] = 0
+        weight[labelled] = 0
+        return weight
+
+    def trigger(self, part: Pool, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which examples have weights: once one of them is drawn, W is not 0."""
+        if self.rule == "released":
+            return np.ones(len(rows), dtype=bool)
+        return self.variable.active(self.variable.read(part)[rows], self.threshold)
+
+
+class Plan(NamedTuple):
+    """What all draws follow from."""
+
+    view: View
+    weights: Weights
+    labelled: list[NDArray[np.int64]]  # rows of each part that cannot be drawn
     free: int  # examples that can be drawn
+    runners: list[int]  # of each part: examples with a weight
+    total: int  # ΣW, exactly
+
+    def weight_of(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        """W of examples (k,) that are not labelled."""
+        return self.view.take(part_weight, index, self.weights)
 
 
 def needs(parameters: Parameters) -> tuple[str, ...]:
@@ -91,49 +127,80 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
 
 
 def plan(view: View, task: Task) -> Plan:
-    """The vector that W is a multiple of."""
+    """Find the weights, which stay with the parts, and what they sum to."""
     parameters, labelled = task.parameters, task.previous.chosen
-    values = auxiliary.read(view, parameters.auxiliary)
-    active = auxiliary.active(values, parameters.auxiliary, parameters.threshold)
-    weight = auxiliary.belief(values, parameters.auxiliary)
-    if parameters.rule == "released":
-        weight[~active] = 0
-        trigger = np.ones(len(weight), dtype=bool)
-    else:
-        trigger = active
-    weight[labelled] = 0
-    return Plan(weight, trigger, view.size - len(labelled))
+    variable, threshold = auxiliary.find(view, parameters.auxiliary), parameters.threshold
+    if threshold is None:
+        threshold = auxiliary.find_threshold(view, variable)
+    weights, rows = Weights(variable, threshold, parameters.rule), view.rows_of(labelled)
+    counted = view.map_each(part_count, [(weights, own) for own in rows])
+    runners, totals = [num for num, _ in counted], [total for _, total in counted]
+    return Plan(view, weights, rows, view.size - len(labelled), runners, sum(totals))
 
 
 def draw_planned(plan: Plan, task: Task, rng: np.random.Generator) -> Draw:
     """One of the samples that a plan may lead to."""
     assert task.budget is not None
     r = task.parameters.weight_probability
-    at_random = draw_uniform(rng, len(plan.weight), task.previous.chosen, task.budget)
-    by_weight = _race(rng, plan.weight, task.budget)
-    chosen, weighted = _interleave(at_random, by_weight, rng.random(task.budget) < r, plan.trigger)
+    at_random = draw_uniform(rng, plan.view.size, task.previous.chosen, task.budget)
+    by_weight = _race(rng, plan, task.budget)
+    able = np.unique(np.concatenate([at_random, by_weight]))
+    trigger = dict(zip(able.tolist(), plan.view.take(part_trigger, able, plan.weights).tolist(), strict=True))
+    chosen, weighted = _interleave(at_random, by_weight, rng.random(task.budget) < r, trigger)
     probability, least = _draw_probabilities(plan, chosen, weighted, r)
     return Draw(chosen, StepByStep(probability, np.arange(len(chosen)), plan.free, least), {})
 
 
-def _race(rng: np.random.Generator, weight: NDArray[np.float64], num: int) -> NDArray[np.int64]:
+def _race(rng: np.random.Generator, plan: Plan, num: int) -> NDArray[np.int64]:
     """The first ``num`` to arrive when example i needs an exponential time of rate weight_i; without weight, never.
 
     The exponential law forgets: whoever has arrived or been taken off the course, the next of the others to arrive is
     each with probability proportional to its weight. So the order of arrival answers all draws by weight of a sample,
     at O(N) for all of them together and without sums that cancel.
+
+    Each part runs its own share of the race, with the generator as it is when its turn comes.
     """
+    arguments = []
+    for own, rows in zip(plan.runners, plan.labelled, strict=True):
+        arguments.append((plan.weights, rows, copy.deepcopy(rng), num))
+        for start in range(0, own, _BLOCK):
+            rng.standard_exponential(min(_BLOCK, own - start))
+    arrived = plan.view.map_each(part_race, arguments)
+    index = np.concatenate([start + rows for start, (rows, _) in zip(plan.view.starts, arrived, strict=False)])
+    order = np.argsort(np.concatenate([arrival for _, arrival in arrived]), kind="stable")
+    return index[order[:num]]
+
+
+def part_count(part: Pool, weights: Weights, labelled: NDArray[np.int64]) -> tuple[int, int]:
+    """How many examples have a weight, and the exact sum of these."""
+    weight = weights.of(part, labelled)
+    return int(np.count_nonzero(weight > 0)), exact_sum(weight)
+
+
+def part_race(
+    part: Pool, weights: Weights, labelled: NDArray[np.int64], rng: np.random.Generator, num: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Rows of the first ``num`` of a part, and when they arrive."""
+    weight, rng = weights.of(part, labelled), copy.deepcopy(rng)
     runners = np.flatnonzero(weight > 0)
     arrival = rng.standard_exponential(len(runners))
     arrival /= weight[runners]
     if num < len(runners):
-        first = np.argpartition(arrival, num - 1)[:num]
+        first = np.sort(np.argpartition(arrival, num - 1)[:num])
         runners, arrival = runners[first], arrival[first]
-    return runners[np.argsort(arrival, kind="stable")]
+    return runners, arrival
+
+
+def part_weight(part: Pool, rows: NDArray[np.int64], weights: Weights) -> NDArray[np.float64]:
+    return weights.of(part, np.empty(0, dtype=np.int64))[rows]
+
+
+def part_trigger(part: Pool, rows: NDArray[np.int64], weights: Weights) -> NDArray[np.bool_]:
+    return weights.trigger(part, rows)
 
 
 def _interleave(
-    at_random: NDArray[np.int64], by_weight: NDArray[np.int64], coin: NDArray[np.bool_], trigger: NDArray[np.bool_]
+    at_random: NDArray[np.int64], by_weight: NDArray[np.int64], coin: NDArray[np.bool_], trigger: Mapping[int, bool]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Draw by draw the next example of either order that is not taken.
 
@@ -148,7 +215,7 @@ def _interleave(
         if example is None:  # Σ W = 0, too, once all that have weight are drawn
             example = next(i for i in plain if i not in taken)
         taken[example] = None
-        started = started or bool(trigger[example])
+        started = started or trigger[example]
     return np.fromiter(taken, dtype=np.int64), there
 
 
@@ -156,10 +223,9 @@ def _draw_probabilities(
     plan: Plan, chosen: NDArray[np.int64], weighted: NDArray[np.bool_], r: float
 ) -> tuple[NDArray[np.float64], float]:
     """q of each draw (n,) by Eq. 5, and the least q of any example at any draw."""
-    rest = plan.weight.copy()
-    rest[chosen] = 0
-    own = plan.weight[chosen]
-    total = rest.sum() + np.cumsum(own[::-1])[::-1]  # (n,) Σ W before each draw, summed from the end: nothing cancels
+    own = plan.weight_of(chosen)
+    rest = as_float(plan.total - exact_sum(own))
+    total = rest + np.cumsum(own[::-1])[::-1]  # (n,) Σ W before each draw, summed from the end: nothing cancels
     weighted = weighted & (total > 0)
     at_random = 1 / (plan.free - np.arange(len(chosen)))
     by_weight = own / np.where(weighted, total, 1.0)

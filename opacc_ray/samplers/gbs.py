@@ -49,7 +49,7 @@ def plan(view: View, task: Task) -> tuple[list[NDArray[np.int64]], NDArray[np.in
     """The examples of each stratum that can be drawn, and how many of each to draw (H,)."""
     assert task.budget is not None
     name, (labelled, outcome) = task.parameters.auxiliary, task.previous
-    beliefs = auxiliary.belief(auxiliary.read(view, name), name)
+    beliefs = auxiliary.beliefs(view, name)
     stratum = kmeans_1d(beliefs, task.parameters.strata)
     num = int(stratum.max()) + 1
     counted = np.bincount(stratum[labelled], minlength=num)

@@ -45,7 +45,7 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Split into groups and draw one example of each."""
     assert task.budget is not None
     name = task.parameters.auxiliary
-    beliefs = auxiliary.belief(auxiliary.read(view, name), name)
+    beliefs = auxiliary.beliefs(view, name)
     probability = auxiliary.draw_probabilities(beliefs, task.parameters.floor, task.previous.chosen)
     order = rng.permutation(np.flatnonzero(probability))  # (free,) group after group
     size = np.full(task.budget, len(order) // task.budget)

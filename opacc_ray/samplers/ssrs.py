@@ -54,7 +54,7 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Cut the strata, share the budget, and draw."""
     assert task.budget is not None
     name = task.parameters.auxiliary
-    beliefs = auxiliary.belief(auxiliary.read(view, name), name)
+    beliefs = auxiliary.beliefs(view, name)
     free = np.delete(np.arange(view.size), task.previous.chosen)
     stratum = kmeans_1d(beliefs[free], task.parameters.strata)
     members = [free[stratum == h] for h in range(stratum.max() + 1)]

@@ -45,7 +45,7 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """n independent draws by belief."""
     name = task.parameters.auxiliary
-    beliefs = auxiliary.belief(auxiliary.read(view, name), name)
+    beliefs = auxiliary.beliefs(view, name)
     return draw_independent(
         rng, auxiliary.draw_probabilities(beliefs, task.parameters.floor, task.previous.chosen), task
     )

@@ -50,7 +50,7 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """n independent draws in two stages, which are those of SUPS with the mean belief of the stratum."""
     name, labelled = task.parameters.auxiliary, task.previous.chosen
-    beliefs = auxiliary.belief(auxiliary.read(view, name), name)
+    beliefs = auxiliary.beliefs(view, name)
     stratum = kmeans_1d(beliefs, task.parameters.strata)
     lifted = auxiliary.draw_probabilities(beliefs, task.parameters.floor, labelled)
     size = np.bincount(stratum) - np.bincount(stratum[labelled], minlength=stratum.max() + 1)

@@ -71,6 +71,7 @@ class Case(NamedTuple):
     view: View
     outcome: NDArray[np.float64]  # (N,)
     outcome_rule: str  # how outcomes were made
+    label: NDArray[np.int64] | None = None  # (N,) true classes, where they are given as whole numbers
 
 
 def find_cases(
@@ -118,11 +119,13 @@ def read_case(source: Source) -> Case:
         table = _Table(READERS[_suffix(source.uri)](data), dict(source.columns))
         outcome, rule = _outcome(table, source.error_scale)
         pool = _pool(table, source.shuffle)
+        label = table.get("label")
         if len(outcome) != pool.size:
             raise DataError(f"there are {len(outcome)} outcomes and {pool.size} examples")
     except DataError as error:
         raise DataError(f"case {source.name} ({source.uri}): {error}") from None
-    return Case(replace(source, digest=digest), view_of(pool), outcome, rule)
+    whole = None if label is None or label.dtype.kind not in "iu" else label.astype(np.int64)
+    return Case(replace(source, digest=digest), view_of(pool), outcome, rule, whole)
 
 
 class _Table:

@@ -226,14 +226,15 @@ def test_help_lists_every_command_in_its_group(told) -> None:
     code, out, err = told("--help")
     assert (code, err) == (0, "")
     groups = re.split(
-        r"^(Runs|Features|Labels|Results|Experiments|Explanations|For other tools):$", out, flags=re.MULTILINE
+        r"^(Runs|Jobs|Features|Labels|Results|Experiments|Explanations|For other tools):$", out, flags=re.MULTILINE
     )[1:]
     listed = {title: re.findall(r"^  (\w+(?: \w+)?) {2,}\S", text, re.MULTILINE) for title, text in _pairs(groups)}
     assert listed["Runs"] == ["check", "plan", "run", "status", "select", "next", "verify"]
+    assert listed["Jobs"] == ["submit"]
     assert listed["Features"] == ["features list", "features remove"]
     verbs = ("import", "list", "correct", "withdraw", "rule", "agreement", "export")
     assert listed["Labels"] == ["manifest", "label", *(f"labels {verb}" for verb in verbs)]
-    assert listed["Results"] == ["estimate", "compare", "budget", "export", "report"]
+    assert listed["Results"] == ["estimate", "compare", "budget", "export", "report", "characterize", "generate"]
     assert listed["Experiments"] == ["study", "demo"]
     assert listed["Explanations"] == ["methods", "spec"]
     assert listed["For other tools"][0] == "schemas"
@@ -245,7 +246,8 @@ def _pairs(items: list[str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["check", "plan", "run", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"]
+    "name",
+    ["check", "plan", "run", "submit", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"],
 )
 def test_every_command_explains_itself(name: str, told) -> None:
     code, out, err = told(name, "--help")

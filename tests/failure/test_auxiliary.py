@@ -9,7 +9,7 @@ import opacc_ray as opacc
 from opacc_ray.designs.kmeans import kmeans_1d
 from opacc_ray.designs.unequal import draw_proportional
 from opacc_ray.failure import auxiliary
-from opacc_ray.parts.view import view_of
+from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 
 POOL = Pool(
@@ -31,32 +31,37 @@ NOBODY = np.empty(0, dtype=np.int64)
     ],
 )
 def test_belief(name: str, expected: list[float]) -> None:
-    values = auxiliary.read(view_of(POOL), name)
-    np.testing.assert_allclose(auxiliary.belief(values, name), expected, atol=1e-15)
+    np.testing.assert_allclose(auxiliary.beliefs(view_of(POOL), name), expected, atol=1e-15)
 
 
 def test_lsa_is_taken_as_it_is_where_none_is_negative() -> None:
-    values = np.array([7.0, 30.0])
-    assert auxiliary.belief(values, "lsa").tolist() == [7, 30]
+    assert auxiliary.beliefs(view_of(Pool(lsa=[7.0, 30.0])), "lsa").tolist() == [7, 30]
 
 
 @pytest.mark.parametrize("name", ["dsa", "lsa"])
 def test_surprise_without_spread_is_no_reason_to_believe_in_failures(name: str) -> None:
-    values = np.zeros(5)
-    assert auxiliary.belief(values, name).tolist() == [0] * 5
-    assert not auxiliary.active(values, name).any()
+    view = view_of(Pool(**{name: np.zeros(5)}))
+    assert auxiliary.beliefs(view, name).tolist() == [0] * 5
+    assert not active(view, name).any()
+
+
+def active(view: View, name: str) -> np.ndarray:
+    """Where the variable is active, by its own threshold."""
+    variable = auxiliary.find(view, name)
+    threshold = auxiliary.find_threshold(view, variable)
+    return np.concatenate(view.map(lambda part: variable.active(variable.read(part), threshold)))
 
 
 def test_activation() -> None:
-    low = np.array([0.69, 0.7, 0.71])
-    assert auxiliary.active(low, "confidence").tolist() == [True, False, False]
-    assert auxiliary.active(low, "combined").tolist() == [True, False, False]
-    assert auxiliary.active(low, "confidence", 0.705).tolist() == [True, True, False]
+    low = Pool(confidence=[0.69, 0.7, 0.71], dsa=[0.0, 0.0, 0.0])
+    for name in ("confidence", "combined"):
+        assert active(view_of(low), name).tolist() == [True, False, False]
+        variable = auxiliary.find(view_of(low), name)
+        assert variable.active(variable.read(low), 0.705).tolist() == [True, True, False]
     surprise = np.array([1.0] * 9 + [5.0])  # mean 1.4, standard deviation 1.2, variance 1.44
-    assert np.flatnonzero(auxiliary.active(surprise, "dsa")).tolist() == [9]
-    assert np.flatnonzero(auxiliary.active(surprise + 1.5, "dsa")).tolist() == [9]
-    assert auxiliary.active(surprise, "lsa").tolist() == (surprise > 2.84).tolist()
-    assert not auxiliary.active(surprise, "dsa", 5.0).any()
+    for values in (surprise, surprise + 1.5):
+        assert np.flatnonzero(active(view_of(Pool(dsa=values)), "dsa")).tolist() == [9]
+    assert active(view_of(Pool(lsa=surprise)), "lsa").tolist() == (surprise > 2.84).tolist()
 
 
 @pytest.mark.parametrize(
@@ -70,12 +75,12 @@ def test_activation() -> None:
 )
 def test_names_the_example_whose_value_cannot_be(pool: Pool, name: str, message: str) -> None:
     with pytest.raises(opacc.OpaccError, match=message):
-        auxiliary.read(view_of(pool), name)
+        auxiliary.find(view_of(pool), name)
 
 
 def test_confidence_may_exceed_1_by_rounding() -> None:
-    values = auxiliary.read(view_of(Pool(confidence=np.array([np.float32(1) + np.float32(1e-7), 0.5]))), "confidence")
-    assert auxiliary.belief(values, "confidence").tolist() == [0, 0.5]
+    pool = Pool(confidence=np.array([np.float32(1) + np.float32(1e-7), 0.5]))
+    assert auxiliary.beliefs(view_of(pool), "confidence").tolist() == [0, 0.5]
 
 
 class TestDrawProbabilities:

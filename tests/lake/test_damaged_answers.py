@@ -1,5 +1,6 @@
 """What comes damaged from a real S3 server is noticed, asked for again, and never taken for the object."""
 
+import time
 from collections.abc import Iterator
 
 import boto3
@@ -24,7 +25,7 @@ DAMAGES: dict[str, Damage] = {
 
 @pytest.fixture
 def proxy(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[DamagingProxy]:
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "3")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "4")
     with DamagingProxy(s3.endpoint) as proxy:
         yield proxy
 
@@ -57,7 +58,10 @@ def test_damage_that_stays_is_an_error_of_storage(store: Store, proxy: DamagingP
 def test_object_that_was_replaced_since_the_listing_is_not_read(store: Store, s3: LocalS3) -> None:
     [entry, _] = store.list()
     bucket, _, key = store.uri_of("a").removeprefix("s3://").partition("/")
-    boto3.client("s3", endpoint_url=s3.endpoint).put_object(Bucket=bucket, Key=key, Body=CONTENT[::-1])
+    client = boto3.client("s3", endpoint_url=s3.endpoint)
+    client.put_object(Bucket=bucket, Key=key, Body=CONTENT[::-1])
+    while client.get_object(Bucket=bucket, Key=key)["Body"].read() != CONTENT[::-1]:
+        time.sleep(0.05)  # a busy rclone may show an object of the same size as it was, for a moment
     with pytest.raises(ChangedError, match=r"/pool/a has changed since the pool was listed \(its ETag is another\)"):
         store.read_entry(entry)
 

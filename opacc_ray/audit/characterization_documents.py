@@ -1,0 +1,65 @@
+"""What `opacc characterize` finds: ``characterization.json``."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from opacc_ray.documents import Document, Part
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class ClassCoverage(Part):
+    """A class, as a data set covers it; null: it cannot be told, and the remarks say why."""
+
+    name: str = Field(description="the class")
+    examples: int = Field(ge=0, description="examples of it")
+    ep: float = Field(ge=0, description="equivalence partitioning: its share of the examples, times the classes")
+    cp: Share | None = Field(description="centroid positioning: share of them near their centroid")
+    bc: Share | None = Field(description="boundary conditioning: share of them near a boundary")
+    pbc: dict[str, Share] | None = Field(
+        description="pairwise boundary conditioning: other class -> share of them near the boundary to it, if any"
+    )
+    shift: Share | None = Field(description="Jensen-Shannon divergence of their features from those of the reference")
+    shift_error: float | None = Field(description="its standard error, by Monte Carlo")
+    shift_floor: Share | None = Field(description="the same between two parts of the reference, which are alike")
+
+
+class SetCoverage(Part):
+    """A data set, as it covers classes, centres and boundaries."""
+
+    name: Literal["pool", "selection", "reference"] = Field(
+        description="the pool; the examples of all rounds of the track; or what the pool is compared with"
+    )
+    examples: int = Field(ge=1, description="examples in it")
+    grouped_by: Literal["prediction", "label"] = Field(description="what the class of an example is")
+    classes: list[ClassCoverage] = Field(description="every class of the model, in its order")
+    remarks: list[str] = Field(description="what cannot be told, and why")
+
+
+class ModelCoverage(Part):
+    """The data sets of a run, through the eyes of its model."""
+
+    run: str = Field(description="URI of the run")
+    name: str = Field(description="name of its audit")
+    reference: str | None = Field(
+        description="URI of the reference, whose centroids and distances measure all sets; null: those of the pool do"
+    )
+    sets: list[SetCoverage] = Field(description="the pool, the selection and the reference, as far as there are any")
+
+
+class Characterization(Document):
+    """Data sets as one or several models see them."""
+
+    remedy: ClassVar[str] = "make it again with `opacc characterize`"
+
+    format: Literal["opacc-characterization/1"] = Field(
+        default="opacc-characterization/1", description="name and version of this form"
+    )
+    radius: float = Field(gt=0, le=1, description="r: near the centroid is within this share of the largest distance")
+    boundary: list[Share] = Field(
+        min_length=2, max_length=2, description="[θ₁, θ₂]: near a boundary is a confidence in between"
+    )
+    seed: int = Field(ge=0, description="of the mixtures that shifts are measured by")
+    models: list[ModelCoverage] = Field(description="one per run")
+    made_with: str = Field(description="version of opacc_ray")

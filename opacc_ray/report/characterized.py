@@ -1,0 +1,91 @@
+"""Characterise runs and write what is found: a document, a page and a summary."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from opacc_ray.audit.characterization import ReferenceSet, characterize_run, open_reference_run
+from opacc_ray.audit.characterization_documents import Characterization
+from opacc_ray.audit.provenance import versions
+from opacc_ray.audit.run import Run
+from opacc_ray.characterize.covariate_shift import Mixtures
+from opacc_ray.characterize.metrics import Regions
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.lake.storage import open_store
+from opacc_ray.report.coverage import page, summary
+from opacc_ray.report.documents import WrittenCharacterization
+from opacc_ray.study.cases import READERS, Source, read_case
+
+DOCUMENT, PAGE, SUMMARY = "characterization.json", "characterization.html", "characterization.md"
+
+
+def characterize(
+    runs: Sequence[Run],
+    references: Sequence[str] = (),
+    *,
+    regions: Regions | None = None,
+    mixtures: Mixtures | None = None,
+    seed: int = 0,
+) -> Characterization:
+    """What the data sets of runs cover, each through the eyes of its own model.
+
+    Parameters
+    ----------
+    runs : at least one
+    references : one for each run, in their order: the URI of a run, or of a case (.npz, .parquet, .csv) with labels;
+        none: each run's own training data, if its features were compared with it
+    regions : what counts as near the centroid and near a boundary
+    mixtures : how shifts are measured; None: they are not
+
+    Raises
+    ------
+    SpecError
+        Another number of references than of runs, or a run of a regression.
+    DataError
+        A reference cannot be read, or its features have another width than those of the run.
+    """
+    if references and len(references) != len(runs):
+        raise SpecError(
+            f"there are {len(references)} references and {len(runs)} runs; give --reference once for each RUN, in "
+            "their order, since each has seen the reference with its own model"
+        )
+    regions = regions or Regions()
+    found = []
+    for place, run in enumerate(runs):
+        with ExitStack() as stack:
+            reference = open_reference(references[place], stack) if references else None
+            found.append(characterize_run(run, reference, regions, mixtures))
+    return Characterization(
+        radius=regions.radius,
+        boundary=[regions.low, regions.high],
+        seed=seed if mixtures is None else mixtures.seed,
+        models=found,
+        made_with=versions()["opacc_ray"],
+    )
+
+
+def write_characterization(found: Characterization, run: Run, out: str | None = None) -> WrittenCharacterization:
+    """Write the document, the page and the summary: to the folder ``out``, or beside the estimate of ``run``."""
+    files = {DOCUMENT: found.to_bytes(), PAGE: page(found).encode(), SUMMARY: summary(found).encode()}
+    store = run.store if out is None else open_store(out)
+    keys = {name: run.result_key(name) if out is None else name for name in files}
+    for name, data in files.items():
+        store.write(keys[name], data)
+    return WrittenCharacterization(characterization=found, files=[store.uri_of(key) for key in keys.values()])
+
+
+def read_characterization(run: Run) -> Characterization | None:
+    """What was written beside the estimate of a run; None if nothing was."""
+    key = run.result_key(DOCUMENT)
+    if not run.store.exists(key):
+        return None
+    return Characterization.from_bytes(run.store.read(key), run.store.uri_of(key))
+
+
+def open_reference(uri: str, stack: ExitStack) -> ReferenceSet:
+    """A labelled case (.npz, .parquet, .csv), or the pool of a run, which stays open as long as the stack."""
+    if uri.rpartition(".")[2].lower() in READERS:
+        case = read_case(Source("reference", uri))
+        if "prediction" not in case.view.fields:
+            raise DataError(f"{uri} has no predictions; a reference has hidden and prediction of every example")
+        return ReferenceSet(uri, case.view, case.label)
+    return stack.enter_context(open_reference_run(uri))

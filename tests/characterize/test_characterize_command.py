@@ -1,0 +1,127 @@
+"""`opacc characterize` on real runs: what it writes, what it names, and what it refuses in one sentence."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from features_run import write_features
+
+from opacc_ray.audit import steps
+from opacc_ray.audit.characterization_documents import Characterization
+from opacc_ray.audit.run import Run
+from opacc_ray.cli.main import main
+from opacc_ray.report.gather import gather
+from opacc_ray.report.page import page
+
+CLASSES = ["cat", "dog", "<owl>"]
+
+
+def features(num: int, seed: int, width: int = 6, *, skew: bool = False, dark: float = 1.0) -> dict[str, np.ndarray]:
+    """What a model says of examples of three classes; of a skewed set few are owls, in the dark neurons are weaker."""
+    rng = np.random.default_rng(seed)
+    truth = rng.choice(3, num, p=[0.45, 0.45, 0.1] if skew else [1 / 3] * 3)
+    hidden = np.maximum(np.eye(3, width)[truth] * 3 + rng.normal(size=(num, width)), 0) * dark
+    output = hidden[:, :3] * 2
+    confidence = 1 / np.exp(output - output.max(1, keepdims=True)).sum(1)
+    return {
+        "hidden": hidden,
+        "output": output,
+        "confidence": confidence,
+        "prediction": output.argmax(1),
+        "label": truth,
+    }
+
+
+def write(home: Path, name: str, columns: dict[str, np.ndarray], classes: list[str] | None = CLASSES) -> Run:
+    kept = {key: values for key, values in columns.items() if key != "label"}
+    as_stored = {key: v.astype(np.float32) if key in ("hidden", "output") else v for key, v in kept.items()}
+    return write_features(f"{home}/{name}-00000001", as_stored, classes)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a pool like its reference, one of a skewed and dark pool, and the reference as a case."""
+    folder = tmp_path_factory.mktemp("characterized")
+    write(folder, "usual", features(1800, 1))
+    write(folder, "night", features(1800, 2, skew=True, dark=0.5))
+    np.savez(folder / "train.npz", **features(3000, 3))
+    return folder
+
+
+def characterized(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict:
+    assert main(["characterize", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["characterization"]
+
+
+def test_a_skewed_and_drifted_pool_moves_ep_cp_and_the_shift_and_the_usual_one_does_not(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference = ["--reference", f"{home}/train.npz"] * 2
+    runs = [f"{home}/usual-00000001", f"{home}/night-00000001"]
+    found = characterized([*runs, *reference, "--boundary", "0-0.8", "--out", str(home / "both")], capsys)
+    usual, night = (model["sets"][0] for model in found["models"])
+    assert [model["sets"][1]["grouped_by"] for model in found["models"]] == ["label", "label"]
+    of = {item["name"]: item for item in usual["classes"]}
+    at_night = {item["name"]: item for item in night["classes"]}
+    assert list(of) == CLASSES
+    assert all(0.85 < item["ep"] < 1.15 for item in of.values())
+    assert at_night["<owl>"]["ep"] < 0.5
+    assert all(item["shift"] - item["shift_floor"] < 0.05 for item in of.values())
+    assert all(at_night[name]["shift"] - at_night[name]["shift_floor"] > 0.2 for name in ("cat", "dog"))
+    assert all(at_night[name]["bc"] > of[name]["bc"] + 0.1 for name in ("cat", "dog"))
+    assert sum(of["cat"]["pbc"].values()) == pytest.approx(of["cat"]["bc"], abs=1e-12)
+    written = Characterization.from_bytes((home / "both" / "characterization.json").read_bytes(), "it")
+    assert written.to_dict() == found
+    text = (home / "both" / "characterization.html").read_text()
+    assert "&lt;owl&gt;" in text
+    assert "<owl>" not in text
+    assert "http" not in text.replace("http-equiv", "")
+    assert "Features have moved from the reference" in (home / "both" / "characterization.md").read_text()
+
+
+def test_a_selection_is_characterised_beside_its_pool_and_the_report_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write(tmp_path, "chosen", features(600, 4))
+    steps.select(run, "deepest", 60, {})
+    found = characterized([run.uri], capsys)
+    pool, selection = found["models"][0]["sets"]
+    assert (selection["name"], selection["examples"]) == ("selection", 60)
+    mean = {item["name"]: np.mean([own["bc"] for own in item["classes"]]) for item in (pool, selection)}
+    assert mean["selection"] > 2 * mean["pool"]  # deepest looks for low confidence
+    report, pictures = gather(Run.open(run.uri))
+    assert report.characterization is not None
+    assert "What the pool covers" in page(report, pictures)
+
+
+def test_a_class_of_one_and_one_never_predicted_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = features(90, 5)
+    columns["prediction"] = np.array([0] * 89 + [1])
+    run = write(tmp_path, "rare", columns)
+    assert main(["characterize", run.uri, "--no-shift"]) == 0
+    said = capsys.readouterr().out
+    assert "class '<owl>' is never predicted: EP is 0, and nothing else can be told" in said
+    assert "class 'dog' is predicted once: of one example the shares are 0 or 1" in said
+
+
+def test_what_cannot_be_is_refused_in_one_sentence(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*arguments: str) -> tuple[int, str]:
+        code = main(["characterize", *arguments])
+        return code, capsys.readouterr().err
+
+    usual = f"{home}/usual-00000001"
+    regression = write_features(f"{tmp_path}/angle-00000001", {"prediction": np.arange(30.0)}, task="regression")
+    code, said = refused(regression.uri)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "is of a regression, and EP, CP, BC, PBC and the shift are of classes" in said
+    wide = write(tmp_path, "wide", features(300, 6, width=9))
+    code, said = refused(usual, "--reference", wide.uri, "--no-shift")
+    assert (code, said.count("\n")) == (5, 1)
+    assert "6 neurons here and 9 in the reference; give a reference that the same model has seen" in said
+    code, said = refused(usual, f"{home}/night-00000001", "--reference", wide.uri)
+    assert (code, "there are 1 references and 2 runs" in said) == (2, True)
+    code, said = refused(usual, "--boundary", "low")
+    assert (code, "--boundary low: write two numbers, such as 0-0.7" in said) == (2, True)

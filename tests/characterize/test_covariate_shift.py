@@ -1,0 +1,77 @@
+"""The shift beside a divergence that is known, beside its floor, and in the direction of a drift."""
+
+import sys
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+from sklearn.mixture import GaussianMixture
+
+from opacc_ray.characterize.classes import Grouped
+from opacc_ray.characterize.covariate_shift import Mixtures, divergence, measure_shift
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.parts.view import view_of
+from opacc_ray.pool import Pool
+
+FEW = Mixtures(components=2, directions=2, points=4000)
+
+
+def normal(mean: float) -> GaussianMixture:
+    """A mixture of one standard normal."""
+    found = GaussianMixture(1, covariance_type="diag")
+    found.weights_, found.means_ = np.ones(1), np.array([[mean]])
+    found.covariances_ = found.precisions_ = found.precisions_cholesky_ = np.ones((1, 1))
+    return found
+
+
+@pytest.mark.parametrize("distance", [0.0, 1.0, 3.0])
+def test_divergence_of_two_normals_is_the_integral_within_its_error(distance: float) -> None:
+    def density(x: float) -> float:
+        p, q = norm.pdf(x), norm.pdf(x - distance)
+        return 0.5 * (p * np.log2(2 * p / (p + q)) + q * np.log2(2 * q / (p + q)))
+
+    exact = quad(density, -8, 8 + distance)[0]
+    value, error = divergence(normal(0), normal(distance), 20_000, np.random.default_rng(0))
+    assert 0 <= error < 0.01
+    assert abs(value - exact) <= 4 * error + 1e-12
+
+
+def grouped(num: int, seed: int, moved: float = 0.0) -> Grouped:
+    """Class 0, and class 1 moved along the third neuron by ``moved`` standard deviations."""
+    rng = np.random.default_rng(seed)
+    classes = np.arange(num) % 2
+    hidden = rng.normal(size=(num, 4)) * [3, 2, 2.5, 1]
+    hidden[:, 2] += 2.5 * moved * classes
+    return Grouped(view_of(Pool(hidden=hidden, prediction=classes)), 2)
+
+
+def test_a_drifted_class_is_far_above_its_floor_and_the_other_is_not() -> None:
+    found = measure_shift(grouped(3000, 1), grouped(1500, 2, moved=1.5), FEW)
+    assert all(shift is not None for shift in found)
+    calm, moved = (shift for shift in found if shift)
+    assert calm.value - calm.floor < 0.03
+    assert moved.value - moved.floor > 0.15
+    assert moved.error < 0.01
+
+
+def test_the_same_seed_gives_the_same_shift() -> None:
+    first, again = (measure_shift(grouped(1200, 1), grouped(900, 2), FEW) for _ in range(2))
+    assert first == again
+
+
+def test_a_class_with_few_examples_is_not_measured() -> None:
+    assert measure_shift(grouped(3000, 1), grouped(398, 2), FEW) == [None, None]
+    assert measure_shift(grouped(798, 1), grouped(900, 2), FEW) == [None, None]
+
+
+def test_layers_of_different_widths_are_refused() -> None:
+    wide = Grouped(view_of(Pool(hidden=np.ones((10, 6)), prediction=np.arange(10) % 2)), 2)
+    with pytest.raises(DataError, match="6 neurons here and 4 in the reference"):
+        measure_shift(grouped(900, 1), wide, FEW)
+
+
+def test_without_scikit_learn_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.mixture", None)
+    with pytest.raises(SpecError, match=r"pip install 'opacc_ray\[characterize\]', or leave the shift out"):
+        measure_shift(grouped(900, 1), grouped(900, 2), FEW)

@@ -1,0 +1,157 @@
+"""EP, CP, BC and PBC worked by hand, in parts, and in the direction that a changed data set moves them."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from opacc_ray.characterize.classes import Grouped
+from opacc_ray.characterize.clusters import CentroidDistances, find_clusters
+from opacc_ray.characterize.metrics import Metrics, Regions, measure
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.parts.view import LocalParts, View, view_of
+from opacc_ray.pool import Pool
+
+HIDDEN = [[0, 0], [4, 0], [2, 2], [2, -2], [2, 0], [10, 1], [10, -1], [10, 3], [10, -3], [0, 9], [0, 11], [6, 10]]
+CLASS = [0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2]
+OUTPUT = [
+    [9, 1, 0],
+    [5, 4, 3],  # near the boundary to 1
+    [9, 0, 1],
+    [5, 3, 4],  # to 2
+    [9, 1, 0],
+    [4, 5, 3],  # 1 to 0
+    [0, 9, 1],
+    [4, 5, 1],  # 1 to 0
+    [0, 9, 1],
+    [0, 1, 9],
+    [3, 4, 5],  # 2 to 1
+    [0, 0, 9],
+]
+CONFIDENCE = [0.99, 0.6, 0.99, 0.7, 0.99, 0.5, 0.99, 0.65, 0.98, 0.97, 0.55, 0.99]
+"""Twelve examples: five of class 0 around (2, 0), four of class 1 around (10, 0), three of class 2 around (2, 10)."""
+
+
+def twelve() -> Pool:
+    return Pool(hidden=HIDDEN, output=OUTPUT, prediction=CLASS, confidence=CONFIDENCE)
+
+
+def test_the_four_dimensions_are_those_worked_by_hand() -> None:
+    """Distances: class 0 has 2, 2, 2, 2, 0; class 1 has 1, 1, 3, 3; class 2 has √5, √5, 4.
+
+    Half of the largest is 1, 1.5, 2. With r = 0.6 the radii are 1.2, 1.8 and 2.4, so that
+    the two of class 2 at √5 = 2.236 are inside.
+    """
+    found = measure(Grouped(view_of(twelve()), 3), Regions(radius=0.5))
+    assert found.ep.tolist() == [5 * 3 / 12, 4 * 3 / 12, 3 * 3 / 12]
+    assert found.cp.tolist() == [1 / 5, 2 / 4, 0]
+    assert found.bc.tolist() == [2 / 5, 2 / 4, 1 / 3]  # 0.7 itself is near
+    assert found.pbc.tolist() == [[0, 1 / 5, 1 / 5], [2 / 4, 0, 0], [0, 1 / 3, 0]]
+    assert measure(Grouped(view_of(twelve()), 3), Regions(radius=0.6)).cp.tolist() == [1 / 5, 2 / 4, 2 / 3]
+    assert measure(Grouped(view_of(twelve()), 3), Regions(low=0.55, high=0.65)).bc.tolist() == [1 / 5, 1 / 4, 1 / 3]
+
+
+def test_a_labelled_set_is_grouped_by_its_labels_and_a_misprediction_is_near_what_was_predicted() -> None:
+    label = np.array(CLASS)
+    label[1] = 1  # predicted 0 with confidence 0.6
+    found = measure(Grouped(view_of(twelve()), 3, label), Regions())
+    assert found.num.tolist() == [4, 5, 3]
+    assert found.bc[1] == 3 / 5
+    assert found.pbc[1].tolist() == [3 / 5, 0, 0]
+
+
+def test_with_a_reference_centroids_and_reach_are_the_references() -> None:
+    reference = find_clusters(Grouped(view_of(twelve()), 3))
+    assert reference.centroid.tolist() == [[2, 0], [10, 0], [2, 10]]
+    assert reference.reach.tolist() == [2, 3, 4]
+    moved = Pool(hidden=np.add(HIDDEN, [1.2, 0]), prediction=CLASS, confidence=CONFIDENCE)
+    found = measure(Grouped(view_of(moved), 3), Regions(), reference)
+    # distances 0.8, 3.2, 2.3, 2.3, 1.2 against 1; 1.6, 1.6, 3.2, 3.2 against 1.5; 1.6, 1.6, 5.2 against 2
+    assert found.cp.tolist() == [1 / 5, 0, 2 / 3]
+    assert found.pbc is None
+
+
+def pool_of(num: int, seed: int = 0, classes: int = 4, width: int = 7) -> Pool:
+    rng = np.random.default_rng(seed)
+    output = rng.normal(size=(num, classes)) * 3
+    hidden = rng.normal(size=(num, width)) + output.argmax(1)[:, None]
+    confidence = 1 / np.exp(output - output.max(1, keepdims=True)).sum(1)
+    return Pool(hidden=hidden, output=output, prediction=output.argmax(1), confidence=confidence)
+
+
+def plain(pool: Pool, classes: int, regions: Regions) -> Metrics:
+    """The formulas as they are written."""
+    group, n = pool.prediction, pool.size
+    num = np.array([(group == i).sum() for i in range(classes)])
+    near = (pool.confidence >= regions.low) & (pool.confidence <= regions.high)
+    second = np.argsort(-pool.output, axis=1, kind="stable")[:, 1]
+    cp, bc, pbc = np.empty(classes), np.empty(classes), np.empty((classes, classes))
+    for i in range(classes):
+        own = group == i
+        x = pool.hidden[own].astype(np.float64)
+        away = np.linalg.norm(x - x.mean(0), axis=1)
+        cp[i] = (away / away.max() <= regions.radius).mean()
+        bc[i] = near[own].mean()
+        pbc[i] = [(near & (second == j))[own].mean() for j in range(classes)]
+    return Metrics(num, num * classes / n, cp, bc, pbc)
+
+
+@pytest.mark.parametrize("bounds", [[0, 30_000], [0, 1, 8000, 8003, 22_000, 30_000]])
+def test_parts_give_what_the_plain_formulas_give(bounds: list[int]) -> None:
+    pool, regions = pool_of(30_000), Regions()
+    names = ("hidden", "output", "prediction", "confidence")
+    cut = [Pool(**{k: getattr(pool, k)[a:b] for k in names}) for a, b in itertools.pairwise(bounds)]
+    found, expected = measure(Grouped(View(LocalParts(cut)), 4), regions), plain(pool, 4, regions)
+    for name in Metrics._fields:
+        assert np.abs(getattr(found, name) - getattr(expected, name)).max() <= 1e-12, name
+
+
+def test_distances_come_in_the_order_of_the_data_set() -> None:
+    data = Grouped(view_of(twelve()), 3)
+    found = CentroidDistances(data, find_clusters(data).centroid).all()
+    assert found == pytest.approx([2, 2, 2, 2, 0, 1, 1, 3, 3, 5**0.5, 5**0.5, 4])
+
+
+def test_a_class_of_one_has_no_centroid_positioning_and_one_never_predicted_nothing_but_ep() -> None:
+    output = np.hstack([OUTPUT, np.zeros((12, 1))])
+    few = Pool(hidden=HIDDEN, output=output, prediction=[0] * 11 + [2], confidence=CONFIDENCE)
+    found = measure(Grouped(view_of(few), 4), Regions())
+    assert found.num.tolist() == [11, 0, 1, 0]
+    assert found.ep.tolist() == [11 * 4 / 12, 0, 4 / 12, 0]
+    assert np.isnan(found.cp).tolist() == [False, True, True, True]
+    assert np.isnan(found.bc).tolist() == [False, True, False, True]
+    assert np.isnan(found.pbc[[1, 3]]).all()
+
+
+def test_an_unbalanced_set_moves_ep_and_one_of_easy_examples_bc_and_pbc() -> None:
+    pool = pool_of(4000)
+    every = measure(Grouped(view_of(pool), 4), Regions())
+
+    def of(keep: np.ndarray) -> Metrics:
+        names = ("hidden", "output", "prediction", "confidence")
+        return measure(Grouped(view_of(Pool(**{name: getattr(pool, name)[keep] for name in names})), 4), Regions())
+
+    skewed = of((pool.prediction != 2) | (np.arange(4000) % 5 == 0))
+    assert skewed.ep[2] < 0.5 * every.ep[2]
+    assert (skewed.ep[[0, 1, 3]] > 1.1 * every.ep[[0, 1, 3]]).all()
+    easy = of(pool.confidence > 0.65)
+    assert (easy.bc < 0.4 * every.bc).all()
+    assert (easy.pbc <= every.pbc).all()
+
+
+def test_one_clear_sentence_for_each_thing_that_cannot_be() -> None:
+    with pytest.raises(SpecError, match=r"radius=0: give a share"):
+        Regions(radius=0)
+    with pytest.raises(SpecError, match=r"boundary=0\.8-0\.7: give two confidences"):
+        Regions(low=0.8)
+    with pytest.raises(DataError, match=r"example '2' is 3, and the model has 3 classes"):
+        Grouped(view_of(twelve()), 3, np.array([0, 0, 3, *CLASS[3:]]))
+    with pytest.raises(DataError, match=r"there are 5 labels and 12 examples"):
+        Grouped(view_of(twelve()), 3, np.zeros(5, dtype=np.int64))
+    wide = find_clusters(Grouped(view_of(Pool(hidden=np.ones((3, 5)), prediction=[0, 1, 2])), 3))
+    with pytest.raises(DataError, match=r"2 neurons here and 5 in the reference; give a reference that the same model"):
+        measure(Grouped(view_of(twelve()), 3), Regions(), wide)
+    with pytest.raises(DataError, match=r"predicts 0\.5, which is none of 3 classes"):
+        measure(Grouped(view_of(Pool(hidden=np.ones((3, 5)), prediction=[0.5, 1, 2])), 3), Regions())
+    with pytest.raises(DataError, match="class 1 is not finite"):
+        find_clusters(Grouped(view_of(Pool(hidden=[[1.0], [np.nan], [2.0]], prediction=[0, 1, 2])), 3))

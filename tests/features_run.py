@@ -1,0 +1,48 @@
+"""A run whose features are given arrays: what the model says is known, how it lies is real."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from opacc_ray.audit import feature_store
+from opacc_ray.audit.provenance import header_of
+from opacc_ray.audit.run import Run
+from opacc_ray.extract.extractor import Extraction
+from opacc_ray.extract.shards import FeatureShard, encode_shard, report_on
+from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.spec import parse_spec
+
+
+def write_features(
+    uri: str,
+    columns: Mapping[str, Any],
+    classes: Sequence[str] | None = None,
+    task: str = "classification",
+    shards: int = 3,
+) -> Run:
+    """The run at ``uri`` with ``columns`` such as hidden and prediction, one row per example, and no round."""
+    home, _, name = uri.rpartition("/")
+    model: dict[str, Any] = {"factory": "user:network", "task": task}
+    if classes is not None:
+        model["classes"] = list(classes)
+    content: dict[str, Any] = {
+        "name": name.partition("-")[0],
+        "pool": {"uri": f"{home}/pool", "format": "images"},
+        "model": model,
+        "sample": {"method": "srs", "budget": 40},
+        "output": home,
+    }
+    plan = Plan(tuple(Shard(number, ()) for number in range(shards)), "")
+    run = Run.create(uri, header_of(parse_spec(content, name), plan, None))
+    rows = np.array_split(np.arange(len(columns["prediction"])), shards)
+    reports = {}
+    for shard, own in zip(plan.shards, rows, strict=True):
+        ids = [f"{row:06d}.png" for row in own]
+        held = {key: np.asarray(values)[own] for key, values in columns.items()}
+        made = FeatureShard(ids, [f"{home}/pool/{id}" for id in ids], held, [], False)
+        data = encode_shard(made)
+        run.features.write(shard.file, data)
+        reports[shard.number] = report_on(made, data, shard.file)
+    feature_store.index_features(Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), plan, reports)
+    return run
