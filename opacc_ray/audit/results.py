@@ -18,6 +18,7 @@ from opacc_ray.audit.documents import (
     SimpleRandomBaseline,
     StatedEstimate,
 )
+from opacc_ray.audit.history import read_history
 from opacc_ray.audit.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.audit.pool_objects import find_changed
 from opacc_ray.audit.run import Run
@@ -127,7 +128,7 @@ def accuracy_of(run: Run, selections: Sequence[Selection], outcomes: Sequence[Ou
         return estimate_rounds(selections, outcomes, level)
     optional = parse_parameters(selections[0].method, selections[0].parameters).optional_features
     with feature_store.open_view(run, (), optional) as view:
-        return estimate_rounds(selections, outcomes, level, pool=view)
+        return estimate_rounds(selections, outcomes, level, pool=view, history=read_history(run))
 
 
 def _last_estimate(run: Run) -> AccuracyEstimate | None:

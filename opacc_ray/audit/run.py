@@ -4,6 +4,7 @@
     features/                     features, if the spec names no weights; else in a set beside the runs (feature_set.py)
     reference/                    what features compare with; with weights in the spec, beside the runs (reference.py)
     listing.parquet               key, size and tag of every object of the pool, as it was listed
+    history/                      what was known before the first label (history.py)
     rounds/1/selection.json       the chosen examples with their design
     rounds/1/predictions.parquet  id, uri, prediction, and the pool object with its tag, of each chosen example, and
                                   whether it had a label when it was chosen

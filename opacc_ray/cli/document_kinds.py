@@ -20,6 +20,7 @@ from opacc_ray.audit.documents import (
 from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.audit.generation_documents import Generation
+from opacc_ray.audit.history_documents import KeptHistory
 from opacc_ray.audit.label_documents import (
     AnswerList,
     ExportedLabels,
@@ -60,6 +61,7 @@ KINDS: tuple[type[Document], ...] = (
     SpecChecks,
     RunPlan,
     RunHeader,
+    KeptHistory,
     Draw,
     FeatureSetDescription,
     Index,
