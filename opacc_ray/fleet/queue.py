@@ -73,7 +73,7 @@ def ended(audit: FleetAudit, work: Callable[[], Run | None]) -> Ended:
         return Ended(audit, work(), None)
     except OpaccError as error:
         found = error
-    except Exception as error:  # a fault of the program, or of the user's: whoever fixes it needs the trace
+    except (Exception, SystemExit) as error:  # a fault of the program, or of the user's code, which may exit
         found = OpaccError(f"unexpected {type(error).__name__}: {shortened(str(error))}")
         found.details = traceback.format_exc()
     log.error("failed: %s", found)

@@ -67,6 +67,19 @@ def test_five_hundred_re_audits_of_the_same_accuracy_raise_it_in_at_most_the_sta
     assert 0 < alerts <= 0.05 * repetitions
 
 
+def test_re_audits_by_the_default_method_keep_the_share_too() -> None:
+    rng, repetitions = np.random.default_rng(9), 500
+    rule = rule_of(AlertSpec(min_accuracy=0.5, false_alarms=0.1), 1)
+    confidence = np.clip(rng.beta(8, 1, POOL), 0.3, 0.9999)
+    outcome = (rng.random(POOL) < confidence).astype(float)
+    just_so = rule.model_copy(update={"min_accuracy": float(outcome.mean())})
+    pool, alerts = opacc.Pool(prediction=rng.integers(0, 10, POOL), confidence=confidence), 0
+    for seed in range(repetitions):
+        chosen = opacc.select(pool, budget=100, seed=seed)
+        alerts += least_accuracy(just_so, opacc.estimate(chosen, outcome[chosen.index], rule.level)).raised
+    assert 0 < alerts <= 0.1 * repetitions
+
+
 def test_a_drop_of_five_points_raises_it_where_labels_suffice() -> None:
     rng = np.random.default_rng(5)
     rule = rule_of(AlertSpec(max_drop=0.02), AUDITS)
