@@ -68,7 +68,7 @@ def test_five_hundred_re_audits_of_the_same_accuracy_raise_it_in_at_most_the_sta
 
 
 def test_re_audits_by_the_default_method_keep_the_share_too() -> None:
-    rng, repetitions = np.random.default_rng(9), 500
+    rng, repetitions = np.random.default_rng(9), 300
     rule = rule_of(AlertSpec(min_accuracy=0.5, false_alarms=0.1), 1)
     confidence = np.clip(rng.beta(8, 1, POOL), 0.3, 0.9999)
     outcome = (rng.random(POOL) < confidence).astype(float)
@@ -107,7 +107,7 @@ def test_a_pair_of_models_needs_far_fewer_labels() -> None:
 
 def test_a_sequence_keeps_the_share_over_all_looks_where_the_interval_does_not() -> None:
     """After each of 15 rounds of 20 labels somebody looks, and stops at the first alert."""
-    rng, repetitions = np.random.default_rng(7), 150
+    rng, repetitions = np.random.default_rng(7), 100
     pool, outcome = opacc.Pool(prediction=np.zeros(POOL)), pool_of(0.9, np.random.default_rng(8))
     spec = AlertSpec(min_accuracy=0.9, false_alarms=0.1)
     rule = rule_of(spec, 1)
