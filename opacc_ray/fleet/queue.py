@@ -109,8 +109,9 @@ def _names_in_log() -> Iterator[None]:
 
     def name(record: logging.LogRecord) -> bool:
         audit = _AUDIT.get()
-        if audit is not None and not hasattr(record, "audit"):  # another handler may have had it before
-            record.audit = audit
+        fields = getattr(record, "fields", {})
+        if audit is not None and "audit" not in fields:  # another handler may have had it before
+            record.fields = fields | {"audit": audit}
             record.msg, record.args = f"{audit}: {record.getMessage()}", None
         return True
 

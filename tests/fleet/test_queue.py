@@ -133,7 +133,8 @@ def test_log_lines_begin_with_the_name_of_their_audit(tmp_path: Path, caplog: py
     with extracting_here():
         work(fleet)
     for item in fleet.audits:
-        assert sum(line.startswith(f"{item.name}: run ") for line in caplog.messages) == 1
+        [record] = [record for record in caplog.records if record.getMessage().startswith(f"{item.name}: run ")]
+        assert record.fields == {"audit": item.name}  # what a line of JSON says, too
 
 
 @pytest.mark.parametrize(
