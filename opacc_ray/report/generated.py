@@ -121,7 +121,9 @@ def _check(vectors: Sequence[Vectors], clusters: Clusters, regions: Regions) -> 
     for made in vectors:
         outside = int((~in_region(made, clusters, regions)).sum())
         if outside:
-            raise DataError(f"{outside} of {len(made.label)} vectors do not lie in their region; widen --boundary")
+            raise DataError(
+                f"{outside} of {len(made.label)} vectors do not lie in their region; give a larger --radius"
+            )
 
 
 def _write(store: Store, wanted: Wanted, made: Vectors) -> GeneratedSet:
@@ -154,7 +156,7 @@ def _remarks(data: Grouped, sources: Sources, head: Head, names: Sequence[str]) 
         )
     left_out = [name for i, name in enumerate(names) if not (sources.label == i).any()]
     if left_out:
-        said.append(f"no example is of {', '.join(left_out)}, so no vector is")
+        said.append(f"no vector is of {', '.join(left_out)}, of which there are not two examples")
     if head.kind == "logistic regression":
         said.append(
             "the model's outputs are not linear in its hidden layer, or not stored: a logistic regression of its "

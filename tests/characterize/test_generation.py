@@ -111,6 +111,15 @@ def test_a_head_that_breaks_the_rules_is_found_out() -> None:
     assert not broken.correct[broken.near_centroid].any()
 
 
+def test_a_class_with_one_example_is_left_out() -> None:
+    columns = features(300)
+    label = np.where(columns["label"] == 3, 2, columns["label"])
+    label[7] = 3
+    pool = view_of(Pool(hidden=columns["hidden"], output=columns["output"], prediction=columns["prediction"]))
+    sources = find_sources(Grouped(pool, 4, label), find_head(Grouped(pool, 4)), Regions(), np.random.default_rng(0))
+    assert set(sources.label.tolist()) == {0, 1, 2}
+
+
 def test_fewer_than_one_vector_is_refused() -> None:
     data = grouped(200)
     head = find_head(data)
