@@ -90,23 +90,31 @@ def generate_for(
         vectors = [generate(sources, head, clusters, regions, one.centroid, one.num, rng) for one in wanted]
     _check(vectors, clusters, regions)
     store = open_store(out) if out else run.store.store(run.result_key("generated"))
+    document = _document(run, known.uri, data, head, sources, regions, seed)
     sets = [_write(store, one, made) for one, made in zip(wanted, vectors, strict=True)]
-    document = Generation(
+    document = document.model_copy(update={"sets": sets, "remarks": _remarks(data, sources, head, names)})
+    store.write(DOCUMENT, document.to_bytes())
+    return Made(document, store, vectors, sources)
+
+
+def _document(
+    run: Run, source: str, data: Grouped, head: Head, sources: Sources, regions: Regions, seed: int
+) -> Generation:
+    """The document without its sets."""
+    return Generation(
         run=run.uri,
-        source=known.uri,
-        labels="prediction" if known.label is None else "label",
+        source=source,
+        labels="prediction" if data.label is None else "label",
         sources=len(sources.example),
         head=head.kind,
         agreement=head.agreement,
         radius=regions.radius,
         boundary=[regions.low, regions.high],
         seed=seed,
-        sets=sets,
+        sets=[],
         pictures=None,
-        remarks=_remarks(data, sources, head, names),
+        remarks=[],
     )
-    store.write(DOCUMENT, document.to_bytes())
-    return Made(document, store, vectors, sources)
 
 
 def with_pictures(made: Made, pictures: Pictures) -> Generation:
