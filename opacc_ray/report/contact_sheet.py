@@ -111,11 +111,13 @@ def sheet(shown: Sequence[Decoded], error: float) -> bytes:
     step, block = TILE + MARGIN, 2 * TILE + 66
     canvas = Image.new("RGB", (COLUMNS * step + MARGIN + 90, 44 + block * len(shown)), "white")
     draw = ImageDraw.Draw(canvas)
-    note = (
-        "Decoded vectors are illustrations, not data. d: RMS distance to the nearest real image, which is shown below."
+    notes = (
+        "Decoded vectors are illustrations, not data. d: RMS distance to the nearest real image, shown below.",
+        f"Error of the decoder on images that it did not learn from: {error:.3f}. (c) near centroid, (b) near a boundary; "
+        "class > what the head says.",
     )
-    draw.text((MARGIN, 6), note, "black")
-    draw.text((MARGIN, 22), f"Error of the decoder on images that it did not learn from: {error:.3f}.", "black")
+    for line, note in enumerate(notes):
+        draw.text((MARGIN, 6 + 16 * line), note, "black")
     for row, item in enumerate(shown):
         top = 44 + block * row
         draw.text((MARGIN, top), item.title, "black")
