@@ -113,8 +113,8 @@ def sheet(shown: Sequence[Decoded], error: float) -> bytes:
     draw = ImageDraw.Draw(canvas)
     notes = (
         "Decoded vectors are illustrations, not data. d: RMS distance to the nearest real image, shown below.",
-        f"Error of the decoder on images that it did not learn from: {error:.3f}. (c) near centroid, (b) near a boundary; "
-        "class > what the head says.",
+        f"Error of the decoder on images that it did not learn from: {error:.3f}. "
+        "(c) near centroid, (b) near a boundary; class > what the head says.",
     )
     for line, note in enumerate(notes):
         draw.text((MARGIN, 6 + 16 * line), note, "black")
