@@ -18,6 +18,7 @@ from opacc_ray.audit.documents import (
     SimpleRandomBaseline,
     StatedEstimate,
 )
+from opacc_ray.audit.history import read_history
 from opacc_ray.audit.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.audit.pool_objects import find_changed
 from opacc_ray.audit.run import Run
@@ -127,7 +128,7 @@ def accuracy_of(run: Run, selections: Sequence[Selection], outcomes: Sequence[Ou
         return estimate_rounds(selections, outcomes, level)
     optional = parse_parameters(selections[0].method, selections[0].parameters).optional_features
     with feature_store.open_view(run, (), optional) as view:
-        return estimate_rounds(selections, outcomes, level, pool=view)
+        return estimate_rounds(selections, outcomes, level, pool=view, history=read_history(run))
 
 
 def _last_estimate(run: Run) -> AccuracyEstimate | None:
@@ -177,7 +178,7 @@ def sample_of(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDA
 
 def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
     """The confidence sequence so far; ``reason`` says which labels it does not count yet."""
-    counted = _counted(known)
+    counted = countable(known)
     bounds: dict[str, Any] = {"low": 0.0, "high": 1.0, "interval": SPENDING}
     if counted:
         found = confidence_sequence(*sample_of(counted), level)
@@ -188,7 +189,7 @@ def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
     return AnytimeInterval(**bounds, level=level, reason=reason)
 
 
-def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
+def countable(known: Sequence[LabelledRound]) -> list[LabelledRound]:
     """The rounds that a confidence sequence may count: all if it follows them label by label, else the whole ones."""
     if stream_of(*sample_of(known)) is not None:
         return list(known)

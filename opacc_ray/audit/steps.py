@@ -7,7 +7,8 @@ two of them and each may run in another process. Every verb may be repeated: wha
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from opacc_ray.audit import feature_store
 from opacc_ray.audit.checks import check_budget, check_model, check_pool
 from opacc_ray.audit.documents import RunHeader
 from opacc_ray.audit.extraction import Stage, extract, stages_of
+from opacc_ray.audit.history import check_history, read_history
 from opacc_ray.audit.label_log import adopt_rules, read_log
 from opacc_ray.audit.labelled_rounds import LabelledRound, is_labelled, read_labelled, read_rounds
 from opacc_ray.audit.pool_objects import compare_objects, write_listing
@@ -22,10 +24,11 @@ from opacc_ray.audit.progress import Report, both, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
 from opacc_ray.audit.run_metrics import RunMetrics
-from opacc_ray.audit.several_models import check_models, open_views, outcomes_of_all, served_with
+from opacc_ray.audit.several_models import check_models, histories_with, open_views, outcomes_of_all, served_with
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
+from opacc_ray.failure.history import NO_HISTORY
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
 from opacc_ray.lake.examples import Plan
@@ -36,6 +39,9 @@ from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
 
 log = logging.getLogger(__name__)
+
+Turn = Callable[[Sequence[Stage]], AbstractContextManager[None]]
+"""What a run waits for before it extracts, and what it holds meanwhile."""
 
 
 class Resolved(NamedTuple):
@@ -88,6 +94,8 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     spec, plan, header, uri = resolved.spec, resolved.plan, resolved.header, resolved.uri
     store = open_store(uri)
     if not store.exists(HEADER):
+        if spec.has_history:
+            check_history(spec, plan)
         there = read_sound(feature_set(store, header.features))
         if there is not None:
             feature_store.check_fit(spec, there.index)
@@ -100,16 +108,24 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     return run, stages_of(run, spec, plan, resolved.compared)
 
 
-def run(spec: Spec, extracting: Report = unreported, selecting: Report = unreported, *, trial: bool = False) -> Run:
+def run(
+    spec: Spec,
+    extracting: Report = unreported,
+    selecting: Report = unreported,
+    *,
+    trial: bool = False,
+    turn: Turn = lambda stages: nullcontext(),
+) -> Run:
     """Extract, select and write manifests; what an earlier call did is kept, and what is damaged of it made again.
 
     ``extracting(done, total)`` counts shards, ``selecting(done, total)`` chosen examples.
-    ``trial`` is that of :func:`start`.
+    ``trial`` is that of :func:`start`; extraction happens within ``turn(stages)``, which may wait for other runs.
     """
     audit, stages = start(spec, trial=trial)
     log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
     metrics = RunMetrics(audit)
-    extract(stages, both(extracting, metrics.shards), metrics.extracted)
+    with turn(stages):
+        extract(stages, both(extracting, metrics.shards), metrics.extracted)
     rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
     for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
         log.warning("%s was lost or changed; it is as it was drawn again", uri)
@@ -294,6 +310,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
         outcomes = [item.outcome for item in known]
     previous = [(item.known, values) for item, values in zip(known, outcomes, strict=True)]
     needs = find_method(choice.method).needs(parameters)
+    known_before = read_history(run) if parameters.learns_from_history else NO_HISTORY
     with open_views(run, others, needs, parameters) as views:
         chosen = select_from(
             views,
@@ -302,6 +319,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
             choice.seed,
             previous=previous,
             replicates=choice.replicates,
+            history=histories_with(known_before, len(others)),
             progress=progress,
             **choice.parameters,
         )

@@ -15,16 +15,16 @@ Legend: N pool, n labels, W half-width, z normal quantile of the level, θ share
 import math
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.intervals import normal_quantile
 from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.parts.cache import repeat_if_forgotten
+from opacc_ray.parts.sums import as_float, exact_sum
 from opacc_ray.parts.view import View
+from opacc_ray.pool import Pool
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Task
+from opacc_ray.samplers.chances import Chances, Unlabelled, part_free
 
 
 class LabelForecast(NamedTuple):
@@ -54,14 +54,18 @@ def forecast_labels(
     if not 0 < half_width < 1:
         raise LabelError(f"half_width={half_width}: give a number between 0 and 1, such as 0.02")
     own = neyman.Parameters() if parameters is None else parameters
-    allocation = neyman.allocate(view, Task(1, own, NO_PREVIOUS, history=history))
+    return repeat_if_forgotten([view], lambda: _forecast(view, half_width, level, own, history))
+
+
+def _forecast(view: View, half_width: float, level: float, own: neyman.Parameters, history: History) -> LabelForecast:
+    unlabelled, chances, _ = neyman.allocate(view, Task(1, own, NO_PREVIOUS, history=history))
     variance = (half_width / normal_quantile(level)) ** 2
-    share = float(allocation.expected.mean())
+    share = unlabelled.expected / view.size
     by_srs, price = _labels_of_srs(variance, share, view.size), 1 + own.price
     worst = price * _labels_of_srs(variance, 0.5, view.size)
     return LabelForecast(
         1 - share,
-        _least(allocation.expected, allocation.probability, variance),
+        _least(unlabelled, chances, variance),
         min(math.ceil(price * by_srs), view.size),
         min(math.ceil(worst), view.size),
         math.ceil(by_srs),
@@ -72,12 +76,18 @@ def _labels_of_srs(variance: float, share: float, size: int) -> float:
     return 1 / (variance / (share * (1 - share)) + 1 / size)
 
 
-def _least(p: NDArray[np.float64], draw: NDArray[np.float64], variance: float) -> int:
-    """Least n whose V is ``variance`` at most, by halving; ``draw`` (N,) is what π is proportional to."""
-    low, high = 1, len(p)
+def _least(unlabelled: Unlabelled, draw: Chances, variance: float) -> int:
+    """Least n whose V is ``variance`` at most, by halving; ``draw`` is what π is proportional to."""
+    low, high, total = 1, unlabelled.num, unlabelled.total(draw)
     while low < high:
         middle = (low + high) // 2
-        probability = inclusion_probabilities(draw, middle)
-        reached = float((p * (1 - p)) @ (1 / probability - 1)) / len(p) ** 2 <= variance
-        low, high = (low, middle) if reached else (middle + 1, high)
+        chances = unlabelled.capped(draw, middle, total)
+        errors = unlabelled.view.map(part_variance, unlabelled.key, chances)
+        low, high = (low, middle) if as_float(sum(errors)) / unlabelled.num**2 <= variance else (middle + 1, high)
     return low
+
+
+def part_variance(part: Pool, key: str, chances: Chances) -> int:
+    """The exact sum of σ²(1/π - 1)."""
+    foreseen = part_free(part, key).foreseen
+    return exact_sum(foreseen.p * (1 - foreseen.p) * (1 / chances.of(foreseen) - 1))

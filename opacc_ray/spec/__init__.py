@@ -8,7 +8,7 @@ from opacc_ray.spec.extract import PLACEMENT, ActorRange, CoverageSpec, ExtractS
 from opacc_ray.spec.functions import load_function, see_modules
 from opacc_ray.spec.model import ModelSpec
 from opacc_ray.spec.modules import modules_of, users_files
-from opacc_ray.spec.pool import ColumnsSpec, PoolSpec
+from opacc_ray.spec.pool import ColumnsSpec, PoolSpec, ReferenceSpec
 from opacc_ray.spec.reading import MAX_NODES, MAX_TEXT, parse_yaml, read_yaml, validated
 from opacc_ray.spec.whole import (
     LINK_FIELDS,
@@ -38,6 +38,7 @@ __all__ = [
     "ManifestSpec",
     "ModelSpec",
     "PoolSpec",
+    "ReferenceSpec",
     "SampleSpec",
     "ScoreSpec",
     "Spec",
