@@ -51,7 +51,6 @@ class RayWithJobs:
             "RAY_USAGE_STATS_ENABLED": "0",
         }
         own |= {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}  # the actor that keeps metrics never ends by itself
-        own |= {"RAY_metrics_report_interval_ms": "1000"}
         self.environment = plain | token | own
         given = [f"--{name}={number}" for name, number in ports.items()]
         given += [f"--num-cpus={num_cpus}", f"--object-store-memory={200 << 20}", "--min-worker-port=0"]
