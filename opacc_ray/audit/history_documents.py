@@ -30,7 +30,9 @@ class KeptHistory(SealedDocument):
 
     remedy: ClassVar[str] = "restore it from a backup"
 
-    format: Literal["opacc-history/1"] = Field(default="opacc-history/1", description="name and version of this form")
+    format: Literal["opacc-kept-history/1"] = Field(
+        default="opacc-kept-history/1", description="name and version of this form"
+    )
     run: str | None = Field(description="digest of the run that it was gathered for")
     folder: str = Field(pattern="^[0-9a-f]{16}$", description="where the files lie: a digest of all of them")
     files: dict[str, KeptFile] = Field(description="by name: labelled-1.parquet, prior.npy")

@@ -47,10 +47,11 @@ class Progress:
     what, unit : the work, and what is counted
     every : least seconds between two log lines
     delay : seconds of work before anything is shown
+    bar : whether a terminal shows a bar; log lines suit work beside other work
     """
 
-    def __init__(self, what: str, unit: str, every: float = 2.0, delay: float = 0.0) -> None:
-        self._what, self._unit, self._every = what, unit, every
+    def __init__(self, what: str, unit: str, every: float = 2.0, delay: float = 0.0, *, bar: bool = True) -> None:
+        self._what, self._unit, self._every, self._with_bar = what, unit, every, bar
         self._shown_at = time.monotonic() + delay - every
         self._delayed_to = time.monotonic() + delay
         self._kept: int | None = None
@@ -65,7 +66,7 @@ class Progress:
             self._first = now, done
         if now < self._delayed_to:
             return
-        if sys.stderr.isatty() and not log_is_json():
+        if self._with_bar and sys.stderr.isatty() and not log_is_json():
             self._draw(done, total, now)
         elif done == total or done == self._kept or now - self._shown_at >= self._every:
             self._shown_at = now

@@ -178,7 +178,7 @@ def sample_of(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDA
 
 def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
     """The confidence sequence so far; ``reason`` says which labels it does not count yet."""
-    counted = _counted(known)
+    counted = countable(known)
     bounds: dict[str, Any] = {"low": 0.0, "high": 1.0, "interval": SPENDING}
     if counted:
         found = confidence_sequence(*sample_of(counted), level)
@@ -189,7 +189,7 @@ def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
     return AnytimeInterval(**bounds, level=level, reason=reason)
 
 
-def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
+def countable(known: Sequence[LabelledRound]) -> list[LabelledRound]:
     """The rounds that a confidence sequence may count: all if it follows them label by label, else the whole ones."""
     if stream_of(*sample_of(known)) is not None:
         return list(known)

@@ -27,6 +27,7 @@ All of it reads with pyarrow or a JSON parser alone. Objects are written whole o
 import hashlib
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import PurePath
 
 from opacc_ray.audit import draws
@@ -185,6 +186,12 @@ class Run:
         """How often a round was drawn: 0 if it was not, or by version 0.1.0."""
         folder = self.folder(number)
         return len(draws.numbers([entry.key for entry in folder.list()], folder.uri))
+
+    def drawn_at(self, number: int) -> datetime:
+        """When a round was drawn, or drawn again, by the clock of the storage."""
+        folder = self.folder(number)
+        newest = self.num_draws(number)
+        return folder.written(draws.name_of(newest) if newest else draws.SELECTION)
 
     def keep_draw(self, number: int) -> None:
         """Make a round of version 0.1.0 the first draw of its number, so that another may replace it."""

@@ -33,8 +33,5 @@ class RunMetrics:
         if self._metrics and self._metrics.is_on:
             found = status(self._run)
             stated = found.estimate
-            self._metrics.state(
-                sum(item.missing for item in found.rounds),
-                None if stated is None else stated.value,
-                None if stated is None else stated.high - stated.low,
-            )
+            missing = sum(item.missing for item in found.rounds)
+            self._metrics.state(missing, None if stated is None else (stated.value, stated.low, stated.high))

@@ -17,7 +17,7 @@ from opacc_ray.audit.labelled_rounds import LabelledRound, outcomes_of_another, 
 from opacc_ray.audit.results import basis_of, sample_of, stated, with_labels
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, SpecError, counted
-from opacc_ray.estimators.base import Outcome
+from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.several import SeveralModels
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labelling.outcomes import Score
@@ -86,6 +86,19 @@ def compare(
         models=[ComparedModel(run=uri, accuracy=statement(m), best=found.best[m]) for m, uri in enumerate(uris)],
         differences=pairs,
     )
+
+
+def difference_by(run: Run, other: Run, known: Sequence[LabelledRound], level: float) -> Estimate:
+    """By how much the accuracy of a run's model is above that of another one, by some rounds of the run.
+
+    Raises
+    ------
+    SpecError, DataError
+        As :func:`compare`.
+    """
+    check_comparable(run.spec.model, run.uri, other)
+    outcomes = outcomes_of_all(known, run, [other], read_log(run).score)
+    return _compared(run, [other], sample_of(known)[0], outcomes, level)[0].differences[0].difference
 
 
 def _compared(

@@ -7,7 +7,8 @@ two of them and each may run in another process. Every verb may be repeated: wha
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -38,6 +39,9 @@ from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
 
 log = logging.getLogger(__name__)
+
+Turn = Callable[[Sequence[Stage]], AbstractContextManager[None]]
+"""What a run waits for before it extracts, and what it holds meanwhile."""
 
 
 class Resolved(NamedTuple):
@@ -104,16 +108,24 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     return run, stages_of(run, spec, plan, resolved.compared)
 
 
-def run(spec: Spec, extracting: Report = unreported, selecting: Report = unreported, *, trial: bool = False) -> Run:
+def run(
+    spec: Spec,
+    extracting: Report = unreported,
+    selecting: Report = unreported,
+    *,
+    trial: bool = False,
+    turn: Turn = lambda stages: nullcontext(),
+) -> Run:
     """Extract, select and write manifests; what an earlier call did is kept, and what is damaged of it made again.
 
     ``extracting(done, total)`` counts shards, ``selecting(done, total)`` chosen examples.
-    ``trial`` is that of :func:`start`.
+    ``trial`` is that of :func:`start`; extraction happens within ``turn(stages)``, which may wait for other runs.
     """
     audit, stages = start(spec, trial=trial)
     log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
     metrics = RunMetrics(audit)
-    extract(stages, both(extracting, metrics.shards), metrics.extracted)
+    with turn(stages):
+        extract(stages, both(extracting, metrics.shards), metrics.extracted)
     rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
     for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
         log.warning("%s was lost or changed; it is as it was drawn again", uri)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 EXIT_CODES = (
     "Exit codes: 0 done · 1 unexpected failure · 2 wrong usage, spec or parameter · 3 storage · 4 cluster · "
-    "5 pool, model or features · 6 labels · 7 done so far, labels are awaited (submit) · 130 interrupted, 143 ended by "
-    "SIGTERM (what is done is kept; run again) · 141 nobody reads the output"
+    "5 pool, model or features · 6 labels · 7 done so far, labels are awaited (submit) · 8 an alert of a fleet · "
+    "130 interrupted, 143 ended by SIGTERM (what is done is kept; run again) · 141 nobody reads the output"
 )
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from opacc_ray.audit.budget_documents import LabelBudget
 from opacc_ray.audit.characterization_documents import Characterization
@@ -38,6 +38,8 @@ from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
 from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
+from opacc_ray.fleet.documents import AccuracyHistory, AlertNotice, FleetSummary
+from opacc_ray.fleet.spec import FleetSpec
 from opacc_ray.labelpage.serving import LabelSession
 from opacc_ray.lake.storage import open_store
 from opacc_ray.report.documents import RunReport, WrittenCharacterization, WrittenReport
@@ -83,6 +85,9 @@ KINDS: tuple[type[Document], ...] = (
     Characterization,
     WrittenCharacterization,
     Generation,
+    FleetSummary,
+    AlertNotice,
+    AccuracyHistory,
     RunStatus,
     RunExit,
     Submission,
@@ -98,9 +103,10 @@ KINDS: tuple[type[Document], ...] = (
 
 
 def schemas() -> dict[str, bytes]:
-    """By file name: the schema of each document, named for its format, and those of the two kinds of spec."""
+    """By file name: the schema of each document, named for its format, and those of the kinds of spec."""
     found = {_file_name(kind): kind.model_json_schema(mode="serialization") for kind in KINDS}
-    found |= {"opacc-spec.json": Spec.model_json_schema(), "opacc-study-spec.json": StudySpec.model_json_schema()}
+    asked: dict[str, type[BaseModel]] = {"spec": Spec, "study-spec": StudySpec, "fleet-spec": FleetSpec}
+    found |= {f"opacc-{name}.json": kind.model_json_schema() for name, kind in asked.items()}
     return {name: _encode(schema) for name, schema in sorted(found.items())}
 
 

@@ -29,7 +29,9 @@ GAUGES = {
     "opacc_shards_done": "shards whose features are there",
     "opacc_labels_awaited": "labels that the newest round of the run waits for",
     "opacc_estimate": "the last estimate of the accuracy, or of the score of a regression",
-    "opacc_interval_width": "width of the interval of that estimate",
+    "opacc_interval_low": "lower end of the interval of that estimate",
+    "opacc_interval_high": "upper end of that interval",
+    "opacc_interval_width": "width of that interval",
 }
 COUNTERS = {
     "opacc_examples": "examples that were extracted",
@@ -88,11 +90,19 @@ class Metrics:
         self._totals += Counter(opacc_examples=examples, opacc_feature_bytes=size)
         self._try(self._put)
 
-    def state(self, labels_awaited: int, estimate: float | None, width: float | None) -> None:
-        """How a run stands, once its driver has done what it could; waits until the board knows."""
-        stated = {"opacc_estimate": estimate, "opacc_interval_width": width}
+    def state(self, labels_awaited: int, stated: tuple[float, float, float] | None) -> None:
+        """How a run stands, once its driver has done what it could; waits until the board knows.
+
+        Parameters
+        ----------
+        labels_awaited : labels that people are to give
+        stated : the last estimate, and low and high of its interval; None before there is one
+        """
         self._gauges |= {"opacc_labels_awaited": labels_awaited}
-        self._gauges |= {name: value for name, value in stated.items() if value is not None}
+        if stated is not None:
+            value, low, high = stated
+            self._gauges |= {"opacc_estimate": value, "opacc_interval_low": low, "opacc_interval_high": high}
+            self._gauges |= {"opacc_interval_width": high - low}
 
         def tell() -> None:
             self._board = None  # of a connection that has ended since, perhaps before all was told

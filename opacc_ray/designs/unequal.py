@@ -13,10 +13,13 @@ n examples, and along the given order it is spread as evenly as a stratified sam
 Legend: N examples, n to draw, π inclusion probability, σ size.
 """
 
+from dataclasses import dataclass
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
-_SURE = 1 - 1e-9
+SURE = 1 - 1e-9
 """From here on, rounding decides whether π is 1."""
 
 
@@ -29,7 +32,7 @@ def inclusion_probabilities(size: NDArray[np.float64], num: int) -> NDArray[np.f
     while True:
         left = num - int(sure.sum())
         scale = left / size[~sure].sum() if left else 0.0
-        more = ~sure & (scale * size >= _SURE)
+        more = ~sure & (scale * size >= SURE)
         if not more.any():
             return np.where(sure, 1.0, scale * size)
         sure |= more
@@ -43,6 +46,32 @@ def draw_proportional(rng: np.random.Generator, weight: NDArray[np.float64], num
     return np.minimum(place, last).astype(np.int64)
 
 
+class Found(Protocol):
+    """The examples at some places of a line: (t,) each."""
+
+    @property
+    def index(self) -> NDArray[np.int64]: ...
+    @property
+    def begin(self) -> NDArray[np.int64]: ...
+    @property
+    def end(self) -> NDArray[np.int64]: ...
+
+
+class Line(Protocol):
+    """Examples end to end, each as long as its probability, in whole units."""
+
+    total: int
+
+    def find(self, places: NDArray[np.int64]) -> Found:
+        """The example that each of ``places`` (t,), from 0 to below the total, lies in."""
+
+
+def lengths(probability: NDArray[np.float64], num: int) -> NDArray[np.int64]:
+    """Lengths (N,) on a line of ``num`` strata in units so small that all of them fit in 2^61."""
+    unit = 2.0 ** (61 - int(num).bit_length())
+    return np.maximum(np.rint(probability * unit), 1).astype(np.int64)
+
+
 def draw_ordered(
     rng: np.random.Generator, probability: NDArray[np.float64], order: NDArray[np.int64]
 ) -> NDArray[np.int64]:
@@ -51,45 +80,56 @@ def draw_ordered(
     Returns (n,) distinct examples: those that are sure, then one per stratum.
     """
     inside = probability[order]
-    sure = inside >= _SURE
-    unsure = order[~sure]
-    return np.concatenate([order[sure], unsure[_one_per_stratum(rng, inside[~sure])]])
+    sure = inside >= SURE
+    unsure, num = order[~sure], round(float(inside[~sure].sum()))
+    return np.concatenate([order[sure], unsure[draw_along(rng, _Array(lengths(inside[~sure], num)), num)]])
 
 
-def _one_per_stratum(rng: np.random.Generator, probability: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Deville's method for probabilities below 1: (n,) places.
+@dataclass(frozen=True)
+class _Places:
+    index: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+
+class _Array:
+    """A line in memory."""
+
+    def __init__(self, length: NDArray[np.int64]) -> None:
+        self._end = np.cumsum(length)
+        self._begin = self._end - length
+        self.total = int(self._end[-1]) if len(length) else 0
+
+    def find(self, places: NDArray[np.int64]) -> _Places:
+        index = np.searchsorted(self._end, places, side="right")
+        return _Places(index, self._begin[index], self._end[index])
+
+
+def draw_along(rng: np.random.Generator, line: Line, num: int) -> NDArray[np.int64]:
+    """``num`` distinct examples, one per stratum, with the probabilities that their lengths are of a stratum's.
 
     The example across the cut below stratum k has there the chance after / (1 - before) if that stratum has not taken
     it, else none; the others share the remaining chance by their lengths. Both cases are worked out for all strata at
     once, and then followed from the first stratum on.
     """
-    num = round(float(probability.sum()))
     if num == 0:
         return np.empty(0, dtype=np.int64)
-    end = np.cumsum(probability)
-    end *= num / end[-1]  # the sum is whole but for rounding
+    unit = line.total / num  # the lengths sum to a whole number of strata, but for rounding
     cut = np.arange(num)
-    across = np.minimum(np.searchsorted(end, cut, side="right"), len(end) - 1)  # (n,) example that lies on each cut
-    before = cut - np.where(across > 0, end[across - 1], 0.0)  # (n,) its length in the stratum below
-    after = end[across] - cut  # and above
+    across = line.find(np.minimum(np.floor(cut * unit).astype(np.int64), line.total - 1))  # the example on each cut
+    before = np.maximum(cut - across.begin / unit, 0.0)  # (n,) its length in the stratum below
+    after = np.maximum(across.end / unit - cut, 0.0)  # and above
     uniform, chance = rng.random(num), np.minimum(after / (1 - before), 1.0)
     left = (uniform - chance) / np.maximum(1 - chance, 1e-300)  # uniform again, given that it is none of ``chance``
-    if_free = np.where(uniform < chance, across, _other(left, cut, across, after, end))
-    if_taken = _other(uniform, cut, across, after, end)
-    chosen = if_free
+
+    def other(uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+        """(n,) examples at ``uniform`` of the way from the end of the one across the cut to the next cut."""
+        place = np.floor((cut + after + np.maximum(uniform, 0.0) * (1 - after)) * unit).astype(np.int64)
+        return line.find(np.clip(place, across.end, line.total - 1)).index
+
+    if_taken = other(uniform)
+    chosen = np.where(uniform < chance, across.index, other(left))
     for k in range(1, num):
-        if chosen[k - 1] == across[k]:
+        if chosen[k - 1] == across.index[k]:
             chosen[k] = if_taken[k]
     return chosen
-
-
-def _other(
-    uniform: NDArray[np.float64],
-    cut: NDArray[np.int64],
-    across: NDArray[np.int64],
-    after: NDArray[np.float64],
-    end: NDArray[np.float64],
-) -> NDArray[np.int64]:
-    """(n,) examples at ``uniform`` of the way from the end of the one across the cut to the next cut."""
-    place = np.searchsorted(end, cut + after + uniform * (1 - after), side="right")
-    return np.clip(place, across + 1, len(end) - 1)

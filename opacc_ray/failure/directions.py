@@ -5,12 +5,14 @@ is whole: each neuron's values are coded as steps of 1/4095 of its range over th
 multiples of 2^-20. Sums and products of such numbers are exact in float64 up to 2^53, in any order: for pools of up to
 5·10^8 examples and layers of up to 2^21 neurons.
 
-What travels is each part's range and sums (m,), its products (m, m), and the projections (N, d). These depend on the
-pool alone, so where features are stored they are kept beside them, and later rounds read them instead of the layer.
+What travels is each part's range and sums (m,) and its products (m, m); the projections (n, d) stay where the rows are.
+These depend on the pool alone, so where features are stored they are kept beside them, and later rounds read them
+instead of the layer: then they come through the driver, part by part.
 
-Legend: N pool, m neurons, d directions, u codes in 0 .. 4095.
+Legend: N pool, n examples of a part, m neurons, d directions, u codes in 0 .. 4095.
 """
 
+import secrets
 from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
@@ -19,9 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.parts.view import View
+from opacc_ray.parts.cache import kept_name, part_keep, part_recall
+from opacc_ray.parts.sums import exact_sum, mean_of
+from opacc_ray.parts.view import Memory, View
 from opacc_ray.pool import Pool
 
+_KEPT = "projection"
 _STEPS = 4095
 _GRAIN = 2.0**20
 _BLOCK_VALUES = 1 << 20
@@ -42,25 +47,48 @@ class _Scale(NamedTuple):
 class Projection:
     """The pool along the principal directions of its layer, and how other rows become such coordinates.
 
+    Every part keeps the coordinates of its own examples, each of mean 0 and variance 1 over the pool: see
+    :func:`part_coordinates`.
+
     Attributes
     ----------
-    pool : (N, d) coordinates of the pool, each of mean 0 and variance 1
+    key : of what the parts keep
+    num : directions that there are
     """
 
     def __init__(self, view: View, num: int) -> None:
         self._view, self._num = view, num
+        self.key = f"{num} {secrets.token_hex(8)}"
         name = f"directions-{num}"
-        codes = view.memory.recall(name) if view.memory else None  # (N, d) whole numbers, which no label changes
-        if codes is None:
-            codes = np.concatenate(view.map(part_project, *self._axes))
+        if not (view.memory and self._recall(view.memory, name)):  # whole numbers, which no label changes
+            view.map(part_project, self.key, *self._axes)
             if view.memory:
-                view.memory.keep(name, codes)
-        self._mean, self._deviation = codes.mean(axis=0), codes.std(axis=0)  # (d,) over the pool
-        self.pool = (codes - self._mean) / self._deviation
+                view.memory.keep(name, view.size, self._codes())
+        sums = view.map(part_sums, self.key)
+        self.num = len(sums[0])
+        self._mean = np.array([mean_of(own, view.size) for own in zip(*sums, strict=True)])  # (d,) over the pool
+        squares = view.map(part_squares, self.key, self._mean)
+        variance = [mean_of(own, view.size) for own in zip(*squares, strict=True)]
+        self._deviation = np.sqrt(np.array(variance))
+        view.map(part_scale, self.key, self._mean, self._deviation)
 
     def of(self, part: Pool) -> NDArray[np.float64]:
         """Coordinates of other examples: (k, d)."""
-        return (part_project(part, *self._axes) - self._mean) / self._deviation
+        return (_project(part, *self._axes) - self._mean) / self._deviation
+
+    def _recall(self, memory: Memory, name: str) -> bool:
+        """Whether the parts have been given what is kept of them."""
+        view, held = self._view, 0
+        found = memory.recall(name, view.starts)
+        for part, codes in enumerate(found):
+            view.parts.call([(part, part_keep, (kept_name(_KEPT, self.key), self.key, codes))])
+            held += 1
+        return held == len(view.parts.sizes)
+
+    def _codes(self) -> Iterator[NDArray[np.float64]]:
+        """The whole numbers that the parts keep, one part's after the other's."""
+        for part in range(len(self._view.parts.sizes)):
+            yield self._view.parts.call([(part, part_coordinates, (self.key,))])[0]
 
     @cached_property
     def _axes(self) -> tuple[_Scale, NDArray[np.float64]]:
@@ -77,7 +105,7 @@ def project(view: View, num: int) -> NDArray[np.float64]:
     DataError
         If a value is not finite.
     """
-    return find_projection(view, num).pool
+    return np.concatenate(view.map(part_coordinates, find_projection(view, num).key))
 
 
 def find_projection(view: View, num: int) -> Projection:
@@ -131,7 +159,31 @@ def part_moments(part: Pool, scale: _Scale) -> tuple[NDArray[np.float64], NDArra
     return total, product
 
 
-def part_project(part: Pool, scale: _Scale, whole: NDArray[np.float64]) -> NDArray[np.float64]:
+def part_project(part: Pool, key: str, scale: _Scale, whole: NDArray[np.float64]) -> None:
+    part_keep(part, kept_name(_KEPT, key), key, _project(part, scale, whole))
+
+
+def part_coordinates(part: Pool, key: str) -> NDArray[np.float64]:
+    """What the part keeps under the key of a projection: (n, d)."""
+    coordinates: NDArray[np.float64] = part_recall(part, kept_name(_KEPT, key), key)
+    return coordinates
+
+
+def part_sums(part: Pool, key: str) -> list[int]:
+    """Exact sums of the coordinates: (d,)."""
+    return [exact_sum(own) for own in part_coordinates(part, key).T]
+
+
+def part_squares(part: Pool, key: str, mean: NDArray[np.float64]) -> list[int]:
+    """Exact sums of the squared distances to the pool's means."""
+    return [exact_sum((own - middle) ** 2) for own, middle in zip(part_coordinates(part, key).T, mean, strict=True)]
+
+
+def part_scale(part: Pool, key: str, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> None:
+    part_keep(part, kept_name(_KEPT, key), key, (part_coordinates(part, key) - mean) / deviation)
+
+
+def _project(part: Pool, scale: _Scale, whole: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([codes @ whole for codes in _blocks(part, scale)])
 
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.failure.model import Lesson, predict_failure
-from opacc_ray.failure.signals import Signals
+from opacc_ray.failure.model import Forecast, Lesson, predict_failure
+from opacc_ray.failure.signals import PoolSignals
 
 NUM_FOLDS = 5
 
@@ -28,15 +28,15 @@ def fold_of(num_labels: Sequence[int]) -> NDArray[np.int64]:
 
 
 def predict_without_fold(
-    signals: Signals,
+    signals: PoolSignals,
     labelled: NDArray[np.int64],
     failure: NDArray[np.float64],
     fold: NDArray[np.int64],
     lessons: Sequence[Lesson] = (),
-) -> NDArray[np.float64]:
-    """p⁽⁻ᵏ⁾ (K, N) from the failures (k,) of the examples ``labelled`` (k,) that are in other folds."""
+) -> list[Forecast]:
+    """p⁽⁻ᵏ⁾ for each fold, from the failures (k,) of the examples ``labelled`` (k,) that are in other folds."""
     predicted = []
     for left_out in range(int(fold.max()) + 1):
         others = fold != left_out
-        predicted.append(predict_failure(signals, labelled[others], failure[others], lessons).failure)
-    return np.array(predicted)
+        predicted.append(predict_failure(signals, labelled[others], failure[others], lessons))
+    return predicted

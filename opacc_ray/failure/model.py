@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from opacc_ray.failure.signals import HALF_RANGE, Signals
+from opacc_ray.failure.signals import HALF_RANGE, PartSignals, PoolSignals, Signals, part_signals
+from opacc_ray.pool import Pool
 
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
 _LEAST_SHARE = 1e-6  # of an expert that is heard
@@ -83,11 +84,48 @@ class Fit(NamedTuple):
     of_class: NDArray[np.float64]  # (C,) what each predicted class adds
 
 
+class Mixture(NamedTuple):
+    """The experts that are heard, and their weights: all that p is made of, beside the signals."""
+
+    weight: tuple[float, ...]  # (experts,)
+    intercept: tuple[float, ...]  # (experts,)
+    slope: NDArray[np.float64]  # (experts, d)
+    level: NDArray[np.float64]  # (experts, C) the intercept and what each predicted class adds
+
+    def failure(self, signals: PartSignals) -> NDArray[np.float64]:
+        """p = Σ_k w_k p_k of all examples of a part, (n,), block by block.
+
+        Term by term in a fixed order, and so the same wherever the example is: a matrix product would depend, in its
+        last bits, on the rows around it.
+        """
+        average = np.zeros(signals.values.shape[1])
+        for start in range(0, len(average), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            for weight, intercept, slope, level in zip(*self, strict=True):
+                logit = np.full(len(average[rows]), intercept)
+                if signals.classes is not None:
+                    logit = level[signals.classes[rows]]
+                for place in np.flatnonzero(slope):
+                    logit += slope[place] * signals.values[place, rows]
+                average[rows] += weight * expit(logit, out=logit)
+        return np.clip(average, _LOWEST, 1 - _LOWEST)
+
+
 class Forecast(NamedTuple):
     """What the labels so far say of the pool."""
 
-    failure: NDArray[np.float64]  # (N,) p
+    signals: PoolSignals
+    mixture: Mixture
     bayes_factor: float  # of the experts that look at signals against the one that does not
+
+    @property
+    def failure(self) -> NDArray[np.float64]:
+        """p of all examples, (N,)."""
+        return np.concatenate(self.signals.view.map(part_failure, self.signals.key, self.mixture))
+
+    def at(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        """p of the examples ``index`` (k,)."""
+        return self.signals.view.take(part_failure_of, index, self.signals.key, self.mixture)
 
 
 class Lesson(NamedTuple):
@@ -102,7 +140,7 @@ class Lesson(NamedTuple):
 
 
 def predict_failure(
-    signals: Signals,
+    signals: PoolSignals,
     labelled: NDArray[np.int64],
     failure: NDArray[np.float64],
     lessons: Sequence[Lesson] = (),
@@ -111,7 +149,7 @@ def predict_failure(
 
     ``lessons`` are of experts that have learned elsewhere; how much they count is for the labels here to say.
     """
-    seen = _look_at(signals, labelled)
+    seen = _columns_of(signals.take(labelled))
     dispersion = _dispersion(failure)
     experts = distinct_experts(signals)
     fits = [_fit(expert, seen, failure, dispersion) for expert in experts]
@@ -121,8 +159,16 @@ def predict_failure(
     weight = prior * np.exp(evidence - evidence.max())
     weight /= weight.sum()
     heard = np.flatnonzero(weight > _LEAST_SHARE)
-    average = _average([fits[k] for k in heard], weight[heard], signals)
-    return Forecast(np.clip(average, _LOWEST, 1 - _LOWEST), _bayes_factor(prior, evidence))
+    return Forecast(signals, _mix([fits[k] for k in heard], weight[heard]), _bayes_factor(prior, evidence))
+
+
+def _mix(fits: Sequence[Fit], weight: NDArray[np.float64]) -> Mixture:
+    return Mixture(
+        tuple(weight.tolist()),
+        tuple(fit.intercept for fit in fits),
+        np.stack([fit.signal for fit in fits]),
+        np.stack([fit.of_class + fit.intercept for fit in fits]),
+    )
 
 
 def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64]) -> float:
@@ -133,7 +179,7 @@ def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64]) -> 
     return float(prior[1:] @ ratio / prior[1:].sum())
 
 
-def distinct_experts(signals: Signals) -> list[Expert]:
+def distinct_experts(signals: PoolSignals) -> list[Expert]:
     """The experts that differ on a pool with these signals, the one that looks at nothing first.
 
     Equal ones add their priors; those whose signals are all absent have nothing to say.
@@ -156,10 +202,6 @@ class _Seen(NamedTuple):
     kinds: tuple[str, ...]  # of the columns
     classes: NDArray[np.int64]  # that were seen
     signals: Signals
-
-
-def _look_at(signals: Signals, labelled: NDArray[np.int64]) -> _Seen:
-    return _columns_of(signals.take(labelled))
 
 
 def _columns_of(seen: Signals) -> _Seen:
@@ -198,7 +240,7 @@ def _unpack(seen: _Seen, used: NDArray[np.bool_], beta: NDArray[np.float64], evi
 
 
 def learn(
-    signals: Signals, labelled: Signals, failure: NDArray[np.float64], shares: Sequence[float], prior: float
+    signals: PoolSignals, labelled: Signals, failure: NDArray[np.float64], shares: Sequence[float], prior: float
 ) -> list[Lesson]:
     """What experts learn from the ``failure`` (k,) of ``labelled`` examples (k,) that are not of the pool.
 
@@ -269,18 +311,14 @@ def _intercept(expert: Expert, seen: Signals) -> Coefficient:
     return Coefficient(middle, 1.5 if "confidence" in seen.kinds else 3.0)
 
 
-def _average(fits: Sequence[Fit], weight: NDArray[np.float64], signals: Signals) -> NDArray[np.float64]:
-    """Σ_k w_k p_k of all examples, (N,), block by block."""
-    slope = np.column_stack([fit.signal for fit in fits])  # (d, experts)
-    level = np.column_stack([fit.of_class + fit.intercept for fit in fits])  # (C, experts)
-    constant = np.array([fit.intercept for fit in fits])
-    average = np.empty(signals.size)
-    for start in range(0, signals.size, _BLOCK):
-        rows = slice(start, start + _BLOCK)
-        logit = signals.values[rows] @ slope
-        logit += constant if signals.classes is None else level[signals.classes[rows]]
-        average[rows] = expit(logit, out=logit) @ weight
-    return average
+def part_failure(part: Pool, key: str, mixture: Mixture) -> NDArray[np.float64]:
+    return mixture.failure(part_signals(part, key))
+
+
+def part_failure_of(part: Pool, rows: NDArray[np.int64], key: str, mixture: Mixture) -> NDArray[np.float64]:
+    own = part_signals(part, key)
+    classes = None if own.classes is None else own.classes[rows]
+    return mixture.failure(PartSignals(own.values[:, rows], classes))
 
 
 def _dispersion(failure: NDArray[np.float64]) -> float:

@@ -6,18 +6,61 @@
 What is kept is a pure function of its part and the recipe, and ``key`` names the recipe. First the parts are asked by
 key alone. One that does not keep the value, as it was restarted or never had it, says so, is sent the recipe and makes
 it; the answer is the same. A part keeps one value per name, in its own ``kept``, so that none outlives it.
+
+What was made of the whole pool has no recipe for one part. A function that misses it raises :class:`Forgotten`, and all
+of it is made again:
+
+    result = repeat_if_forgotten(views, work)               # work() is pure, and may be done again from its beginning
 """
 
 import hashlib
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.parts.view import Call, Parts
+from opacc_ray.errors import OpaccError
+from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import Pool
+
+Result = TypeVar("Result")
+
+TRIES = 5
+"""Times that work is done whose parts forget; an actor is started again less often."""
+
+
+class Forgotten(OpaccError):
+    """A part no longer keeps what it was to use."""
+
+
+def kept_name(name: str, key: str) -> str:
+    """A name for what a part keeps beside others of its kind; keys that differ in their last word alone share one."""
+    return f"{name} {key.rpartition(' ')[0]}"
+
+
+def part_keep(part: Pool, name: str, key: str, value: Any) -> None:
+    part.kept[name] = key, value
+
+
+def part_recall(part: Pool, name: str, key: str) -> Any:
+    """What a part keeps; raises Forgotten if it keeps nothing under this name and key."""
+    held, value = part.kept.get(name, (None, None))
+    if held != key:
+        raise Forgotten(f"a part of the pool has lost its {name} again and again; free some memory and try again")
+    return value
+
+
+def repeat_if_forgotten(views: Sequence[View], work: Callable[[], Result]) -> Result:
+    """``work()`` on the views, again from its beginning where a part had forgotten something."""
+    for _ in range(TRIES - 1):
+        try:
+            return work()
+        except Forgotten:
+            for view in views:
+                view.forget()
+    return work()
 
 
 class _Answer(Enum):

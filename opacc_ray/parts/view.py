@@ -7,7 +7,7 @@ asks for one number per example, and never holds all features. Because the parts
 results come back in their order, a selection is the same whoever computed it.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -59,13 +59,13 @@ class LocalParts:
 
 
 class Memory(Protocol):
-    """What is kept of a pool from one process to the next."""
+    """What is kept of a pool from one process to the next, a part at a time."""
 
-    def recall(self, name: str) -> NDArray[np.float64] | None:
-        """What is kept under a name, (N, d) whole numbers; None if there is nothing."""
+    def recall(self, name: str, starts: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+        """Yield what is kept under a name, (n, d) whole numbers, part by part; less if it is not all there."""
 
-    def keep(self, name: str, values: NDArray[np.float64]) -> None:
-        """Keep whole numbers (N, d)."""
+    def keep(self, name: str, size: int, blocks: Iterator[NDArray[np.float64]]) -> None:
+        """Keep whole numbers of ``size`` examples, (n, d) from each block."""
 
 
 class View:
@@ -84,6 +84,10 @@ class View:
         if (name, key) not in self._once:
             self._once[name, key] = make()
         return self._once[name, key]
+
+    def forget(self) -> None:
+        """Make again what is asked for next."""
+        self._once.clear()
 
     def need(self, names: Sequence[str], method: str, instead: Mapping[str, str] | None = None) -> None:
         """Raise unless the pool has the named features; ``instead`` says how to go without some of them."""

@@ -14,22 +14,14 @@ are undecided; the fast algorithm takes the first ones in a given order, so the 
 fewer are left, the last variable is given up. The first one is π itself, which makes the size exact, and it is the
 last to go.
 
-Thinning: a pool of any size is first reduced to some examples for each to draw, by Deville's systematic sampling along
-the order with π' = min(1, cπ), and the walk starts from π/π' there. Probabilities stay exact; of the variance that
-balance takes away, the share n/M returns.
-
-Legend: N examples, n to draw, M kept for the walk, q variables, h (N, q), π inclusion probability.
+Legend: M examples, n to draw, q variables, h (M, q), π inclusion probability.
 """
 
 import numpy as np
 from numba import float64, int64, types
 from numpy.typing import NDArray
 
-from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
 from opacc_ray.parts.compiled import compiled, read
-
-KEPT_PER_LABEL, LEAST_KEPT = 25, 1000
-"""Examples that the walk starts from, for each to draw and in all."""
 
 _ROUNDING = 1e-9
 """From here on, a probability is 0 or 1."""
@@ -38,37 +30,27 @@ _ROUNDING = 1e-9
 def draw_balanced(
     rng: np.random.Generator,
     probability: NDArray[np.float64],
+    before: NDArray[np.float64],
     variables: NDArray[np.float64],
-    order: NDArray[np.int64],
-    kept: int | None = None,
 ) -> NDArray[np.int64]:
-    """A sample with inclusion probabilities ``probability`` (N,), balanced on ``variables`` (N, q).
+    """A sample with inclusion probabilities ``probability`` (M,), balanced on ``variables`` (M, q).
 
     Parameters
     ----------
-    probability : π (N,), above 0; their sum n is whole
-    variables : h (N, q); the most important first
-    order : (N,) along which the sample is spread
-    kept : M; by default 25 for each to draw, and 1000 at least
+    probability : π (M,), above 0, in the order along which the sample is spread; Σ π/π' is whole
+    before : π' (M,), with which the examples were kept of a larger pool; at least π
+    variables : h (M, q); the most important first
 
     Returns
     -------
     (n,) int64
-        Distinct places, in no particular order.
+        Distinct places, rising.
     """
-    num = round(float(probability.sum()))
-    thinned = max(KEPT_PER_LABEL * num, LEAST_KEPT) if kept is None else kept
-    before = np.ones(len(order))
-    if thinned < len(order):
-        before = inclusion_probabilities(probability, thinned)
-        chosen = np.zeros(len(order), dtype=bool)
-        chosen[draw_ordered(rng, before, order)] = True
-        order = order[chosen[order]]
-    start = np.minimum(probability[order] / before[order], 1.0)
-    expanded = variables[order] / probability[order, None]
+    start = np.minimum(probability / before, 1.0)
+    expanded = variables / probability[:, None]
     expanded /= np.maximum(np.sqrt((expanded**2).mean(axis=0)), 1e-300)
-    balanced = np.column_stack([np.ones(len(order)), expanded])
-    return order[walk(start, balanced, rng.random(len(order) + 1))]
+    balanced = np.column_stack([np.ones(len(start)), expanded])
+    return np.flatnonzero(walk(start, balanced, rng.random(len(start) + 1)))
 
 
 @compiled(types.void(float64[:, ::1], int64, int64, float64[::1]))

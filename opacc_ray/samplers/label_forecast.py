@@ -20,15 +20,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.intervals import normal_quantile
 from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.failure.model import Forecast
+from opacc_ray.parts.cache import repeat_if_forgotten
+from opacc_ray.parts.sums import as_float, exact_sum
 from opacc_ray.parts.view import View
+from opacc_ray.pool import Pool
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
+from opacc_ray.samplers.chances import Chances, Unlabelled, find_unlabelled, part_free
 from opacc_ray.samplers.select import select
 
 TRIALS, LEAST_TRIAL = 20, 50
@@ -62,14 +65,18 @@ def forecast_labels(
     if not 0 < half_width < 1:
         raise LabelError(f"half_width={half_width}: give a number between 0 and 1, such as 0.02")
     own = neyman.Parameters() if parameters is None else parameters
-    allocation = neyman.allocate(view, Task(1, own, NO_PREVIOUS, history=history))
+    return repeat_if_forgotten([view], lambda: _forecast(view, half_width, level, own, history))
+
+
+def _forecast(view: View, half_width: float, level: float, own: neyman.Parameters, history: History) -> LabelForecast:
+    unlabelled, chances, _ = neyman.allocate(view, Task(1, own, NO_PREVIOUS, history=history))
     variance = (half_width / normal_quantile(level)) ** 2
-    share = float(allocation.expected.mean())
+    share = unlabelled.expected / view.size
     by_srs, price = _labels_of_srs(variance, share, view.size), 1 + own.price
     worst = price * _labels_of_srs(variance, 0.5, view.size)
     return LabelForecast(
         1 - share,
-        _least(allocation.expected, allocation.probability, variance),
+        _least(unlabelled, chances, variance),
         min(math.ceil(price * by_srs), view.size),
         min(math.ceil(worst), view.size),
         math.ceil(by_srs),
@@ -92,10 +99,14 @@ def forecast_widths(
 ) -> Widths:
     """How narrow the interval is after so many labels, by the model's own word."""
     own = neyman.Parameters() if parameters is None else parameters
-    allocation = neyman.allocate(view, Task(1, own, NO_PREVIOUS, history=history))
-    p, z, size = allocation.expected, normal_quantile(level), view.size
-    variances = [_variance(p, allocation.probability, n) for n in labels]
-    by_srs = [float(p.mean() * (1 - p.mean())) * (1 / n - 1 / size) for n in labels]
+    return repeat_if_forgotten([view], lambda: _widths(view, labels, normal_quantile(level), own, history))
+
+
+def _widths(view: View, labels: Sequence[int], z: float, own: neyman.Parameters, history: History) -> Widths:
+    unlabelled, chances, _ = neyman.allocate(view, Task(1, own, NO_PREVIOUS, history=history))
+    total, share = unlabelled.total(chances), unlabelled.expected / view.size
+    variances = [_variance(unlabelled, chances, total, n) for n in labels]
+    by_srs = [share * (1 - share) * (1 / n - 1 / view.size) for n in labels]
     return Widths(*([z * math.sqrt(max(v, 0.0)) for v in each] for each in (variances, by_srs)))
 
 
@@ -123,9 +134,9 @@ def forecast_method(
         The method draws no random sample.
     """
     task = Task(1, neyman.Parameters(), previous, history=history)
-    p = neyman.foresee(view, task)[0].failure
+    share, forecast = repeat_if_forgotten([view], lambda: _foreseen(view, task))
     target = (half_width / normal_quantile(level)) ** 2
-    by_srs = _labels_of_srs(target, float(p.mean()), view.size)
+    by_srs = _labels_of_srs(target, share, view.size)
     trial = min(max(round(by_srs), LEAST_TRIAL), max(view.size // 2, 1))
     rng = np.random.default_rng(0)
     variances = []
@@ -133,25 +144,41 @@ def forecast_method(
         drawn = select(view, method, trial, seed, **dict(parameters or {}))
         if drawn.design.reason is not None:
             raise SpecError(f"--method {method}: {drawn.design.reason}, so how wide its interval will be is not known")
-        variances.append(drawn.design.failure_variance((rng.random(trial) < p[drawn.index]).astype(np.float64)))
+        variances.append(
+            drawn.design.failure_variance((rng.random(trial) < forecast.at(drawn.index)).astype(np.float64))
+        )
     factor = float(np.mean(variances)) / (1 / trial - 1 / view.size)
     return min(math.ceil(1 / (target / max(factor, 1e-300) + 1 / view.size)), view.size)
+
+
+def _foreseen(view: View, task: Task) -> tuple[float, Forecast]:
+    """The share of failures that is foreseen among what is not labelled, and p."""
+    forecast = neyman.foresee(view, task)[0]
+    unlabelled = find_unlabelled([forecast], task.previous.chosen)
+    return unlabelled.expected / unlabelled.num, forecast
 
 
 def _labels_of_srs(variance: float, share: float, size: int) -> float:
     return 1 / (variance / (share * (1 - share)) + 1 / size)
 
 
-def _least(p: NDArray[np.float64], draw: NDArray[np.float64], variance: float) -> int:
-    """Least n whose V is ``variance`` at most, by halving; ``draw`` (N,) is what π is proportional to."""
-    low, high = 1, len(p)
+def _least(unlabelled: Unlabelled, draw: Chances, variance: float) -> int:
+    """Least n whose V is ``variance`` at most, by halving; ``draw`` is what π is proportional to."""
+    low, high, total = 1, unlabelled.num, unlabelled.total(draw)
     while low < high:
         middle = (low + high) // 2
-        reached = _variance(p, draw, middle) <= variance
+        reached = _variance(unlabelled, draw, total, middle) <= variance
         low, high = (low, middle) if reached else (middle + 1, high)
     return low
 
 
-def _variance(p: NDArray[np.float64], draw: NDArray[np.float64], num: int) -> float:
-    """V at ``num`` labels."""
-    return float((p * (1 - p)) @ (1 / inclusion_probabilities(draw, num) - 1)) / len(p) ** 2
+def _variance(unlabelled: Unlabelled, draw: Chances, total: int, num: int) -> float:
+    """V at ``num`` labels; ``total`` is the exact sum of what π is proportional to."""
+    errors = unlabelled.view.map(part_variance, unlabelled.key, unlabelled.capped(draw, num, total))
+    return as_float(sum(errors)) / unlabelled.num**2
+
+
+def part_variance(part: Pool, key: str, chances: Chances) -> int:
+    """The exact sum of σ²(1/π - 1)."""
+    foreseen = part_free(part, key).foreseen
+    return exact_sum(foreseen.p * (1 - foreseen.p) * (1 / chances.of(foreseen) - 1))

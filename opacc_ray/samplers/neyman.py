@@ -37,6 +37,11 @@ p. Where there is no confidence either, p is weak; the sample is balanced on not
 listing, where neighbours, such as frames of one drive, are often alike. The batch is handed out in random order: should
 labelling stop early, the first k labels are a random part of it, with π · k/n, and the estimate is unbiased still.
 
+A pool of any size is first thinned to some examples for each to draw, by Deville's systematic sampling along the same
+line with π' = min(1, cπ), and the walk starts from π/π' there. Probabilities stay exact; of the variance that balance
+takes away, the share n/M returns, with M examples kept. Signals, p, π and the line stay with the parts of the pool;
+sums over it are exact, so the sample is the same however it is cut.
+
 Several rounds are combined by ``estimators/rounds.py`` with ``combine="rounds"``, exactly unbiased; by default what all
 labels say together corrects each round (``samplers/learned.py``), if the estimate is given the pool. Four rounds that
 grow (10, 20, 30 and 40 % of the labels) serve well: little is spent on the model's word.
@@ -53,7 +58,6 @@ Legend: N pool, N_r examples not labelled yet, n budget, k labels so far, f = 1 
 standard deviation of f, π inclusion probability, φ uniform share.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -61,15 +65,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.inclusion_probability import InclusionProbability
-from opacc_ray.designs.unequal import inclusion_probabilities
+from opacc_ray.designs.unequal import SURE, draw_along, lengths
 from opacc_ray.errors import SpecError
 from opacc_ray.failure.lessons import read_lessons
 from opacc_ray.failure.model import Forecast, predict_failure
-from opacc_ray.failure.signals import Signals, read_signals
+from opacc_ray.failure.signals import PoolSignals, part_signals, read_signals
+from opacc_ray.parts.order import Line, part_lay
 from opacc_ray.parts.view import View
+from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter
+from opacc_ray.samplers.chances import Chances, Foreseen, Unlabelled, find_unlabelled, part_free
 
 COMBINATIONS = ("labels", "rounds")
+
+KEPT_PER_LABEL, LEAST_KEPT = 25, 1000
+"""Examples that the walk starts from, for each to draw and in all."""
+
+_LINE = "line"  # what the parts keep under this name
 
 
 @dataclass(frozen=True)
@@ -120,36 +132,49 @@ class Parameters(MethodParameters):
             raise SpecError(f"combine={self.combine!r}: choose one of {', '.join(COMBINATIONS)}")
 
 
-class Allocation(NamedTuple):
-    """Where the labels go."""
-
-    free: NDArray[np.int64]  # (N_r,) examples not labelled yet
-    expected: NDArray[np.float64]  # (N_r,) p
-    probability: NDArray[np.float64]  # (N_r,) π
-    others: list[NDArray[np.float64]]  # (N_r,) p of each further model
-
-
 class Plan(NamedTuple):
     """What is settled before chance decides."""
 
-    free: NDArray[np.int64]  # (N_r,) examples not labelled yet
-    expected: NDArray[np.float64]  # (N_r,) p
-    probability: NDArray[np.float64]  # (N_r,) π
-    order: NDArray[np.int64]  # (N_r,) places in ``free``: neighbours are alike
-    balance: NDArray[np.float64]  # (N_r, 1 + signals) σ², σ²·x
+    unlabelled: Unlabelled
+    chances: Chances  # π of p
+    along: str  # the line goes by "classes", by "p", or by the pool's "listing"
+    signals: PoolSignals
     labelled: NDArray[np.int64]  # (k,) sorted
 
-    def draw(self, places: NDArray[np.int64]) -> Draw:
-        """The batch at ``places`` (n,) of ``free``."""
+    def candidates(self, index: NDArray[np.int64]) -> "Candidates":
+        """Examples ``index`` (k,) of the pool, not labelled, in the order of the line."""
+        foreseen = self.unlabelled.at(index)
+        signals = self.signals.take(index)
+        order = np.lexsort((index, _along(self.along, foreseen.p, signals.classes)))
+        index, foreseen, values = index[order], foreseen.take(order), signals.values[order]
+        variance = (foreseen.p * (1 - foreseen.p))[:, None]
+        balance = np.hstack([variance, variance * values, (foreseen.others * (1 - foreseen.others)).T])
+        return Candidates(
+            index, foreseen, self.chances.of(foreseen), balance if self.along != "listing" else balance[:, :0]
+        )
+
+    def draw(self, index: NDArray[np.int64]) -> Draw:
+        """The batch of the examples ``index`` (n,)."""
+        foreseen = self.unlabelled.at(index)
         design = InclusionProbability(
-            inclusion_probability=self.probability[places],
-            predicted_failure=self.expected[places],
-            predicted_failures=float(self.expected.sum()),
-            population=len(self.free),
-            num_drawn=len(places),
+            inclusion_probability=self.chances.of(foreseen),
+            predicted_failure=foreseen.p,
+            predicted_failures=self.unlabelled.expected,
+            population=self.unlabelled.num,
+            num_drawn=len(index),
             labelled_before=self.labelled,
         )
-        return Draw(self.free[places], design, {})
+        return Draw(index, design, {})
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Examples in the order of the line: neighbours are alike."""
+
+    index: NDArray[np.int64]  # (k,)
+    foreseen: Foreseen
+    probability: NDArray[np.float64]  # (k,) π
+    balance: NDArray[np.float64]  # (k, models + signals) σ² and σ²·x of the first model, σ² of the others
 
 
 def needs(parameters: Parameters) -> tuple[str, ...]:
@@ -158,38 +183,54 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Draw the whole batch, and put it in random order."""
-    ready = plan(view, task)
+    assert task.budget is not None
+    return draw_planned(plan(view, task), task.budget, rng)
+
+
+def draw_planned(ready: Plan, num: int, rng: np.random.Generator, kept: int | None = None) -> Draw:
+    """``num`` examples of a plan, the walk starting from ``kept``: by default 25 for each, and 1000 at least."""
     from opacc_ray.samplers.cube import draw_balanced
 
-    return ready.draw(rng.permutation(draw_balanced(rng, ready.probability, ready.balance, ready.order)))
+    index, chances = thin(ready, num, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT) if kept is None else kept)
+    found = ready.candidates(index)
+    before = np.ones(len(index)) if chances is None else chances.of(found.foreseen)
+    return ready.draw(found.index[rng.permutation(draw_balanced(rng, found.probability, before, found.balance))])
+
+
+def thin(ready: Plan, num: int, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.int64], Chances | None]:
+    """``kept`` examples by systematic sampling along the line, and their probabilities; all where there are no more."""
+    view, key = ready.signals.view, ready.unlabelled.key
+    if kept >= ready.unlabelled.num:
+        rows = view.map(part_free, key)
+        return np.concatenate([start + own.row for start, own in zip(view.starts, rows, strict=False)]), None
+    chances = ready.unlabelled.capped(ready.chances, kept, ready.unlabelled.total(ready.chances))
+    sure = view.map(part_spread, key, ready.signals.key, chances, ready.along, kept)
+    always = np.concatenate([start + rows for start, rows in zip(view.starts, sure, strict=False)])
+    line = Line(view, _LINE, key)
+    return np.concatenate([always, draw_along(rng, line, kept - len(always))]), chances
 
 
 def plan(view: View, task: Task) -> Plan:
     """Set π, and what the sample is to be spread over and balanced on."""
-    free, expected, probability, others = allocate(view, task)
-    signals = read_signals(view, task.parameters.directions, task.history)
-    variance = (expected * (1 - expected))[:, None]
-    balance = np.hstack([variance, variance * signals.values[free]])
-    if task.others:
-        balance = np.hstack([balance, *[(p * (1 - p))[:, None] for p in others]])
-    order = spread_order(signals, free, expected)
-    if order is None:
-        order, balance = np.arange(len(free)), balance[:, :0]
-    return Plan(free, expected, probability, order, balance, task.previous.chosen)
+    unlabelled, chances, signals = allocate(view, task)
+    along = "listing"
+    if signals.names is not None:
+        along = "classes"
+    elif "confidence" in signals.present:
+        along = "p"
+    return Plan(unlabelled, chances, along, signals, task.previous.chosen)
 
 
-def allocate(view: View, task: Task) -> Allocation:
+def allocate(view: View, task: Task) -> tuple[Unlabelled, Chances, PoolSignals]:
     """Learn p from the labels so far, and set π."""
     parameters = task.parameters
     assert task.budget is not None
-    free = np.delete(np.arange(view.size), task.previous.chosen)
     forecasts = foresee(view, task)
-    expected, *others = (forecast.failure[free] for forecast in forecasts)
-    doubt = joint_doubt([expected, *others])
+    unlabelled = find_unlabelled(forecasts, task.previous.chosen)
     trust = min(forecast.bayes_factor for forecast in forecasts)
-    share = uniform_share(doubt, parameters.price * max(1.0, trust), parameters.floor)
-    probability = inclusion_probabilities(share + (1 - share) * doubt, task.budget)
-    return Allocation(free, expected, probability, others)
+    share = unlabelled.uniform_share(parameters.price * max(1.0, trust), parameters.floor)
+    sizes = Chances(unlabelled.doubts, share)
+    return unlabelled, unlabelled.capped(sizes, task.budget, unlabelled.total(sizes)), forecasts[0].signals
 
 
 def foresee(view: View, task: Task) -> list[Forecast]:
@@ -206,41 +247,20 @@ def foresee(view: View, task: Task) -> list[Forecast]:
     ]
 
 
-def joint_doubt(failures: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """σ (N_r,) over its mean, from p (N_r,) of each model; of several the root of the mean square."""
-    doubts = [np.sqrt(p * (1 - p)) for p in failures]
-    for doubt in doubts:
-        doubt /= doubt.mean()
-    if len(doubts) == 1:
-        return doubts[0]
-    joint = np.sqrt(np.mean(np.square(doubts), axis=0))
-    return joint / joint.mean()
+def _along(line: str, p: NDArray[np.float64], classes: NDArray[np.int64] | None) -> NDArray[np.float64]:
+    """Numbers by which the line goes: class by class, up and down along p alternately; along p; or as listed."""
+    if line == "classes":
+        assert classes is not None
+        return np.where(classes % 2 == 0, p, 1 - p) + classes  # p in (0, 1)
+    return p if line == "p" else np.zeros(len(p))
 
 
-def spread_order(signals: Signals, free: NDArray[np.int64], expected: NDArray[np.float64]) -> NDArray[np.int64] | None:
-    """Places in ``free`` (N_r,), class by class, along p within, up and down alternately; None if p is too weak."""
-    if signals.classes is not None:
-        code = signals.classes[free]
-        along = np.where(code % 2 == 0, expected, 1 - expected)  # in (0, 1)
-        return np.argsort(code + along, kind="stable")
-    if "confidence" in signals.present:
-        return np.argsort(expected, kind="stable")
-    return None
-
-
-def uniform_share(doubt: NDArray[np.float64], price: float, floor: float) -> float:
-    """φ: the least share, not below ``floor``, at which a worthless p costs no more than ``price``.
-
-    ``doubt`` is σ (N_r,) over its mean.
-    """
-
-    def is_cheap(share: float) -> bool:
-        return float((1 / (share + (1 - share) * doubt)).mean()) <= 1 + price
-
-    if is_cheap(floor):
-        return floor
-    low, high = floor, 1.0
-    while high - low > 1e-4:
-        middle = (low + high) / 2
-        low, high = (low, middle) if is_cheap(middle) else (middle, high)
-    return high
+def part_spread(part: Pool, key: str, signals: str, chances: Chances, line: str, num: int) -> NDArray[np.int64]:
+    """Lay the examples on the line of ``num`` strata, and return the rows of those that are sure, which are not."""
+    own, classes = part_free(part, key), part_signals(part, signals).classes
+    probability = chances.of(own.foreseen)
+    unsure = np.flatnonzero(probability < SURE)
+    classes = None if classes is None else classes[own.row[unsure]]
+    along = _along(line, own.foreseen.p[unsure], classes)
+    part_lay(part, _LINE, key, along, own.row[unsure], lengths(probability[unsure], num))
+    return own.row[probability >= SURE]

@@ -12,6 +12,7 @@ import numpy as np
 from opacc_ray.errors import SpecError, shortened
 from opacc_ray.estimators.base import Outcome
 from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.parts.cache import repeat_if_forgotten
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
@@ -79,10 +80,7 @@ def select(
     _check_budget(budget, view.size, len(task.previous.chosen), optional=task.parameters.stops_itself)
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)
-    if replicates is None:
-        drawn = sampler.draw(view, task, np.random.default_rng([seed, number]))
-    else:
-        drawn = _replicated(sampler, view, task, replicates, [int(seed), number])
+    drawn = repeat_if_forgotten(views, lambda: _draw(sampler, view, task, replicates, [int(seed), number]))
     check_same_examples(views, drawn.chosen)
     return Selection(
         method=method,
@@ -95,6 +93,12 @@ def select(
         round=number,
         facts=drawn.facts,
     )
+
+
+def _draw(sampler: Sampler, view: View, task: Task, replicates: int | None, seed: Sequence[int]) -> Draw:
+    if replicates is not None:
+        return _replicated(sampler, view, task, replicates, seed)
+    return sampler.draw(view, task, np.random.default_rng(seed))
 
 
 def _check_several(method: str, task: Task, replicates: int | None) -> None:

@@ -61,7 +61,7 @@ def test_strata_take_the_labels_that_their_own_variance_says() -> None:
     """CSS with proportional shares: V = Σ P² p(1 - p)/n over the strata of the confidence, p as foreseen in them."""
     rng = np.random.default_rng(4)
     view = view_of(opacc.Pool(confidence=1 - rng.beta(0.5, 5, 20_000)))
-    p = neyman.foresee(view, Task(1, neyman.Parameters(), NO_PREVIOUS))[0].failure
+    p = neyman.foresee(view, Task(1, neyman.Parameters(), NO_PREVIOUS))[0].at(np.arange(view.size))
     shares = np.array([0.8, 0.1, 0.1])
     order = np.argsort(-view.column("confidence"), kind="stable")
     strata = np.split(p[order], [16_000, 18_000])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import SpecError
@@ -47,7 +48,7 @@ def test_the_formula_written_out() -> None:
         for k, i, pi in zip(own, part.index, part.design.inclusion_probability, strict=True):
             total += (1 - outcome[i] - p[k][i]) / pi
         task = Task(len(part), neyman.Parameters(), Previous(np.sort(before), outcome[np.sort(before)]))
-        plan = neyman.plan(view, task)
+        plan = whole_plan(view, task)
         V.append(sum(mean[i] * (1 - mean[i]) * (1 / pi - 1) for i, pi in zip(plan.free, plan.probability, strict=True)))
         z.append(total / 120)
         before = np.concatenate([before, part.index])
@@ -63,10 +64,10 @@ def test_no_label_teaches_the_prediction_it_is_compared_to() -> None:
     labelled = np.arange(20)
     fold, failure = fold_of([8, 12]), 1 - outcome[labelled]
     assert np.bincount(fold).tolist() == [4, 4, 4, 4, 4]
-    predicted = predict_without_fold(read_signals(view, 6), labelled, failure, fold)
+    predicted = [own.failure for own in predict_without_fold(read_signals(view, 6), labelled, failure, fold)]
     changed = failure.copy()
     changed[fold == 2] = 1 - changed[fold == 2]
-    again = predict_without_fold(read_signals(view, 6), labelled, changed, fold)
+    again = [own.failure for own in predict_without_fold(read_signals(view, 6), labelled, changed, fold)]
     assert (predicted[2] == again[2]).all()
     assert (predicted[0] != again[0]).any()
 

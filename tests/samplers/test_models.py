@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import binom, norm
+from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, LabelError, SpecError
@@ -14,6 +15,7 @@ from opacc_ray.estimators.several import best_probability
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Task
+from opacc_ray.samplers.chances import Doubts, Foreseen, doubt_of
 
 N = 1200
 
@@ -48,10 +50,17 @@ def audit(models: Models, seed: int, sizes: tuple[int, ...]) -> tuple[list[opacc
 def test_labels_go_where_all_models_are_in_doubt() -> None:
     p, q = np.array([0.5, 0.5, 0.1, 0.1]), np.array([0.5, 0.1, 0.5, 0.1])  # standard deviations .5 and .3, mean .4
     both = np.sqrt([(25 + 25) / 16 / 2, (25 + 9) / 16 / 2, (9 + 25) / 16 / 2, (9 + 9) / 16 / 2])
-    assert neyman.joint_doubt([p, q]) == pytest.approx(both / both.mean())
-    assert neyman.joint_doubt([p, p]) == pytest.approx(neyman.joint_doubt([p]))
+    assert joint_doubt([p, q]) == pytest.approx(both / both.mean())
+    assert joint_doubt([p, p]) == pytest.approx(joint_doubt([p]))
     sure = p / 100  # a model that hardly fails counts as much as one that often does: its variance is smaller
-    assert neyman.joint_doubt([sure, q])[1] > 0.7 * neyman.joint_doubt([sure, q])[2]
+    assert joint_doubt([sure, q])[1] > 0.7 * joint_doubt([sure, q])[2]
+
+
+def joint_doubt(failures: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """σ of several models over its mean, for a pool of just these examples."""
+    foreseen = Foreseen(failures[0], np.array(failures[1:]).reshape(-1, len(failures[0])))
+    joint = Doubts(tuple(float(doubt_of(p).mean()) for p in failures), 1.0).of(foreseen)
+    return joint / joint.mean()
 
 
 def test_each_model_keeps_most_of_what_its_own_draw_would_gain(models: Models) -> None:
@@ -59,8 +68,8 @@ def test_each_model_keeps_most_of_what_its_own_draw_would_gain(models: Models) -
 
     def variance(m: int, task: Task, view: object) -> float:
         """Of the share of failures of model m, were examples drawn independently, in multiples of SRS."""
-        plan = neyman.allocate(view, task)  # type: ignore[arg-type]
-        expected = neyman.allocate(views[m], task._replace(others=())).expected
+        plan = whole_plan(view, task)  # type: ignore[arg-type]
+        expected = whole_plan(views[m], task._replace(others=())).expected
         error = 1 - models.outcomes[m] - expected
         by_srs = N * (N / 100 - 1) * models.outcomes[m].var()
         return float((error**2 * (1 / plan.probability - 1)).sum()) / by_srs

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from oracles import cube
 from oracles import neyman as reference
+from whole_plan import WholePlan, draw_along, whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
+from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.rounds import combine
 from opacc_ray.failure.directions import project
@@ -19,6 +20,7 @@ from opacc_ray.failure.signals import read_signals, spread_ranks
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Previous, Task
+from opacc_ray.samplers.chances import least_share
 from opacc_ray.selection import Selection
 
 
@@ -51,7 +53,7 @@ def make_selection(size: int, drawn: Draw, number: int = 1) -> Selection:
 
 def all_rounds(view: View, previous: Previous, num: int, number: int) -> list[tuple[float, Selection]]:
     """Every batch that can be drawn, with its probability."""
-    plan = neyman.plan(view, Task(num, neyman.Parameters(), previous))
+    plan = whole_plan(view, Task(num, neyman.Parameters(), previous))
     expanded = plan.balance[plan.order] / plan.probability[plan.order, None]
     balanced = np.column_stack([np.ones(len(plan.order)), expanded])
     return [
@@ -71,7 +73,7 @@ class TestDrawing:
         found: dict[frozenset[int], float] = {}
         for numbers in itertools.product(grid, repeat=num_random):
             rng: Any = Scripted(numbers)
-            sample = frozenset(draw_ordered(rng, probability, np.arange(len(quarters))).tolist())
+            sample = frozenset(draw_along(rng, probability, np.arange(len(quarters))).tolist())
             found[sample] = found.get(sample, 0) + len(grid) ** -num_random
         expected = reference.samples(probability.tolist())
         assert found.keys() == expected.keys()
@@ -83,7 +85,7 @@ class TestDrawing:
         size = rng.gamma(0.3, 1, 200)
         probability = inclusion_probabilities(size, 60)
         order = np.argsort(size)
-        drawn = np.array([draw_ordered(rng, probability, order) for _ in range(4000)])
+        drawn = np.array([draw_along(rng, probability, order) for _ in range(4000)])
         assert all(len(set(sample)) == 60 for sample in drawn.tolist())
         share = np.bincount(drawn.ravel(), minlength=200) / 4000
         assert np.abs(share - probability).max() < 5 * np.sqrt(0.25 / 4000)
@@ -200,14 +202,14 @@ def audit(
     return selections, [outcome[drawn.index] for drawn in selections]
 
 
-def exact_variance(plan: neyman.Plan, outcome: np.ndarray) -> float:
+def exact_variance(plan: WholePlan, outcome: np.ndarray) -> float:
     """Of the share of failures, were examples drawn independently of each other: from π, p and the truth."""
     probability = plan.probability
     error = (1 - outcome)[plan.free] - plan.expected
     return float((error**2 * (1 - probability) / probability).sum()) / len(outcome) ** 2
 
 
-def price_of(plan: neyman.Plan) -> float:
+def price_of(plan: WholePlan) -> float:
     """By how much the design is worse than SRS if p is worthless."""
     return float(np.mean(plan.probability.mean() / plan.probability)) - 1
 
@@ -218,10 +220,10 @@ class TestPrecision:
         pool, outcome = make_pool(4000, 7, useless=useless)
         rng = np.random.default_rng(num)
         task = Task(num, neyman.Parameters(), NO_PREVIOUS)
-        plan = neyman.plan(view_of(pool), task)
+        plan = whole_plan(view_of(pool), task)
         covered, values = 0, []
         for _ in range(2000):
-            drawn = make_selection(4000, plan.draw(draw_ordered(rng, plan.probability, plan.order)))
+            drawn = make_selection(4000, plan.draw(draw_along(rng, plan.probability, plan.order)))
             estimate = opacc.estimate(drawn, outcome[drawn.index])
             covered += estimate.low <= outcome.mean() <= estimate.high
             values.append(estimate.value)
@@ -230,7 +232,7 @@ class TestPrecision:
 
     def test_one_round_beats_srs(self) -> None:
         pool, outcome = make_pool(4000, 7)
-        plan = neyman.plan(view_of(pool), Task(200, neyman.Parameters(), NO_PREVIOUS))
+        plan = whole_plan(view_of(pool), Task(200, neyman.Parameters(), NO_PREVIOUS))
         assert exact_variance(plan, outcome) < 0.6 * outcome.var() / 200
 
     def test_rounds_learn_that_the_confidence_is_useless(self) -> None:
@@ -239,7 +241,7 @@ class TestPrecision:
         chosen = np.concatenate([drawn.index for drawn in selections])
         order = np.argsort(chosen)
         previous = Previous(chosen[order], np.concatenate(outcomes)[order])
-        plan = neyman.plan(view_of(pool), Task(100, neyman.Parameters(), previous))
+        plan = whole_plan(view_of(pool), Task(100, neyman.Parameters(), previous))
         assert exact_variance(plan, outcome) < 1.15 * outcome.var() / 100
 
     def test_rounds_learn_which_classes_are_swapped(self) -> None:
@@ -257,7 +259,7 @@ class TestPrecision:
         """Whatever the model says of itself: failures that have nothing to do with p, over many ways they may lie."""
         pool, outcome = make_pool(4000, 9)
         task = Task(100, neyman.Parameters(price=price), NO_PREVIOUS)
-        plan = neyman.plan(view_of(pool), task)
+        plan = whole_plan(view_of(pool), task)
         assert price_of(plan) == pytest.approx(price, abs=1e-3)
         rng = np.random.default_rng(0)
         variance = np.mean([exact_variance(plan, rng.permutation(outcome)) for _ in range(300)])
@@ -270,7 +272,7 @@ class TestPrecision:
             pool, outcome = make_pool(4000, 9, useless=useless)
             labelled = np.sort(np.random.default_rng(1).choice(4000, 150, replace=False))
             task = Task(50, neyman.Parameters(), Previous(labelled, outcome[labelled]))
-            plan = neyman.plan(view_of(pool), task)
+            plan = whole_plan(view_of(pool), task)
             assert plan.probability.sum() == pytest.approx(50)
             staked[useless] = price_of(plan)
         assert staked[False] > 0.2
@@ -279,20 +281,24 @@ class TestPrecision:
     def test_uniform_share_is_the_least_that_keeps_the_price(self) -> None:
         """By hand: half the examples with twice the doubt of the others, 1/(φ + (1-φ)·2/3) and 1/(φ + (1-φ)·4/3)."""
         doubt = np.array([2 / 3, 4 / 3])
-        assert neyman.uniform_share(doubt, 0.125, floor=0.1) == 0.1  # A(0) = (3/2 + 3/4)/2 = 1.125
-        share = neyman.uniform_share(doubt, 0.04, floor=0.1)
+
+        def least(price: float, floor: float) -> float:
+            return least_share(lambda share: (1 / (share + (1 - share) * doubt)).mean() <= 1 + price, floor)
+
+        assert least(0.125, floor=0.1) == 0.1  # A(0) = (3/2 + 3/4)/2 = 1.125
+        share = least(0.04, floor=0.1)
         assert (1 / (share + (1 - share) * doubt)).mean() == pytest.approx(1.04, abs=1e-4)
-        assert neyman.uniform_share(doubt, 0.04, floor=0.7) == 0.7
+        assert least(0.04, floor=0.7) == 0.7
 
     def test_price_of_nothing_is_equal_probabilities(self) -> None:
         pool, _ = make_pool(4000, 9)
-        plan = neyman.plan(view_of(pool), Task(50, neyman.Parameters(price=0.0), NO_PREVIOUS))
+        plan = whole_plan(view_of(pool), Task(50, neyman.Parameters(price=0.0), NO_PREVIOUS))
         assert plan.probability == pytest.approx(np.full(4000, 50 / 4000), rel=1e-3)
 
     def test_uniform_share_of_one_is_equal_probabilities(self) -> None:
         pool, _ = make_pool(4000, 9)
         task = Task(50, neyman.Parameters(floor=1.0), NO_PREVIOUS)
-        plan = neyman.plan(view_of(pool), task)
+        plan = whole_plan(view_of(pool), task)
         assert plan.probability == pytest.approx(np.full(4000, 50 / 4000))
 
     def test_scores(self) -> None:
@@ -307,7 +313,7 @@ class TestPrecision:
         chosen = np.concatenate([drawn.index for drawn in selections])
         order = np.argsort(chosen)
         previous = Previous(chosen[order], np.concatenate(outcomes)[order])
-        plan = neyman.plan(view_of(pool), Task(100, neyman.Parameters(), previous))
+        plan = whole_plan(view_of(pool), Task(100, neyman.Parameters(), previous))
         assert exact_variance(plan, 1 - failure) < 0.8 * failure.var() / 100
 
 
@@ -379,10 +385,10 @@ class TestRounds:
         pool = opacc.Pool(confidence=1 - rng.beta(0.05, 5, 20000), prediction=rng.integers(0, 10, 20000))
         outcome = np.ones(20000)
         outcome[rng.choice(20000, 20, replace=False)] = 0
-        plan = neyman.plan(view_of(pool), Task(100, neyman.Parameters(), NO_PREVIOUS))
+        plan = whole_plan(view_of(pool), Task(100, neyman.Parameters(), NO_PREVIOUS))
         covered = 0
         for _ in range(1000):
-            drawn = make_selection(20000, plan.draw(draw_ordered(rng, plan.probability, plan.order)))
+            drawn = make_selection(20000, plan.draw(draw_along(rng, plan.probability, plan.order)))
             estimate = opacc.estimate(drawn, outcome[drawn.index], level)
             covered += estimate.low <= 0.999 <= estimate.high
         assert covered / 1000 >= least
