@@ -20,7 +20,7 @@ from opacc_ray.parts.cache import part_keep, part_recall
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 
-GROUP = 1 << 18
+GROUP = 1 << 17
 """Examples that come to the driver at a time; of a line with fewer, all come at once."""
 
 PIVOTS = 1 << 15
