@@ -13,6 +13,7 @@
     models      many_models.py                          CASE.npz with `correct` (models, N)
     until       until.py                                CASE…
     speed       bench.py
+    driver      driver_memory.py                        [EXAMPLES×NEURONS:METHODS…]
     fashion     fashion_job.py                          FOLDER with fashion.npz and fashion_lenet5.safetensors
 
 The script's own docstring says what it takes. Nothing is written if it fails.
