@@ -47,6 +47,18 @@ class LabelError(OpaccError, ValueError):
     exit_code = 6
 
 
+class LabelsAwaited(OpaccError):
+    """The work is done as far as it goes without labels; people are to give them."""
+
+    exit_code = 7
+
+
+class AlertError(OpaccError):
+    """All audits of a fleet are done, and the accuracy of some has fallen below what their alerts allow."""
+
+    exit_code = 8
+
+
 def shown(value: Any, limit: int = 60) -> str:
     """A value as JSON for a message: at most ``limit`` characters, made from no more of the value than that."""
     if isinstance(value, str | bytes):

@@ -45,7 +45,7 @@ def metadata(wheel: ZipFile) -> Message:
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: ZipFile) -> None:
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     modules = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")}
-    templates = {str(path.relative_to(ROOT)) for path in (PACKAGE / "report" / "templates").iterdir()}
+    templates = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("*/templates/*")}
     page = {f"opacc_ray/labelpage/page.{kind}" for kind in ("html", "css", "js")}
     assert templates
     assert held == modules | templates | page | {"opacc_ray/py.typed"}

@@ -30,19 +30,19 @@ def write_run(
     prediction: NDArray[Any],
     ids: Sequence[str] = IDS,
     listing: str = "a",
-    sample: dict[str, Any] | None = None,
+    sections: dict[str, Any] | None = None,
     **model: Any,
 ) -> Run:
-    """A run whose features are there, in three shards."""
+    """A run whose features are there, in three shards; ``sections`` replace those of its spec."""
     content = {
         "name": name,
         "pool": {"uri": "nowhere", "format": "images"},
         "model": {"factory": "user:network"} | model,
-        "sample": sample or {"method": "srs", "budget": 40},
+        "sample": {"method": "srs", "budget": 40},
         "output": str(home),
     }
     plan = Plan(tuple(Shard(number, ()) for number in range(3)), listing)
-    run = Run.create(str(home / name), header_of(parse_spec(content, name), plan, None))
+    run = Run.create(str(home / name), header_of(parse_spec(content | (sections or {}), name), plan, None))
     for shard, rows in zip(plan.shards, np.array_split(np.arange(len(ids)), 3), strict=True):
         columns = {"hidden": np.ones((len(rows), 5), np.float32), "prediction": prediction[rows]}
         if run.spec.model.task == "classification":

@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 
 from pydantic import Field
 
+from opacc_ray.audit.history import check_history
 from opacc_ray.audit.provenance import checked_weights
 from opacc_ray.audit.several_models import check_models
 from opacc_ray.documents import Document, Part
@@ -29,7 +30,9 @@ Found = TypeVar("Found")
 class Check(Part):
     """One thing that was checked."""
 
-    name: str = Field(description="what was checked: pool, budget, reference, models, weights, output or model")
+    name: str = Field(
+        description="what was checked: pool, budget, weights, output, model, or what the spec names beside them"
+    )
     ok: bool = Field(description="whether a run can go on with it")
     found: str = Field(description="what was found, or what is wrong and how to put it right")
 
@@ -76,11 +79,13 @@ def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
     made = _Checks()
     plan = made.add("pool", lambda: plan_pool(spec.pool, spec.extract), _describe)
     made.add("budget", lambda: check_budget(spec, plan))
-    if spec.reference is not None and spec.compares_with():
+    if spec.reads_reference:
         made.add("reference", lambda: reference.plan(spec), _describe)
     if spec.sample.models:
         made.add("models", lambda: check_models(spec))
     weighed = made.add("weights", lambda: checked_weights(spec), _weights)
+    if spec.has_history and plan is not None and weighed is not None:
+        made.add("history", lambda: check_history(weighed, plan))
     made.add("output", lambda: _try_output(spec.output))
     if plan is not None and weighed is not None:
         made.add("model", lambda: check_model(spec, plan))

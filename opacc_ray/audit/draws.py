@@ -44,7 +44,7 @@ def numbers(keys: Sequence[str], uri: str) -> list[int]:
         expected = [1]
     lost = [number for number in expected if number not in found]
     if lost:
-        raise DataError(f"{uri}/{_key(lost[0])} is lost; restore it from a backup")
+        raise DataError(f"{uri}/{name_of(lost[0])} is lost; restore it from a backup")
     return found
 
 
@@ -59,7 +59,7 @@ def newest(folder: Store, run: str | None) -> Draw | None:
 
 def read(folder: Store, number: int, run: str | None) -> Draw:
     """One draw of a round; raises DataError if it is damaged, or of another run."""
-    key = _key(number)
+    key = name_of(number)
     draw = Draw.from_bytes(folder.read(key), folder.uri_of(key))
     if draw.run != run:
         raise DataError(
@@ -78,7 +78,7 @@ def describe(files: Mapping[str, bytes], run: str | None) -> Draw:
 
 def write(folder: Store, number: int, files: Mapping[str, bytes], run: str | None) -> Draw:
     """Write the files of a draw, then create it; returns the draw of that number, which may be another's."""
-    draw, key = describe(files, run), _key(number)
+    draw, key = describe(files, run), name_of(number)
     folder.store(draw.folder).write_many(files.items(), THREADS)
     return Draw.from_bytes(folder.create(key, draw.to_bytes()), folder.uri_of(key))
 
@@ -162,5 +162,5 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _key(number: int) -> str:
+def name_of(number: int) -> str:
     return f"draw-{number}.json"

@@ -62,7 +62,11 @@ def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[S
     ]
 
 
-def extract(stages: Sequence[Stage], progress: Report) -> None:
+OnShard = Callable[[ShardReport], None]
+"""Called with the report of each shard that was extracted."""
+
+
+def extract(stages: Sequence[Stage], progress: Report, on_shard: OnShard = lambda _: None) -> None:
     """Extract every shard that is missing or damaged, stage after stage, and write each one's index when all are there.
 
     ``progress(done, total)`` counts shards; those of an added feature only where they are made by themselves.
@@ -77,12 +81,12 @@ def extract(stages: Sequence[Stage], progress: Report) -> None:
     finished = iter(range(kept + 1, total + 1))
     with _connected(stages) if any(map(_needs_actors, stages, todo)) else nullcontext():
         for stage, (shards, known) in zip(stages, todo, strict=True):
-            made = _work_on(stage.job, shards, lambda: progress(next(finished), total)) if shards else {}
+            made = _work_on(stage.job, shards, lambda: progress(next(finished), total), on_shard) if shards else {}
             _complete(stage, known | made)
     rest = _whole(stages)
     if rest is not None:
         log.warning("a feature cannot be had of some examples; all are extracted again for the others")
-        extract([rest], progress)
+        extract([rest], progress, on_shard)
 
 
 def _todo(stages: Sequence[Stage]) -> list[Found]:
@@ -141,12 +145,15 @@ def _paths(stages: Sequence[Stage]) -> dict[str, str]:
     return {key: uri for key, uri in named.items() if uri is not None and not uri.startswith("s3://")}
 
 
-def _work_on(job: Extraction, shards: Sequence[Shard], tick: Callable[[], None]) -> dict[int, ShardReport]:
+def _work_on(
+    job: Extraction, shards: Sequence[Shard], tick: Callable[[], None], on_shard: OnShard
+) -> dict[int, ShardReport]:
     """Extract some shards; returns the report of each by its number. ``tick`` is called as each one finishes."""
     reports: dict[int, ShardReport] = {}
 
     def on_done(shard: Shard, report: ShardReport) -> None:
         reports[shard.number] = report
+        on_shard(report)
         tick()
 
     if job.source.holds_features:

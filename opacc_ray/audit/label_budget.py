@@ -2,6 +2,7 @@
 
 from opacc_ray.audit import feature_store, goals
 from opacc_ray.audit.documents import LabelBudget
+from opacc_ray.audit.history import read_history
 from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.run import Run
 from opacc_ray.estimators.looks import planned_rounds
@@ -28,7 +29,7 @@ def label_budget(run: Run, half_width: float, *, level: float = 0.95) -> LabelBu
 def _by_the_models_word(run: Run, half_width: float, level: float) -> LabelBudget:
     parameters = Parameters()
     with feature_store.open_view(run, (), parameters.optional_features) as view:
-        found = forecast_labels(view, half_width, level, parameters)
+        found = forecast_labels(view, half_width, level, parameters, read_history(run, keep=False))
         first = min(max(round(FIRST_ROUND * found.neyman), 10), view.size)
         sizes = [first] if first >= found.neyman else [first, *planned_rounds(first, found.neyman, view.size)]
     return LabelBudget(

@@ -1,6 +1,7 @@
 """How much is done and how long the rest will take: a bar on a terminal, elsewhere a log line now and then."""
 
 import logging
+import os
 import shutil
 import sys
 import time
@@ -16,8 +17,23 @@ ENOUGH_UNITS, ENOUGH_SECONDS = 3, 1.0
 """Work after which the time that is left can be estimated: units beyond the first one, and seconds."""
 
 
+def log_is_json() -> bool:
+    """Whether log lines are read by a program: then progress is lines, too, wherever they go."""
+    return os.environ.get("OPACC_LOG") == "json"
+
+
 def unreported(done: int, total: int | None) -> None:
     """Report nothing."""
+
+
+def both(first: Report, second: Report) -> Report:
+    """Report to one, then to the other."""
+
+    def report(done: int, total: int | None) -> None:
+        first(done, total)
+        second(done, total)
+
+    return report
 
 
 class Progress:
@@ -31,10 +47,11 @@ class Progress:
     what, unit : the work, and what is counted
     every : least seconds between two log lines
     delay : seconds of work before anything is shown
+    bar : whether a terminal shows a bar; log lines suit work beside other work
     """
 
-    def __init__(self, what: str, unit: str, every: float = 2.0, delay: float = 0.0) -> None:
-        self._what, self._unit, self._every = what, unit, every
+    def __init__(self, what: str, unit: str, every: float = 2.0, delay: float = 0.0, *, bar: bool = True) -> None:
+        self._what, self._unit, self._every, self._with_bar = what, unit, every, bar
         self._shown_at = time.monotonic() + delay - every
         self._delayed_to = time.monotonic() + delay
         self._kept: int | None = None
@@ -49,13 +66,15 @@ class Progress:
             self._first = now, done
         if now < self._delayed_to:
             return
-        if sys.stderr.isatty():
+        if self._with_bar and sys.stderr.isatty() and not log_is_json():
             self._draw(done, total, now)
         elif done == total or done == self._kept or now - self._shown_at >= self._every:
             self._shown_at = now
             of = f"{done}" if total is None else f"{done} of {total}"
             left = self._left(done, total, now)
-            log.info("%s: %s %s%s", self._what, of, self._unit, f", {left}" if left else "")
+            fields = {"work": self._what, "unit": self._unit, "done": done, "total": total}
+            said = f"{self._what}: {of} {self._unit}{f', {left}' if left else ''}"
+            log.info("%s", said, extra={"fields": fields})
 
     def _left(self, done: int, total: int | None, now: float) -> str:
         """The time that is left in words, once it can be estimated."""

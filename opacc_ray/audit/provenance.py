@@ -57,12 +57,14 @@ def located(spec: Spec) -> Spec:
     files = {key: getattr(model, key) for key in ("weights", "program")}
     model = model.model_copy(update={key: absolute(uri) for key, uri in files.items() if uri is not None})
     if reference is not None:
-        reference = reference.model_copy(update={"uri": absolute(reference.uri)})
+        labels = reference.labels and absolute(reference.labels)
+        reference = reference.model_copy(update={"uri": absolute(reference.uri), "labels": labels})
     pool = spec.pool.model_copy(update={"uri": absolute(spec.pool.uri)})
     sample = spec.sample
     if sample.models:
         sample = sample.model_copy(update={"models": [absolute(uri) for uri in sample.models]})
-    update = {"pool": pool, "model": model, "reference": reference, "sample": sample}
+    history = [absolute(uri) for uri in spec.history] if isinstance(spec.history, list) else spec.history
+    update = {"history": history, "pool": pool, "model": model, "reference": reference, "sample": sample}
     return spec.model_copy(update=update | {"output": absolute(spec.output)})
 
 

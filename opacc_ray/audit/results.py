@@ -18,6 +18,7 @@ from opacc_ray.audit.documents import (
     SimpleRandomBaseline,
     StatedEstimate,
 )
+from opacc_ray.audit.history import read_history
 from opacc_ray.audit.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.audit.pool_objects import find_changed
 from opacc_ray.audit.run import Run
@@ -64,7 +65,8 @@ def estimate(
     Raises
     ------
     LabelError
-        Labels are missing and ``partial`` is not set, or none is there.
+        Labels are missing in a round that has some and ``partial`` is not set, or none is there. A round that has none
+        yet is left out, as if it had not been drawn.
     SpecError
         The run has no confidence, or its method no use for it, and ``assist`` is set.
     """
@@ -103,11 +105,12 @@ def state(
 
 
 def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[LabelledRound]:
-    """The rounds that have labels; raises LabelError if none has, or if any lacks some and ``partial`` is not set."""
-    missing = [name for item in rounds for name in item.missing]
+    """The rounds that have labels; raises LabelError if none has, or if any of them lacks some without ``partial``."""
+    begun = [item for item in rounds if item.labelled.any() or item.unsure] or rounds
+    missing = [name for item in begun for name in item.missing]
     if missing and not partial:
         raise LabelError(
-            f"{len(missing)} of {sum(len(item.selection) for item in rounds)} labels are missing in {run.title}, the "
+            f"{len(missing)} of {sum(len(item.selection) for item in begun)} labels are missing in {run.title}, the "
             f"first for {missing[0]!r}; import them, or give --partial to state the accuracy without them"
         )
     for item in rounds:
@@ -125,7 +128,7 @@ def accuracy_of(run: Run, selections: Sequence[Selection], outcomes: Sequence[Ou
         return estimate_rounds(selections, outcomes, level)
     optional = parse_parameters(selections[0].method, selections[0].parameters).optional_features
     with feature_store.open_view(run, (), optional) as view:
-        return estimate_rounds(selections, outcomes, level, pool=view)
+        return estimate_rounds(selections, outcomes, level, pool=view, history=read_history(run))
 
 
 def _last_estimate(run: Run) -> AccuracyEstimate | None:
@@ -175,7 +178,7 @@ def sample_of(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDA
 
 def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
     """The confidence sequence so far; ``reason`` says which labels it does not count yet."""
-    counted = _counted(known)
+    counted = countable(known)
     bounds: dict[str, Any] = {"low": 0.0, "high": 1.0, "interval": SPENDING}
     if counted:
         found = confidence_sequence(*sample_of(counted), level)
@@ -186,7 +189,7 @@ def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
     return AnytimeInterval(**bounds, level=level, reason=reason)
 
 
-def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
+def countable(known: Sequence[LabelledRound]) -> list[LabelledRound]:
     """The rounds that a confidence sequence may count: all if it follows them label by label, else the whole ones."""
     if stream_of(*sample_of(known)) is not None:
         return list(known)

@@ -4,6 +4,7 @@
     features/                     features, if the spec names no weights; else in a set beside the runs (feature_set.py)
     reference/                    what features compare with; with weights in the spec, beside the runs (reference.py)
     listing.parquet               key, size and tag of every object of the pool, as it was listed
+    history/                      what was known before the first label (history.py)
     rounds/1/selection.json       the chosen examples with their design
     rounds/1/predictions.parquet  id, uri, prediction, and the pool object with its tag, of each chosen example, and
                                   whether it had a label when it was chosen
@@ -26,6 +27,7 @@ All of it reads with pyarrow or a JSON parser alone. Objects are written whole o
 import hashlib
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import PurePath
 
 from opacc_ray.audit import draws
@@ -184,6 +186,12 @@ class Run:
         """How often a round was drawn: 0 if it was not, or by version 0.1.0."""
         folder = self.folder(number)
         return len(draws.numbers([entry.key for entry in folder.list()], folder.uri))
+
+    def drawn_at(self, number: int) -> datetime:
+        """When a round was drawn, or drawn again, by the clock of the storage."""
+        folder = self.folder(number)
+        newest = self.num_draws(number)
+        return folder.written(draws.name_of(newest) if newest else draws.SELECTION)
 
     def keep_draw(self, number: int) -> None:
         """Make a round of version 0.1.0 the first draw of its number, so that another may replace it."""

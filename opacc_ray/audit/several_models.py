@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.comparison_documents import ComparedModel, ComparedPair, ModelComparison
 from opacc_ray.audit.documents import StatedEstimate
+from opacc_ray.audit.history import read_history
 from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.labelled_rounds import LabelledRound, outcomes_of_another, read_rounds
 from opacc_ray.audit.results import basis_of, sample_of, stated, with_labels
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, SpecError, counted
-from opacc_ray.estimators.base import Outcome
+from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.several import SeveralModels
+from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labelling.outcomes import Score
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import MethodParameters
@@ -86,6 +88,19 @@ def compare(
     )
 
 
+def difference_by(run: Run, other: Run, known: Sequence[LabelledRound], level: float) -> Estimate:
+    """By how much the accuracy of a run's model is above that of another one, by some rounds of the run.
+
+    Raises
+    ------
+    SpecError, DataError
+        As :func:`compare`.
+    """
+    check_comparable(run.spec.model, run.uri, other)
+    outcomes = outcomes_of_all(known, run, [other], read_log(run).score)
+    return _compared(run, [other], sample_of(known)[0], outcomes, level)[0].differences[0].difference
+
+
 def _compared(
     run: Run,
     others: Sequence[Run],
@@ -100,7 +115,8 @@ def _compared(
             index = np.concatenate([part.index for part in selections])
             names = [view.identify(index) if view.size == views[0].size else None for view in views]
             if all(own == other for own, other in pairwise(names)):
-                return compare_outcomes(selections, outcomes, level, pools=views), True
+                history = histories_with(read_history(run), len(others))
+                return compare_outcomes(selections, outcomes, level, pools=views, history=history), True
     return compare_outcomes(selections, outcomes, level), False
 
 
@@ -132,6 +148,11 @@ def open_views(
             opened.enter_context(feature_store.open_view(own, needs, parameters.optional_features, parameters.instead))
             for own in (run, *others)
         ]
+
+
+def histories_with(own: History, num_others: int) -> list[History]:
+    """The history of each model: what a run knows of its own, and of others what it knows of the pool alone."""
+    return [own, *[own if own is NO_HISTORY else History(prior=own.prior)] * num_others]
 
 
 def served_with(run: Run, parameters: MethodParameters) -> list[Run]:

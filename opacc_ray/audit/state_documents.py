@@ -4,6 +4,8 @@
 |---|---|
 | :class:`RunStatus` | answer of `opacc status` |
 | :class:`Verification` | answer of `opacc verify` |
+| :class:`RunExit` | where `opacc run --exit-file` writes it |
+| :class:`Submission` | answer of `opacc submit` |
 """
 
 from typing import Literal
@@ -62,3 +64,37 @@ class Verification(Document):
     checked: int = Field(ge=0, description="files that were read and compared")
     faults: list[Fault] = Field(description="all that is wrong")
     objects: ChangedObjects | None = Field(description="objects of the pool that changed; null if that is not known")
+
+
+Ended = Literal["done", "waits for labels", "wrong spec", "failed", "interrupted"]
+"""How a job ended."""
+
+
+class RunExit(Document):
+    """How `opacc run` ended, kept in storage: a job server knows less of it."""
+
+    format: Literal["opacc-run-exit/1"] = Field(default="opacc-run-exit/1", description="name and version of this form")
+    ended: Ended = Field(description="done: nothing is missing; wrong spec: exit code 2; interrupted: run it again")
+    exit_code: int = Field(description="that of `opacc run`; 0 also where labels are waited for")
+    run: str | None = Field(description="URI of the run; null if there is none yet")
+    waits_for: str | None = Field(description="what the run waits for, in words; null if it failed")
+    error: str | None = Field(description="the sentence that it ended with; null if it did not fail")
+
+
+class Submission(Document):
+    """A job that was sent to a cluster, or found there, and how it ended."""
+
+    format: Literal["opacc-submission/1"] = Field(
+        default="opacc-submission/1", description="name and version of this form"
+    )
+    id: str = Field(description="submission id of the job: the name of its run, and -2, -3, … after a failure")
+    run: str = Field(description="URI of the run")
+    found: bool = Field(description="whether the job was there already, and nothing was sent")
+    status: str = Field(description="what Ray says of it: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED")
+    modules: list[str] = Field(description="files of code that were sent; none if the job was found")
+    ended: Ended | None = Field(description="how it ended; null while it runs")
+    exit_code: int | None = Field(description="that of `opacc run` in the job; null while it runs")
+    waits_for: str | None = Field(
+        description="what the run waits for now, in words; null while it runs, or if it failed"
+    )
+    error: str | None = Field(description="the sentence that the job ended with, if it failed")

@@ -7,25 +7,31 @@ two of them and each may run in another process. Every verb may be repeated: wha
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.checks import check_budget, check_model, check_pool
+from opacc_ray.audit.documents import RunHeader
 from opacc_ray.audit.extraction import Stage, extract, stages_of
+from opacc_ray.audit.history import check_history, read_history
 from opacc_ray.audit.label_log import adopt_rules, read_log
 from opacc_ray.audit.labelled_rounds import LabelledRound, is_labelled, read_labelled, read_rounds
 from opacc_ray.audit.pool_objects import compare_objects, write_listing
-from opacc_ray.audit.progress import Report, unreported
+from opacc_ray.audit.progress import Report, both, unreported
 from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
-from opacc_ray.audit.several_models import check_models, open_views, outcomes_of_all, served_with
+from opacc_ray.audit.run_metrics import RunMetrics
+from opacc_ray.audit.several_models import check_models, histories_with, open_views, outcomes_of_all, served_with
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
+from opacc_ray.failure.history import NO_HISTORY
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
+from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
@@ -33,6 +39,37 @@ from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
 
 log = logging.getLogger(__name__)
+
+Turn = Callable[[Sequence[Stage]], AbstractContextManager[None]]
+"""What a run waits for before it extracts, and what it holds meanwhile."""
+
+
+class Resolved(NamedTuple):
+    """A spec compared with what lies in storage, and the run that it makes."""
+
+    spec: Spec  # with absolute paths, and the digest of its weights
+    plan: Plan  # of the pool
+    compared: Plan | None  # of the reference, if a feature compares with one
+    header: RunHeader
+    uri: str  # of the run
+
+
+def resolve(spec: Spec) -> Resolved:
+    """Resolve the spec against pool, reference and weights: the same spec and data, the same run. Nothing is written.
+
+    Raises
+    ------
+    StorageError, DataError, SpecError
+        Pool, reference or weights cannot be used.
+    """
+    spec = located(spec)
+    check_budget(spec)
+    check_models(spec)
+    plan = check_pool(spec)
+    spec = checked_weights(spec)
+    compared = reference.plan(spec)
+    header = header_of(spec, plan, compared, plan_set(spec, plan, compared))
+    return Resolved(spec, plan, compared, header, join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}"))
 
 
 def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
@@ -53,16 +90,12 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     StorageError, DataError, SpecError
         Pool, reference, weights or output cannot be used. Nothing is written then.
     """
-    spec = located(spec)
-    check_budget(spec)
-    check_models(spec)
-    plan = check_pool(spec)
-    spec = checked_weights(spec)
-    compared = reference.plan(spec)
-    header = header_of(spec, plan, compared, plan_set(spec, plan, compared))
-    uri = join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}")
+    resolved = resolve(spec)
+    spec, plan, header, uri = resolved.spec, resolved.plan, resolved.header, resolved.uri
     store = open_store(uri)
     if not store.exists(HEADER):
+        if spec.has_history:
+            check_history(spec, plan)
         there = read_sound(feature_set(store, header.features))
         if there is not None:
             feature_store.check_fit(spec, there.index)
@@ -72,18 +105,27 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     run = Run.create(uri, header)
     adopt_rules(run, spec)
     write_listing(run, plan.entries)
-    return run, stages_of(run, spec, plan, compared)
+    return run, stages_of(run, spec, plan, resolved.compared)
 
 
-def run(spec: Spec, extracting: Report = unreported, selecting: Report = unreported, *, trial: bool = False) -> Run:
+def run(
+    spec: Spec,
+    extracting: Report = unreported,
+    selecting: Report = unreported,
+    *,
+    trial: bool = False,
+    turn: Turn = lambda stages: nullcontext(),
+) -> Run:
     """Extract, select and write manifests; what an earlier call did is kept, and what is damaged of it made again.
 
     ``extracting(done, total)`` counts shards, ``selecting(done, total)`` chosen examples.
-    ``trial`` is that of :func:`start`.
+    ``trial`` is that of :func:`start`; extraction happens within ``turn(stages)``, which may wait for other runs.
     """
     audit, stages = start(spec, trial=trial)
     log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
-    extract(stages, extracting)
+    metrics = RunMetrics(audit)
+    with turn(stages):
+        extract(stages, both(extracting, metrics.shards), metrics.extracted)
     rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
     for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
         log.warning("%s was lost or changed; it is as it was drawn again", uri)
@@ -97,6 +139,7 @@ def run(spec: Spec, extracting: Report = unreported, selecting: Report = unrepor
             replicates=sample.replicates,
             progress=selecting,
         )
+    metrics.state()
     return audit
 
 
@@ -267,6 +310,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
         outcomes = [item.outcome for item in known]
     previous = [(item.known, values) for item, values in zip(known, outcomes, strict=True)]
     needs = find_method(choice.method).needs(parameters)
+    known_before = read_history(run) if parameters.learns_from_history else NO_HISTORY
     with open_views(run, others, needs, parameters) as views:
         chosen = select_from(
             views,
@@ -275,6 +319,7 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
             choice.seed,
             previous=previous,
             replicates=choice.replicates,
+            history=histories_with(known_before, len(others)),
             progress=progress,
             **choice.parameters,
         )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from opacc_ray.audit import draws, feature_store, pool_objects
+from opacc_ray.audit import draws, feature_store, history, pool_objects
 from opacc_ray.audit.documents import ChangedObjects, Draw
 from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.labelled_rounds import read_rounds
@@ -13,7 +13,7 @@ from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import read_description
 from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
-from opacc_ray.lake.storage import Store, join, open_store
+from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import in_order
 from opacc_ray.selection import Selection
 
@@ -82,6 +82,7 @@ def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
     tracks = run.tracks()
     index = _check_set(run, tracks, found)
     _check_reference(run, found)
+    _check_history(run, found)
     with found.checking(run.store.uri_of(pool_objects.LISTING)):
         pool_objects.read_listing(run)
     for track in tracks:
@@ -152,14 +153,26 @@ def _check_reference(run: Run, found: _Findings) -> None:
     known = run.header.reference
     if known is None:
         return
-    if run.spec.model.weights is None:
-        folder = run.store.store("reference")
-    else:
-        folder = open_store(join(run.spec.output, "references", known.digest[:16]))
+    folder = reference.folder_of(run.spec, known.digest, run.store)
     _check_features(folder, found)
     if "ranges" in run.spec.compares_with():
         with found.checking(folder.uri_of(reference.RANGES)):
             reference.read_ranges(folder)
+
+
+def _check_history(run: Run, found: _Findings) -> None:
+    """Check what the run knew before its first label."""
+    if not run.spec.has_history:
+        return
+    with found.checking(history.uri_of(run)):
+        kept = history.read_record(run)
+        if kept is not None:
+            found.each(
+                [history.uri_of(run, f"{kept.folder}/{name}") for name in kept.files],
+                [lambda name=name: history.read_file(run, kept, name) for name in kept.files],  # type: ignore[misc]
+            )
+        if kept is not None or any(track.rounds() for track in run.tracks()):
+            history.read_history(run, keep=False)
 
 
 def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -> None:

@@ -1,14 +1,15 @@
-"""Commands that say what data sets cover: characterize."""
+"""Commands that say what data sets cover, and make what they lack: characterize, generate."""
 
 from typing import TYPE_CHECKING
 
 import click
 
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import track_option
+from opacc_ray.cli.options import run_argument, track_option
 from opacc_ray.errors import SpecError
 
 if TYPE_CHECKING:
+    from opacc_ray.audit.generation_documents import Generation
     from opacc_ray.report.documents import WrittenCharacterization
 
 
@@ -91,4 +92,65 @@ def as_text(written: "WrittenCharacterization") -> str:
     return "\n".join([*lines, *(f"wrote      {uri}" for uri in written.files)])
 
 
-COMMANDS = [characterize]
+@command("generate")
+@run_argument
+@track_option
+@click.option(
+    "--shares", multiple=True, metavar="C-B", help="Percent near centroids and near boundaries; repeat. [default: five]"
+)
+@click.option(
+    "--count", "counts", type=int, multiple=True, metavar="N", help="Vectors of a set; repeat. [default: 300]"
+)
+@click.option("--reference", metavar="URI", help="Labelled case (.npz, …) or run to start from; default: the pool.")
+@click.option("--radius", type=float, default=0.5, show_default=True, help="Near the centroid: share of the reach.")
+@click.option("--boundary", default="0-0.7", show_default=True, metavar="LOW-HIGH", help="Near a boundary: confidence.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draw.")
+@click.option("--out", metavar="FOLDER", help="Where to write them; default: generated/ in the prefix of the run.")
+def generate(
+    uri: str,
+    track: str | None,
+    shares: tuple[str, ...],
+    counts: tuple[int, ...],
+    reference: str | None,
+    radius: float,
+    boundary: str,
+    seed: int,
+    out: str | None,
+) -> Answer:
+    """Make feature vectors near centroids and boundaries, and say how the model's classifier head does on them."""
+    from opacc_ray.audit.run import Run
+    from opacc_ray.characterize.metrics import Regions
+    from opacc_ray.report.generated import Wanted, generate_for
+
+    low, high = pair_of(boundary, "--boundary", "0-0.7")
+    wanted = [Wanted(_centroid_share(text), num) for text in shares or SHARES for num in counts or (300,)]
+    regions = Regions(radius, low, high)
+    made = generate_for(Run.open(uri, track), wanted, reference, regions=regions, seed=seed, out=out)
+    return Answer(made.document, _generated(made.document))
+
+
+SHARES = ("0-100", "30-70", "50-50", "70-30", "100-0")
+"""Those of the paper."""
+
+
+def _centroid_share(text: str) -> float:
+    centroid, boundary = pair_of(text, "--shares", "30-70")
+    if min(centroid, boundary) < 0 or centroid + boundary != 100:
+        raise SpecError(f"--shares {text}: give percents that sum to 100, such as 30-70")
+    return centroid / 100
+
+
+def _generated(document: "Generation") -> str:
+    agrees = f"{100 * document.agreement:.2f}% of the pool predicted as by the model"
+    lines = [
+        f"head       {document.head}, {agrees}",
+        f"sources    {document.sources} examples of {document.source}, by {document.labels}",
+        "shares (centroid-boundary)   vectors   accuracy   violations",
+    ]
+    for item in document.sets:
+        lines.append(f"{item.shares:>26} {item.count:9} {item.accuracy:10.3f} {item.violations:12.3f}")
+    lines += [f"remark     {text}" for text in document.remarks]
+    return "\n".join([*lines, *(f"wrote      {item.file}" for item in document.sets)])
+
+
+COMMANDS = [characterize, generate]

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from opacc_ray.cli.printable import printable, printable_json
-from opacc_ray.cli.terminal import fail, kept_in_log
+from opacc_ray.cli.terminal import fail, kept_in_log, log_to_stderr
 from opacc_ray.errors import OpaccError, shortened
 
 if TYPE_CHECKING:
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
 
 EXIT_CODES = (
     "Exit codes: 0 done · 1 unexpected failure · 2 wrong usage, spec or parameter · 3 storage · 4 cluster · "
-    "5 pool, model or features · 6 labels · 130 interrupted, 143 ended by SIGTERM (what is done is kept; run again) · "
-    "141 nobody reads the output"
+    "5 pool, model or features · 6 labels · 7 done so far, labels are awaited (submit) · 8 an alert of a fleet · "
+    "130 interrupted, 143 ended by SIGTERM (what is done is kept; run again) · 141 nobody reads the output"
 )
+
+
+LOG, LOG_FORM = "OPACC_LOG", click.Choice(["text", "json"])
+"""Environment variable that says how log lines are written, to workers of a local cluster too; and its values."""
 
 
 class Answer(NamedTuple):
@@ -42,29 +47,47 @@ class Command(click.Command):
         self.params.append(
             click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of text.")
         )
+        self.params.append(
+            click.Option(["--log"], type=LOG_FORM, envvar=LOG, help=f"Form of log lines; default: text, or {LOG}.")
+        )
 
     def invoke(self, context: click.Context) -> int:
         """Run the callback; returns the exit code."""
-        as_json = context.params.pop("as_json")
+        as_json, form = context.params.pop("as_json"), context.params.pop("log")
+        if form is not None:
+            os.environ[LOG] = form
+            log_to_stderr()
         try:
             with contextlib.redirect_stdout(sys.stderr):  # Ray prints what workers print; stdout is for the result
                 answer: Answer = super().invoke(context)
-        except OpaccError as error:
-            return fail(f"{error}{kept_in_log(error.details)}", error.exit_code, as_json=as_json)
-        except KeyboardInterrupt:
-            how, code = ("ended by SIGTERM", 128 + signal.SIGTERM) if _sigterm_came.is_set() else ("interrupted", 130)
-            return fail(f"{how}; what is done is kept, so run the same command again", code, as_json=as_json)
         except (click.ClickException, BrokenPipeError):
             raise
-        except Exception as error:  # a fault of the program: whoever fixes it needs the trace
-            said = f"unexpected {type(error).__name__}: {shortened(str(error))}"
-            return fail(f"{said}{kept_in_log(traceback.format_exc())}", 1, as_json=as_json)
+        except (Exception, KeyboardInterrupt) as error:
+            message, code = ending(error)
+            return fail(f"{message}{kept_in_log(_details(error))}", code, as_json=as_json)
         document = json.dumps(answer.document.to_dict(), ensure_ascii=False)
         text = printable_json(document) if as_json else printable(answer.text)
         print(text, flush=True)
         if answer.failure is None:
             return 0
         return fail(f"{answer.failure}{kept_in_log(answer.failure.details)}", answer.failure.exit_code, as_json=False)
+
+
+def ending(error: BaseException) -> tuple[str, int]:
+    """The sentence and the exit code that a command ends with."""
+    if isinstance(error, OpaccError):
+        return str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        how, code = ("ended by SIGTERM", 128 + signal.SIGTERM) if _sigterm_came.is_set() else ("interrupted", 130)
+        return f"{how}; what is done is kept, so run the same command again", code
+    return f"unexpected {type(error).__name__}: {shortened(str(error))}", 1
+
+
+def _details(error: BaseException) -> str:
+    """The trace, which whoever fixes a fault of the program or of the user's own code needs."""
+    if isinstance(error, OpaccError):
+        return error.details
+    return "" if isinstance(error, KeyboardInterrupt) else "".join(traceback.format_exception(error))
 
 
 _sigterm_came = threading.Event()

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.checks import SpecChecks
@@ -19,6 +19,8 @@ from opacc_ray.audit.documents import (
 )
 from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
+from opacc_ray.audit.generation_documents import Generation
+from opacc_ray.audit.history_documents import KeptHistory
 from opacc_ray.audit.label_documents import (
     AnswerList,
     ExportedLabels,
@@ -28,7 +30,7 @@ from opacc_ray.audit.label_documents import (
     LabellingTasks,
 )
 from opacc_ray.audit.plan import RunPlan
-from opacc_ray.audit.state_documents import RunStatus, Verification
+from opacc_ray.audit.state_documents import RunExit, RunStatus, Submission, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.cli.method_list import MethodList
 from opacc_ray.cli.spec_keys import SpecTemplate
@@ -36,6 +38,8 @@ from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
 from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
+from opacc_ray.fleet.documents import AccuracyHistory, AlertNotice, FleetSummary
+from opacc_ray.fleet.spec import FleetSpec
 from opacc_ray.labelpage.serving import LabelSession
 from opacc_ray.lake.storage import open_store
 from opacc_ray.report.documents import RunReport, WrittenCharacterization, WrittenReport
@@ -57,6 +61,7 @@ KINDS: tuple[type[Document], ...] = (
     SpecChecks,
     RunPlan,
     RunHeader,
+    KeptHistory,
     Draw,
     FeatureSetDescription,
     Index,
@@ -79,7 +84,13 @@ KINDS: tuple[type[Document], ...] = (
     WrittenReport,
     Characterization,
     WrittenCharacterization,
+    Generation,
+    FleetSummary,
+    AlertNotice,
+    AccuracyHistory,
     RunStatus,
+    RunExit,
+    Submission,
     Verification,
     ExportedCase,
     ExportedTables,
@@ -92,9 +103,10 @@ KINDS: tuple[type[Document], ...] = (
 
 
 def schemas() -> dict[str, bytes]:
-    """By file name: the schema of each document, named for its format, and those of the two kinds of spec."""
+    """By file name: the schema of each document, named for its format, and those of the kinds of spec."""
     found = {_file_name(kind): kind.model_json_schema(mode="serialization") for kind in KINDS}
-    found |= {"opacc-spec.json": Spec.model_json_schema(), "opacc-study-spec.json": StudySpec.model_json_schema()}
+    asked: dict[str, type[BaseModel]] = {"spec": Spec, "study-spec": StudySpec, "fleet-spec": FleetSpec}
+    found |= {f"opacc-{name}.json": kind.model_json_schema() for name, kind in asked.items()}
     return {name: _encode(schema) for name, schema in sorted(found.items())}
 
 

@@ -26,14 +26,18 @@ def _selecting() -> Progress:
 @command("run")
 @click.argument("spec", metavar="SPEC.yaml")
 @click.option("--no-trial", is_flag=True, help="Start without trying the model on one example here, on the CPU.")
-def run_spec(spec: str, no_trial: bool) -> Answer:
+@click.option("--exit-file", metavar="URI", help="Write how it ended there, also if the spec is wrong.")
+def run_spec(spec: str, no_trial: bool, exit_file: str | None) -> Answer:
     """Extract features, select, write manifests; run it again and it does what is missing."""
     from opacc_ray.audit import steps
     from opacc_ray.cli.answers import drawn
+    from opacc_ray.cli.exit_file import noted
     from opacc_ray.spec import load_spec
 
-    with Progress("extract", "shards") as extracting, _selecting() as selecting:
-        return drawn(steps.run(load_spec(spec), extracting, selecting, trial=not no_trial))
+    with noted(exit_file) as note, Progress("extract", "shards") as extracting, _selecting() as selecting:
+        run = steps.run(load_spec(spec), extracting, selecting, trial=not no_trial)
+        note(run)
+        return drawn(run)
 
 
 @command("check")

@@ -6,8 +6,12 @@ import logging
 import os
 import sys
 import tempfile
+from datetime import UTC, datetime
 
+from opacc_ray.audit.progress import log_is_json
 from opacc_ray.cli.printable import printable, printable_json
+
+log = logging.getLogger(__name__)
 
 CLOSED_PIPE = 141
 """Exit code if nobody reads the output any more, as in `opacc … | head -1`: what a shell says of SIGPIPE."""
@@ -23,9 +27,22 @@ class _Beside(logging.Handler):
         say(self.format(record))
 
 
+class _AsJson(logging.Formatter):
+    """One JSON object a line: time, level, message, and what else a line says of itself under ``fields``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": time, "level": record.levelname.lower(), "message": record.getMessage()}
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line | getattr(record, "fields", {}), ensure_ascii=False)
+
+
 def log_to_stderr() -> None:
-    """Send log lines to stderr as plain text; those of storage libraries only from warnings on."""
-    logging.basicConfig(handlers=[_Beside()], level=logging.INFO, format="%(message)s", force=True)
+    """Send log lines to stderr, as plain text or as JSON; those of storage libraries only from warnings on."""
+    handler = _Beside()
+    handler.setFormatter(_AsJson() if log_is_json() else logging.Formatter("%(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     for name in ("botocore", "boto3", "urllib3", "s3transfer"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
@@ -63,7 +80,10 @@ def fail(message: str, code: int, *, as_json: bool) -> int:
     """Print an error, one sentence, for people and, if they asked for JSON, for machines; returns ``code``."""
     if len(message) > MAX_MESSAGE:
         message = f"{message[: MAX_MESSAGE // 2]} ... {message[-MAX_MESSAGE // 2 :]}"
-    say(f"opacc: {message}")
+    if log_is_json():
+        log.error("%s", message, extra={"fields": {"exit_code": code}})
+    else:
+        say(f"opacc: {message}")
     if as_json:
         print(printable_json(json.dumps({"error": message, "exit_code": code}, ensure_ascii=False)), flush=True)
     return code

@@ -17,7 +17,7 @@ from opacc_ray.audit.documents import (
 )
 from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.plan import RunPlan
-from opacc_ray.audit.state_documents import RunStatus, TrackStatus, Verification
+from opacc_ray.audit.state_documents import RunStatus, Submission, TrackStatus, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.errors import counted
 
@@ -165,6 +165,16 @@ def status(document: RunStatus) -> str:
     return "\n".join(lines)
 
 
+def submission(document: Submission) -> str:
+    """A job that was sent or found, and how it ended."""
+    how = "was there already" if document.found else f"was sent with {counted(len(document.modules), 'file')} of code"
+    lines = [f"job        {document.id} {how}", f"run        {document.run}"]
+    if document.ended is None:
+        return "\n".join([*lines, "ended      not yet; the same command follows it, `ray job stop` stops it"])
+    lines.append(f"ended      {document.ended}")
+    return "\n".join(lines + ([f"waits for  {document.waits_for}"] if document.waits_for else []))
+
+
 def _along(document: TrackStatus, run: str) -> list[str]:
     """What is done along one track, and what it waits for."""
     lines = [
@@ -185,7 +195,7 @@ def _age(document: TrackStatus, run: str) -> str:
     came = (
         f"{labelled} labels are in now" if labelled != document.estimate.n else "answers or rounds have changed since"
     )
-    partial = " --partial" if any(item.missing for item in document.rounds) else ""
+    partial = " --partial" if any(item.missing and item.labelled for item in document.rounds) else ""
     return f"; this is old: {came}, so state it anew with opacc estimate {run}{_option(document.track)}{partial}"
 
 

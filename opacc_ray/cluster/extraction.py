@@ -25,6 +25,7 @@ from opacc_ray.cluster.actor import Actor, Worker, wait_to_leave
 from opacc_ray.cluster.elsewhere import Elsewhere
 from opacc_ray.cluster.failures import LOST, brief, cause_of, ran_out_of_memory
 from opacc_ray.cluster.placement import Placement, place
+from opacc_ray.cluster.session import raise_if_ending
 from opacc_ray.errors import ClusterError, StorageError, counted
 from opacc_ray.extract.extractor import Extraction, Interrupted
 from opacc_ray.extract.shards import ShardReport
@@ -97,6 +98,7 @@ class _Crew:
         """Feed the actors until every shard is finished."""
         self._pending = shards
         while self._pending or self._in_flight():
+            raise_if_ending()
             self._feed()
             flying = {reference: actor for actor in self._actors for reference in actor.shards}
             starting = {actor.starting: actor for actor in self._actors if actor.starting is not None}

@@ -1,4 +1,4 @@
-"""Joining a Ray cluster, or starting a local one that nobody else can use."""
+"""Joining a Ray cluster, or starting a local one that nobody else can use: for one run, or for several threads."""
 
 import contextlib
 import logging
@@ -9,8 +9,9 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import ray
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
@@ -35,9 +36,70 @@ def connected() -> Iterator[bool]:
     bool
         Whether the cluster is one that was started here.
     """
-    if ray.is_initialized():
+    shared = _SHARED.get()
+    if shared is not None:
+        yield shared.join()
+    elif ray.is_initialized():
         yield False
-        return
+    else:
+        with _cluster() as is_ours:
+            yield is_ours
+
+
+class Shared:
+    """One cluster for the runs of several threads; a context, which ends it. It starts when the first run needs it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._until = contextlib.ExitStack()
+        self._ending = threading.Event()
+        self._is_ours: bool | None = None
+
+    def join(self) -> bool:
+        """Start or join the cluster unless that was done; returns whether it is one that was started here."""
+        with self._lock:
+            if self._is_ours is None:
+                self._is_ours = False if ray.is_initialized() else self._until.enter_context(_cluster())
+            return self._is_ours
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Let all that this thread does in the block use this cluster."""
+        token = _SHARED.set(self)
+        try:
+            yield
+        finally:
+            _SHARED.reset(token)
+
+    def end(self) -> None:
+        """Let the work of all threads end as if each were interrupted: what is done is kept."""
+        self._ending.set()
+
+    @property
+    def is_ending(self) -> bool:
+        return self._ending.is_set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._until.close()
+
+
+_SHARED: ContextVar[Shared | None] = ContextVar("shared", default=None)
+"""The cluster that this thread shares with others."""
+
+
+def raise_if_ending() -> None:
+    """Raise KeyboardInterrupt in a thread that shares a cluster, and whose work is to end: signals do not reach it."""
+    shared = _SHARED.get()
+    if shared is not None and shared.is_ending:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _cluster() -> Iterator[bool]:
+    """Join or start a cluster, and leave or end it after; yields whether it was started here."""
     address = os.environ.get("RAY_ADDRESS") or "local"
     options: dict[str, Any] = {"address": address, "job_config": _Job(_py_driver_sys_path=_own_folder())}
     if address == "local":

@@ -1,4 +1,4 @@
-"""Two models on one pool with one set of labels.
+"""Two models on one pool with one set of labels; or two accuracies from two samples.
 
 The labels say of every example whether each of the models is right, so the difference of their accuracies is the mean
 of d = y_first - y_second in [-1, 1], estimated by the design that drew the sample, whichever model it was drawn for.
@@ -14,6 +14,9 @@ effect measures", Statistics in Medicine 27 (2008), after R. G. Newcombe (ibid. 
 
 with ρ from v(A - B) = v(A) + v(B) - 2ρ√(v(A)·v(B)), v as in :mod:`opacc_ray.designs.base`. So it has a width even
 where no label tells the models apart.
+
+Two models, or one model on two pools, that were each labelled by a sample of its own are compared by the same bounds
+with A and B the two accuracies, each with the interval of its own design, and ρ = 0.
 
 Legend: y outcome of one model, n labels.
 """
@@ -31,7 +34,7 @@ from opacc_ray.estimators.linear import LinearEstimator, linear_estimator
 from opacc_ray.estimators.rounds import plain_estimate
 from opacc_ray.selection import Selection
 
-NAME = "paired difference"
+NAME, INDEPENDENT = "paired difference", "difference of independent estimates"
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,28 @@ def compare(
     return Comparison(
         one, two, paired_difference(linear_estimator(selections), d, level), int((d > 0).sum()), int((d < 0).sum())
     )
+
+
+def independent(first: Estimate, second: Estimate) -> Estimate:
+    """The first accuracy less the second one, of two samples that were drawn apart.
+
+    Parameters
+    ----------
+    first, second : with intervals of one level
+
+    Returns
+    -------
+    Estimate
+        In [-1, 1]; ``n`` counts the labels of both.
+    """
+    a, b = (min(max(part.value, part.low), part.high) for part in (first, second))  # an estimate may lie outside
+    low = a - b - _distance(a - first.low, second.high - b, 0.0)
+    high = a - b + _distance(first.high - a, b - second.low, 0.0)
+    error = math.hypot(first.standard_error, second.standard_error)
+    reason = "; ".join(dict.fromkeys(part.reason for part in (first, second) if part.reason)) or None
+    n, is_based = first.n + second.n, first.design_based and second.design_based
+    value, level = first.value - second.value, first.level
+    return Estimate(value, error, max(low, -1.0), min(high, 1.0), level, INDEPENDENT, n, is_based, reason)
 
 
 def paired_difference(design: LinearEstimator, d: Outcome, level: float) -> Estimate:

@@ -5,7 +5,8 @@
     references/DIGEST/ranges.npz               over all shards
     references/DIGEST/index.json               written last: its presence says that the reference is complete
 
-Traces are there for DSA and LSA, ranges for the coverage that needs them. DIGEST names all that decides the content:
+Traces are there for DSA and LSA, ranges for the coverage that needs them, and confidence where labels teach where the
+model fails. DIGEST names all that decides the content:
 the listing of the data, model and transform, how and what is extracted. Where the spec names no weights, the model is
 whatever its factory makes that day: then the reference lies in the run's own prefix, and no other run uses it.
 """
@@ -50,7 +51,7 @@ NONE = Loaded(None, None)
 
 
 def plan(spec: Spec) -> Plan | None:
-    """The shards of the reference, or None if no feature of the spec compares with it.
+    """The shards of the reference, or None if no feature of the spec compares with it and it has no labels.
 
     Raises
     ------
@@ -58,14 +59,17 @@ def plan(spec: Spec) -> Plan | None:
         If there is no example.
     """
     source = spec.reference
-    if source is None or not spec.compares_with():
+    if source is None or not spec.reads_reference:
         return None
     return plan_pool(source, spec.extract, "reference")
 
 
 def names(spec: Spec) -> tuple[str, ...]:
     """Features of the reference's examples."""
-    return ("hidden", "prediction") if "traces" in spec.compares_with() else ("prediction",)
+    learned = () if spec.reference is None or spec.reference.labels is None else ("hidden", "confidence")
+    compared = ("hidden",) if "traces" in spec.compares_with() else ()
+    there = {*compared, *(name for name in learned if name in spec.features())}
+    return (*(name for name in ("hidden", "confidence") if name in there), "prediction")
 
 
 def digest(spec: Spec, planned: Plan) -> str:
@@ -83,10 +87,14 @@ def decided_by(spec: Spec, source: PoolSpec | None, planned: Plan) -> dict[str, 
         "version": FEATURES_FORMAT,
         "listing": planned.digest,
         "source": source.reading() if source else None,
-        "model": _deciding(spec.model, _OF_MODEL, _NOT_OF_MODEL),
-        "transform": spec.transform,
+        **model_of(spec),
         "extract": _deciding(spec.extract, _OF_EXTRACT, _NOT_OF_EXTRACT),
     }
+
+
+def model_of(spec: Spec) -> dict[str, Any]:
+    """All that decides what the model says of an example."""
+    return {"model": _deciding(spec.model, _OF_MODEL, _NOT_OF_MODEL), "transform": spec.transform}
 
 
 def _deciding(section: BaseModel, always: set[str], never: set[str]) -> dict[str, Any]:
@@ -105,9 +113,14 @@ def digest_of(content: dict[str, Any]) -> str:
 
 def folder(spec: Spec, planned: Plan, run: Store) -> Store:
     """Where the reference of a run lies."""
+    return folder_of(spec, digest(spec, planned), run)
+
+
+def folder_of(spec: Spec, digest: str, run: Store) -> Store:
+    """Where the reference with that digest lies."""
     if spec.model.weights is None:
         return run.store("reference")
-    return open_store(join(spec.output, "references", digest(spec, planned)[:16]))
+    return open_store(join(spec.output, "references", digest[:16]))
 
 
 def load(folder: Store, spec: Spec, arrays: Arrays) -> Loaded:

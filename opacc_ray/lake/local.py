@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from opacc_ray.errors import StorageError
@@ -119,6 +120,10 @@ class LocalStore(Store):
             except (FileNotFoundError, NotADirectoryError):
                 return None
         return Entry(key, status.st_size, _tag(status)) if stat.S_ISREG(status.st_mode) else None
+
+    def written(self, key: str) -> datetime:
+        with self._explained("read", key):
+            return datetime.fromtimestamp(self._path(key).stat().st_mtime, UTC)
 
     def exists(self, key: str) -> bool:
         with self._explained("look for", key):

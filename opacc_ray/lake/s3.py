@@ -109,6 +109,11 @@ class S3Store(Store):
                     return None
                 raise
 
+    def written(self, key: str) -> datetime:
+        with self._client("read", key) as s3:
+            found: datetime = s3.head_object(Bucket=self.bucket, Key=self.prefix + key)["LastModified"]
+            return found
+
     def exists(self, key: str) -> bool:
         # Unlike HEAD, listing tells a missing bucket from a missing object. A key is its own first match.
         full_key = self.prefix + key

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -101,6 +102,10 @@ class Store(ABC):
     @abstractmethod
     def entry(self, key: str) -> Entry | None:
         """Return what a listing says of the object; None if it is not there."""
+
+    @abstractmethod
+    def written(self, key: str) -> datetime:
+        """Return when the object was written, in UTC, by the clock of this place."""
 
     @abstractmethod
     def exists(self, key: str) -> bool:

@@ -52,7 +52,7 @@ def characterize(
     found = []
     for place, run in enumerate(runs):
         with ExitStack() as stack:
-            reference = _open(references[place], stack) if references else None
+            reference = open_reference(references[place], stack) if references else None
             found.append(characterize_run(run, reference, regions, mixtures))
     return Characterization(
         radius=regions.radius,
@@ -81,7 +81,8 @@ def read_characterization(run: Run) -> Characterization | None:
     return Characterization.from_bytes(run.store.read(key), run.store.uri_of(key))
 
 
-def _open(uri: str, stack: ExitStack) -> ReferenceSet:
+def open_reference(uri: str, stack: ExitStack) -> ReferenceSet:
+    """A labelled case (.npz, .parquet, .csv), or the pool of a run, which stays open as long as the stack."""
     if uri.rpartition(".")[2].lower() in READERS:
         case = read_case(Source("reference", uri))
         if "prediction" not in case.view.fields:

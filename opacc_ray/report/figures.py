@@ -64,10 +64,11 @@ def figures_of(report: RunReport) -> dict[str, Markup]:
             made["reliability"] = lambda width: reliability(report, width)
     if report.values:
         made["values"] = lambda width: values(report, width)
-    return {name: _both(draw) for name, draw in made.items()}
+    return {name: both_widths(draw) for name, draw in made.items()}
 
 
-def _both(draw: Callable[[float], Markup]) -> Markup:
+def both_widths(draw: Callable[[float], Markup]) -> Markup:
+    """A figure for a wide page and one for a narrow page, of which one is shown."""
     return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(draw(WIDE), draw(NARROW))
 
 
@@ -86,7 +87,7 @@ def intervals(report: RunReport, width: float) -> Markup:
         rows.pop()
     rows = [row._replace(note=_range(row, report.measure, digits)) for row in rows]
     said = "; ".join(f"{row.name}: {row.note}" for row in rows)
-    return _chart("intervals", "The interval of this audit beside others", said, rows, width, report.measure)
+    return interval_chart("intervals", "The interval of this audit beside others", said, rows, width, report.measure)
 
 
 def failures(report: RunReport, width: float) -> Markup:
@@ -104,20 +105,31 @@ def failures(report: RunReport, width: float) -> Markup:
         + (f", found {percent(row.value)} ({_range(row, 'accuracy')}, {row.note})" if row.value is not None else "")
         for row in rows
     )
-    return _chart("failures", "Share of failures by predicted class", said, rows, width, "accuracy", zero=True)
+    return interval_chart("failures", "Share of failures by predicted class", said, rows, width, "accuracy", zero=True)
 
 
-def _chart(
-    name: str, title: str, said: str, rows: Sequence[Row], width: float, measure: str, *, zero: bool = False
+def interval_chart(
+    name: str,
+    title: str,
+    said: str,
+    rows: Sequence[Row],
+    width: float,
+    measure: str,
+    *,
+    zero: bool = False,
+    limit: float | None = None,
 ) -> Markup:
-    """Intervals as rows over one axis: names to the left, or above where the page is narrow."""
+    """Intervals as rows over one axis, names to the left, or above where it is narrow; a limit is a dashed line."""
     is_wide = width == WIDE
     left, right = (190.0, width - 128.0) if is_wide else (18.0, width - 20.0)
     step, top = (34.0, 6.0) if is_wide else (46.0, 2.0)
     known = [v for row in rows for v in (row.low, row.value, row.high, row.expected) if v is not None]
-    marks = _enclosing([*known, 0.0] if zero else known, 6 if is_wide else 4)
+    known += [0.0] * zero + ([] if limit is None else [limit])
+    marks = enclosing_ticks(known, 6 if is_wide else 4)
     x, bottom = Scale(marks[0], marks[-1], left, right), top + step * len(rows)
     parts = _axis_below(x, marks, bottom, top, measure)
+    if limit is not None:
+        parts.append(line(x(limit), top, x(limit), bottom, "edge claim"))
     for place, row in enumerate(rows):
         y = top + step * place + (step / 2 if is_wide else step - 14)
         parts += _interval(row, x, y)
@@ -138,7 +150,7 @@ def _interval(row: Row, x: Scale, y: float) -> list[Markup]:
     return parts
 
 
-def _enclosing(known: Sequence[float], most: int) -> list[float]:
+def enclosing_ticks(known: Sequence[float], most: int) -> list[float]:
     """Ticks that enclose estimates, at least a hundredth apart: they may all be alike."""
     low, high = min(known), max(known)
     spare = max(LEAST_SPAN - (high - low), 0.0)
@@ -146,13 +158,14 @@ def _enclosing(known: Sequence[float], most: int) -> list[float]:
 
 
 def _axis_below(x: Scale, marks: Sequence[float], bottom: float, top: float, measure: str) -> list[Markup]:
-    labels = _tick_labels(marks, measure)
+    labels = tick_labels(marks, measure)
     parts = [line(x(mark), top, x(mark), bottom, "grid") for mark in marks]
     parts += [text(x(mark), bottom + 18, label, "tick", "middle") for mark, label in zip(marks, labels, strict=True)]
     return parts
 
 
-def _tick_labels(marks: Sequence[float], measure: str) -> list[str]:
+def tick_labels(marks: Sequence[float], measure: str) -> list[str]:
+    """Shares as percentages, scores as numbers, with the decimals that tell them apart."""
     if not is_share(measure):
         return [f"{mark:.{decimals(marks)}f}" for mark in marks]
     digits = decimals([100 * mark for mark in marks])
@@ -174,10 +187,10 @@ def course(report: RunReport, width: float) -> Markup:
     points, measure, height = report.course, report.measure, 250.0
     left, right, top, bottom = 52.0, width - 20.0, 10.0, height - 46.0
     known = [v for p in points for v in (p.low, p.high, p.anytime_low, p.anytime_high) if v is not None]
-    marks, along = _enclosing(known, 6), ticks(0, points[-1].labels, 7 if width == WIDE else 5)
+    marks, along = enclosing_ticks(known, 6), ticks(0, points[-1].labels, 7 if width == WIDE else 5)
     x, y = Scale(along[0], along[-1], left, right), Scale(marks[0], marks[-1], bottom, top)
     parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
-    labels = zip(marks, _tick_labels(marks, measure), strict=True)
+    labels = zip(marks, tick_labels(marks, measure), strict=True)
     parts += [text(left - 8, y(mark) + 4, label, "tick", "end") for mark, label in labels]
     parts += [text(x(mark), bottom + 18, thousands(mark), "tick", "middle") for mark in along]
     parts.append(text((left + right) / 2, height - 6, "labels used", "axis", "middle"))
@@ -219,7 +232,7 @@ def reliability(report: RunReport, width: float) -> Markup:
     least = min([item.confidence for item in bins] + [item.accuracy_low or 0.0 for item in bins])
     marks = ticks(least, 1.0, 6)
     x, y = Scale(marks[0], marks[-1], left, right), Scale(marks[0], marks[-1], bottom, top)
-    labels = _tick_labels(marks, "accuracy")
+    labels = tick_labels(marks, "accuracy")
     parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
     parts += [line(x(mark), top, x(mark), bottom, "grid") for mark in marks]
     parts.append(path([(left, bottom), (right, top)], "edge claim"))

@@ -1,6 +1,7 @@
 """The templates of pages: every text of others is escaped."""
 
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from markupsafe import Markup
@@ -11,15 +12,16 @@ from opacc_ray.report.svg import shortened_to
 TEMPLATES = files("opacc_ray.report") / "templates"
 
 
-def template(name: str) -> Any:
-    """The template of a file."""
+def template(name: str, folder: Traversable = TEMPLATES) -> Any:
+    """The template of a file; one that names a value which is not there does not render."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"short": shortened_to, "sentence": sentences.sentence}
-    return environment.from_string((TEMPLATES / name).read_text(encoding="utf-8"))
+    return environment.from_string((folder / name).read_text(encoding="utf-8"))
 
 
-def style() -> Markup:
-    """The style of every page."""
-    return Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
+def style(*names: str) -> Markup:
+    """The style sheets of every page, or those named: figure.css suits a figure that is a file of its own."""
+    sheets = ((TEMPLATES / name).read_text(encoding="utf-8") for name in names or ("figure.css", "page.css"))
+    return Markup("\n").join(map(Markup, sheets))

@@ -7,7 +7,8 @@ that exists.
 from opacc_ray.spec.extract import PLACEMENT, ActorRange, CoverageSpec, ExtractSpec
 from opacc_ray.spec.functions import load_function, see_modules
 from opacc_ray.spec.model import ModelSpec
-from opacc_ray.spec.pool import ColumnsSpec, PoolSpec
+from opacc_ray.spec.modules import modules_of, users_files
+from opacc_ray.spec.pool import ColumnsSpec, PoolSpec, ReferenceSpec
 from opacc_ray.spec.reading import MAX_NODES, MAX_TEXT, parse_yaml, read_yaml, validated
 from opacc_ray.spec.whole import (
     LINK_FIELDS,
@@ -37,14 +38,17 @@ __all__ = [
     "ManifestSpec",
     "ModelSpec",
     "PoolSpec",
+    "ReferenceSpec",
     "SampleSpec",
     "ScoreSpec",
     "Spec",
     "load_function",
     "load_spec",
+    "modules_of",
     "parse_spec",
     "parse_yaml",
     "read_yaml",
     "see_modules",
+    "users_files",
     "validated",
 ]

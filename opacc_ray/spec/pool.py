@@ -18,12 +18,12 @@ TABLE_FEATURES = ("hidden", "output", "prediction", "confidence", "dsa", "lsa")
 _EXAMPLES_OF_TABLES = ("id", "uri", "image", "array")
 
 _COLUMNS_OF = {
-    "parquet": _EXAMPLES_OF_TABLES,
+    "parquet": (*_EXAMPLES_OF_TABLES, "prior"),
     "webdataset": ("image", "array"),
     "huggingface": _EXAMPLES_OF_TABLES,
-    "delta": (*_EXAMPLES_OF_TABLES, *TABLE_FEATURES),
-    "iceberg": (*_EXAMPLES_OF_TABLES, *TABLE_FEATURES),
-    "features": ("id", "uri", *TABLE_FEATURES),
+    "delta": (*_EXAMPLES_OF_TABLES, "prior", *TABLE_FEATURES),
+    "iceberg": (*_EXAMPLES_OF_TABLES, "prior", *TABLE_FEATURES),
+    "features": ("id", "uri", "prior", *TABLE_FEATURES),
 }
 """Which columns go with a format."""
 
@@ -51,6 +51,11 @@ class ColumnsSpec(Section):
     )
     dsa: str | None = Field(default=None, description="a pool of features: distance-based surprise")
     lsa: str | None = Field(default=None, description="a pool of features: likelihood-based surprise")
+    prior: str | None = Field(
+        default=None,
+        description="numbers of your own, larger for examples more likely to fail, such as a judge's score: neyman "
+        "starts from them and trusts none",
+    )
 
     @property
     def features(self) -> dict[str, tuple[str, ...]]:
@@ -121,14 +126,30 @@ class PoolSpec(Section):
 
     def identity(self) -> dict[str, Any]:
         """All that decides what is read."""
-        return {"uri": self.uri, "follow_links": self.follow_links} | self.reading()
+        prior = {} if self.columns.prior is None else {"prior": self.columns.prior}
+        return {"uri": self.uri, "follow_links": self.follow_links} | self.reading() | prior
 
     def reading(self) -> dict[str, Any]:
-        """All that decides what is read, its place and links aside; keys of later versions where they are used."""
-        content = self.model_dump(exclude={"uri", "follow_links"})
+        """All that decides what the model is given, the place and links aside; keys of later versions where used."""
+        content = self.model_dump(include=PoolSpec.model_fields.keys() - {"uri", "follow_links"})
+        del content["columns"]["prior"]
         return {
             key: value for key, value in content.items() if key in _FIRST_OF_POOL or value != _default(PoolSpec, key)
         }
+
+
+class ReferenceSpec(PoolSpec):
+    """Where the examples of the reference are, and what is known of them."""
+
+    labels: str | None = Field(
+        default=None,
+        description="URI of a file of labels of its examples, in any form that `opacc labels import` takes: neyman "
+        "learns from them where the model fails, and trusts none",
+    )
+
+    def identity(self) -> dict[str, Any]:
+        """All that decides what is read, and what is learned of it."""
+        return super().identity() | ({} if self.labels is None else {"labels": self.labels})
 
 
 def _several(value: str | list[str] | None) -> tuple[str, ...]:
@@ -138,4 +159,4 @@ def _several(value: str | list[str] | None) -> tuple[str, ...]:
 def _default(kind: type[BaseModel], key: str) -> Any:
     """The default of a key, as it is dumped."""
     value = kind.model_fields[key].get_default(call_default_factory=True)
-    return value.model_dump() if isinstance(value, BaseModel) else value
+    return value.model_dump(exclude={"prior"}) if isinstance(value, BaseModel) else value

@@ -11,7 +11,7 @@ from opacc_ray.errors import SpecError
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.spec.extract import PLACEMENT, ExtractSpec
 from opacc_ray.spec.model import WAYS, ModelSpec
-from opacc_ray.spec.pool import TABLE_FEATURES, PoolSpec
+from opacc_ray.spec.pool import TABLE_FEATURES, PoolSpec, ReferenceSpec
 from opacc_ray.spec.reading import read_yaml, validated
 from opacc_ray.spec.section import Section, function_name
 
@@ -124,9 +124,14 @@ class Spec(Section):
     pool: PoolSpec = Field(description="the examples whose accuracy is asked for")
     model: ModelSpec = Field(default=ModelSpec(), description="the model under audit")
     transform: str | None = Field(default=None, description="module:function: decoded example -> model input")
-    reference: PoolSpec | None = Field(
+    reference: ReferenceSpec | None = Field(
         default=None,
         description="training data, which dsa, lsa and some coverage compare with; keys left out: the pool's",
+    )
+    history: Literal["auto"] | list[str] | None = Field(
+        default=None,
+        description="earlier audits whose labels neyman starts from: URIs of runs; or auto: those of the same weights "
+        "under the output",
     )
     extract: ExtractSpec = Field(default=ExtractSpec(), description="what is computed of each example, and how")
     sample: SampleSpec = Field(default=SampleSpec(), description="what is chosen, and the method's own parameters")
@@ -165,6 +170,19 @@ class Spec(Section):
         if self.model.factory is None and not self.pool.holds_features and "coverage" in self.features():
             way = next(key for key in WAYS if getattr(self.model, key))
             raise SpecError(f"coverage needs the layers of a module, which a {way} does not show; give model.factory")
+        return self
+
+    @model_validator(mode="after")
+    def _learns_from_its_history(self) -> "Spec":
+        key = "history" if self.history else "pool.columns.prior"
+        if not self.history and self.pool.columns.prior is None:
+            return self
+        if not parse_parameters(self.sample.method, self.sample.parameters).learns_from_history:
+            raise SpecError(
+                f"{key} is of neyman; sample.method {self.sample.method!r} learns from none: leave {key} out"
+            )
+        if self.sample.replicates is not None:
+            raise SpecError(f"{key} is of the whole pool, and replicates are of parts of it; leave one of them out")
         return self
 
     @model_validator(mode="after")
@@ -221,6 +239,17 @@ class Spec(Section):
         follows = ["prediction"] if self.model.task == "regression" else ["prediction", "confidence"]
         return tuple(dict.fromkeys([*named, *(follows if "output" in named else [])]))
 
+    @property
+    def reads_reference(self) -> bool:
+        """Whether a feature compares with the reference, or its labels are learned from."""
+        return self.reference is not None and bool(self.compares_with() or self.reference.labels)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether anything is to be known before the first label."""
+        labelled = self.reference is not None and self.reference.labels is not None
+        return bool(self.history) or labelled or self.pool.columns.prior is not None
+
     def compares_with(self) -> set[str]:
         """What of the reference the features compare with: traces, ranges, both or nothing."""
         return set().union(*(self._compares_with(name) for name in self.features()))
@@ -260,7 +289,9 @@ class Spec(Section):
                 del content["model"][key]
         if not self.sample.models:
             del content["sample"]["models"]
-        if not self.compares_with():
+        if not self.history:
+            del content["history"]
+        if not self.reads_reference:
             del content["reference"]
         if "coverage" not in self.features():
             del content["extract"]["coverage"]

@@ -35,6 +35,21 @@ def run(tmp_path: Path) -> Run:
     return write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
 
 
+# -- which rounds are counted ----------------------------------------------------------------------------
+
+
+def test_a_round_without_any_label_is_left_out_and_one_with_some_must_be_whole(run: Run) -> None:
+    label(run)
+    before = results.state(run)
+    [first, *_] = steps.next_round(run, 40).ids
+    after = results.state(run)
+    assert (after.value, after.low, after.high) == (before.value, before.low, before.high)
+    assert ([item.labelled for item in after.rounds], after.missing, after.design_based) == ([60, 0], 40, True)
+    labels.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
+    with pytest.raises(LabelError, match=r"^39 of 100 labels are missing in .* give --partial"):
+        results.state(run)
+
+
 # -- classes agree with the pool -------------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ def others(tmp_path: Path) -> list[Run]:
 @pytest.fixture
 def run(tmp_path: Path, others: list[Run]) -> Run:
     sample = {"method": "neyman", "budget": 40, "models": [other.uri for other in others]}
-    return write_run(tmp_path, "a", PREDICTION, sample=sample, classes=CLASSES)
+    return write_run(tmp_path, "a", PREDICTION, sections={"sample": sample}, classes=CLASSES)
 
 
 def answer(run: Run, chosen: opacc.Selection) -> None:
@@ -94,7 +94,9 @@ def test_a_pool_in_another_order_is_compared_by_ids_and_by_the_design_alone(tmp_
     assert found.difference.value == pytest.approx(expected.differences[0].difference.value)
     sample = {"method": "neyman", "budget": 40, "models": [other.uri]}
     with pytest.raises(DataError, match=r"in the first pool and .* in pool 2; give what"):
-        steps.select(write_run(tmp_path, "e", PREDICTION, sample=sample, classes=CLASSES), "neyman", 60, {})
+        steps.select(
+            write_run(tmp_path, "e", PREDICTION, sections={"sample": sample}, classes=CLASSES), "neyman", 60, {}
+        )
 
 
 def test_models_that_labels_cannot_serve_are_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -111,4 +113,6 @@ def test_models_that_labels_cannot_serve_are_refused_before_anything_is_written(
     small = write_run(tmp_path, "small", OTHER[:100], IDS[:100], classes=CLASSES)
     sample = {"method": "neyman", "budget": 40, "models": [small.uri]}
     with pytest.raises(SpecError, match=r"small holds 100 examples and .*mine 300; give runs on"):
-        steps.select(write_run(tmp_path, "mine", PREDICTION, sample=sample, classes=CLASSES), "neyman", 40, {})
+        steps.select(
+            write_run(tmp_path, "mine", PREDICTION, sections={"sample": sample}, classes=CLASSES), "neyman", 40, {}
+        )

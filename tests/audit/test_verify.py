@@ -123,7 +123,7 @@ def test_damaged_shard_is_refused_where_it_is_read(kind: str, run: Run) -> None:
     file, damage = DAMAGE[kind]
     damage(Path(run.uri) / file)
     with pytest.raises(OpaccError, match=rf"{Path(file).name}\b"), feature_store.open_view(run, ["hidden"]) as view:
-        view.map(type)
+        view.map(lambda pool: pool.hidden)  # read when it is asked for
 
 
 # -- made again ------------------------------------------------------------------------------------------

@@ -140,7 +140,8 @@ def test_spec_of_an_example_job_is_valid() -> None:
     import yaml
 
     paths = list((Path(__file__).parents[2] / "jobs").glob("*.yaml"))
-    specs = [path for path in paths if not path.name.startswith("study-")]  # those are of another kind: test_study.py
+    others = re.compile(r"study-.*|.*-fleet\.yaml")  # of another kind: study/test_study.py, fleet/test_spec.py
+    specs = [path for path in paths if not others.fullmatch(path.name)]
     assert specs
     for path in specs:
         assert parse_spec(yaml.safe_load(path.read_text()), path.name).sample.method == "neyman"
@@ -226,14 +227,18 @@ def test_help_lists_every_command_in_its_group(told) -> None:
     code, out, err = told("--help")
     assert (code, err) == (0, "")
     groups = re.split(
-        r"^(Runs|Features|Labels|Results|Experiments|Explanations|For other tools):$", out, flags=re.MULTILINE
+        r"^(Runs|Jobs|Features|Labels|Results|Fleets|Experiments|Explanations|For other tools):$",
+        out,
+        flags=re.MULTILINE,
     )[1:]
     listed = {title: re.findall(r"^  (\w+(?: \w+)?) {2,}\S", text, re.MULTILINE) for title, text in _pairs(groups)}
     assert listed["Runs"] == ["check", "plan", "run", "status", "select", "next", "verify"]
+    assert listed["Jobs"] == ["submit"]
     assert listed["Features"] == ["features list", "features remove"]
     verbs = ("import", "list", "correct", "withdraw", "rule", "agreement", "export")
     assert listed["Labels"] == ["manifest", "label", *(f"labels {verb}" for verb in verbs)]
-    assert listed["Results"] == ["estimate", "compare", "budget", "export", "report", "characterize"]
+    assert listed["Results"] == ["estimate", "compare", "budget", "export", "report", "characterize", "generate"]
+    assert listed["Fleets"] == ["fleet", "history"]
     assert listed["Experiments"] == ["study", "demo"]
     assert listed["Explanations"] == ["methods", "spec"]
     assert listed["For other tools"][0] == "schemas"
@@ -245,7 +250,8 @@ def _pairs(items: list[str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["check", "plan", "run", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"]
+    "name",
+    ["check", "plan", "run", "submit", "status", "select", "next", "estimate", "compare", "study", "demo", "schemas"],
 )
 def test_every_command_explains_itself(name: str, told) -> None:
     code, out, err = told(name, "--help")

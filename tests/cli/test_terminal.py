@@ -1,12 +1,16 @@
 """Lines on the terminal: on stderr, beside a progress bar, and not those that nobody asked for."""
 
 import io
+import json
 import logging
 import sys
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 
 from opacc_ray.audit.progress import Progress
+from opacc_ray.cli.main import main
 from opacc_ray.cli.terminal import log_to_stderr, say
 
 
@@ -21,6 +25,31 @@ def test_log_lines_are_plain_text_on_stderr(capsys: pytest.CaptureFixture[str]) 
     logging.getLogger("botocore.credentials").info("found credentials")
     logging.getLogger("botocore.endpoint").warning("retrying")
     assert capsys.readouterr() == ("", "3 of 12\nretrying\n")
+
+
+def test_log_lines_are_json_if_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPACC_LOG", "text")  # to be as it was, after what the option does
+    assert main(["status", str(tmp_path), "--log", "json"]) == 5
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress("extract", "shards") as report:
+        report(3, 12)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["level"], line["message"].split(";")[0]) for line in lines] == [
+        ("error", f"there is no run at {tmp_path} (no spec.json)"),
+        ("info", "extract: 3 of 12 shards"),
+    ]
+    assert lines[0]["exit_code"] == 5
+    assert {key: lines[1][key] for key in ("work", "unit", "done", "total")} == {
+        "work": "extract",
+        "unit": "shards",
+        "done": 3,
+        "total": 12,
+    }
+    assert datetime.fromisoformat(lines[1]["time"]).tzinfo is not None
+    assert main(["status", str(tmp_path)]) == 5  # OPACC_LOG is json since
+    assert json.loads(capsys.readouterr().err)["level"] == "error"
 
 
 def test_line_goes_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from reported_run import KEYS, PREDICTION, TRUTH, N, label, write_run
 
 from opacc_ray.audit import steps
 from opacc_ray.audit.run import Run
-from opacc_ray.report import page as report_page
+from opacc_ray.report import rendering
 from opacc_ray.report.gather import gather
 from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
@@ -239,7 +239,7 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_every_colour_of_text_and_marks_stands_out(scheme: int) -> None:
-    style = (Path(report_page.__file__).parent / "templates" / "page.css").read_text()
+    style = str(rendering.style())
     block = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
 

@@ -1,0 +1,333 @@
+"""What a run knows before its first label: gathered once, and kept for all its rounds and its estimate.
+
+    history/DIGEST/labelled-1.parquet  features and outcomes of labelled examples, of one source
+    history/DIGEST/prior.npy           the user's own column, one number for each example of the pool
+    history/history.json               where they come from, with a digest of each file; created once, after them
+
+Nothing of it is trusted (:mod:`opacc_ray.failure.history`). It is the same for all rounds, whatever is labelled
+elsewhere meanwhile, so that the estimate knows what the draws knew.
+"""
+
+import hashlib
+import io
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.audit import feature_store
+from opacc_ray.audit.history_documents import HistorySource, KeptFile, KeptHistory
+from opacc_ray.audit.label_log import read_log
+from opacc_ray.audit.labelled_rounds import canonical_form, outcome_of, read_rounds
+from opacc_ray.audit.run import HEADER, Run
+from opacc_ray.errors import DataError, OpaccError, SpecError, counted
+from opacc_ray.extract import reference
+from opacc_ray.extract.columns import Columns
+from opacc_ray.extract.features import Features
+from opacc_ray.extract.index import read_index
+from opacc_ray.extract.prior import read_prior, try_prior
+from opacc_ray.extract.source import plan_pool
+from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.labelling.joining import join
+from opacc_ray.labelling.parsing import parse
+from opacc_ray.lake.examples import Plan
+from opacc_ray.lake.parquet_io import read_bytes
+from opacc_ray.lake.storage import Store, open_store, read_uri
+from opacc_ray.pool import Pool
+from opacc_ray.spec import Spec
+
+log = logging.getLogger(__name__)
+
+FOLDER, RECORD, PRIOR = "history", "history.json", "prior.npy"
+
+LEARNED_FROM = ("hidden", "confidence", "dsa", "lsa", "prediction")
+"""Features from which failures are learned."""
+
+MOST = 10_000
+"""Labelled examples of one source; of more a random part is taken."""
+
+
+class _Labelled(NamedTuple):
+    """Labelled examples of one source."""
+
+    source: HistorySource
+    features: Columns  # (k, ...) each
+    outcome: NDArray[np.float64]  # (k,)
+
+
+def read_history(run: Run, *, keep: bool = True) -> History:
+    """The history that a run's spec asks for, gathered if no round is drawn yet; without ``keep`` nothing is written.
+
+    Raises
+    ------
+    DataError
+        It is damaged or lost, though rounds were drawn by it; or what it is to be made of cannot be read.
+    LabelError
+        Labels of the reference are none of the model's classes, or in conflict.
+    """
+    if not run.spec.has_history:
+        return NO_HISTORY
+    kept = read_record(run)
+    if kept is None:
+        if any(track.rounds() for track in run.tracks()):
+            raise DataError(
+                f"{_home(run).uri_of(RECORD)} is lost, and rounds were drawn by it; restore it from a backup"
+            )
+        sources, files = _gather(run)
+        if not keep:
+            return _decode(files, run.uri)
+        kept = _keep(run, sources, files)
+    return _decode({name: read_file(run, kept, name) for name in kept.files}, _home(run).uri)
+
+
+def read_record(run: Run) -> KeptHistory | None:
+    """What is kept, or None; raises DataError if it is damaged, or of another run."""
+    home = _home(run)
+    if not home.exists(RECORD):
+        return None
+    kept = KeptHistory.from_bytes(home.read(RECORD), home.uri_of(RECORD))
+    if kept.run != run.header.digest:
+        raise DataError(f"{home.uri_of(RECORD)} was gathered for another run than that of spec.json; restore both")
+    return kept
+
+
+def read_file(run: Run, kept: KeptHistory, name: str) -> bytes:
+    """A file of the history; raises DataError if it is lost, or was changed."""
+    folder = _home(run).store(kept.folder)
+    if not folder.exists(name):
+        raise DataError(f"{folder.uri_of(name)} is lost; restore it from a backup")
+    data = folder.read(name)
+    if hashlib.sha256(data).hexdigest() != kept.files[name].sha256:
+        raise DataError(f"{folder.uri_of(name)} was changed since it was gathered; restore it from a backup")
+    return data
+
+
+def uri_of(run: Run, name: str = RECORD) -> str:
+    """Where a file of the history lies, or its record."""
+    return _home(run).uri_of(name)
+
+
+def _home(run: Run) -> Store:
+    return run.store.store(FOLDER)
+
+
+def _keep(run: Run, sources: Sequence[HistorySource], files: dict[str, bytes]) -> KeptHistory:
+    """Write the files, then create the record; of two that gather at once, one is kept."""
+    described = {
+        name: KeptFile(sha256=hashlib.sha256(data).hexdigest(), size=len(data)) for name, data in files.items()
+    }
+    joined = "".join(f"{name} {item.sha256}\n" for name, item in sorted(described.items()))
+    folder = hashlib.sha256(joined.encode()).hexdigest()[:16]
+    home = _home(run)
+    home.store(folder).write_many(files.items(), 8)
+    record = KeptHistory(run=run.header.digest, folder=folder, files=described, sources=list(sources))
+    return KeptHistory.from_bytes(home.create(RECORD, record.to_bytes()), home.uri_of(RECORD))
+
+
+def check_history(spec: Spec, plan: Plan) -> str:
+    """Try what a history is to be made of; returns it in words.
+
+    Raises
+    ------
+    DataError, LabelError
+        The file of labels, a run or the column cannot be read.
+    SpecError
+        Earlier audits are to be found by the digest of weights, and there is none.
+    """
+    said = []
+    if spec.reference is not None and spec.reference.labels is not None:
+        rows = sum(row.label is not None for row in parse(read_uri(spec.reference.labels), spec.reference.labels))
+        said.append(f"{counted(rows, 'label')} of the reference")
+    if spec.history == "auto":
+        _digest_of_weights(spec)
+        said.append("earlier audits of the same weights, if there are any")
+    elif spec.history:
+        said.append(f"labels of {counted(len([Run.open(uri) for uri in spec.history]), 'run')}")
+    if spec.pool.columns.prior is not None:
+        said.append(try_prior(spec.pool, plan))
+    return "; ".join(said)
+
+
+def _digest_of_weights(spec: Spec) -> str:
+    if spec.model.sha256 is None:
+        raise SpecError(
+            "history: auto finds audits of the same model by the digest of its weights, and this spec names none; "
+            "list the runs: history: [RUN, ...]"
+        )
+    return spec.model.sha256
+
+
+# -- gathering -----------------------------------------------------------------------------------------------
+
+
+def _gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
+    found = [*_of_reference(run), *_of_audits(run)]
+    sources = [own.source for own in found]
+    files = {f"labelled-{number}.parquet": _encode(own) for number, own in enumerate(found, start=1)}
+    column = run.spec.pool.columns.prior
+    if column is not None:
+        prior = _read_prior(run)
+        files[PRIOR] = _npy(prior)
+        sources.append(HistorySource(kind="prior", uri=run.spec.pool.uri, examples=len(prior), column=column))
+    for source in sources:
+        log.info("history: %d examples of %s", source.examples, source.uri)
+    return sources, files
+
+
+def _read_prior(run: Run) -> NDArray[np.float64]:
+    there, pool = run.read_features(), run.spec.pool
+    plan = plan_pool(pool, run.spec.extract)
+    if there is None:
+        raise DataError(f"the features of {run.uri} are not complete; run its spec again, finished shards are kept")
+    if plan.digest != run.header.pool.digest:
+        raise DataError(f"{pool.uri} is not as it was when its features were made; run the spec again")
+    return read_prior(pool, plan, there)
+
+
+def _of_reference(run: Run) -> Iterator[_Labelled]:
+    """The labelled examples of the reference."""
+    given = run.spec.reference
+    if given is None or given.labels is None or run.header.reference is None:
+        return
+    folder = reference.folder_of(run.spec, run.header.reference.digest, run.store)
+    index = read_index(folder)
+    if index is None:
+        raise DataError(f"the reference {folder.uri} is not complete; run the spec again, finished shards are kept")
+    features = Features.of(folder, index)
+    ids = [name for part in range(len(features.sizes)) for name in features.ids(part)]
+    labels = list(parse(read_uri(given.labels), given.labels))
+    known = set(ids)
+    unknown = next((row.id for row in labels if row.id not in known), None)
+    if unknown is not None:
+        raise DataError(
+            f"reference.labels: {given.labels} names {unknown!r}, which is no example of {given.uri}; "
+            "write ids as its files are named below it"
+        )
+    label = join(labels, ids, run=run.name, conflict=run.spec.labels.conflict, read=canonical_form(run)).label
+    places = _sample(run, np.flatnonzero([name in label for name in ids]))
+    if not len(places):
+        raise DataError(f"reference.labels: {given.labels} has no label; leave the key out, or fill the file")
+    names = [name for name in LEARNED_FROM if name in index.features]
+    rows = features.rows(names, places)
+    score = read_log(run).score
+    outcome = [
+        outcome_of(run.spec.model, score, said, label[ids[place]])
+        for said, place in zip(rows["prediction"].tolist(), places.tolist(), strict=True)
+    ]
+    source = HistorySource(kind="reference", uri=given.uri, examples=len(places), column=None)
+    yield _Labelled(source, _comparable(run, rows), np.array(outcome, dtype=np.float64))
+
+
+def _of_audits(run: Run) -> Iterator[_Labelled]:
+    """The labelled examples of earlier audits; of those that were found, not named, what is damaged is left out."""
+    asked = run.spec.history
+    if isinstance(asked, list):
+        for uri in asked:
+            found = _of_audit(run, Run.open(uri))
+            if found is None:
+                raise DataError(f"history: no example of {uri} has a label yet; import some, or leave it out")
+            yield found
+    elif asked == "auto":
+        for other in _earlier(run):
+            try:
+                found = _of_audit(run, other)
+            except OpaccError as error:
+                log.warning("history: %s is left out: %s", other.uri, error)
+                continue
+            if found is not None:
+                yield found
+
+
+def _earlier(run: Run) -> Iterator[Run]:
+    """The other runs under the output whose model has the same weights, and says the same of an example."""
+    _digest_of_weights(run.spec)
+    own, output = reference.model_of(run.spec), open_store(run.uri.rpartition("/")[0])
+    for key in sorted(entry.key for entry in output.list() if entry.key.count("/") == 1):
+        name, _, file = key.partition("/")
+        if file != HEADER or name == run.name:
+            continue
+        try:
+            other = Run.open(output.uri_of(name))
+        except OpaccError as error:
+            log.warning("history: %s is left out: %s", output.uri_of(name), error)
+            continue
+        if reference.model_of(other.spec) == own:
+            yield other
+
+
+def _of_audit(run: Run, other: Run) -> _Labelled | None:
+    """The labelled examples of all tracks of another run, each once; None if there are none."""
+    outcome: dict[int, float] = {}
+    for track in other.tracks():
+        for item in read_rounds(track) if track.rounds() else ():
+            outcome |= dict(zip(item.known.index.tolist(), item.outcome.tolist(), strict=True))
+    if not outcome:
+        return None
+    places = _sample(run, np.array(sorted(outcome), dtype=np.int64))
+    rows = feature_store.read_rows(other, LEARNED_FROM, places)
+    source = HistorySource(kind="audit", uri=other.uri, examples=len(places), column=None)
+    return _Labelled(source, _comparable(run, rows), np.array([outcome[place] for place in places.tolist()]))
+
+
+def _sample(run: Run, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``places`` (k,), or a random part of them, sorted."""
+    if len(places) <= MOST:
+        return places
+    return np.sort(np.random.default_rng(run.spec.seed).choice(places, MOST, replace=False))
+
+
+def _comparable(run: Run, rows: Columns) -> Columns:
+    """The features that the run's own pool has, too, of the same width."""
+    index = run.read_index()
+    own = index.features if index else {}
+    return {
+        name: values
+        for name, values in rows.items()
+        if name in own and (values.ndim == 1 or values.shape[1] == own[name])
+    }
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+def _encode(found: _Labelled) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {
+        name: pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+        if values.ndim > 1
+        else values
+        for name, values in found.features.items()
+    }
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns | {"outcome": found.outcome}), sink)
+    return sink.getvalue()
+
+
+def _npy(values: NDArray[np.float64]) -> bytes:
+    sink = io.BytesIO()
+    np.save(sink, values, allow_pickle=False)
+    return sink.getvalue()
+
+
+def _decode(files: dict[str, bytes], place: str) -> History:
+    try:
+        labelled = [_labelled(files[name]) for name in sorted(files) if name != PRIOR]
+        prior = np.load(io.BytesIO(files[PRIOR]), allow_pickle=False) if PRIOR in files else None
+    except (ValueError, KeyError, OSError) as error:
+        raise DataError(f"{place} holds what is no history ({' '.join(str(error).split())}); restore it") from None
+    return History(labelled, prior)
+
+
+def _labelled(data: bytes) -> tuple[Pool, NDArray[np.float64]]:
+    table = read_bytes(data)
+    arrays = {}
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        values = (column.flatten() if name == "hidden" else column).to_numpy(zero_copy_only=False)
+        arrays[name] = values.reshape(len(table), -1) if name == "hidden" else values
+    outcome = arrays.pop("outcome")
+    return Pool(**arrays), outcome

@@ -1,0 +1,225 @@
+"""Guided generation: feature vectors in asked shares near the centroids and near the boundaries of classes.
+
+S. Mani et al. 2019, https://arxiv.org/abs/1911.07309, Algorithm 1 and section 4.1. Examples of a class near its
+boundary are moved along lines to centroids, x' = x + t(c - x), such that x' lies where it is asked to:
+
+    near the centroid    c the centroid of its own class;  |x' - c| ≤ r · reach
+    near a boundary      c the centroid of the strongest other class, towards or away from it;  the head's confidence
+                         in x' is in [θ₁, θ₂]; from an example near a boundary at most half of the way
+
+The oracle is made of the paper's properties of a classifier. The class of x' is that of x; the head should give it the
+largest probability; and a move obliges: towards its own centroid, the probability of its class must not fall, nor that
+of another class that was wrongly predicted rise; towards the other centroid that of its class must not rise nor the
+other one's fall; away from it the reverse. A move that breaks this is a *violation*. A vector counts as correct if it
+is predicted as its class and does not violate.
+
+Deviations. (1) "Optimizing w.r.t. x distribution" is not said further in the paper; here t is drawn uniformly from
+where x' lies in its region. (2) Every class gets as many vectors as any other (EP = 1). (3) A class with no example
+near a boundary starts from the examples of least confidence, which are counted. (4) Near a boundary it is in doubt what
+a vector shows, and the label of x may not be right for it: accuracy there is a stress test, no estimate.
+
+Legend: N examples, m neurons, C classes, n vectors, r, θ₁, θ₂ as in :mod:`opacc_ray.characterize.metrics`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.characterize.classes import Grouped, blocks
+from opacc_ray.characterize.clusters import Clusters
+from opacc_ray.characterize.covariate_shift import part_hidden
+from opacc_ray.characterize.head import Head
+from opacc_ray.characterize.metrics import Regions
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.pool import Pool
+
+MOST, LEAST = 400, 20
+"""Examples of a class that vectors start from, and those of least confidence where none is near a boundary."""
+
+STEPS = np.concatenate([np.arange(-50, 0), np.arange(1, 101)]) / 100
+"""Steps t that are tried towards the other centroid; below 0 is away from it."""
+
+HALF = 0.5
+"""Of the way to the other centroid: beyond it, a vector would hardly show the class of its example any more."""
+
+_ROUNDING = 1e-6
+
+
+class Sources(NamedTuple):
+    """Examples near the boundaries of their classes, that vectors start from."""
+
+    example: NDArray[np.int64]  # (k,) its place in the data set
+    hidden: NDArray[np.float32]  # (k, m)
+    label: NDArray[np.int64]  # (k,)
+    num_far: int  # of them not near a boundary
+
+
+class Vectors(NamedTuple):
+    """Generated feature vectors with what the head says of them."""
+
+    hidden: NDArray[np.float32]  # (n, m)
+    label: NDArray[np.int64]  # (n,) the class of the example that it was made of
+    near_centroid: NDArray[np.bool_]  # (n,) where it was asked to lie; else near a boundary
+    source: NDArray[np.int64]  # (n,) that example, in the data set
+    towards: NDArray[np.int64]  # (n,) class of the centroid of its line
+    step: NDArray[np.float64]  # (n,) t
+    predicted: NDArray[np.int64]  # (n,)
+    confidence: NDArray[np.float64]  # (n,)
+    violates: NDArray[np.bool_]  # (n,)
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """(n,) predicted as its class, and no violation."""
+        return (self.predicted == self.label) & ~self.violates
+
+
+def find_sources(data: Grouped, head: Head, regions: Regions, rng: np.random.Generator) -> Sources:
+    """Examples of each class near its boundary, by the head's confidence, at most MOST of each."""
+    confidence = np.concatenate(data.map(part_confidence, head))
+    classes = data.classes()
+    near = _is_near(confidence, regions)
+    taken, num_far = [], 0
+    for i in range(data.num_classes):
+        own = np.flatnonzero(classes == i)
+        found = rng.permutation(own[near[own]])[:MOST]
+        if len(own) and not len(found):
+            found = own[np.argsort(confidence[own], kind="stable")[:LEAST]]
+            num_far += len(found)
+        taken.append(found)
+    index = np.concatenate(taken)
+    return Sources(index, data.view.take(part_hidden, index), classes[index], num_far)
+
+
+def generate(
+    sources: Sources, head: Head, clusters: Clusters, regions: Regions, share: float, num: int, rng: np.random.Generator
+) -> Vectors:
+    """``num`` vectors, the ``share`` of them near centroids and the others near boundaries.
+
+    Raises
+    ------
+    SpecError
+        Fewer vectors than 1, a share outside [0, 1].
+    DataError
+        No vector of a class can lie in its region.
+    """
+    if num < 1 or not 0 <= share <= 1:
+        raise SpecError(f"{num} vectors with a share of {share} near centroids: give at least 1, and a share in [0, 1]")
+    near = np.arange(num) < round(share * num)
+    present = np.unique(sources.label)
+    label = np.empty(num, dtype=np.int64)
+    for part in (near, ~near):  # each region has all classes alike
+        label[part] = rng.permutation(np.resize(rng.permutation(present), int(part.sum())))
+    moved = np.empty((num, sources.hidden.shape[1]), dtype=np.float32)
+    source, towards, step = np.empty(num, dtype=np.int64), np.empty(num, dtype=np.int64), np.empty(num)
+    for i in present:
+        own = np.flatnonzero(sources.label == i)
+        wanted = np.flatnonzero((label == i) & near)
+        if len(wanted):
+            source[wanted] = rng.choice(own, len(wanted))
+            towards[wanted] = i
+            moved[wanted], step[wanted] = _to_centroid(sources.hidden[source[wanted]], clusters, i, regions, rng)
+        wanted = np.flatnonzero((label == i) & ~near)
+        if len(wanted):
+            lines = _lines(sources.hidden[own], head, clusters, regions, int(i))
+            picked = _pick(lines, len(wanted), rng, int(i))
+            source[wanted], towards[wanted], step[wanted] = own[picked.line], lines.towards[picked.line], picked.step
+            moved[wanted] = _move(sources.hidden[own[picked.line]], clusters.centroid[towards[wanted]], picked.step)
+    return _judged(Vectors(moved, label, near, source, towards, step, label, step, near), sources, head)
+
+
+class _Lines(NamedTuple):
+    """Where the examples of a class may be moved to near a boundary."""
+
+    towards: NDArray[np.int64]  # (k,) the strongest other class
+    fits: NDArray[np.bool_]  # (k, steps)
+
+
+class _Picked(NamedTuple):
+    line: NDArray[np.int64]  # (n,)
+    step: NDArray[np.float64]  # (n,)
+
+
+def _to_centroid(
+    hidden: NDArray[np.float32], clusters: Clusters, i: np.int64, regions: Regions, rng: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Examples (n, m) of class i moved to within its radius, and their steps (n,)."""
+    centroid, radius = clusters.centroid[i], regions.radius * clusters.reach[i] * (1 - _ROUNDING)
+    away = np.linalg.norm(hidden - centroid, axis=1)
+    least = np.clip(1 - radius / np.maximum(away, 1e-300), 0, 1)
+    step = least + (1 - least) * rng.random(len(hidden))
+    return _move(hidden, centroid[None], step), step
+
+
+def _move(hidden: NDArray[np.float32], centroid: NDArray[np.float64], step: NDArray[np.float64]) -> NDArray[np.float32]:
+    """x + t(c - x), not below the least value that a layer has had: 0 after a ReLU."""
+    found = (hidden + step[:, None] * (centroid - hidden)).astype(np.float32)
+    return np.maximum(found, 0, out=found) if hidden.min(initial=0) >= 0 else found
+
+
+def _lines(hidden: NDArray[np.float32], head: Head, clusters: Clusters, regions: Regions, i: int) -> _Lines:
+    """For examples (k, m) of class i: the class that each is moved towards, and the steps that stay in the region."""
+    output = head.probabilities(hidden)
+    output[:, i] = -1
+    output[:, np.isnan(clusters.centroid).any(axis=1)] = -1
+    towards = output.argmax(axis=1)
+    target = clusters.centroid[towards]
+    is_near = _is_near(head.probabilities(hidden).max(axis=1), regions)
+    fits = np.empty((len(hidden), len(STEPS)), dtype=bool)
+    for k, t in enumerate(STEPS):
+        found = _move(hidden, target, np.full(len(hidden), t))
+        fits[:, k] = _is_near(head.probabilities(found).max(axis=1), regions) & (~is_near | (t <= HALF))
+    return _Lines(towards, fits)
+
+
+def _pick(lines: _Lines, num: int, rng: np.random.Generator, i: int) -> _Picked:
+    """``num`` lines and steps on them, lines drawn evenly among those that have a step in the region."""
+    possible = np.flatnonzero(lines.fits.any(axis=1))
+    if not len(possible):
+        raise DataError(
+            f"no example of class {i} can be moved to where the confidence is in the boundary's range; give a wider "
+            "--boundary"
+        )
+    line = rng.choice(possible, num)
+    order = rng.random((num, len(STEPS))) * lines.fits[line]
+    return _Picked(line, STEPS[order.argmax(axis=1)])
+
+
+def _judged(vectors: Vectors, sources: Sources, head: Head) -> Vectors:
+    """The vectors with what the head says of them, and which moves break the properties of a classifier."""
+    before, after = head.probabilities(sources.hidden[vectors.source]), head.probabilities(vectors.hidden)
+    rows = np.arange(len(before))
+    rise = after - before
+    own, other = rise[rows, vectors.label], rise[rows, vectors.towards]
+    wrong = before.argmax(axis=1)
+    other_falls = (wrong == vectors.label) | (rise[rows, wrong] <= _ROUNDING)
+    ahead = np.sign(vectors.step)
+    kept = np.where(
+        vectors.near_centroid,
+        (own >= -_ROUNDING) & other_falls,
+        (ahead * own <= _ROUNDING) & (ahead * other >= -_ROUNDING),
+    )
+    return vectors._replace(
+        source=sources.example[vectors.source],
+        predicted=after.argmax(axis=1),
+        confidence=after.max(axis=1),
+        violates=~kept,
+    )
+
+
+def in_region(vectors: Vectors, clusters: Clusters, regions: Regions) -> NDArray[np.bool_]:
+    """Which vectors (n,) lie where they were asked to."""
+    away = np.linalg.norm(vectors.hidden - clusters.centroid[vectors.label], axis=1)
+    near_boundary = _is_near(vectors.confidence, regions)
+    return np.where(vectors.near_centroid, away <= regions.radius * clusters.reach[vectors.label], near_boundary)
+
+
+def _is_near(confidence: NDArray[np.float64], regions: Regions) -> NDArray[np.bool_]:
+    return (confidence >= regions.low) & (confidence <= regions.high)
+
+
+def part_confidence(part: Pool, label: NDArray[np.int64] | None, num_classes: int, head: Head) -> NDArray[np.float64]:
+    """The head's confidence in each example of a part, (n,)."""
+    assert part.hidden is not None
+    found = [head.probabilities(part.hidden[rows]).max(axis=1) for rows in blocks(part.size)]
+    return np.concatenate(found)

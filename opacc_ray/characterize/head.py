@@ -1,0 +1,145 @@
+"""The classifier head: from features of the last hidden layer to probabilities of classes.
+
+Where the outputs of a model are linear in its last hidden layer, least squares of one on the other recover its last
+layer from the stored features alone, without the model: from sums over the parts, as exactly as features are stored.
+Where they are not, a multinomial logistic regression of the predicted classes stands in. A head says which it is.
+
+Legend: N examples, m neurons, C classes.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.characterize.classes import Grouped, blocks, part_classes
+from opacc_ray.characterize.covariate_shift import part_hidden
+from opacc_ray.errors import DataError
+from opacc_ray.pool import Pool
+
+Array = NDArray[np.float64]
+
+LINEAR = 1e-3
+"""Unexplained share of the outputs' standard deviation up to which they count as linear in the hidden layer."""
+
+FITTED = 1000
+"""Examples of each class that a logistic regression is fitted to."""
+
+
+class Head(NamedTuple):
+    """Outputs = hidden · weight + bias."""
+
+    weight: Array  # (m, C)
+    bias: Array  # (C,)
+    kind: Literal["last layer", "logistic regression"]
+    agreement: float  # share of the examples of which it predicts the class that the model does
+
+    def probabilities(self, hidden: NDArray[np.float32] | Array) -> Array:
+        """Of each class, (n, C), for features (n, m)."""
+        output = hidden.astype(np.float64) @ self.weight + self.bias
+        output -= output.max(axis=1, keepdims=True)
+        np.exp(output, out=output)
+        return output / output.sum(axis=1, keepdims=True)
+
+
+def find_head(data: Grouped, *, probabilities: bool = False, seed: int = 0) -> Head:
+    """The head of the model that saw ``data``, grouped by prediction.
+
+    Parameters
+    ----------
+    data : hidden and prediction, and output for the model's own layer
+    probabilities : whether outputs are probabilities; else they are logits
+    seed : of the examples that a logistic regression is fitted to
+
+    Raises
+    ------
+    DataError
+        There is no hidden layer.
+    """
+    if "hidden" not in data.view.fields:
+        raise DataError("there is no hidden layer, which examples are generated in; add hidden to extract.features")
+    linear = _last_layer(data, probabilities) if "output" in data.view.fields else None
+    weight, bias = linear if linear else _logistic_regression(data, seed)
+    agreeing = sum(data.map(part_agreeing, weight, bias))
+    return Head(weight, bias, "last layer" if linear else "logistic regression", agreeing / data.view.size)
+
+
+def _last_layer(data: Grouped, probabilities: bool) -> tuple[Array, Array] | None:
+    """Weight and bias, or None if the outputs are not linear in the hidden layer."""
+    answers = data.map(part_products, probabilities)
+    if any(answer is None for answer in answers):
+        return None
+    inner, cross, squares, total = (np.stack(each).sum(axis=0) for each in zip(*answers, strict=True))
+    found = np.linalg.pinv(inner, rcond=1e-12, hermitian=True) @ cross  # (m + 1, C)
+    residual = squares - 2 * (found * cross).sum(axis=0) + np.einsum("ic,ij,jc->c", found, inner, found)
+    spread = squares - total**2 / inner[-1, -1]
+    if (residual > LINEAR**2 * np.maximum(spread, 1e-12 * spread.max())).any():
+        return None
+    return found[:-1], found[-1]
+
+
+def part_products(
+    part: Pool, label: NDArray[np.int64] | None, num_classes: int, probabilities: bool
+) -> tuple[Array, Array, Array, Array] | None:
+    """Sums over examples: [h 1]'[h 1], [h 1]'z, z², z with z the outputs less their mean; None if they are not C."""
+    assert part.hidden is not None
+    assert part.output is not None
+    width = part.hidden.shape[1] + 1
+    inner, cross = np.zeros((width, width)), np.zeros((width, num_classes))
+    squares, total = np.zeros(num_classes), np.zeros(num_classes)
+    if part.output.shape[1] != num_classes:
+        return None
+    for rows in blocks(part.size):
+        hidden = np.column_stack([part.hidden[rows], np.ones(rows.stop - rows.start)])  # (rows, m + 1) float64
+        output = part.output[rows].astype(np.float64)
+        if probabilities:
+            output = np.log(np.maximum(output, 1e-38))
+        output -= output.mean(axis=1, keepdims=True)  # what softmax does not see
+        inner += hidden.T @ hidden
+        cross += hidden.T @ output
+        squares += (output**2).sum(axis=0)
+        total += output.sum(axis=0)
+    return inner, cross, squares, total
+
+
+def part_agreeing(part: Pool, label: NDArray[np.int64] | None, num_classes: int, weight: Array, bias: Array) -> int:
+    """How many examples of a part the head predicts as the model does."""
+    assert part.hidden is not None
+    said = part_classes(part, None, num_classes)
+    return sum(
+        int(((part.hidden[rows] @ weight + bias).argmax(axis=1) == said[rows]).sum()) for rows in blocks(part.size)
+    )
+
+
+def _logistic_regression(data: Grouped, seed: int) -> tuple[Array, Array]:
+    """Weight (m, C) and bias (C,) by maximum likelihood with a small ridge, on some examples of each class."""
+    from scipy.optimize import minimize
+
+    rng, classes = np.random.default_rng(seed), checked_predictions(data)
+    taken = [rng.permutation(np.flatnonzero(classes == i))[:FITTED] for i in range(data.num_classes)]
+    index = np.sort(np.concatenate(taken))
+    hidden, said = data.view.take(part_hidden, index).astype(np.float64), classes[index]
+    scale = hidden.std(axis=0) + 1e-9
+    inputs = np.column_stack([hidden / scale, np.ones(len(index))])  # (k, m + 1)
+    target = np.eye(data.num_classes)[said]
+
+    def loss(flat: Array) -> tuple[float, Array]:
+        weight = flat.reshape(inputs.shape[1], -1)
+        output = inputs @ weight
+        output -= output.max(axis=1, keepdims=True)
+        share = np.exp(output)
+        norm = share.sum(axis=1, keepdims=True)
+        value = float((np.log(norm[:, 0]) - (output * target).sum(axis=1)).mean() + 5e-5 * (weight[:-1] ** 2).sum())
+        slope = inputs.T @ (share / norm - target) / len(index)
+        slope[:-1] += 1e-4 * weight[:-1]
+        return value, slope.ravel()
+
+    start = np.zeros(inputs.shape[1] * data.num_classes)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+    weight = found.reshape(inputs.shape[1], -1)
+    return weight[:-1] / scale[:, None], weight[-1]
+
+
+def checked_predictions(data: Grouped) -> NDArray[np.int64]:
+    """The predicted classes of a data set, (N,), also of one that has labels."""
+    return Grouped(data.view, data.num_classes).classes()

@@ -1,0 +1,149 @@
+"""What Prometheus reads of runs, from the cluster that they run on.
+
+A driver ends when its run has ended, and what it counted would go with it, while people label for days. So the numbers
+are kept by one small actor of the cluster, the board, which outlives the jobs: a metric keeps its last value until the
+next run says another one, or the cluster ends. Only a cluster that is joined has one (RAY_ADDRESS, which every job
+has); its nodes export the metrics, with ``ray_`` before their names. Nothing here ever ends a run.
+"""
+
+import logging
+import os
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util import metrics
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from opacc_ray.cluster.failures import brief
+from opacc_ray.cluster.session import connected
+from opacc_ray.errors import ClusterError
+
+log = logging.getLogger(__name__)
+
+GAUGES = {
+    "opacc_shards": "shards that the run extracts in all",
+    "opacc_shards_done": "shards whose features are there",
+    "opacc_labels_awaited": "labels that the newest round of the run waits for",
+    "opacc_estimate": "the last estimate of the accuracy, or of the score of a regression",
+    "opacc_interval_low": "lower end of the interval of that estimate",
+    "opacc_interval_high": "upper end of that interval",
+    "opacc_interval_width": "width of that interval",
+}
+COUNTERS = {
+    "opacc_examples": "examples that were extracted",
+    "opacc_feature_bytes": "bytes of features that were written",
+}
+
+BOARD = "opacc-metrics-1"
+"""Name of the actor: another one for another form of it, since old jobs may meet a new one."""
+
+PATIENCE = 20.0
+"""Seconds that the board may take to start and to take the last numbers of a run."""
+
+
+class Board:
+    """The actor that keeps the metrics of all runs of a cluster."""
+
+    def __init__(self) -> None:
+        self._gauges = {name: metrics.Gauge(name, text, ("run",)) for name, text in GAUGES.items()}
+        self._counters = {name: metrics.Counter(name, text, ("run",)) for name, text in COUNTERS.items()}
+        self._counted: Counter[tuple[str, str]] = Counter()  # by driver and metric
+
+    def put(self, run: str, gauges: Mapping[str, float], totals: Mapping[str, int], driver: str) -> None:
+        """Set gauges of a run, and let its counters follow what a driver has counted in all."""
+        for name, value in gauges.items():
+            self._gauges[name].set(value, {"run": run})
+        for name, total in totals.items():
+            new = total - self._counted[driver, name]
+            if new > 0:
+                self._counters[name].inc(new, {"run": run})
+                self._counted[driver, name] = total
+
+
+class Metrics:
+    """The metrics of one run; on no cluster, or without a board, nothing happens."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._board: Any = None
+        self._driver = secrets.token_hex(4)
+        self._gauges: dict[str, float] = {}
+        self._totals: Counter[str] = Counter()
+        self._is_on = os.environ.get("RAY_ADDRESS", "local") != "local"
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anybody would read them."""
+        return self._is_on
+
+    def shards(self, done: int, total: int | None) -> None:
+        """So many shards are finished."""
+        self._gauges |= {"opacc_shards_done": done} | ({} if total is None else {"opacc_shards": total})
+        self._try(self._put)
+
+    def extracted(self, examples: int, size: int) -> None:
+        """A shard was extracted, into a file of ``size`` bytes."""
+        self._totals += Counter(opacc_examples=examples, opacc_feature_bytes=size)
+        self._try(self._put)
+
+    def state(self, labels_awaited: int, stated: tuple[float, float, float] | None) -> None:
+        """How a run stands, once its driver has done what it could; waits until the board knows.
+
+        Parameters
+        ----------
+        labels_awaited : labels that people are to give
+        stated : the last estimate, and low and high of its interval; None before there is one
+        """
+        self._gauges |= {"opacc_labels_awaited": labels_awaited}
+        if stated is not None:
+            value, low, high = stated
+            self._gauges |= {"opacc_estimate": value, "opacc_interval_low": low, "opacc_interval_high": high}
+            self._gauges |= {"opacc_interval_width": high - low}
+
+        def tell() -> None:
+            self._board = None  # of a connection that has ended since, perhaps before all was told
+            with connected():
+                ray.get(self._put(), timeout=PATIENCE)
+
+        self._try(tell)
+
+    def _put(self) -> Any:
+        """Tell the board all that is known: what was told before, and lost, too."""
+        if not ray.is_initialized():
+            return None
+        if self._board is None:
+            self._board = _board()
+        return self._board.put.remote(self._run, self._gauges, dict(self._totals), self._driver)
+
+    def _try(self, tell: Callable[[], Any]) -> None:
+        if not self._is_on:
+            return
+        try:
+            tell()
+        except (RayError, GetTimeoutError, ClusterError, ValueError, RuntimeError) as error:
+            self._is_on = False
+            log.warning("metrics are not exported: %s", brief(error))
+
+
+def _board() -> Any:
+    """The board of this cluster, on the driver's node, without the credentials that the job was given."""
+    context = ray.get_runtime_context()
+    given = context.runtime_env.get("env_vars") or {}
+    return (
+        ray.remote(Board)
+        .options(
+            name=BOARD,
+            namespace="opacc",
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            max_restarts=-1,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(context.get_node_id(), soft=True),
+            runtime_env={"env_vars": dict.fromkeys(given, "")},
+        )
+        .remote()
+    )

@@ -1,0 +1,111 @@
+"""When the alarm is raised, and how often falsely.
+
+An audit is asked whether its accuracy θ is at least a, and whether it has dropped by at most d since the audit before:
+
+    min_accuracy: a     raised if the interval of θ lies below a
+    max_drop: d         raised if the interval of the drop lies above d
+
+Where θ >= a, or the drop is at most d, that takes an interval which leaves out the truth. With α = ``false_alarms`` and
+K questions, those of all audits of the fleet, each interval has the level 1 - α/K. So a summary raises any false alert
+with probability at most Σ α/K = α, whatever the dependence between audits that share models and pools (C. E.
+Bonferroni, 1936; O. J. Dunn, "Multiple comparisons among means", JASA 56, 1961). It is nearer to α/2, for an interval
+that errs does so on the harmless side as often. S. Holm's rule (Scandinavian Journal of Statistics 6, 1979) would raise
+a few more where several alerts are due at once; but then whether an audit alarms depends on the others, and no interval
+that one could show decides it. K is fixed by the fleet and the questions, never by the labels.
+
+That is for one look at the labels of each run. A summary that is made again of the same labels is the same look.
+Whoever draws further rounds and looks after each takes ``decided_by: sequence``: confidence sequences, which hold at
+all looks at a run at once (:mod:`opacc_ray.estimators.sequence`). A run of a later week is a new question of a new
+summary.
+"""
+
+from opacc_ray.estimators.base import Estimate
+from opacc_ray.fleet.documents import AlertCheck, AlertRule
+from opacc_ray.fleet.evidence import Evidence
+from opacc_ray.fleet.spec import AlertSpec
+
+
+def rule_of(asked: AlertSpec, num_audits: int) -> AlertRule:
+    """How the alerts of a fleet are decided, and what that promises."""
+    questions = asked.num_questions * num_audits
+    each = asked.false_alarms / questions
+    looks = (
+        "at one look at the labels of each run; a look after a further round is a further chance"
+        if asked.decided_by == "interval"
+        else "over all looks at the labels of its runs together"
+    )
+    return AlertRule(
+        min_accuracy=asked.min_accuracy,
+        max_drop=asked.max_drop,
+        false_alarms=asked.false_alarms,
+        decided_by=asked.decided_by,
+        questions=questions,
+        level=1 - each,
+        guarantee=f"a summary raises a false alert with probability {asked.false_alarms:g} at most, {looks}: each of "
+        f"{questions} intervals leaves out the truth with probability {each:.2g} at most (Bonferroni)",
+    )
+
+
+def checks_of(rule: AlertRule, now: Evidence | None, before: Evidence | None) -> list[AlertCheck]:
+    """What the alerts ask of an audit, by the labels of its last run and of the one before."""
+    checks = []
+    if rule.min_accuracy is not None:
+        stated = None if now is None else accuracy_for(rule, now)
+        checks.append(least_accuracy(rule, stated))
+    if rule.max_drop is not None:
+        change = None if now is None or before is None else change_for(rule, now, before)
+        checks.append(largest_drop(rule, change))
+    return checks
+
+
+def accuracy_for(rule: AlertRule, now: Evidence) -> Estimate:
+    """The accuracy with the interval that decides."""
+    return now.sequence(rule.level) if rule.decided_by == "sequence" else now.accuracy(rule.level)
+
+
+def change_for(rule: AlertRule, now: Evidence, before: Evidence) -> Estimate:
+    """The change with the interval that decides."""
+    if rule.decided_by == "sequence":
+        return now.change_at_any_time(before, rule.level)
+    return now.change(before, rule.level)
+
+
+def least_accuracy(rule: AlertRule, stated: Estimate | None) -> AlertCheck:
+    """Whether the accuracy is surely too low."""
+    limit = rule.min_accuracy or 0.0
+    if stated is None:
+        return _undecided(rule, "min_accuracy", limit, "no round is labelled in full yet")
+    return AlertCheck(
+        kind="min_accuracy",
+        limit=limit,
+        value=stated.value,
+        low=stated.low,
+        high=stated.high,
+        level=rule.level,
+        raised=stated.high < limit,
+        reason=stated.reason,
+    )
+
+
+def largest_drop(rule: AlertRule, change: Estimate | None) -> AlertCheck:
+    """Whether the accuracy has surely dropped by too much."""
+    limit = rule.max_drop or 0.0
+    if change is None:
+        return _undecided(rule, "max_drop", limit, "there are no two runs of which a round is labelled in full")
+    return AlertCheck(
+        kind="max_drop",
+        limit=limit,
+        value=-change.value,
+        low=-change.high,
+        high=-change.low,
+        level=rule.level,
+        raised=-change.high > limit,
+        reason=change.reason,
+    )
+
+
+def _undecided(rule: AlertRule, kind: str, limit: float, reason: str) -> AlertCheck:
+    return AlertCheck.model_validate(
+        {"kind": kind, "limit": limit, "level": rule.level, "raised": False, "reason": reason}
+        | dict.fromkeys(("value", "low", "high"))
+    )

@@ -1,0 +1,148 @@
+"""The documents of a fleet.
+
+| document | where |
+|---|---|
+| :class:`FleetSummary` | ``fleets/NAME/summary.json``, answer of `opacc fleet` |
+| :class:`AlertNotice` | ``fleets/NAME/alerts.json``, and the file that `opacc fleet --alert-to` names |
+| :class:`AccuracyHistory` | answer of `opacc history` |
+"""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from opacc_ray.audit.documents import StatedEstimate
+from opacc_ray.documents import Document, Part
+
+
+class HistoryPoint(Part):
+    """What a run stated."""
+
+    run: str = Field(description="URI of the run")
+    made: str | None = Field(description="when the pool was listed, or the estimate exported: ISO 8601, UTC")
+    value: float = Field(description="the estimate")
+    low: float = Field(description="lower end of its interval")
+    high: float = Field(description="upper end of its interval")
+    level: float = Field(gt=0, lt=1, description="confidence level")
+    n: int = Field(ge=0, description="draws that it rests on")
+    pool_size: int = Field(ge=0, description="examples that it is stated for")
+    measure: str = Field(description="what is stated: the accuracy, or the score of a regression")
+    methods: list[str] = Field(description="sampling methods of the rounds, in their order")
+    model: str | None = Field(description="digest of the model's weights; null if the spec names none")
+    pool: str = Field(description="digest of the pool's listing")
+    design_based: bool = Field(description="whether the interval holds by the sampling design alone")
+
+
+class WaitingRun(Part):
+    """A run that waits for labels."""
+
+    run: str = Field(description="URI of the run")
+    round: int = Field(ge=1, description="number of its newest round that waits")
+    missing: int = Field(ge=1, description="examples that wait for a label")
+    since: str = Field(description="when that round was drawn: ISO 8601, UTC")
+    days: float = Field(ge=0, description="days from then to the summary")
+
+
+class Change(StatedEstimate):
+    """By how much the accuracy is above that of the audit before."""
+
+    before: str = Field(description="URI of the run of the audit before")
+    how: Literal["paired", "independent"] = Field(
+        description="paired: both models on the labelled examples of one pool; independent: two samples"
+    )
+    significant: bool = Field(description="whether its interval leaves out 0")
+
+
+class AlertCheck(Part):
+    """What an alert asked of an audit, and what decided it."""
+
+    kind: Literal["min_accuracy", "max_drop"] = Field(description="what was asked")
+    limit: float = Field(description="the least accuracy, or the largest drop")
+    value: float | None = Field(description="the accuracy, or the drop; null: it cannot be decided yet")
+    low: float | None = Field(description="lower end of its interval")
+    high: float | None = Field(description="upper end of its interval")
+    level: float = Field(gt=0, lt=1, description="level of that interval: that of the rule")
+    raised: bool = Field(description="whether the whole interval is on the wrong side of the limit")
+    reason: str | None = Field(description="why it cannot be decided, or what it rests on beside the sampling design")
+
+
+class AuditFailure(Part):
+    """An audit that failed."""
+
+    error: str = Field(description="what went wrong, in one sentence")
+    exit_code: int = Field(ge=1, description="exit code of `opacc run` for it")
+
+
+class AuditSummary(Part):
+    """How an audit of a fleet stands."""
+
+    name: str = Field(description="name of the audit")
+    model: str | None = Field(description="the model, as the fleet names it; null in a list of audits")
+    pool: str | None = Field(description="the pool, as above")
+    run: str | None = Field(description="URI of its run on the pool as it is now; null: it failed, or was not run")
+    failure: AuditFailure | None = Field(description="what went wrong; null: nothing")
+    last: HistoryPoint | None = Field(description="the last accuracy that was stated, of whichever run; null: none")
+    change: Change | None = Field(description="since the audit before; null: there is none")
+    waiting: list[WaitingRun] = Field(description="runs that wait for labels, from that of the last accuracy on")
+    alerts: list[AlertCheck] = Field(description="what the alerts asked of it")
+    history: list[HistoryPoint] = Field(description="what each of its runs stated, the oldest first")
+
+
+class AlertRule(Part):
+    """When the alarm is raised, and how often falsely."""
+
+    min_accuracy: float | None = Field(description="the least accuracy; null: not asked")
+    max_drop: float | None = Field(description="the largest drop since the audit before; null: not asked")
+    false_alarms: float = Field(description="share of summaries with a false alert, at most")
+    decided_by: Literal["interval", "sequence"] = Field(description="which interval decides")
+    questions: int = Field(ge=1, description="audits times alerts, which share the false alarms equally")
+    level: float = Field(gt=0, lt=1, description="level of the interval of each: 1 - false_alarms / questions")
+    guarantee: str = Field(description="what that promises, in words")
+
+
+class FleetSummary(Document):
+    """How the audits of a fleet stand: what is known, what has changed, what waits, what failed."""
+
+    remedy: ClassVar[str] = "make it again with `opacc fleet`"
+
+    format: Literal["opacc-fleet/1"] = Field(default="opacc-fleet/1", description="name and version of this form")
+    name: str = Field(description="name of the fleet")
+    folder: str = Field(description="URI of the folder that holds summary.html, summary.json and summary.md")
+    made: str = Field(description="when the summary was made: ISO 8601, UTC")
+    answer: str = Field(description="how the fleet stands, in one sentence")
+    audits: list[AuditSummary] = Field(description="the audits, in the order of the fleet")
+    rule: AlertRule | None = Field(description="when the alarm is raised; null: never")
+    made_with: str = Field(description="version of opacc_ray that made the summary")
+
+
+class RaisedAlert(AlertCheck):
+    """An alert that was raised."""
+
+    audit: str = Field(description="name of the audit")
+    run: str = Field(description="URI of the run")
+    text: str = Field(description="the alert in one sentence")
+
+
+class AlertNotice(Document):
+    """The alerts of a fleet, as a webhook may send them on."""
+
+    format: Literal["opacc-alert/1"] = Field(default="opacc-alert/1", description="name and version of this form")
+    fleet: str = Field(description="name of the fleet")
+    text: str = Field(description="all alerts, in words: a chat's webhook shows it")
+    made: str = Field(description="when: ISO 8601, UTC")
+    summary: str = Field(description="URI of the summary's page")
+    alerts: list[RaisedAlert] = Field(min_length=1, description="the alerts that were raised")
+    false_alarms: float = Field(description="share of summaries with a false alert, at most")
+    guarantee: str = Field(description="what that promises, in words")
+
+
+class AccuracyHistory(Document):
+    """What the runs of an audit stated, over time."""
+
+    format: Literal["opacc-history/1"] = Field(default="opacc-history/1", description="name and version of this form")
+    name: str = Field(description="name of the audit")
+    source: str = Field(description="URI of the output that holds its runs, or of the tables of estimates")
+    points: list[HistoryPoint] = Field(description="what each run stated, the oldest first")
+    waiting: list[str] = Field(description="URIs of runs that have stated nothing yet")
+    unread: list[str] = Field(description="files that cannot be read")
+    picture: str | None = Field(description="URI of the picture; null: none was asked for")

@@ -1,0 +1,77 @@
+"""What the labels of a run say at any level of confidence, and what they say beside those of the run before.
+
+Only whole rounds count, and rounds that were closed: a round that still waits for labels is not a sample of its design.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.audit.results import accuracy_of, reason_of, sample_of, whole_rounds
+from opacc_ray.audit.run import Run
+from opacc_ray.audit.several_models import difference_by
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.comparison import INDEPENDENT, independent
+from opacc_ray.estimators.sequence import confidence_sequence
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The whole rounds of a run, and their labels; at least one of them has labels."""
+
+    run: Run
+    rounds: Sequence[LabelledRound]
+
+    @classmethod
+    def of(cls, run: Run) -> "Evidence | None":
+        """Read it; None if no round with labels is whole. Raises LabelError if labels are in conflict."""
+        known = [item for item in whole_rounds(read_rounds(run)) if item.labelled.any()]
+        return cls(run, known) if known else None
+
+    @property
+    def measure(self) -> str:
+        return self.rounds[0].measure
+
+    def accuracy(self, level: float) -> Estimate:
+        """The accuracy with the interval of its design."""
+        return self._based(accuracy_of(self.run, *sample_of(self.rounds), level))
+
+    def sequence(self, level: float) -> Estimate:
+        """The accuracy with an interval that holds however often one looks at the labels of the run."""
+        return self._based(confidence_sequence(*sample_of(self.rounds), level))
+
+    def _based(self, found: Estimate) -> Estimate:
+        """Say what missing labels make it rest on, too."""
+        reason = reason_of(found.reason, self.rounds)
+        whole = not any(item.nonresponse for item in self.rounds)
+        return replace(found, reason=reason, design_based=found.design_based and whole)
+
+    def change(self, before: "Evidence", level: float) -> Estimate:
+        """By how much the accuracy is above that before: paired on one pool, else of two independent samples."""
+        if self._shares_examples(before):
+            try:
+                return self._based(difference_by(self.run, before.run, self.rounds, level))
+            except (DataError, SpecError):  # other classes, or examples or features that are gone
+                pass
+        return independent(self.accuracy(level), before.accuracy(level))
+
+    def change_at_any_time(self, before: "Evidence", level: float) -> Estimate:
+        """The same, however often one looks: each of the two sequences has half of what both may err."""
+        own, other = (item.sequence((1 + level) / 2) for item in (self, before))
+        found = independent(own, other)
+        low, high = max(own.low - other.high, -1.0), min(own.high - other.low, 1.0)
+        return replace(found, low=low, high=high, level=level, interval=f"difference of two: {own.interval}")
+
+    def _shares_examples(self, before: "Evidence") -> bool:
+        own, other = self.run.header.pool, before.run.header.pool
+        return bool(own.digest) and own.digest == other.digest and self._size == before._size
+
+    @property
+    def _size(self) -> int:
+        return self.rounds[0].selection.pool_size
+
+
+def is_paired(change: Estimate) -> bool:
+    """Whether a change is that of two models on the same labelled examples."""
+    return change.interval != INDEPENDENT

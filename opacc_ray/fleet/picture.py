@@ -1,0 +1,34 @@
+"""The accuracy of an audit over time as a file of its own, in the colours of whoever looks at it."""
+
+from opacc_ray.errors import DataError
+from opacc_ray.fleet.documents import AccuracyHistory
+from opacc_ray.fleet.figures import course
+from opacc_ray.lake.storage import open_store, split
+from opacc_ray.report.figures import WIDE
+from opacc_ray.report.rendering import style
+
+
+def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
+    """Draw a history to a file or object; returns it with the URI of that.
+
+    Raises
+    ------
+    DataError
+        No run has stated anything, or they state different things.
+    """
+    measures = {point.measure for point in history.points}
+    if len(measures) != 1:
+        said = f"state different things: {', '.join(sorted(measures))}" if measures else "have stated nothing yet"
+        raise DataError(f"the runs of {history.name!r} {said}, so there is no picture; leave --picture out")
+    folder, name = split(uri)
+    store = open_store(folder)
+    store.write(name, picture(history).encode())
+    return history.model_copy(update={"picture": store.uri_of(name)})
+
+
+def picture(history: AccuracyHistory) -> str:
+    """The SVG."""
+    drawn = str(course(history.points, "history", WIDE))
+    head = '<svg xmlns="http://www.w3.org/2000/svg" '
+    sheet = f"<style>{style('figure.css')}svg {{ background: var(--paper); }}</style>"
+    return drawn.replace("<svg ", head, 1).replace("<title ", f"{sheet}<title ", 1) + "\n"

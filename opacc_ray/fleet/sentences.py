@@ -1,0 +1,79 @@
+"""What a summary says in words."""
+
+from opacc_ray.fleet.documents import AlertCheck, AuditSummary, Change, FleetSummary, HistoryPoint, WaitingRun
+from opacc_ray.report.sentences import digits_for, inside, is_share, number
+
+
+def label_of(audit: AuditSummary) -> str:
+    """What a page calls an audit, whose fleet it names once."""
+    return audit.name if audit.model is None else f"{audit.model} × {audit.pool}"
+
+
+def stated_text(point: HistoryPoint) -> tuple[str, str]:
+    """The last accuracy, and its interval."""
+    digits = digits_for(point.low, point.high)
+    low, high = (number(value, point.measure, digits) for value in (point.low, point.high))
+    return number(inside(point), point.measure, digits), f"{low} – {high}"
+
+
+def difference(value: float, measure: str, digits: int = 1) -> str:
+    """A difference with its sign: of shares in percentage points."""
+    return f"{100 * value:+.{digits}f}" if is_share(measure) else f"{value:+.{digits + 2}f}"
+
+
+def change_text(change: Change, measure: str) -> tuple[str, str, str]:
+    """The change, its interval, and whether it could be chance."""
+    digits = digits_for(change.low, change.high)
+    value, low, high = (difference(part, measure, digits) for part in (inside(change), change.low, change.high))
+    value += " points" if is_share(measure) else ""
+    direction = "higher" if change.value > 0 else "lower"
+    said = f"significantly {direction}" if change.significant else "no significant change"
+    return value, f"{low} to {high}", f"{said}, {change.how}"
+
+
+def significance(change: Change) -> str:
+    """In which direction a change is significant, if it is, and how it was found; for a narrow column."""
+    return f"{('higher' if change.value > 0 else 'lower') if change.significant else 'none'}, {change.how}"
+
+
+def waiting_text(waiting: WaitingRun) -> str:
+    """How many labels a run waits for, and how long."""
+    labels = "1 label" if waiting.missing == 1 else f"{waiting.missing:,} labels"
+    return f"{labels} of round {waiting.round}, for {duration(waiting.days)}"
+
+
+def duration(days: float) -> str:
+    """Days in words."""
+    if days < 1:
+        hours = int(24 * days)
+        return "less than an hour" if hours < 1 else "1 hour" if hours == 1 else f"{hours} hours"
+    return "1 day" if int(days) == 1 else f"{int(days)} days"
+
+
+def alert_text(audit: AuditSummary, check: AlertCheck) -> str:
+    """An alert that was raised, in one sentence."""
+    measure = audit.last.measure if audit.last else "accuracy"
+    low, high, limit = check.low or 0.0, check.high or 0.0, check.limit
+    digits = digits_for(low, high)
+    sure = f"at {100 * check.level:.4g}% confidence"
+    if check.kind == "min_accuracy":
+        between = f"{number(low, measure, digits)} – {number(high, measure, digits)}"
+        return f"{audit.name}: the accuracy is {between} {sure}, below {number(limit, measure, digits)}."
+    unit = " points" if is_share(measure) else ""
+    low_text, high_text, limit_text = (
+        difference(part, measure, digits).removeprefix("+") for part in (low, high, limit)
+    )
+    by = f"{low_text} to {high_text}{unit}"
+    return f"{audit.name}: the accuracy dropped by {by} {sure}, more than the {limit_text} allowed."
+
+
+def raised_texts(summary: FleetSummary) -> list[str]:
+    """All alerts that were raised."""
+    return [alert_text(item, check) for item in summary.audits for check in item.alerts if check.raised]
+
+
+def check_text(check: AlertCheck) -> str:
+    """What became of an alert."""
+    if check.raised:
+        return "alert"
+    return "not decided" if check.value is None else "no alert"

@@ -1,0 +1,185 @@
+"""A fleet: its models and pools, every pair of which is an audit, or a list of audits; from YAML.
+
+name: weekly
+output: s3://audits/
+spec: {seed: 7, sample: {budget: 200}}                       # what all audits have: any keys of a spec
+models:
+  lenet: {factory: "mypkg:lenet5", weights: s3://models/lenet5.safetensors}
+  vgg: {factory: "mypkg:vgg16", weights: s3://models/vgg16.safetensors}
+pools:
+  shops: {uri: s3://lake/shops/, format: images}
+  field: {uri: s3://lake/field/, format: images}
+overrides:
+  - {models: [vgg], pools: [field], spec: {sample: {budget: 400}}}
+alerts: {min_accuracy: 0.92, max_drop: 0.02}
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field, field_validator, model_validator
+
+from opacc_ray.errors import SpecError, shown
+from opacc_ray.spec import Spec, parse_spec, read_yaml, validated
+from opacc_ray.spec.section import Section
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+
+
+class AlertSpec(Section):
+    """When to raise the alarm; an alert is decided by an interval, never by the estimate alone."""
+
+    min_accuracy: float | None = Field(
+        default=None, gt=0, lt=1, description="raise it where the accuracy is surely below this"
+    )
+    max_drop: float | None = Field(
+        default=None, ge=0, lt=1, description="raise it where the accuracy has surely dropped by more than this"
+    )
+    false_alarms: float = Field(
+        default=0.05,
+        gt=0,
+        le=0.5,
+        description="share of summaries with any alert, at most, while every audit is as accurate as it should be",
+    )
+    decided_by: Literal["interval", "sequence"] = Field(
+        default="interval",
+        description="interval: one look at the labels of each run; sequence: a look after every round or label",
+    )
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> "AlertSpec":
+        if self.min_accuracy is None and self.max_drop is None:
+            raise ValueError("give min_accuracy, max_drop or both")
+        return self
+
+    @property
+    def num_questions(self) -> int:
+        """What is asked of each audit."""
+        return (self.min_accuracy is not None) + (self.max_drop is not None)
+
+
+class Override(Section):
+    """What some pairs of a model and a pool have of their own."""
+
+    models: list[str] | None = Field(default=None, description="names of models; default: all")
+    pools: list[str] | None = Field(default=None, description="names of pools; default: all")
+    spec: dict[str, Any] = Field(description="any keys of a spec; later overrides win")
+
+    def is_for(self, model: str, pool: str) -> bool:
+        return (self.models is None or model in self.models) and (self.pools is None or pool in self.pools)
+
+
+class FleetSpec(Section):
+    """Many audits."""
+
+    name: str = Field(description="of the fleet; of a product of models and pools, audits are named NAME-MODEL-POOL")
+    output: str = Field(description="where all runs and the summary go: s3://bucket/prefix, or a folder")
+    spec: dict[str, Any] = Field(default={}, description="what all audits have: any keys of a spec")
+    models: dict[str, dict[str, Any]] = Field(default={}, description="name -> section model of a spec")
+    pools: dict[str, dict[str, Any]] = Field(default={}, description="name -> section pool of a spec")
+    overrides: list[Override] = Field(default=[], description="what some pairs have of their own")
+    audits: list[dict[str, Any]] = Field(
+        default=[], description="instead of models and pools: the keys of each audit's spec, its name among them"
+    )
+    concurrency: int = Field(default=2, ge=1, description="audits that are worked on at a time")
+    alerts: AlertSpec | None = Field(default=None, description="when to raise the alarm; default: never")
+
+    @field_validator("name")
+    @classmethod
+    def _fits_a_path(cls, value: str) -> str:
+        if not re.fullmatch(_NAME, value):
+            raise ValueError("use letters, digits, '.', '_' and '-': names of audits begin with it")
+        return value
+
+    @model_validator(mode="after")
+    def _has_audits(self) -> "FleetSpec":
+        if self.audits and (self.models or self.pools or self.overrides):
+            raise SpecError("give models and pools, every pair of which is an audit, or a list of audits, not both")
+        if not self.audits and not (self.models and self.pools):
+            missing = "models" if not self.models else "pools"
+            raise SpecError(f"key {missing!r} is missing; add models and pools, every pair of which is an audit")
+        return self
+
+    @model_validator(mode="after")
+    def _overrides_what_is_there(self) -> "FleetSpec":
+        for place, item in enumerate(self.overrides):
+            for kind, named, known in (("models", item.models, self.models), ("pools", item.pools, self.pools)):
+                strange = next((name for name in named or () if name not in known), None)
+                if strange is not None:
+                    near = get_close_matches(strange, known, 1)
+                    said = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+                    raise SpecError(f"overrides.{place}.{kind}: {strange!r} is none of the fleet's {kind}; {said}")
+        return self
+
+
+class FleetAudit(NamedTuple):
+    """One audit of a fleet."""
+
+    name: str
+    spec: Spec
+    model: str | None = None  # as the fleet names it; None in a list of audits
+    pool: str | None = None
+
+
+class Fleet(NamedTuple):
+    """A fleet, and the spec of each of its audits."""
+
+    spec: FleetSpec
+    audits: tuple[FleetAudit, ...]
+
+
+def load_fleet(path: str | Path) -> Fleet:
+    """Read a fleet from a YAML file; raises SpecError naming the audit, the key, the value and the fix."""
+    return parse_fleet(read_yaml(path, "fleet"), str(path))
+
+
+def parse_fleet(content: Any, source: str) -> Fleet:
+    """Validate the content of a fleet and every spec that it makes; ``source`` names it in errors."""
+    if content is None:
+        raise SpecError(f"{source} is empty; docs/fleet.md has a fleet to start from")
+    spec = validated(FleetSpec, content, source)
+    audits = tuple(_pairs(spec, source) if spec.models else _listed(spec, source))
+    twice = [name for name, count in Counter(item.name for item in audits).items() if count > 1]
+    if twice:
+        raise SpecError(f"{source}: two audits have the name {twice[0]!r}; give each one of its own")
+    return Fleet(spec, audits)
+
+
+def _pairs(fleet: FleetSpec, source: str) -> Iterator[FleetAudit]:
+    """Every model on every pool."""
+    for model, pool in ((model, pool) for model in fleet.models for pool in fleet.pools):
+        content = _merged(fleet.spec, {"model": fleet.models[model], "pool": fleet.pools[pool]})
+        for item in fleet.overrides:
+            if item.is_for(model, pool):
+                content = _merged(content, item.spec)
+        place = f"{source}, audit {model} × {pool}"
+        yield _audit(fleet, content | {"name": f"{fleet.name}-{model}-{pool}"}, place, model, pool)
+
+
+def _listed(fleet: FleetSpec, source: str) -> Iterator[FleetAudit]:
+    for number, own in enumerate(fleet.audits, start=1):
+        name = own.get("name")
+        place = f"{source}, audit {shown(name) if name else number}"
+        yield _audit(fleet, _merged(fleet.spec, own), place)
+
+
+def _audit(
+    fleet: FleetSpec, content: dict[str, Any], place: str, model: str | None = None, pool: str | None = None
+) -> FleetAudit:
+    if "output" in content:
+        raise SpecError(f"{place}: output is the fleet's, so that audits share features; leave it out")
+    spec = parse_spec(content | {"output": fleet.output}, place)
+    return FleetAudit(spec.name, spec, model, pool)
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of both; where both have a section, its keys of both; else the second one wins."""
+    found = dict(base)
+    for key, value in own.items():
+        known = found.get(key)
+        found[key] = _merged(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
+    return found

@@ -1,0 +1,162 @@
+"""How the audits of a fleet stand: what each stated last, what has changed, what waits, what failed, what alarms."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from opacc_ray.audit import results
+from opacc_ray.audit.documents import AccuracyEstimate
+from opacc_ray.audit.provenance import versions
+from opacc_ray.audit.run import Run
+from opacc_ray.audit.status import status
+from opacc_ray.errors import OpaccError, counted
+from opacc_ray.estimators.base import Estimate
+from opacc_ray.fleet.alerts import checks_of, rule_of
+from opacc_ray.fleet.documents import (
+    AlertRule,
+    AuditFailure,
+    AuditSummary,
+    Change,
+    FleetSummary,
+    WaitingRun,
+)
+from opacc_ray.fleet.evidence import Evidence, is_paired
+from opacc_ray.fleet.history import point_of, runs_of
+from opacc_ray.fleet.queue import Ended, ended
+from opacc_ray.fleet.spec import Fleet, FleetAudit
+from opacc_ray.lake.storage import join, open_store
+
+LEVEL = 0.95
+"""Of the intervals that are stated; those that decide alerts have their own."""
+
+
+def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) -> FleetSummary:
+    """Say how a fleet stands; estimates are stated and kept where all labels are in and that has not been done.
+
+    Parameters
+    ----------
+    done : what became of its audits now, in their order; an audit with neither run nor error was left as it is
+    now : when; default: the time
+
+    Returns
+    -------
+    FleetSummary
+        An audit that cannot be summarised has that as its failure.
+    """
+    now = now or datetime.now(UTC)
+    rule = rule_of(fleet.spec.alerts, len(fleet.audits)) if fleet.spec.alerts else None
+    audits = [_audit(fleet.spec.output, item, rule, now) for item in done]
+    return FleetSummary(
+        name=fleet.spec.name,
+        folder=open_store(join(fleet.spec.output, "fleets", fleet.spec.name)).uri,
+        made=now.isoformat(timespec="seconds"),
+        answer=answer(audits),
+        audits=audits,
+        rule=rule,
+        made_with=versions()["opacc_ray"],
+    )
+
+
+def _audit(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> AuditSummary:
+    """An audit, or why it cannot be summarised."""
+    found: list[AuditSummary] = []
+
+    def look() -> Run | None:
+        found.append(_look(output, done, rule, now))
+        return done.run
+
+    tried = ended(done.audit, look)
+    if tried.error is None:
+        return found[0]
+    blank = _blank(done.audit, done.run, done.error or tried.error)
+    return blank.model_copy(update={"alerts": checks_of(rule, None, None) if rule else []})
+
+
+def _blank(audit: FleetAudit, run: Run | None, error: OpaccError | None) -> AuditSummary:
+    failure = None if error is None else AuditFailure(error=str(error), exit_code=error.exit_code)
+    return AuditSummary(
+        name=audit.name,
+        model=audit.model,
+        pool=audit.pool,
+        run=None if run is None else run.uri,
+        failure=failure,
+        last=None,
+        change=None,
+        waiting=[],
+        alerts=[],
+        history=[],
+    )
+
+
+def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> AuditSummary:
+    runs = runs_of(output, done.audit.name).found
+    waiting: list[WaitingRun] = []
+    stated: list[tuple[Run, AccuracyEstimate]] = []
+    for run in reversed(runs):  # the newest first
+        if not stated:
+            waiting += _waiting(run, now)
+        estimate = _state(run) if len(stated) < 2 else run.read_estimate()
+        if estimate is not None:
+            stated.append((run, estimate))
+    last, before = ([Evidence.of(run) for run, _ in stated[:2]] + [None, None])[:2]
+    history = [point_of(run, estimate) for run, estimate in reversed(stated)]
+    return _blank(done.audit, done.run, done.error).model_copy(
+        update={
+            "last": history[-1] if history else None,
+            "change": _change(last, before) if last and before else None,
+            "waiting": waiting[::-1],
+            "alerts": checks_of(rule, last, before) if rule else [],
+            "history": history,
+        }
+    )
+
+
+def _state(run: Run) -> AccuracyEstimate | None:
+    """The last estimate of a run; it is made first if all labels are in and it was not, or not of all of them."""
+    own = status(run)
+    is_whole = bool(own.rounds) and not any(item.missing for item in own.rounds)
+    if is_whole and any(item.labelled for item in own.rounds) and not own.estimate_is_current:
+        return results.estimate(run, level=LEVEL)
+    return own.estimate
+
+
+def _waiting(run: Run, now: datetime) -> list[WaitingRun]:
+    """The run, if it waits for labels, by its newest round that does."""
+    rounds = [item for item in status(run).rounds if item.missing]
+    if not rounds:
+        return []
+    since = run.drawn_at(rounds[-1].round)
+    return [
+        WaitingRun(
+            run=run.uri,
+            round=rounds[-1].round,
+            missing=sum(item.missing for item in rounds),
+            since=since.isoformat(timespec="seconds"),
+            days=max((now - since).total_seconds() / 86400, 0.0),
+        )
+    ]
+
+
+def _change(last: Evidence, before: Evidence) -> Change:
+    found: Estimate = last.change(before, LEVEL)
+    return Change(
+        **found.to_dict(),
+        before=before.run.uri,
+        how="paired" if is_paired(found) else "independent",
+        significant=found.low > 0 or found.high < 0,
+    )
+
+
+def answer(audits: Sequence[AuditSummary]) -> str:
+    """How the fleet stands, in one sentence."""
+    alerts = sum(any(check.raised for check in item.alerts) for item in audits)
+    failed = sum(item.failure is not None for item in audits)
+    stated = sum(item.last is not None for item in audits)
+    missing = sum(part.missing for item in audits for part in item.waiting)
+    parts = [f"{stated} of {counted(len(audits), 'audit')} have stated an accuracy"]
+    if missing:
+        parts.append(f"{counted(missing, 'label')} are waited for")
+    if alerts:
+        parts.append(f"{counted(alerts, 'audit')} raised an alert")
+    if failed:
+        parts.append(f"{counted(failed, 'audit')} failed")
+    return f"{', '.join(parts)}."

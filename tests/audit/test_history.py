@@ -1,0 +1,207 @@
+"""What a run knows before its first label: from a labelled reference, earlier audits, a column of the pool's table.
+
+Most runs here are written by hand (`written_run.py`) or are of stored features; one is extracted by Ray from S3.
+"""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_model import picture, trained
+from small_spec import small_spec
+from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
+
+import opacc_ray as opacc
+from opacc_ray.audit import history, labels, results, steps
+from opacc_ray.audit.checks import check
+from opacc_ray.audit.history import read_history, read_record
+from opacc_ray.audit.run import Run
+from opacc_ray.audit.verify import verify
+from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.lake.storage import open_store
+from opacc_ray.spec import parse_spec
+
+NEYMAN = {"method": "neyman", "budget": 40}
+WEIGHTS = {"sha256": "a" * 64, "classes": CLASSES}
+POOL = opacc.Pool(ids=IDS, hidden=np.ones((N, 5)), confidence=CONFIDENCE.astype(np.float32), prediction=PREDICTION)
+
+
+def answer(run: Run, chosen: opacc.Selection) -> None:
+    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in chosen.ids)
+    labels.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Run:
+    """An audit of the same weights, with 60 labels."""
+    run = write_run(tmp_path, "before", PREDICTION, listing="z", **WEIGHTS)
+    answer(run, steps.select(run, "srs", 60, {}, seed=9))
+    return run
+
+
+def test_an_audit_starts_from_earlier_ones_of_the_same_weights(tmp_path: Path, earlier: Run) -> None:
+    another = write_run(tmp_path, "another", OTHER, **(WEIGHTS | {"sha256": "b" * 64}))
+    answer(another, steps.select(another, "srs", 30, {}))
+    unlabelled = write_run(tmp_path, "unlabelled", PREDICTION, **WEIGHTS)
+    run = write_run(tmp_path, "now", PREDICTION, sections={"sample": NEYMAN, "history": "auto"}, **WEIGHTS)
+    first = steps.select(run, "neyman", 40, {})
+    kept = read_record(run)
+    assert kept is not None
+    assert [(source.kind, source.uri, source.examples) for source in kept.sources] == [("audit", earlier.uri, 60)]
+    index = np.sort(earlier.read_selection(1).index)
+    known = opacc.Pool(hidden=POOL.hidden[index], confidence=POOL.confidence[index], prediction=PREDICTION[index])
+    told = opacc.History(labelled=[(known, (PREDICTION == TRUTH)[index].astype(float))])
+    assert first.index.tolist() == opacc.select(POOL, "neyman", 40, history=told).index.tolist()
+    assert first.index.tolist() != opacc.select(POOL, "neyman", 40).index.tolist()
+    answer(run, first)
+    answer(unlabelled, steps.select(unlabelled, "srs", 50, {}))  # what comes later changes nothing
+    found = results.estimate(run)
+    outcome = (PREDICTION == TRUTH)[first.index].astype(float)
+    assert found.value == pytest.approx(opacc.estimate(first, outcome, pool=POOL, history=told).value)
+    assert steps.next_round(run, 30).index.tolist() == (
+        opacc.select(POOL, "neyman", 30, previous=[(first, outcome)], history=told).index.tolist()
+    )
+    assert not any("/history/" in fault.file for fault in verify(run.uri).faults)
+
+
+def test_named_audits_must_be_there_and_found_ones_need_not(tmp_path: Path, earlier: Run) -> None:
+    bare = write_run(tmp_path, "bare", PREDICTION, **WEIGHTS)
+    named = write_run(tmp_path, "named", PREDICTION, sections={"sample": NEYMAN, "history": [bare.uri]}, **WEIGHTS)
+    with pytest.raises(DataError, match=r"no example of .*bare has a label yet"):
+        steps.select(named, "neyman", 40, {})
+    (tmp_path / "before" / "rounds" / "1" / "draw-1.json").write_text("{}")
+    found = write_run(tmp_path, "found", PREDICTION, sections={"sample": NEYMAN, "history": "auto"}, **WEIGHTS)
+    steps.select(found, "neyman", 40, {})
+    kept = read_record(found)
+    assert kept is not None
+    assert kept.sources == []
+
+
+@pytest.mark.parametrize("fault", ["lost", "changed", "record lost", "record changed"])
+def test_a_history_that_rounds_were_drawn_by_is_never_replaced(fault: str, tmp_path: Path, earlier: Run) -> None:
+    run = write_run(tmp_path, "now", PREDICTION, sections={"sample": NEYMAN, "history": [earlier.uri]}, **WEIGHTS)
+    answer(run, steps.select(run, "neyman", 40, {}))
+    kept = read_record(run)
+    assert kept is not None
+    record, file = (
+        tmp_path / "now" / "history" / name for name in ("history.json", f"{kept.folder}/labelled-1.parquet")
+    )
+    if "record" in fault:
+        content = record.read_text()
+        record.unlink() if "lost" in fault else record.write_text(content.replace(earlier.uri, "elsewhere"))
+    else:
+        data = file.read_bytes()
+        file.unlink() if fault == "lost" else file.write_bytes(data[:-20] + bytes(20))
+    for act in (lambda: results.estimate(run), lambda: steps.next_round(run, 20), lambda: read_history(run)):
+        with pytest.raises(DataError, match="restore"):
+            act()
+    assert any("/history/" in fault.file for fault in verify(run.uri).faults)
+
+
+def features_pool(folder: Path, **columns: Any) -> None:
+    folder.mkdir()
+    for part, rows in enumerate(np.array_split(np.arange(N), 2)):
+        stored = {"id": [IDS[i] for i in rows], "said": PREDICTION[rows], "sure": CONFIDENCE[rows]}
+        own = {name: values[rows] for name, values in columns.items()}
+        pq.write_table(pa.table(stored | own), folder / f"part-{part}.parquet", row_group_size=60)
+
+
+def features_spec(tmp_path: Path, **sections: Any) -> dict[str, Any]:
+    columns = {"id": "id", "prediction": "said", "confidence": "sure", "prior": "judge"}
+    return {
+        "name": "judged",
+        "pool": {"uri": str(tmp_path / "pool"), "format": "features", "columns": columns},
+        "model": {"classes": CLASSES},
+        "sample": NEYMAN,
+        "output": str(tmp_path / "audits"),
+    } | sections
+
+
+def test_a_column_of_the_pool_is_the_prior_of_every_example(tmp_path: Path) -> None:
+    judge = np.random.default_rng(2).normal(size=N) + 2 * (PREDICTION != TRUTH)
+    features_pool(tmp_path / "pool", judge=judge)
+    spec = parse_spec(features_spec(tmp_path), "spec.yaml")
+    checks, failure = check(spec, "spec.yaml")
+    assert failure is None
+    assert f"judge of '000.png' is {judge[0]:g}" in {item.name: item.found for item in checks.checks}["history"]
+    run = steps.run(spec)
+    assert read_history(run).prior == pytest.approx(judge)
+    pool = opacc.Pool(prediction=PREDICTION, confidence=CONFIDENCE)
+    expected = opacc.select(pool, "neyman", 40, history=opacc.History(prior=judge))
+    assert run.read_selection(1).index.tolist() == expected.index.tolist()
+    assert verify(run.uri).sound
+    plain = json.loads(json.dumps(features_spec(tmp_path)))
+    del plain["pool"]["columns"]["prior"]
+    without = steps.run(parse_spec(plain, "spec.yaml"))
+    assert without.uri != run.uri
+    assert read_record(without) is None
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ({}, "has no number in the column 'judge', which pool.columns.prior names"),
+        ({"judge": np.where(np.arange(N) == 7, np.nan, 1.0)}, "judge of '007.png' is nan; give each example a number"),
+        ({"judge": np.array([None if i == 7 else 1.0 for i in range(N)])}, "judge of '007.png' is null"),
+        ({"judge": np.array(["bad"] * N)}, "judge"),
+    ],
+)
+def test_a_column_that_is_no_prior_is_refused_before_anything_is_written(
+    column: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    features_pool(tmp_path / "pool", **column)
+    with pytest.raises(DataError, match=message):
+        steps.start(parse_spec(features_spec(tmp_path), "spec.yaml"))
+    assert not (tmp_path / "audits").exists()
+
+
+def test_a_history_is_refused_where_nothing_learns_from_it(tmp_path: Path) -> None:
+    content = {"name": "x", "pool": {"uri": "p", "format": "images"}, "model": {"factory": "user:net"}, "output": "o"}
+    for sections, message in (
+        ({"history": "auto", "sample": {"method": "css", "budget": 5}}, "history is of neyman; sample.method 'css'"),
+        ({"history": "auto", "sample": {"budget": 5, "replicates": 3}}, "replicates are of parts of it"),
+        ({"history": "always"}, "history"),
+        ({"reference": {"uri": "r", "labls": "x.csv"}}, "did you mean 'labels'"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            parse_spec(content | sections, "spec.yaml")
+    with pytest.raises(SpecError, match="this spec names none; list the runs"):
+        history.check_history(parse_spec(content | {"history": "auto"}, "spec.yaml"), None)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_labelled_reference_in_s3_is_learned_from(s3: LocalS3) -> None:
+    """60 training pictures, of which 50 have a label: the model fails where it says 1."""
+    from safetensors.torch import save
+
+    store = open_store(s3.create_bucket("history"))
+    store.write_many((f"pool/{i:03d}.png", picture(i)) for i in range(120))
+    store.write_many((f"train/{i:03d}.png", picture(i)) for i in range(200, 260))
+    store.write("model.safetensors", save(trained().state_dict()))
+    rows = [f"{i:03d}.png,{2 if i % 4 == 1 else i % 4}" for i in range(200, 250)]
+    store.write("train.csv", "\n".join(["id,label", *rows]).encode())
+    reference = {"uri": f"{store.uri}/train", "labels": f"{store.uri}/train.csv"}
+    content = small_spec(store.uri, f"{store.uri}/audits", reference=reference, sample=NEYMAN)
+    run = steps.run(parse_spec(content, "spec.yaml"))
+    kept = read_record(run)
+    assert kept is not None
+    assert [(item.kind, item.uri, item.examples) for item in kept.sources] == [("reference", f"{store.uri}/train", 50)]
+    [(known, outcome)] = read_history(run).labelled
+    assert known.fields == {"hidden", "confidence", "prediction"}
+    assert outcome.tolist() == [float(i % 4 != 1) for i in range(200, 250)]
+    design = run.read_selection(1).design
+    fails = run.read_selection(1).index % 4 == 1
+    assert design.predicted_failure[fails].min() > 2 * design.predicted_failure[~fails].max()
+    assert verify(run.uri).sound
+    table = pq.read_table(io.BytesIO(open_store(run.uri).read(f"history/{kept.folder}/labelled-1.parquet")))
+    assert table.num_rows == 50
+    store.write("train.csv", b"id,label\n300.png,1\n")
+    other = steps.start(parse_spec(content | {"name": "other"}, "spec.yaml"))[0]
+    with pytest.raises(DataError, match=r"names '300.png', which is no example of .*train"):
+        steps.select(other, "neyman", 10, {})

@@ -1,0 +1,55 @@
+"""What is refused before anything is sent to a cluster."""
+
+import json
+from pathlib import Path
+
+import pytest
+from small_model import picture
+
+from opacc_ray.audit.submission import Order, submit
+from opacc_ray.errors import SpecError, StorageError
+from opacc_ray.lake.storage import open_store
+from opacc_ray.spec import Spec, load_spec
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spec:
+    """A spec that can be run, and an environment that names no cluster."""
+    open_store(str(tmp_path / "pool")).write_many((f"{i}.png", picture(i)) for i in range(5))
+    content = {
+        "name": "small",
+        "pool": {"uri": str(tmp_path / "pool"), "format": "images"},
+        "model": {"factory": "small_model:network"},
+        "sample": {"method": "srs", "budget": 3},
+        "output": str(tmp_path / "out"),
+    }
+    (tmp_path / "spec.yaml").write_text(json.dumps(content))
+    for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS", "NOWHERE"):
+        monkeypatch.delenv(name, raising=False)
+    return load_spec(tmp_path / "spec.yaml")
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        (Order(environment=["NOWHERE"]), "--env NOWHERE: the environment has no NOWHERE"),
+        (Order(environment=["KEY=hush"]), '--env "KEY": give the name of a variable'),
+        (Order(modules=["nobody"]), "there is no module 'nobody'"),
+        (Order(), "no cluster is named; give --address http://HEAD:8265"),
+    ],
+)
+def test_order_that_cannot_be_sent_is_refused(spec: Spec, order: Order, message: str) -> None:
+    with pytest.raises(SpecError) as error:
+        submit(spec, order, print)
+    assert message in str(error.value)
+    assert "hush" not in str(error.value)
+
+
+def test_spec_that_does_not_fit_its_data_is_refused_and_nothing_written(spec: Spec) -> None:
+    wanting = spec.model_copy(update={"sample": spec.sample.model_copy(update={"budget": 6})})
+    with pytest.raises(SpecError, match="holds 5 examples; give at most 5"):
+        submit(wanting, Order(address="http://127.0.0.1:1"), print)
+    empty = spec.model_copy(update={"pool": spec.pool.model_copy(update={"uri": "/nowhere"})})
+    with pytest.raises(StorageError, match="cannot list /nowhere"):
+        submit(empty, Order(address="http://127.0.0.1:1"), print)
+    assert not Path(spec.output).exists()

@@ -1,0 +1,148 @@
+"""The head that is recovered, and vectors that lie where they are asked to, in asked numbers, judged by the rules."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from features_run import write_features
+
+from opacc_ray.characterize.classes import Grouped
+from opacc_ray.characterize.clusters import find_clusters
+from opacc_ray.characterize.generation import Sources, find_sources, generate, in_region
+from opacc_ray.characterize.head import Head, find_head
+from opacc_ray.characterize.metrics import Regions
+from opacc_ray.cli.main import main
+from opacc_ray.errors import SpecError
+from opacc_ray.parts.view import LocalParts, View, view_of
+from opacc_ray.pool import Pool
+
+RNG = np.random.default_rng(0)
+WEIGHT, BIAS = RNG.normal(size=(6, 4)) + 2 * np.eye(6, 4), RNG.normal(size=4) / 4
+
+
+def features(num: int, seed: int = 1) -> dict[str, np.ndarray]:
+    """A hidden layer after a ReLU, one neuron of it dead, and outputs that are linear in it."""
+    rng = np.random.default_rng(seed)
+    label = rng.integers(0, 4, num)
+    hidden = np.maximum(1.5 * np.eye(6)[:4][label] + rng.normal(size=(num, 6)), 0).astype(np.float32)
+    hidden[:, 5] = 0
+    output = (hidden @ WEIGHT + BIAS).astype(np.float32)
+    confidence = 1 / np.exp(output - output.max(1, keepdims=True)).sum(1)
+    said = {"prediction": output.argmax(1), "confidence": confidence.astype(np.float64)}
+    return {"hidden": hidden, "output": output, "label": label} | said
+
+
+def grouped(num: int, *, labelled: bool = False) -> Grouped:
+    columns = features(num)
+    label = columns.pop("label")
+    half = num // 2
+    parts = [Pool(**{key: v[cut] for key, v in columns.items()}) for cut in (slice(0, half), slice(half, None))]
+    return Grouped(View(LocalParts(parts)), 4, label if labelled else None)
+
+
+def test_the_last_layer_is_recovered_from_features_alone() -> None:
+    columns = features(2000)
+    found = find_head(grouped(2000))
+    assert (found.kind, found.agreement) == ("last layer", 1.0)
+    expected = np.exp(columns["output"].astype(float))
+    assert found.probabilities(columns["hidden"]) == pytest.approx(expected / expected.sum(1, keepdims=True), abs=1e-5)
+
+
+def test_the_last_layer_is_recovered_from_probabilities_too() -> None:
+    columns = features(1000)
+    share = np.exp(columns["output"])
+    pool = Pool(hidden=columns["hidden"], output=share / share.sum(1, keepdims=True), prediction=columns["prediction"])
+    found = find_head(Grouped(view_of(pool), 4), probabilities=True)
+    assert (found.kind, found.agreement) == ("last layer", 1.0)
+
+
+def test_where_outputs_are_not_linear_a_regression_stands_in_and_says_so() -> None:
+    columns = features(3000)
+    bent = columns["output"] ** 3
+    pool = Pool(hidden=columns["hidden"], output=bent, prediction=bent.argmax(1))
+    found = find_head(Grouped(view_of(pool), 4))
+    assert found.kind == "logistic regression"
+    assert 0.97 < found.agreement <= 1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_every_vector_lies_in_its_region_and_shares_and_classes_are_as_asked(share: float) -> None:
+    data, regions = grouped(3000, labelled=True), Regions(high=0.6)
+    head, clusters = find_head(data), find_clusters(data)
+    sources = find_sources(data, head, regions, np.random.default_rng(1))
+    made = generate(sources, head, clusters, regions, share, 200, np.random.default_rng(2))
+    assert made.near_centroid.sum() == 200 * share
+    assert np.abs(np.bincount(made.label, minlength=4) - 50).max() <= 1
+    assert in_region(made, clusters, regions).all()
+    near = made.near_centroid
+    away = np.linalg.norm(made.hidden - clusters.centroid[made.label], axis=1)
+    assert (away[near] <= 0.5 * clusters.reach[made.label[near]]).all()
+    assert (head.probabilities(made.hidden[~near]).max(axis=1) <= 0.6).all()
+    assert made.hidden.min() >= 0  # as a ReLU leaves it
+    assert np.array_equal(made.label, data.classes()[made.source])
+    assert (made.step != 0).all()
+
+
+def test_accuracy_falls_towards_the_boundaries() -> None:
+    data, regions = grouped(3000, labelled=True), Regions()
+    head, clusters = find_head(data), find_clusters(data)
+    rng = np.random.default_rng(5)
+    sources = find_sources(data, head, regions, rng)
+    right = [
+        generate(sources, head, clusters, regions, share, 1000, rng).correct.mean() for share in (0, 0.3, 0.5, 0.7, 1)
+    ]
+    assert right == sorted(right)
+    assert right[-1] - right[0] > 0.3
+
+
+def test_a_head_that_breaks_the_rules_is_found_out() -> None:
+    """Two classes on a line: the head sees class 1 on the left, where class 0 is."""
+    hidden = np.array([[-1.0], [-0.2], [0.2], [1.0]], dtype=np.float32)
+    data = Grouped(view_of(Pool(hidden=hidden, prediction=[0, 0, 1, 1])), 2)
+    clusters, regions = find_clusters(data), Regions()
+    sources = Sources(np.arange(4), hidden, np.array([0, 0, 1, 1]), 0)
+    upright = Head(np.array([[-1.0, 1.0]]), np.zeros(2), "last layer", 1.0)
+    reversed_ = upright._replace(weight=-upright.weight)
+    kept = generate(sources, upright, clusters, regions, 0.5, 40, np.random.default_rng(0))
+    broken = generate(sources, reversed_, clusters, regions, 0.5, 40, np.random.default_rng(0))
+    assert kept.violates.mean() < 0.5 < broken.violates.mean()
+    assert not broken.correct[broken.near_centroid].any()
+
+
+def test_fewer_than_one_vector_is_refused() -> None:
+    data = grouped(200)
+    head = find_head(data)
+    sources = find_sources(data, head, Regions(), np.random.default_rng(0))
+    with pytest.raises(SpecError, match=r"0 vectors with a share of 0\.5"):
+        generate(sources, head, find_clusters(data), Regions(), 0.5, 0, np.random.default_rng(0))
+
+
+def test_the_command_writes_vectors_and_states_accuracy_by_share_and_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = features(1500)
+    label = columns.pop("label")
+    run = write_features(f"{tmp_path}/generated-00000001", columns, ["a", "b", "c", "d"])
+    np.savez(tmp_path / "test.npz", **columns, label=label)
+    asked = ["--shares", "0-100", "--shares", "100-0", "--count", "60", "--count", "200"]
+    assert main(["generate", run.uri, *asked, "--reference", f"{tmp_path}/test.npz", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["head"], found["agreement"], found["labels"]) == ("last layer", 1.0, "label")
+    assert [(item["shares"], item["count"]) for item in found["sets"]] == [
+        ("0-100", 60),
+        ("0-100", 200),
+        ("100-0", 60),
+        ("100-0", 200),
+    ]
+    boundary, centroid = found["sets"][1], found["sets"][3]
+    assert boundary["accuracy"] < centroid["accuracy"]
+    assert (boundary["near_centroid"], centroid["near_boundary"]) == (None, None)
+    vectors = np.load(centroid["file"])
+    assert vectors["hidden"].shape == (200, 6)
+    assert (vectors["predicted"] == vectors["label"]).mean() == centroid["predicted"]
+    assert main(["generate", run.uri, "--shares", "30-60"]) == 2
+    assert "--shares 30-60: give percents that sum to 100" in capsys.readouterr().err
+    angle = write_features(f"{tmp_path}/angle-00000001", {"prediction": np.arange(30.0)}, task="regression")
+    assert main(["generate", angle.uri]) == 2
+    assert "is of a regression" in capsys.readouterr().err

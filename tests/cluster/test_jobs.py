@@ -1,0 +1,197 @@
+"""Audits of real digits as jobs of a real job server: sent once, followed, told apart by how they ended."""
+
+import json
+import os
+import re
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from ray_with_jobs import RayWithJobs, run
+
+from opacc_ray.audit.labels import import_labels
+from opacc_ray.audit.run import Run
+from opacc_ray.demo import digits
+from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.lake.storage import open_store, read_uri
+
+pytestmark = pytest.mark.slow
+
+READERS = """
+import os
+import torch
+from opacc_ray.demo.model import digits_cnn
+from scanning import to_input
+
+def network():
+    torch.manual_seed(0)
+    return digits_cnn() if "SPOILED" not in os.environ else None["spoiled"]
+"""
+
+SCANNING = """
+import numpy as np
+
+def to_input(image):
+    return image[None].astype(np.float32) / 255
+"""
+
+AWS = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
+
+Opacc = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayWithJobs]:
+    with RayWithJobs() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def home(s3: LocalS3) -> str:
+    """A bucket with 60 scans of digits, where runs go, too."""
+    bucket = s3.create_bucket("digits")
+    images, labels = digits.load()
+    scans, _ = digits.field_pool(images, labels, 60)
+    open_store(bucket).write_many((f"pool/{digits.key(i)}", digits.png_bytes(scan)) for i, scan in enumerate(scans))
+    return bucket
+
+
+@pytest.fixture
+def folder(tmp_path: Path, home: str) -> Path:
+    """A user's folder: a spec, two modules that it needs, and what no cluster is to see."""
+    spec = {
+        "name": "digits",
+        "pool": {"uri": f"{home}/pool/", "format": "images"},
+        "model": {"factory": "readers:network"},
+        "transform": "readers:to_input",
+        "extract": {"shard_size": 30, "actors": 1},
+        "sample": {"method": "srs", "budget": 10},
+        "output": home,
+    }
+    files = {"spec.yaml": json.dumps(spec), "readers.py": READERS, "scanning.py": SCANNING}
+    for name, text in (files | {"diary.py": "", "diary.txt": "secret"}).items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def opacc(cluster: RayWithJobs, folder: Path) -> Opacc:
+    """Runs `opacc` in the user's folder, as who may read the storage and knows the cluster's token."""
+    aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+
+    def call(*arguments: str, **variables: str) -> CompletedProcess[str]:
+        return run([sys.executable, "-m", "opacc_ray", *arguments], cluster.environment | aws | variables, folder)
+
+    return call
+
+
+@pytest.fixture
+def submit(opacc: Opacc, cluster: RayWithJobs) -> Opacc:
+    credentials = [f"--env={name}" for name in AWS if name in os.environ]
+
+    def call(*arguments: str, **variables: str) -> CompletedProcess[str]:
+        return opacc(
+            "submit", "spec.yaml", "--json", "--address", cluster.address, *credentials, *arguments, **variables
+        )
+
+    return call
+
+
+def first_of(done: CompletedProcess[str]) -> dict[str, Any]:
+    """The answer of a command, which may be followed by its error."""
+    return json.loads(done.stdout.splitlines()[0]) if done.stdout else {"error": done.stderr}
+
+
+def metrics_of(cluster: RayWithJobs, run: str) -> dict[str, float]:
+    """What the metrics endpoint of the cluster says of a run, once it does: by name."""
+    latest = time.monotonic() + 60
+    while time.monotonic() < latest:
+        with urllib.request.urlopen(cluster.metrics, timeout=10) as answer:
+            lines = re.findall(rf'^(\w+)\{{[^}}]*run="{run}"[^}}]*\}} (\S+)$', answer.read().decode(), re.MULTILINE)
+        if "ray_opacc_labels_awaited" in dict(lines):
+            break
+        time.sleep(0.5)
+    return {name: float(value) for name, value in lines}
+
+
+def test_a_job_is_sent_once_followed_and_known_by_how_it_ended(
+    submit: Opacc, cluster: RayWithJobs, folder: Path, home: str
+) -> None:
+    detached = submit("--env=SPOILED", "--detach", SPOILED="yes")
+    assert (detached.returncode, first_of(detached)["ended"], first_of(detached)["found"]) == (0, None, False)
+    spoiled = submit()  # finds it while it runs
+    answer = first_of(spoiled)
+    assert (spoiled.returncode, answer["ended"], answer["exit_code"]) == (5, "failed", 5), spoiled.stderr
+    assert (answer["found"], answer["id"]) == (True, first_of(detached)["id"])
+    assert "model.factory 'readers:network' raised TypeError" in answer["error"]
+
+    sent = submit()
+    answer = first_of(sent)
+    assert (sent.returncode, answer["ended"], answer["exit_code"]) == (7, "waits for labels", 0), sent.stderr
+    assert (answer["found"], answer["waits_for"]) == (False, "10 labels")
+    assert answer["id"] == f"{first_of(spoiled)['id']}-2"  # one that failed is sent again
+    assert answer["modules"] == ["readers.py", "scanning.py"]
+    assert "extract: 2 of 2 shards" in sent.stderr
+
+    found = metrics_of(cluster, answer["run"].rpartition("/")[2])
+    assert found["ray_opacc_shards"] == found["ray_opacc_shards_done"] == 2
+    assert (found["ray_opacc_labels_awaited"], found["ray_opacc_examples_total"]) == (10, 60)
+    assert found["ray_opacc_feature_bytes_total"] > 1000
+
+    again = submit()
+    assert (again.returncode, first_of(again)["found"], first_of(again)["id"]) == (7, True, answer["id"])
+
+    audit = Run.open(answer["run"])
+    rows = "".join(f"{name},0\n" for name in audit.read_chosen(1).ids)
+    import_labels(audit, "labels.csv", f"id,label\n{rows}".encode())
+    labelled = submit()  # of a job that ended before them
+    assert (labelled.returncode, first_of(labelled)["ended"]) == (0, "done"), labelled.stderr
+
+    secret = os.environ["AWS_SECRET_ACCESS_KEY"]
+    told = "".join(done.stdout + done.stderr for done in (spoiled, sent, again, labelled))
+    kept = b"".join(open_store(home).read(entry.key) for entry in open_store(home).list("submissions/"))
+    assert secret not in told
+    assert secret.encode() not in kept
+
+
+def test_ray_job_submit_runs_the_same_and_leaves_how_it_ended(cluster: RayWithJobs, folder: Path, home: str) -> None:
+    aws = {"env_vars": {name: os.environ[name] for name in AWS if name in os.environ}}
+    (folder / "spec.yaml").write_text((folder / "spec.yaml").read_text().replace('"digits"', '"by-ray"'))
+    (folder / "wrong.yaml").write_text((folder / "spec.yaml").read_text().replace("srs", "sars"))
+    asked = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", cluster.address]
+    asked += ["--working-dir", str(folder), "--runtime-env-json", json.dumps(aws), "--"]
+
+    def ended(spec: str) -> tuple[int, dict[str, Any]]:
+        note = f"{home}/notes/{spec}.json"
+        done = run([*asked, "opacc", "run", spec, "--exit-file", note], cluster.environment, folder)
+        return done.returncode, json.loads(read_uri(note))
+
+    with ThreadPoolExecutor(2) as threads:
+        right, wrong = threads.map(ended, ["spec.yaml", "wrong.yaml"])
+    code, note = right
+    assert (code, note["ended"], note["exit_code"], note["waits_for"]) == (0, "waits for labels", 0, "10 labels")
+    assert Run.open(note["run"]).rounds() == [1]
+    code, note = wrong
+    assert (code, note["ended"], note["exit_code"], note["run"]) == (1, "wrong spec", 2, None)
+    assert "no method 'sars'" in note["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "message"),
+    [
+        ([], {"RAY_AUTH_TOKEN": "0" * 64}, "it asks for its token; set RAY_AUTH_MODE=token"),
+        (["--address=http://127.0.0.1:1"], {}, "no job server could be reached at http://127.0.0.1:1"),
+    ],
+)
+def test_server_that_does_not_let_in_is_one_sentence(
+    submit: Opacc, arguments: list[str], changes: dict[str, str], message: str
+) -> None:
+    done = submit(*arguments, **changes)
+    assert (done.returncode, done.stderr.count("\n")) == (4, 1), done.stderr
+    assert message in json.loads(done.stdout)["error"]

@@ -1,0 +1,131 @@
+"""Alerts by simulation: falsely in at most the stated share of re-audits without change, surely after a drop.
+
+An estimate by simple random sampling depends on the number of successes alone, which is hypergeometric: that number is
+drawn, and the estimate of each number made once.
+"""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import opacc_ray as opacc
+from opacc_ray.errors import AlertError
+from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.comparison import compare, independent
+from opacc_ray.estimators.sequence import confidence_sequence
+from opacc_ray.fleet.alerts import largest_drop, least_accuracy, rule_of
+from opacc_ray.fleet.documents import AlertRule
+from opacc_ray.fleet.spec import AlertSpec
+
+POOL, AUDITS = 4000, 3
+"""Examples of each pool, and audits of the fleet."""
+
+
+def pool_of(accuracy: float, rng: np.random.Generator) -> np.ndarray:
+    """Outcomes (POOL,) whose mean is the accuracy."""
+    outcome = np.zeros(POOL)
+    outcome[rng.permutation(POOL)[: round(accuracy * POOL)]] = 1
+    return outcome
+
+
+@cache
+def stated(successes: int, n: int, level: float) -> Estimate:
+    """The estimate from so many successes of a simple random sample."""
+    selection = opacc.select(opacc.Pool(prediction=np.zeros(POOL)), method="srs", budget=n, seed=0)
+    return opacc.estimate(selection, (np.arange(n) < successes).astype(float), level)
+
+
+def sample(accuracy: float, n: int, level: float, rng: np.random.Generator) -> Estimate:
+    right = round(accuracy * POOL)
+    return stated(int(rng.hypergeometric(right, POOL - right, n)), n, level)
+
+
+def alarms(rule: AlertRule, now: float, before: float, n: int, rng: np.random.Generator) -> list[bool]:
+    """Whether each audit of a fleet raises an alert, whose accuracy is ``now`` and was ``before``, by n labels each."""
+    raised = []
+    for _ in range(AUDITS):
+        new, old = sample(now, n, rule.level, rng), sample(before, n, rule.level, rng)
+        checks = least_accuracy(rule, new), largest_drop(rule, independent(new, old))
+        raised.append(any(check.raised for check in checks))
+    return raised
+
+
+def test_re_audits_without_change_raise_an_alert_in_at_most_the_stated_share() -> None:
+    """The accuracy is just what is allowed, and has dropped by just what is allowed: nothing could alarm more often."""
+    rng, repetitions = np.random.default_rng(3), 2000
+    rule = rule_of(AlertSpec(min_accuracy=0.92, max_drop=0.02, false_alarms=0.2), AUDITS)
+    assert (rule.questions, rule.level) == (6, 1 - 0.2 / 6)
+    alerts = sum(any(alarms(rule, 0.92, 0.94, 200, rng)) for _ in range(repetitions))
+    assert 0.02 * repetitions < alerts <= 0.2 * repetitions
+
+
+def test_five_hundred_re_audits_of_the_same_accuracy_raise_it_in_at_most_the_stated_share() -> None:
+    rng, repetitions = np.random.default_rng(4), 500
+    rule = rule_of(AlertSpec(max_drop=0.0), AUDITS)
+    alerts = sum(any(alarms(rule, 0.93, 0.93, 200, rng)) for _ in range(repetitions))
+    assert 0 < alerts <= 0.05 * repetitions
+
+
+def test_a_drop_of_five_points_raises_it_where_labels_suffice() -> None:
+    rng = np.random.default_rng(5)
+    rule = rule_of(AlertSpec(max_drop=0.02), AUDITS)
+    raised = np.array([alarms(rule, 0.90, 0.95, 2000, rng) for _ in range(200)])
+    assert raised.mean() > 0.97
+
+
+def test_a_pair_of_models_needs_far_fewer_labels() -> None:
+    """Of 100 examples the new model loses 6 and gains 1, where each by itself is known to 4 points only."""
+    rng = np.random.default_rng(6)
+    rule = rule_of(AlertSpec(max_drop=0.005), AUDITS)
+    old = pool_of(0.93, rng)
+    new = old.copy()
+    new[rng.choice(np.flatnonzero(old == 1), 240, replace=False)] = 0
+    new[rng.choice(np.flatnonzero(old == 0), 40, replace=False)] = 1
+    pool, raised, alone = opacc.Pool(prediction=np.zeros(POOL)), 0, 0
+    for seed in range(50):
+        chosen = opacc.select(pool, method="srs", budget=300, seed=seed)
+        found = compare(chosen, new[chosen.index], old[chosen.index], rule.level)
+        raised += largest_drop(rule, found.difference).raised
+        alone += largest_drop(rule, independent(found.first, found.second)).raised
+    assert raised >= 30
+    assert alone <= 15
+
+
+def test_a_sequence_keeps_the_share_over_all_looks_where_the_interval_does_not() -> None:
+    """After each of 15 rounds of 20 labels somebody looks, and stops at the first alert."""
+    rng, repetitions = np.random.default_rng(7), 150
+    pool, outcome = opacc.Pool(prediction=np.zeros(POOL)), pool_of(0.9, np.random.default_rng(8))
+    spec = AlertSpec(min_accuracy=0.9, false_alarms=0.1)
+    rule = rule_of(spec, 1)
+    sequence = rule_of(spec.model_copy(update={"decided_by": "sequence"}), 1)
+    assert "over all looks" in sequence.guarantee
+    assert "one look" in rule.guarantee
+    by_interval = by_sequence = 0
+    for _ in range(repetitions):
+        chosen = opacc.select(pool, method="srs", budget=300, seed=int(rng.integers(1 << 30)))
+        answers = outcome[chosen.index]
+        looks = [stated(int(answers[:n].sum()), n, rule.level) for n in range(20, 301, 20)]
+        by_interval += any(least_accuracy(rule, look).raised for look in looks)
+        last = confidence_sequence(chosen, answers, rule.level)  # lies inside those of all looks before
+        by_sequence += least_accuracy(sequence, last).raised
+    assert by_interval > 0.1 * repetitions
+    assert by_sequence <= 0.1 * repetitions
+
+
+def test_what_cannot_be_decided_raises_nothing_and_says_why() -> None:
+    rule = rule_of(AlertSpec(min_accuracy=0.9, max_drop=0.1), 1)
+    low, drop = least_accuracy(rule, None), largest_drop(rule, None)
+    assert (low.raised, low.value, low.reason) == (False, None, "no round is labelled in full yet")
+    assert (drop.raised, drop.value) == (False, None)
+
+
+def test_the_exit_code_is_its_own() -> None:
+    assert AlertError.exit_code == 8
+
+
+@pytest.mark.parametrize(("value", "high", "raised"), [(0.91, 0.93, False), (0.85, 0.92, False), (0.85, 0.9, True)])
+def test_the_interval_decides_and_not_the_estimate(value: float, high: float, raised: bool) -> None:
+    rule = rule_of(AlertSpec(min_accuracy=0.92), 1)
+    stated = Estimate(value, 0.01, 0.8, high, rule.level, "wilson", 100, True)
+    assert least_accuracy(rule, stated).raised is raised

@@ -1,0 +1,85 @@
+"""A whole fleet by its command, on a real Ray: 3 models × 2 pools, one broken weight file, labels, summary, history."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_fleet import label, model, write_fleet
+
+from opacc_ray.audit.run import Run
+from opacc_ray.cli.main import main
+from opacc_ray.cluster import extraction
+
+PAIRS = [f"weekly-{model}-{pool}" for model in ("random", "trained", "biased") for pool in ("shop", "field")]
+BROKEN = "weekly-biased-field"
+
+
+class Fleet:
+    """The file of a fleet, and what its command says of it."""
+
+    def __init__(self, home: Path) -> None:
+        (home / "broken.safetensors").write_bytes(b"cut off")
+        names = ("random", "trained", "biased")
+        broken = {"model": {"weights": str(home / "broken.safetensors")}}
+        overrides = [{"models": ["biased"], "pools": ["field"], "spec": broken}]
+        self.home = home
+        self.file = write_fleet(home, models={name: model(home, name) for name in names}, overrides=overrides)
+        self.extracted: list[str] = []  # folder of each extraction on actors
+
+    def run(self, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any], str]:
+        """Exit code, answer, and what the command says meanwhile."""
+        extract = extraction.extract_shards
+
+        def noted(job: Any, shards: Any, on_done: Any) -> None:
+            self.extracted.append(job.target.uri)
+            extract(job, shards, on_done)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(extraction, "extract_shards", noted)
+            code = main(["fleet", str(self.file), "--json", *options])
+        said = capsys.readouterr()
+        return code, json.loads(said.out), said.err
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Fleet:
+    return Fleet(tmp_path_factory.mktemp("fleet"))
+
+
+@pytest.mark.slow
+def test_a_fleet_from_its_file_to_its_alerts(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    code, answer, said = fleet.run(capsys)
+    runs = {item["name"]: item["run"] for item in answer["audits"]}
+    assert list(runs) == PAIRS
+    assert [name for name, run in runs.items() if run is None] == [BROKEN]
+    assert [item["name"] for item in answer["audits"] if item["failure"]] == [BROKEN]
+    assert code == 5
+    assert f"opacc: 1 audit of 6 failed: {BROKEN}" in said
+    assert "broken.safetensors is neither safetensors nor" in answer["audits"][5]["failure"]["error"]
+    assert len(fleet.extracted) == len(set(fleet.extracted)) == 5
+    assert {item["waiting"][0]["missing"] for item in answer["audits"][:5]} == {30}
+
+    (fleet.home / "broken.safetensors").write_bytes((fleet.home / "biased.safetensors").read_bytes())
+    fleet.extracted.clear()
+    code, answer, _ = fleet.run(capsys)
+    assert code == 0
+    assert len(fleet.extracted) == 1
+    assert {item["name"]: item["run"] for item in answer["audits"]}.items() > {
+        name: run for name, run in runs.items() if run
+    }.items()
+
+    fleet.extracted.clear()
+    for item in answer["audits"]:
+        run = Run.open(item["run"])
+        label(run, run.read_selection(1).ids)
+    code, answer, _ = fleet.run(capsys)
+    assert code == 0
+    assert fleet.extracted == []
+    assert [item["waiting"] for item in answer["audits"]] == [[]] * 6
+    by_name = {item["name"]: item["last"] for item in answer["audits"]}
+    assert by_name["weekly-trained-shop"]["value"] == by_name["weekly-trained-field"]["value"] == 1.0
+    assert by_name["weekly-random-shop"]["high"] < 0.9
+    assert main(["history", "weekly-random-shop", "--output", str(fleet.home / "audits"), "--json"]) == 0
+    history = json.loads(capsys.readouterr().out)
+    assert history["points"] == [by_name["weekly-random-shop"]]

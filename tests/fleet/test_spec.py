@@ -1,0 +1,102 @@
+"""A fleet's file: which audits it makes, and one sentence for each mistake."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opacc_ray.errors import SpecError
+from opacc_ray.fleet.spec import load_fleet, parse_fleet
+
+ROOT = Path(__file__).parents[2]
+
+
+def content(**changes: Any) -> dict[str, Any]:
+    """Two models on two pools; None removes a key."""
+    whole = {
+        "name": "weekly",
+        "output": "s3://audits/",
+        "spec": {"seed": 7, "sample": {"method": "srs", "budget": 50}, "model": {"classes": ["cat", "dog"]}},
+        "models": {"small": {"factory": "user:small"}, "large": {"factory": "user:large"}},
+        "pools": {"shop": {"uri": "s3://lake/shop/", "format": "images"}, "field": {"uri": "x", "format": "npy"}},
+    }
+    return {key: value for key, value in (whole | changes).items() if value is not None}
+
+
+def test_every_pair_is_an_audit_with_the_keys_of_all() -> None:
+    fleet = parse_fleet(content(), "f.yaml")
+    assert [item.name for item in fleet.audits] == [
+        "weekly-small-shop",
+        "weekly-small-field",
+        "weekly-large-shop",
+        "weekly-large-field",
+    ]
+    spec = fleet.audits[3].spec
+    assert (spec.model.factory, spec.model.classes, spec.pool.format) == ("user:large", ["cat", "dog"], "npy")
+    assert (spec.seed, spec.sample.budget, spec.output) == (7, 50, "s3://audits/")
+
+
+def test_overrides_change_single_keys_of_the_pairs_they_name() -> None:
+    overrides = [
+        {"models": ["large"], "spec": {"sample": {"budget": 80}, "transform": "user:resize"}},
+        {"models": ["large"], "pools": ["field"], "spec": {"sample": {"budget": 90}}},
+    ]
+    audits = parse_fleet(content(overrides=overrides), "f.yaml").audits
+    assert [item.spec.sample.budget for item in audits] == [50, 50, 80, 90]
+    assert [item.spec.transform for item in audits] == [None, None, "user:resize", "user:resize"]
+    assert {item.spec.sample.method for item in audits} == {"srs"}
+
+
+def test_a_list_of_audits_may_stand_in_place_of_models_and_pools() -> None:
+    audits = [
+        {"name": "one", "model": {"factory": "user:one"}, "pool": {"uri": "a", "format": "images"}},
+        {"name": "two", "model": {"factory": "user:two"}, "pool": {"uri": "b", "format": "images"}, "seed": 1},
+    ]
+    made = parse_fleet(content(audits=audits, models=None, pools=None), "f.yaml").audits
+    assert [(item.name, item.spec.seed, item.model) for item in made] == [("one", 7, None), ("two", 1, None)]
+
+
+LISTED = {"name": "one", "model": {"factory": "user:one"}, "pool": {"uri": "a", "format": "images"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pools": None}, "key 'pools' is missing; add models and pools, every pair of which is an audit"),
+        ({"audits": [LISTED]}, "or a list of audits, not both"),
+        ({"model": {}}, "unknown key 'model' (value {}); did you mean 'models'?"),
+        (
+            {"overrides": [{"models": ["lage"], "spec": {}}]},
+            "overrides.0.models: 'lage' is none of the fleet's models; did you mean 'large'?",
+        ),
+        ({"spec": {"output": "here"}}, "audit small × shop: output is the fleet's"),
+        (
+            {"spec": {"sample": {"method": "srs", "bugdet": 3}}},
+            "f.yaml, audit small × shop: sample: method 'srs' has no parameter 'bugdet'; did you mean 'budget'?",
+        ),
+        ({"pools": {"a b": {"uri": "x", "format": "npy"}}}, "audit small × a b: name: use letters, digits"),
+        (
+            {"models": None, "pools": None, "audits": [LISTED, LISTED]},
+            "f.yaml: two audits have the name 'one'; give each one of its own",
+        ),
+        ({"concurrency": 0}, "concurrency: Input should be greater than or equal to 1 (value 0)"),
+        ({"alerts": {"false_alarms": 0.1}}, "alerts: give min_accuracy, max_drop or both"),
+        ({"alerts": {"min_accuracy": 92}}, "alerts.min_accuracy: Input should be less than 1 (value 92)"),
+    ],
+)
+def test_each_mistake_is_one_sentence_with_its_place(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_fleet(content(**changes), "f.yaml")
+    assert str(caught.value).startswith("f.yaml")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_example_makes_four_audits() -> None:
+    fleet = load_fleet(ROOT / "jobs" / "digits-fleet.yaml")
+    assert {item.name: item.spec.sample.budget for item in fleet.audits} == {
+        "digits-current-post": 200,
+        "digits-current-bank": 200,
+        "digits-next-post": 200,
+        "digits-next-bank": 400,
+    }

@@ -1,0 +1,165 @@
+"""How the audits of a fleet stand: the last accuracy, the change since the audit before, what waits, what failed."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from extracting_here import extracting_here
+from small_fleet import Weeks, label, model, write_fleet
+from small_model import picture
+
+from opacc_ray.audit import several_models, steps
+from opacc_ray.audit.run import Run
+from opacc_ray.cli.main import main
+from opacc_ray.errors import AlertError
+from opacc_ray.fleet.documents import AlertNotice, AuditSummary, FleetSummary
+from opacc_ray.fleet.evidence import Evidence
+from opacc_ray.fleet.spec import load_fleet
+from opacc_ray.fleet.write import FleetError, Written, run_fleet
+
+
+@pytest.fixture
+def weeks(monkeypatch: pytest.MonkeyPatch) -> Weeks:
+    return Weeks(monkeypatch)
+
+
+class Home:
+    """A fleet that changes from week to week."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def run(self, *, work: bool = True, **changes: Any) -> Written:
+        with extracting_here():
+            self.file = write_fleet(self.home, **changes) if changes or work else self.file
+            return run_fleet(load_fleet(self.file), work=work, trial=False)
+
+    def label(self, written: Written, wrong: float = 0.0) -> None:
+        for item in written.summary.audits:
+            if item.run:
+                label(Run.open(item.run), wrong=wrong)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def by_name(written: Written) -> dict[str, AuditSummary]:
+    return {item.name.removeprefix("weekly-"): item for item in written.summary.audits}
+
+
+def test_labels_that_are_in_are_stated_and_others_are_waited_for(home: Home) -> None:
+    first = home.run()
+    audits = by_name(first)
+    assert [item.last for item in audits.values()] == [None] * 4
+    shop = Run.open(audits["trained-shop"].run or "")
+    label(shop)
+    half = Run.open(audits["random-shop"].run or "")
+    label(half, half.read_selection(1).ids[:10])
+    audits = by_name(home.run(work=False))
+    last = audits["trained-shop"].last
+    assert last is not None
+    assert (last.value, last.n, last.run) == (1.0, 30, shop.uri)
+    assert shop.read_estimate() is not None
+    assert audits["trained-shop"].waiting == []
+    [waiting] = audits["random-shop"].waiting
+    assert (waiting.missing, waiting.round, audits["random-shop"].last) == (20, 1, None)
+
+
+def test_a_round_waits_since_it_was_drawn(home: Home) -> None:
+    home.run()
+    run = Run.open(by_name(home.run())["random-shop"].run or "")
+    label(run)
+    before = datetime.now(UTC) - timedelta(seconds=2)
+    steps.next_round(run, 5)
+    [waiting] = by_name(home.run(work=False))["random-shop"].waiting
+    assert (waiting.round, waiting.missing) == (2, 5)
+    assert before <= datetime.fromisoformat(waiting.since) <= datetime.now(UTC)
+    assert 0 <= waiting.days < 1
+
+
+def test_another_model_on_the_same_pool_is_compared_by_the_same_labels(home: Home, weeks: Weeks) -> None:
+    home.label(home.run(models={"served": model(home.home, "trained")}))
+    weeks.next()
+    home.label(home.run(models={"served": model(home.home, "random")}))
+    after = by_name(home.run(work=False))["served-shop"]
+    assert after.change is not None
+    assert after.change.how == "paired"
+    assert after.change.significant
+    now, before = (Run.open(point.run) for point in reversed(after.history))
+    assert after.change.before == before.uri
+    expected = several_models.compare(now, before).difference
+    assert (after.change.value, after.change.low, after.change.high) == (expected.value, expected.low, expected.high)
+    assert after.change.value < -0.3
+
+
+def test_a_pool_that_changed_is_another_sample(home: Home, weeks: Weeks) -> None:
+    home.label(home.run())
+    weeks.next()
+    (home.home / "shop" / "060.png").write_bytes(picture(60))
+    second = home.run()
+    run = Run.open(by_name(second)["trained-shop"].run or "")
+    label(run, wrong=0.2)
+    change = by_name(home.run(work=False))["trained-shop"].change
+    assert change is not None
+    assert (change.how, change.before) == ("independent", by_name(second)["trained-shop"].history[0].run)
+    now, before = (Evidence.of(item) for item in (run, Run.open(change.before)))
+    assert now is not None
+    assert before is not None
+    a, b = now.accuracy(0.95), before.accuracy(0.95)
+    assert change.value == pytest.approx(a.value - b.value, abs=1e-12)
+    assert change.high == pytest.approx(
+        a.value - b.value + ((a.high - a.value) ** 2 + (b.value - b.low) ** 2) ** 0.5, abs=1e-12
+    )
+
+
+def test_an_alert_is_written_for_a_webhook_and_removed_when_it_is_over(
+    home: Home, weeks: Weeks, tmp_path: Path
+) -> None:
+    alerts = {"min_accuracy": 0.9}
+    home.label(home.run(alerts=alerts))
+    written = home.run(work=False)
+    assert isinstance(written.failure, AlertError)
+    notice = AlertNotice.from_bytes((tmp_path / "audits/fleets/weekly/alerts.json").read_bytes(), "alerts.json")
+    assert [item.audit for item in notice.alerts] == ["weekly-random-shop", "weekly-random-field"]
+    assert notice.text.count("\n") == 1
+    assert notice.alerts[0].level == 1 - 0.05 / 4
+    place = tmp_path / "elsewhere" / "alert.json"
+    assert main(["fleet", str(home.file), "--summary", "--alert-to", str(place)]) == 8
+    assert json.loads(place.read_bytes())["text"] == notice.text
+    home.run(work=False, alerts={"min_accuracy": 0.05})
+    assert not (tmp_path / "audits/fleets/weekly/alerts.json").exists()
+
+
+def test_a_failure_comes_before_an_alert_and_what_cannot_be_read_is_named(home: Home) -> None:
+    home.label(home.run(alerts={"min_accuracy": 0.9}))
+    written = home.run(work=False)
+    run = Run.open(by_name(written)["trained-field"].last.run)  # type: ignore[union-attr]
+    place = Path(run.store.uri) / "estimate.json"
+    place.write_text(place.read_text().replace('"value": 1.0', '"value": 0.5', 1))
+    written = home.run(work=False)
+    assert isinstance(written.failure, FleetError)
+    assert written.failure.exit_code == 5
+    failure = by_name(written)["trained-field"].failure
+    assert failure is not None
+    assert "estimate.json was changed since it was written" in failure.error
+    assert by_name(written)["trained-shop"].last is not None
+
+
+def test_the_files_say_the_same_and_escape_what_others_wrote(home: Home) -> None:
+    written = home.run(name="weekly")
+    [page, document, text] = [Path(uri).read_text() for uri in written.files]
+    assert FleetSummary.from_bytes(document.encode(), "summary.json") == written.summary
+    assert written.summary.answer == "0 of 4 audits have stated an accuracy, 120 labels are waited for."
+    assert written.summary.answer in page
+    assert written.summary.answer in text
+    assert "30 labels of round 1, for less than an hour" in text
+    (home.home / "random.safetensors").write_bytes(b"x")
+    evil = {"a": {"factory": "small_model:network", "weights": str(home.home / "<script>alert(1)</script>")}}
+    written = home.run(models=evil)
+    [page, _, text] = [Path(uri).read_text() for uri in written.files]
+    assert "&lt;script&gt;" in page
+    assert "<script>" not in page + text

@@ -1,0 +1,137 @@
+"""Clusters and schedules in infra/ are what Kubernetes, KubeRay and Ray take, and their command lines exist."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import ray.autoscaler
+import yaml
+from infra_files import INFRA, check_call, commands, comments, documents
+
+import opacc_ray
+from opacc_ray.cli.main import application
+from opacc_ray.spec import parse_spec
+
+FILES = ["vms.yaml", *(f"kubernetes/{path.name}" for path in sorted(INFRA.glob("kubernetes/*.yaml")))]
+
+# Keys of KubeRay v1.7.0 in ray-operator/config/crd/bases/ray.io_rayjobs.yaml, as far as these files have use for them.
+JOB_KEYS = {
+    "entrypoint": str,
+    "shutdownAfterJobFinishes": bool,
+    "ttlSecondsAfterFinished": int,
+    "activeDeadlineSeconds": int,
+    "backoffLimit": int,
+    "submissionMode": str,
+    "rayClusterSpec": dict,
+}
+CLUSTER_KEYS = {
+    "rayVersion": str,
+    "authOptions": dict,
+    "enableInTreeAutoscaling": bool,
+    "headGroupSpec": dict,
+    "workerGroupSpecs": list,
+}
+GROUP_KEYS = {
+    "groupName": str,
+    "replicas": int,
+    "minReplicas": int,
+    "maxReplicas": int,
+    "rayStartParams": dict,
+    "template": dict,
+}
+
+
+def ray_jobs() -> list[dict[str, Any]]:
+    """What describes a RayJob: of itself, and of its schedule."""
+    [job], [schedule] = documents("kubernetes/rayjob.yaml"), documents("kubernetes/raycronjob.yaml")
+    return [job["spec"], schedule["spec"]["jobTemplate"]]
+
+
+def check_keys(content: dict[str, Any], known: dict[str, type]) -> None:
+    assert {key: type(value) for key, value in content.items() if type(value) is not known.get(key)} == {}
+
+
+def pods() -> list[dict[str, Any]]:
+    """Specs of all pods."""
+    [schedule] = documents("kubernetes/cronjob.yaml")
+    clusters = [job["rayClusterSpec"] for job in ray_jobs()]
+    groups = [group for cluster in clusters for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+    return [group["template"]["spec"] for group in groups] + [
+        schedule["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    ]
+
+
+def test_cluster_of_machines_fits_rays_schema() -> None:
+    schema = json.loads(Path(ray.autoscaler.__file__).with_name("ray-schema.json").read_text())
+    [cluster] = documents("vms.yaml")
+    jsonschema.validate(cluster, schema)
+    assert cluster["head_node_type"] in cluster["available_node_types"]
+
+
+@pytest.mark.parametrize("name", ["kubernetes/cronjob.yaml", "kubernetes/spec.yaml"])
+def test_objects_of_kubernetes_fit_its_schemas(name: str) -> None:
+    for item in documents(name):
+        kubernetes_validate.validate(item, "1.33", strict=True)
+
+
+def test_pods_fit_the_schema_and_have_no_rights() -> None:
+    for spec in pods():
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
+        kubernetes_validate.validate(pod, "1.33", strict=True)
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["resources"]["limits"]["memory"]
+
+
+def test_ray_jobs_have_keys_that_kuberay_knows() -> None:
+    one, scheduled = ray_jobs()
+    assert one == scheduled
+    check_keys(one, JOB_KEYS)
+    cluster = one["rayClusterSpec"]
+    check_keys(cluster, CLUSTER_KEYS)
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        check_keys(group, GROUP_KEYS)
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+    assert cluster["authOptions"] == {"mode": "token"}
+    [schedule] = documents("kubernetes/raycronjob.yaml")
+    assert set(schedule["spec"]) == {"schedule", "timeZone", "jobTemplate"}
+
+
+def test_schedule_forbids_overlap() -> None:
+    [schedule] = documents("kubernetes/cronjob.yaml")
+    assert schedule["spec"]["concurrencyPolicy"] == "Forbid"
+
+
+@pytest.mark.filterwarnings("ignore:Using extra keyword arguments")  # Ray Serve's, which Ray's commands import
+@pytest.mark.parametrize("name", FILES)
+def test_command_lines_are_those_of_the_programs(name: str) -> None:
+    from ray.scripts.scripts import cli
+
+    for program, group in (("opacc", application), ("ray", cli)):
+        for arguments in calls(name, program):
+            check_call(group, arguments)
+
+
+def calls(name: str, program: str) -> list[list[str]]:
+    return commands([*documents(name), comments(name)], program)
+
+
+def test_commands_were_found() -> None:
+    found = [call for name in FILES for call in calls(name, "opacc|ray")]
+    assert {call[0] for call in found} >= {"run", "submit", "start", "up", "dashboard", "get-auth-token"}
+
+
+def test_spec_and_image_are_current() -> None:
+    [config, _] = documents("kubernetes/spec.yaml")
+    assert parse_spec(yaml.safe_load(config["data"]["spec.yaml"]), "spec").name == config["metadata"]["name"]
+    images = {container["image"] for spec in pods() for container in spec["containers"]}
+    assert images == {f"registry.example.com/opacc:{opacc_ray.__version__}"}
+    versions = (INFRA / "constraints.txt").read_text()
+    assert {f"ray=={job['rayClusterSpec']['rayVersion']}" for job in ray_jobs()} <= set(versions.splitlines())

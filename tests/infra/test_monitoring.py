@@ -1,0 +1,67 @@
+"""Rules and dashboard ask for metrics that are exported, in PromQL that parses, and name commands that exist."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import promql_parser
+import pytest
+from infra_files import INFRA, check_call, commands, documents
+
+from opacc_ray.cli.main import application
+from opacc_ray.cluster.metrics import COUNTERS, GAUGES
+
+EXPORTED = {f"ray_{name}" for name in GAUGES} | {f"ray_{name}_total" for name in COUNTERS}
+DASHBOARD = json.loads((INFRA / "grafana-dashboard.json").read_text())
+RULES = [rule for group in documents("prometheus-rules.yaml")[0]["groups"] for rule in group["rules"]]
+EXPRESSIONS = [rule["expr"] for rule in RULES] + [
+    target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]
+]
+
+
+def names(expression: Any) -> Iterator[str]:
+    """Metrics that a parsed expression selects."""
+    if isinstance(expression, promql_parser.VectorSelector):
+        yield expression.name
+    for part in ("lhs", "rhs", "expr", "vector_selector"):
+        if (found := getattr(expression, part, None)) is not None:
+            yield from names(found)
+    for argument in getattr(expression, "args", None) or ():
+        yield from names(argument)
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_expression_parses_and_selects_what_is_exported(expression: str) -> None:
+    found = set(names(promql_parser.parse(expression)))
+    assert found == set(re.findall(r"\bray_opacc_\w+", expression))
+    assert found
+    assert found <= EXPORTED
+
+
+def test_every_metric_is_shown() -> None:
+    shown = {name for expression in EXPRESSIONS for name in re.findall(r"\bray_opacc_\w+", expression)}
+    assert shown == EXPORTED
+
+
+def test_rules_have_what_prometheus_asks_of_them() -> None:
+    known = {"alert", "expr", "for", "labels", "annotations"}
+    assert [
+        rule["alert"] for rule in RULES if set(rule) - known or not re.fullmatch(r"\d+[smhdw]", rule.get("for", "0s"))
+    ] == []
+    calls = [call for rule in RULES for call in commands(rule["annotations"], "opacc")]
+    assert {call[0] for call in calls} == {"next", "report", "budget"}
+    for call in calls:
+        check_call(application, call)
+
+
+def test_panels_do_not_overlap_and_have_one_source() -> None:
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    cells = [
+        (x, y) for at in places for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24  # Grafana's grid
+    assert {panel["datasource"]["uid"] for panel in DASHBOARD["panels"]} == {"${source}"}
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(places)
+    assert "${source}" in {f"${{{variable['name']}}}" for variable in DASHBOARD["templating"]["list"]}

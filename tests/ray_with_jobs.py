@@ -1,0 +1,107 @@
+"""A Ray cluster with its job server, in processes of its own: what `ray start --head` starts on a machine."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from listening import family
+
+TESTS = Path(__file__).parent
+STARTED_IN, ENDED_IN = 120.0, 30.0  # seconds
+PORTS = ("port", "ray-client-server-port", "dashboard-port", "dashboard-agent-listen-port", "metrics-export-port")
+
+
+class RayWithJobs:
+    """A context: the cluster, which ends with it.
+
+    Attributes
+    ----------
+    address : of the job server.
+    metrics : URL where Prometheus would read the metrics of its one node.
+    environment : how a client of the cluster is started; the nodes have nothing of it but the module path.
+    """
+
+    def __init__(self, num_cpus: int = 2) -> None:
+        ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+        self.address = f"http://127.0.0.1:{ports['dashboard-port']}"
+        self.metrics = f"http://127.0.0.1:{ports['metrics-export-port']}/metrics"
+        self._folder = Path(tempfile.mkdtemp(prefix="ray-"))
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "AWS_"))}
+        shim = self._folder / "bin" / "opacc"
+        shim.parent.mkdir()
+        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m opacc_ray "$@"\n')
+        shim.chmod(0o755)
+        paths = os.pathsep.join([str(shim.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        own = {
+            "HOME": str(self._folder),
+            "PATH": paths,
+            "PYTHONPATH": str(TESTS.parent),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+        own |= {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}  # the actor that keeps metrics never ends by itself
+        self.environment = plain | token | own
+        given = [f"--{name}={number}" for name, number in ports.items()]
+        given += [f"--num-cpus={num_cpus}", f"--object-store-memory={200 << 20}", "--min-worker-port=0"]
+        given += ["--max-worker-port=0", "--node-ip-address=127.0.0.1", f"--temp-dir={self._folder}/t"]
+        self._command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", *given]
+
+    def __enter__(self) -> Self:
+        with (self._folder / "log").open("w") as log:
+            self._process = subprocess.Popen(self._command, env=self.environment, stdout=log, stderr=log)
+        latest = time.monotonic() + STARTED_IN
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > latest:
+                self.__exit__()
+                raise RuntimeError("no Ray has started")
+            time.sleep(0.2)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        own = family(self._process.pid)
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(ENDED_IN)
+        for pid in own:  # those that are left, if the machine is busy
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _answers(self) -> bool:
+        token = {"Authorization": f"Bearer {self.environment['RAY_AUTH_TOKEN']}"}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(f"{self.address}/api/jobs/", headers=token), timeout=5):
+                return True
+        except OSError:
+            return False
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports that nobody listens on now, outside of those that Ray gives to workers."""
+    held: list[socket.socket] = []
+    while len(held) < number:
+        door = socket.socket()
+        door.bind(("127.0.0.1", 0))
+        if door.getsockname()[1] > 20000:
+            held.append(door)
+    ports = [door.getsockname()[1] for door in held]
+    for door in held:
+        door.close()
+    return ports
+
+
+def run(command: list[str], environment: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder as a user of the cluster would."""
+    return subprocess.run(command, env=dict(environment), cwd=folder, capture_output=True, text=True, timeout=240)
