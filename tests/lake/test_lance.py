@@ -126,7 +126,7 @@ def test_what_is_not_there_is_one_sentence(folder: Store) -> None:
     assert "has no column 'y'; it has id, x, n" in refusal(folder, "lance", Rules(columns=Columns(array=("y",))))
     lance.dataset(folder.uri).delete("id >= 0")
     assert f"version 2 of the table {folder.uri} holds no row" in refusal(folder, "lance", X)
-    first = [entry.key for entry in folder.list() if entry.key.startswith("data/")][0]
+    first = next(entry.key for entry in folder.list() if entry.key.startswith("data/"))
     folder.delete(first)
     said = refusal(folder, "lance", X._replace(version=1))
     assert f"version 1 of the table {folder.uri} needs the file {first}, which is gone" in said
