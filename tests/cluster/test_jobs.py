@@ -190,7 +190,7 @@ def test_ray_job_submit_runs_the_same_and_leaves_how_it_ended(cluster: RayWithJo
     ("arguments", "changes", "message"),
     [
         ([], {"RAY_AUTH_TOKEN": "0" * 64}, "it asks for its token; set RAY_AUTH_MODE=token"),
-        (["--address=http://127.0.0.1:1"], {}, "no job server could be reached at http://127.0.0.1:1"),
+        (["--address=http://127.0.0.1:1"], {}, "nobody answers at http://127.0.0.1:1"),
     ],
 )
 def test_server_that_does_not_let_in_is_one_sentence(
