@@ -138,6 +138,15 @@ The fast paths beside plain transcriptions of the formulas, in one process, whic
 medians of 5 calls after one that compiles; memory is what a call allocates over its input at its peak. Machines are
 noisy: compare ratios.""",
     ),
+    "driver": Document(
+        "What drawing costs the driver",
+        ("driver_memory.py",),
+        """\
+Drawing 200 examples from pools whose features are held by two actors on the same machine: the most memory that the
+driver's process held, in megabytes, of which libraries and Ray take what it held before and, where a method compiles,
+about 110 more; seconds until the actors held what the method reads, which they do once; and seconds of the draw. Labels
+do not change what it takes, and neither does the number of actors change what is drawn.""",
+    ),
     "fashion": Document(
         "A job on 10,000 images",
         ("fashion_job.py",),

@@ -1,15 +1,16 @@
 """What drawing a sample costs the driver: the most memory that it held, and seconds, features being held by actors.
 
-    python benchmarks/driver_memory.py [--examples 1000000] [--width 64] [--methods ces deepest neyman]
-                                       [--actors 2] [--labels 200] [--folder /tmp]
+    python benchmarks/driver_memory.py [--actors 2] [--labels 200] [--folder /tmp] EXAMPLES×NEURONS:METHOD,METHOD…
 
-Writes features of that many examples in a folder: predictions, confidences, and a hidden layer of ``width``, none where
-it is 0. Each method then runs in a process of its own, which starts a local Ray and actors, waits until they hold what
-the method reads, and draws. Prints a Markdown table: megabytes resident before the draw and at most, and seconds until
-the actors were ready and of the draw. What is drawn does not depend on the number of actors.
+Writes features of that many examples in a folder: predictions, confidences, and a hidden layer unless NEURONS is 0.
+What they hold is random, how they lie is real. Each method then runs in a process of its own, which starts a local Ray
+and actors, waits until they hold what the method reads, and draws. Prints a Markdown table: megabytes that were
+resident before the draw and at most, seconds until the actors were ready and of the draw, on the clock and of the
+driver's CPU.
 """
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -18,63 +19,81 @@ import time
 from pathlib import Path
 
 import markdown_table as markdown
+import numpy as np
 
-from opacc_ray.audit.run import Run
 from opacc_ray.cluster.parts import ActorParts
 from opacc_ray.cluster.session import connected
-from opacc_ray.extract.features import Features
+from opacc_ray.extract.features import FeatureFile, Features
+from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.parts.view import View
+from opacc_ray.pool import Pool
 from opacc_ray.samplers.select import find_method, parse_parameters, select
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from synthetic_run import write_synthetic
+CASES = ("1000000×64:ces,deepest,neyman", "1000000×0:srs,deepest,neyman")
+
+COLUMNS = ("examples", "neurons", "method", "MB before", "MB at most", "s to hold", "s to draw", "of CPU")
 
 SHARD_SIZE = 100_000
 
 
 def main() -> None:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--examples", type=int, default=1_000_000)
-    found.add_argument("--width", type=int, default=64)
-    found.add_argument("--methods", nargs="+", default=["ces", "deepest", "neyman"])
     found.add_argument("--actors", type=int, default=2)
     found.add_argument("--labels", type=int, default=200)
     found.add_argument("--folder", help="where the features are written for the time of the measurement")
+    found.add_argument("cases", nargs="*", default=CASES, metavar="EXAMPLES×NEURONS:METHODS")
     given = found.parse_args()
-    print(markdown.header(("examples", "neurons", "method", "MB before", "MB at most", "s to hold", "s to draw")))
-    with tempfile.TemporaryDirectory(prefix="opacc-driver-", dir=given.folder) as home:
-        uri = f"{home}/fake-00000001"
-        write_synthetic(uri, given.examples, given.width, SHARD_SIZE)
-        for method in given.methods:
-            command = [sys.executable, __file__, uri, method, str(given.actors), str(given.labels)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                sys.exit(f"{method} failed: {done.stderr}")
-            cells = (f"{given.examples:,}", str(given.width), method, *done.stdout.split())
-            print(markdown.row(cells), flush=True)
+    print(markdown.header(COLUMNS))
+    for case in given.cases:
+        size, width, methods = re.fullmatch(r"(\d+)×(\d+):([\w,]+)", case).groups()  # type: ignore[union-attr]
+        with tempfile.TemporaryDirectory(prefix="opacc-driver-", dir=given.folder) as home:
+            write(open_store(home), int(size), int(width))
+            for method in methods.split(","):
+                own = [home, size, width, method, str(given.actors), str(given.labels)]
+                done = subprocess.run([sys.executable, __file__, "draw", *own], capture_output=True, text=True)
+                if done.returncode:
+                    sys.exit(f"{method} failed: {done.stderr}")
+                print(markdown.row([f"{int(size):,}", width, method, *done.stdout.split()]), flush=True)
 
 
-def draw(uri: str, method: str, num_actors: str, num_labels: str) -> None:
+def write(store: Store, size: int, width: int) -> None:
+    """Features in files of `SHARD_SIZE` examples, which have the same ids in each."""
+    ids = [f"{row:09d}.png" for row in range(min(SHARD_SIZE, size))]
+    for start in range(0, size, SHARD_SIZE):
+        rng, num = np.random.default_rng(start), min(SHARD_SIZE, size - start)
+        columns = {"confidence": 1 - rng.beta(0.3, 4, num), "prediction": rng.integers(0, 10, num)}
+        if width:
+            columns["hidden"] = rng.standard_normal((num, width), dtype=np.float32)
+        store.write(name_of(start), encode_shard(FeatureShard(ids[:num], ids[:num], columns, [])))
+
+
+def draw(home: str, size: int, width: int, method: str, num_actors: int, num_labels: int) -> None:
     """Draw with actors that hold the features, and print what it took."""
-    run, parameters = Run.open(uri), parse_parameters(method, {})
-    index = run.read_index()
-    assert index is not None
-    features = Features.of(run.features, index)
-    wanted = (*find_method(method).needs(parameters), *parameters.optional_features, "prediction")
-    names = [name for name in index.features if name in wanted]
+    starts, parameters = range(0, size, SHARD_SIZE), parse_parameters(method, {})
+    files = [FeatureFile(name_of(start), min(SHARD_SIZE, size - start), None, None, None) for start in starts]
+    features = Features(open_store(home), tuple(files))
+    wanted = (*find_method(method).needs(parameters), *parameters.optional_features)
+    names = [name for name in ("confidence", "prediction", *["hidden"] * bool(width)) if name in wanted]
     with connected():
         begun = time.perf_counter()
-        parts = ActorParts(features, names, int(num_actors))
-        view = View(parts)
-        view.map(part_size)
+        view = View(ActorParts(features, names or ["prediction"], num_actors))
+        view.map(part_load, names)
         held, before = time.perf_counter() - begun, _megabytes("VmRSS")
-        begun = time.perf_counter()
-        select(view, method, int(num_labels), seed=1)
-        print(f"{before:.0f} {_megabytes('VmHWM'):.0f} {held:.1f} {time.perf_counter() - begun:.1f}")
+        begun, cpu = time.perf_counter(), time.process_time()
+        select(view, method, num_labels, seed=1)
+        seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
+    print(f"{before:.0f} {_megabytes('VmHWM'):.0f} {held:.1f} {seconds:.1f} {cpu:.1f}")
 
 
-def part_size(part: object) -> int:
-    return len(part)  # type: ignore[arg-type]
+def part_load(part: Pool, names: list[str]) -> None:
+    """Let a part read its features."""
+    for name in names:
+        getattr(part, name)
+
+
+def name_of(start: int) -> str:
+    return f"{start:09d}.parquet"
 
 
 def _megabytes(name: str) -> float:
@@ -84,7 +103,9 @@ def _megabytes(name: str) -> float:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 5 and not sys.argv[1].startswith("-"):
-        draw(*sys.argv[1:])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    if sys.argv[1:2] == ["draw"]:
+        home, size, width, method, *numbers = sys.argv[2:]
+        draw(home, int(size), int(width), method, *map(int, numbers))
     else:
         main()

@@ -15,6 +15,7 @@
     characterize  characterize_study.py                 IMAGES CASES: fashion.npz with its model, labelled .npz
     characterize_scale  characterize_scale.py
     speed       bench.py
+    driver      driver_memory.py                        [EXAMPLES×NEURONS:METHODS…]
     fashion     fashion_job.py                          FOLDER with fashion.npz and fashion_lenet5.safetensors
 
 The script's own docstring says what it takes. Nothing is written if it fails.

@@ -109,8 +109,8 @@ def draw_along(rng: np.random.Generator, line: Line, num: int) -> NDArray[np.int
     """``num`` distinct examples, one per stratum, with the probabilities that their lengths are of a stratum's.
 
     The example across the cut below stratum k has there the chance after / (1 - before) if that stratum has not taken
-    it, else none; the others share the remaining chance by their lengths. Both cases are worked out for all strata at
-    once, and then followed from the first stratum on.
+    it, else none; the others share the remaining chance by their lengths. The first case, which is nearly all, is
+    worked out for all strata at once; then the others are followed from the first stratum on.
     """
     if num == 0:
         return np.empty(0, dtype=np.int64)
@@ -122,14 +122,18 @@ def draw_along(rng: np.random.Generator, line: Line, num: int) -> NDArray[np.int
     uniform, chance = rng.random(num), np.minimum(after / (1 - before), 1.0)
     left = (uniform - chance) / np.maximum(1 - chance, 1e-300)  # uniform again, given that it is none of ``chance``
 
-    def other(uniform: NDArray[np.float64]) -> NDArray[np.int64]:
-        """(n,) examples at ``uniform`` of the way from the end of the one across the cut to the next cut."""
-        place = np.floor((cut + after + np.maximum(uniform, 0.0) * (1 - after)) * unit).astype(np.int64)
-        return line.find(np.clip(place, across.end, line.total - 1)).index
+    def other(strata: NDArray[np.int64], uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+        """(s,) examples at ``uniform`` of the way from the end of the one across the cut to the next cut."""
+        way = after[strata] + np.maximum(uniform[strata], 0.0) * (1 - after[strata])
+        place = np.floor((strata + way) * unit).astype(np.int64)
+        return line.find(np.clip(place, across.end[strata], line.total - 1)).index
 
-    if_taken = other(uniform)
-    chosen = np.where(uniform < chance, across.index, other(left))
+    chosen = across.index.copy()
+    rest = np.flatnonzero(uniform >= chance)
+    chosen[rest] = other(rest, left)
+    follow = np.flatnonzero(chosen[:-1] == across.index[1:]) + 1  # the stratum before has taken the one across
+    if_taken = dict(zip(follow.tolist(), other(follow, uniform).tolist(), strict=True))
     for k in range(1, num):
         if chosen[k - 1] == across.index[k]:
-            chosen[k] = if_taken[k]
+            chosen[k] = if_taken[k] if k in if_taken else other(np.array([k]), uniform)[0]
     return chosen

@@ -107,10 +107,14 @@ class Features:
         """The values of each name (ids and places are names, too) for ``index`` (k,)."""
         located = locate(starts_of(self.sizes), index)
         found: list[list[Any]] = [[None] * len(index) for _ in names]
-        work = in_order(lambda own: self._read(self.files[own.part], names).take(own.rows), located, self._threads)
-        for own, table in zip(located, work, strict=True):
-            for values, name in zip(found, names, strict=True):
-                for place, value in zip(own.places, table[name].to_pylist(), strict=True):
+
+        def read(own: Located) -> list[list[Any]]:
+            table = self._read(self.files[own.part], names)  # its own `take` would import pandas
+            return [[table[name][row].as_py() for row in own.rows.tolist()] for name in names]
+
+        for own, rows in zip(located, in_order(read, located, self._threads), strict=True):
+            for values, some in zip(found, rows, strict=True):
+                for place, value in zip(own.places, some, strict=True):
                     values[place] = value
         return found
 

@@ -30,6 +30,8 @@ _KEPT = "projection"
 _STEPS = 4095
 _GRAIN = 2.0**20
 _BLOCK_VALUES = 1 << 20
+_ROWS = 1 << 12
+"""Rows whose whole numbers add up in 64 bits, whatever the layer."""
 
 
 class _Scale(NamedTuple):
@@ -66,7 +68,7 @@ class Projection:
                 view.memory.keep(name, view.size, self._codes())
         sums = view.map(part_sums, self.key)
         self.num = len(sums[0])
-        self._mean = np.array([mean_of(own, view.size) for own in zip(*sums, strict=True)])  # (d,) over the pool
+        self._mean = np.array([sum(own) / view.size for own in zip(*sums, strict=True)])  # (d,) over the pool
         squares = view.map(part_squares, self.key, self._mean)
         variance = [mean_of(own, view.size) for own in zip(*squares, strict=True)]
         self._deviation = np.sqrt(np.array(variance))
@@ -170,8 +172,10 @@ def part_coordinates(part: Pool, key: str) -> NDArray[np.float64]:
 
 
 def part_sums(part: Pool, key: str) -> list[int]:
-    """Exact sums of the coordinates: (d,)."""
-    return [exact_sum(own) for own in part_coordinates(part, key).T]
+    """Sums of the whole numbers that the part keeps: (d,)."""
+    whole = part_coordinates(part, key).astype(np.int64)
+    blocks = np.add.reduceat(whole, np.arange(0, len(whole), _ROWS), axis=0)
+    return [sum(own) for own in zip(*blocks.tolist(), strict=True)]
 
 
 def part_squares(part: Pool, key: str, mean: NDArray[np.float64]) -> list[int]:

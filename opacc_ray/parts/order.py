@@ -20,13 +20,13 @@ from opacc_ray.parts.cache import part_keep, part_recall
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 
-GROUP = 1 << 18
+GROUP = 1 << 16
 """Examples that come to the driver at a time; of a line with fewer, all come at once."""
 
 PIVOTS = 1 << 15
 """Of a longer line."""
 
-_SLICE = 1 << 12  # pivots that all parts are asked about at a time
+_SLICE = 1 << 11  # pivots that all parts are asked about at a time
 
 Array = NDArray[np.int64]
 
@@ -118,6 +118,8 @@ class Line:
         """Consecutive ``buckets`` that hold about `GROUP` examples together."""
         held = np.cumsum(self._num_below[buckets + 1] - self._num_below[buckets])
         number = (held - 1) // GROUP
+        if not len(buckets):
+            return
         yield from np.split(buckets, np.flatnonzero(np.diff(number)) + 1)
 
     def _members(self, buckets: Array) -> Found:

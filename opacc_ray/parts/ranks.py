@@ -20,7 +20,7 @@ from opacc_ray.parts.cache import part_keep, part_recall
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 
-PIECE = 1 << 18
+PIECE = 1 << 16
 """Values that are merged at a time, but for what `SAMPLES` cannot tell."""
 
 SAMPLES = 1 << 17

@@ -174,7 +174,8 @@ def _race(rng: np.random.Generator, plan: Plan, num: int) -> NDArray[np.int64]:
 def part_count(part: Pool, weights: Weights, labelled: NDArray[np.int64]) -> tuple[int, int]:
     """How many examples have a weight, and the exact sum of these."""
     weight = weights.of(part, labelled)
-    return int(np.count_nonzero(weight > 0)), exact_sum(weight)
+    there = weight[weight > 0]
+    return len(there), exact_sum(there)
 
 
 def part_race(

@@ -2,7 +2,9 @@
 
 import contextlib
 import itertools
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,3 +80,16 @@ def test_actors_draw_what_one_process_draws(
     expected = audit(opacc.Pool(ids=[str(i) for i in range(CUTS[-1])], **whole), method, **parameters)
     for num, parts in held.items():
         assert audit(View(parts), method, **parameters) == expected, f"{num} actors"
+
+
+def test_what_an_actor_kept_is_made_again_when_it_is_lost(held: dict[int, ActorParts], tmp_path: Path) -> None:
+    view = View(held[2])
+    first = audit(view, "neyman")
+    view.map(_die_once, str(tmp_path / "died"))
+    assert audit(view, "neyman") == first
+
+
+def _die_once(part: opacc.Pool, marker: str) -> None:
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os._exit(1)

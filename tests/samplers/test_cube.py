@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 from oracles.cube import ways
-from whole_plan import draw_along
 
-from opacc_ray.designs.unequal import inclusion_probabilities
+from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
 from opacc_ray.samplers.cube import draw_balanced, walk
 
 
@@ -42,7 +41,7 @@ def draw_thinned(
 ) -> np.ndarray:
     """A balanced sample that starts from ``kept`` examples along an order."""
     before = inclusion_probabilities(probability, kept)
-    order = order[np.isin(order, draw_along(rng, before, order))]
+    order = order[np.isin(order, draw_ordered(rng, before, order))]
     return order[draw_balanced(rng, probability[order], before[order], variables[order])]
 
 

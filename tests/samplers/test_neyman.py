@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from oracles import cube
 from oracles import neyman as reference
-from whole_plan import WholePlan, draw_along, whole_plan
+from whole_plan import WholePlan, whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.designs.unequal import inclusion_probabilities
+from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.rounds import combine
 from opacc_ray.failure.directions import project
@@ -73,7 +73,7 @@ class TestDrawing:
         found: dict[frozenset[int], float] = {}
         for numbers in itertools.product(grid, repeat=num_random):
             rng: Any = Scripted(numbers)
-            sample = frozenset(draw_along(rng, probability, np.arange(len(quarters))).tolist())
+            sample = frozenset(draw_ordered(rng, probability, np.arange(len(quarters))).tolist())
             found[sample] = found.get(sample, 0) + len(grid) ** -num_random
         expected = reference.samples(probability.tolist())
         assert found.keys() == expected.keys()
@@ -85,7 +85,7 @@ class TestDrawing:
         size = rng.gamma(0.3, 1, 200)
         probability = inclusion_probabilities(size, 60)
         order = np.argsort(size)
-        drawn = np.array([draw_along(rng, probability, order) for _ in range(4000)])
+        drawn = np.array([draw_ordered(rng, probability, order) for _ in range(4000)])
         assert all(len(set(sample)) == 60 for sample in drawn.tolist())
         share = np.bincount(drawn.ravel(), minlength=200) / 4000
         assert np.abs(share - probability).max() < 5 * np.sqrt(0.25 / 4000)
@@ -223,7 +223,7 @@ class TestPrecision:
         plan = whole_plan(view_of(pool), task)
         covered, values = 0, []
         for _ in range(2000):
-            drawn = make_selection(4000, plan.draw(draw_along(rng, plan.probability, plan.order)))
+            drawn = make_selection(4000, plan.draw(draw_ordered(rng, plan.probability, plan.order)))
             estimate = opacc.estimate(drawn, outcome[drawn.index])
             covered += estimate.low <= outcome.mean() <= estimate.high
             values.append(estimate.value)
@@ -388,7 +388,7 @@ class TestRounds:
         plan = whole_plan(view_of(pool), Task(100, neyman.Parameters(), NO_PREVIOUS))
         covered = 0
         for _ in range(1000):
-            drawn = make_selection(20000, plan.draw(draw_along(rng, plan.probability, plan.order)))
+            drawn = make_selection(20000, plan.draw(draw_ordered(rng, plan.probability, plan.order)))
             estimate = opacc.estimate(drawn, outcome[drawn.index], level)
             covered += estimate.low <= 0.999 <= estimate.high
         assert covered / 1000 >= least
