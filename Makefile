@@ -15,7 +15,7 @@ BEYOND := 'from numpy._core import _multiarray_umath as m; \
 	print(*(f for f in m.__cpu_dispatch__ if m.__cpu_features__[f] and f not in m.__cpu_baseline__))'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpus test-lowest lint format bench bench-gpu results docs fuzz chaos lock wheel wheel-check sbom clean
+.PHONY: help setup demo test test-cpus test-lowest lint format bench bench-gpu results docs docs-site fuzz chaos lock wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -79,6 +79,9 @@ docs: $(READY)  ## write again what the docs take from the code: the rooms, spec
 	$(BIN)/python docs/write_pages.py
 	$(BIN)/opacc schemas docs/schemas
 	$(BIN)/python benchmarks/write_results.py --copy
+
+docs-site: $(TOOLS)  ## build the documentation as a site, build/site/index.html, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(TOOLS)/bin/mkdocs build --quiet
 
 fuzz: $(READY)  ## try mutated specs, pool files, runs and selections: make fuzz MUTANTS=1000
 	@PYTHONPATH=tests $(BIN)/python -m fuzz $(or $(MUTANTS),250)

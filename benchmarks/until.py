@@ -34,6 +34,7 @@ from scipy.special import betaincinv, ndtr, ndtri
 import opacc_ray as opacc
 from opacc_ray.errors import DataError
 from opacc_ray.estimators import looks
+from opacc_ray.estimators.rounds_as_one import estimate_as_one
 from opacc_ray.study.cases import Case, Source, read_case
 
 LADDER = (30, 1.4)
@@ -169,13 +170,21 @@ def run_until(case: Case, method: str, goal: float, seed: int) -> Stop:
     size = FIRST
     while True:
         rounds.append(draw(case, method, size, seed, rounds))
-        found, estimate = looks.look([item for item, _ in rounds], [item for _, item in rounds])
+        selections, outcomes = [item for item, _ in rounds], [item for _, item in rounds]
+        found, estimate = looks.look(selections, outcomes, estimator=estimator_of(case, method))
         seen.append(found)
         ahead = looks.forecast(seen, goal, case.view.size)
         if ahead.reached:
             true = float(case.outcome.mean())
             return Stop(found.labels, len(rounds), not estimate.low <= true <= estimate.high)
         size = ahead.sizes[0]
+
+
+def estimator_of(case: Case, method: str) -> looks.Estimator:
+    """The estimate that an audit states: where rounds learn from all labels, by the pool's features, too."""
+    if method not in LEARNS:
+        return estimate_as_one
+    return lambda selections, outcomes, level: opacc.estimate(selections, outcomes, level, pool=case.view)
 
 
 def draw(
@@ -202,7 +211,7 @@ def _rung(case: Case, method: str, labels: int, repetitions: int) -> Rung:
         rounds: list[tuple[opacc.Selection, NDArray[np.float64]]] = []
         for size in np.diff([0, *cuts]).tolist():
             rounds.append(draw(case, method, size, seed, rounds))
-        found = opacc.estimate([item for item, _ in rounds], [item for _, item in rounds])
+        found = opacc.estimate([item for item, _ in rounds], [item for _, item in rounds], pool=case.view)
         widths.append((found.high - found.low) / 2)
         errors += not found.low <= true <= found.high
     return Rung(labels, float(np.median(widths)), errors, repetitions)

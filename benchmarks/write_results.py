@@ -12,6 +12,8 @@
     intervals   intervals_coverage.py                   CASE…
     models      many_models.py                          CASE.npz with `correct` (models, N)
     until       until.py                                CASE…
+    characterize  characterize_study.py                 IMAGES CASES: fashion.npz with its model, labelled .npz
+    characterize_scale  characterize_scale.py
     speed       bench.py
     driver      driver_memory.py                        [EXAMPLES×NEURONS:METHODS…]
     fashion     fashion_job.py                          FOLDER with fashion.npz and fashion_lenet5.safetensors

@@ -1,5 +1,6 @@
 """A run whose features are given arrays: what the model says is known, how it lies is real."""
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,9 @@ from opacc_ray.audit.provenance import header_of
 from opacc_ray.audit.run import Run
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard, report_on
+from opacc_ray.extract.source import plan_pool
 from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.lake.storage import open_store
 from opacc_ray.spec import parse_spec
 
 
@@ -20,25 +23,35 @@ def write_features(
     classes: Sequence[str] | None = None,
     task: str = "classification",
     shards: int = 3,
+    images: np.ndarray | None = None,
 ) -> Run:
-    """The run at ``uri`` with ``columns`` such as hidden and prediction, one row per example, and no round."""
+    """The run at ``uri`` with ``columns`` such as hidden and prediction, one row per example, and no round.
+
+    With ``images`` (N, H, W) its pool is an array of them, in one shard.
+    """
     home, _, name = uri.rpartition("/")
     model: dict[str, Any] = {"factory": "user:network", "task": task}
     if classes is not None:
         model["classes"] = list(classes)
     content: dict[str, Any] = {
         "name": name.partition("-")[0],
-        "pool": {"uri": f"{home}/pool", "format": "images"},
+        "pool": {"uri": f"{home}/pool", "format": "images" if images is None else "npy"},
         "model": model,
         "sample": {"method": "srs", "budget": 40},
         "output": home,
     }
+    spec = parse_spec(content, name)
     plan = Plan(tuple(Shard(number, ()) for number in range(shards)), "")
-    run = Run.create(uri, header_of(parse_spec(content, name), plan, None))
-    rows = np.array_split(np.arange(len(columns["prediction"])), shards)
+    if images is not None:
+        sink = io.BytesIO()
+        np.save(sink, images)
+        open_store(f"{home}/pool").write("rows.npy", sink.getvalue())
+        plan = plan_pool(spec.pool, spec.extract)
+    run = Run.create(uri, header_of(spec, plan, None))
+    rows = np.array_split(np.arange(len(columns["prediction"])), len(plan.shards))
     reports = {}
     for shard, own in zip(plan.shards, rows, strict=True):
-        ids = [f"{row:06d}.png" for row in own]
+        ids = [f"{row:06d}.png" if images is None else f"rows.npy:{row}" for row in own]
         held = {key: np.asarray(values)[own] for key, values in columns.items()}
         made = FeatureShard(ids, [f"{home}/pool/{id}" for id in ids], held, [], False)
         data = encode_shard(made)

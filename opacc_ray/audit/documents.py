@@ -8,9 +8,9 @@
 | :class:`Goal` | ``rounds/N/goal.json`` |
 | :class:`ClosedRound` | ``rounds/N/closed.json`` |
 | :class:`AccuracyEstimate` | ``estimate.json``, answer of `opacc estimate` |
-| :class:`LabelBudget` | answer of `opacc budget` |
 
-`state_documents.py` has those that say how a run stands, `comparison_documents.py` the answer of `opacc compare`.
+`state_documents.py` has those that say how a run stands, `comparison_documents.py`
+the answer of `opacc compare`, `budget_documents.py` that of `opacc budget`.
 """
 
 from typing import Any, ClassVar, Literal
@@ -150,26 +150,6 @@ class Goal(GoalProgress, SealedDocument):
     remedy: ClassVar[str] = "restore it, or delete it"
 
     format: Literal["opacc-goal/1"] = Field(default="opacc-goal/1", description="name and version of this form")
-
-
-class LabelBudget(Document):
-    """How many labels an interval of ±W takes: before any label by the model's own word, then by the labels so far."""
-
-    format: Literal["opacc-budget/1"] = Field(default="opacc-budget/1", description="name and version of this form")
-    run: str = Field(description="URI of the run")
-    half_width: float = Field(gt=0, description="the goal: half the width of the interval")
-    level: float = Field(gt=0, lt=1, description="confidence level of that interval")
-    labels: int = Field(ge=0, description="labels that the forecast rests on, of whole rounds; 0: the model's own word")
-    accuracy: float = Field(description="accuracy that is foreseen, or estimated by the labels so far")
-    reached: bool = Field(description="whether the interval is as narrow already")
-    total_labels: int = Field(ge=1, description="labels in all, as forecast")
-    worthless_labels: int | None = Field(
-        description="labels in all if the model's word says nothing of where failures are; null once there are labels"
-    )
-    most_labels: int | None = Field(description="labels in all whatever is true; null once there are labels")
-    srs_labels: int = Field(ge=1, description="labels that a simple random sample takes in all")
-    sizes: list[int] = Field(description="labels of the next rounds, if all goes as forecast; empty if it is reached")
-    advice: str | None = Field(description="one sentence if the goal is not to be had at a sensible price")
 
 
 class DrawnRound(Document):

@@ -18,7 +18,7 @@ from opacc_ray.labelling import file_names
 from opacc_ray.labelling.messages import quoted
 from opacc_ray.labelling.pictures import Picture, render, render_array
 from opacc_ray.lake.examples import Example, Plan
-from opacc_ray.lake.pools import plan_shards, read_examples
+from opacc_ray.lake.pools import plan_shards, read_chosen
 
 KEPT_BYTES = 256 << 20
 """Bytes of pictures of rows that are kept."""
@@ -103,6 +103,6 @@ class ExampleFiles:
         return np.cumsum([shard.examples for shard in index.shards] if index else []).tolist()
 
     def _read(self, shard: int) -> dict[str, Picture]:
-        found = read_examples(self._store, self._pool.format, self._plan.shards[shard], rules_of(self._pool))
-        wanted = (item for item in found if isinstance(item, Example) and item.id in self._row)
-        return {item.id: render_array(item.array) for item in wanted}
+        rules = rules_of(self._pool)
+        found = read_chosen(self._store, self._pool.format, self._plan.shards[shard], self._row.keys(), rules)
+        return {item.id: render_array(item.array) for item in found if isinstance(item, Example)}

@@ -1,15 +1,21 @@
 """Goals of `opacc next --until`: whether the labels are enough for an interval so narrow, and what it takes."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from opacc_ray.audit.documents import Goal, RoundLook
-from opacc_ray.audit.labelled_rounds import read_rounds
-from opacc_ray.audit.results import reason_of, sample_of, whole_rounds, with_labels
+from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.audit.results import accuracy_of, reason_of, sample_of, whole_rounds, with_labels
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError
+from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.baseline import baseline
-from opacc_ray.estimators.looks import Look, advice, forecast, labels_for, look
+from opacc_ray.estimators.looks import Estimator, Look, advice, forecast, labels_for, look
+from opacc_ray.estimators.rounds_as_one import estimate_as_one
+from opacc_ray.samplers.learned import learns_from_all
+from opacc_ray.selection import Selection
 
 
 def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bool = False) -> Goal:
@@ -25,18 +31,10 @@ def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bo
     """
     rounds = read_rounds(run)
     known = with_labels(run, rounds, partial=True)
-    whole = known if close else whole_rounds(known)
-    if not whole:
-        raise LabelError(
-            f"round {known[0].number} of {run.title} waits for {len(known[0].missing)} labels, and only whole rounds "
-            "are looked at; import them, or give --close to go on without them"
-        )
-    found = [look(*sample_of(whole[:k]), level) for k in range(1, len(whole) + 1)]
-    looks, estimate = [item for item, _ in found], found[-1][1]
+    whole, looks, estimate, plain = look_at(run, known, level, close=close)
     pool_size = whole[0].selection.pool_size
     ahead = forecast(looks, half_width, pool_size)
-    plain = baseline(*sample_of(whole), replace(estimate, level=level))
-    by_srs = labels_for(half_width, plain.n, max(plain.high - plain.low, 1e-9) / 2, pool_size)
+    by_srs = labels_for(half_width, plain.labels, plain.half_width, pool_size)
     there = sum(len(item.outcome) for item in known[len(whole) :])
     return Goal(
         half_width=half_width,
@@ -55,6 +53,48 @@ def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bo
         advice=advice(ahead, by_srs, looks[-1], pool_size),
         earlier_goals=_earlier_goals(run, half_width),
     )
+
+
+class Looked(NamedTuple):
+    """What whole rounds say."""
+
+    whole: list[LabelledRound]
+    looks: list[Look]  # after each of them
+    estimate: Estimate  # after the last one, at the level of looks
+    plain: Look  # a simple random sample of as many labels
+
+
+def look_at(run: Run, known: Sequence[LabelledRound], level: float, *, close: bool = False) -> Looked:
+    """Look after every whole round among those that have labels; with ``close`` all of them count as whole.
+
+    Raises
+    ------
+    LabelError
+        No round is whole.
+    """
+    whole = list(known) if close else whole_rounds(known)
+    if not whole:
+        raise LabelError(
+            f"round {known[0].number} of {run.title} waits for {len(known[0].missing)} labels, and only whole rounds "
+            "are looked at; import them, or give --close to go on without them"
+        )
+    own = own_estimator(run)
+    found = [look(*sample_of(whole[:k]), level, own) for k in range(1, len(whole) + 1)]
+    estimate = found[-1][1]
+    plain = baseline(*sample_of(whole), replace(estimate, level=level))
+    by_srs = Look(plain.n, max(plain.high - plain.low, 1e-9) / 2, found[-1][0].met)
+    return Looked(whole, [item for item, _ in found], estimate, by_srs)
+
+
+def own_estimator(run: Run) -> Estimator:
+    """The estimate that a run states: where rounds learn from all labels, that; else that of their designs."""
+
+    def estimate(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
+        if learns_from_all(selections):
+            return accuracy_of(run, selections, outcomes, level)
+        return estimate_as_one(selections, outcomes, level)
+
+    return estimate
 
 
 def _round_look(number: int, found: Look) -> RoundLook:

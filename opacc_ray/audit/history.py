@@ -12,7 +12,7 @@ import hashlib
 import io
 import logging
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from opacc_ray.audit import feature_store
 from opacc_ray.audit.history_documents import HistorySource, KeptFile, KeptHistory
 from opacc_ray.audit.label_log import read_log
-from opacc_ray.audit.labelled_rounds import canonical_form, outcome_of, read_rounds
+from opacc_ray.audit.labelled_rounds import LabelledRound, canonical_form, outcome_of, outcomes_of_another, read_rounds
 from opacc_ray.audit.run import HEADER, Run
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted
 from opacc_ray.extract import reference
@@ -258,17 +258,38 @@ def _earlier(run: Run) -> Iterator[Run]:
 
 
 def _of_audit(run: Run, other: Run) -> _Labelled | None:
-    """The labelled examples of all tracks of another run, each once; None if there are none."""
-    outcome: dict[int, float] = {}
-    for track in other.tracks():
-        for item in read_rounds(track) if track.rounds() else ():
-            outcome |= dict(zip(item.known.index.tolist(), item.outcome.tolist(), strict=True))
-    if not outcome:
+    """The labelled examples of all tracks of another run, each once; None if there are none.
+
+    Labels of the run's own pool say how its own model did, whichever model they were drawn for.
+    """
+    rounds = [item for track in other.tracks() if track.rounds() for item in read_rounds(track)]
+    rounds = [item for item in rounds if item.labelled.any()]
+    if not rounds:
         return None
+    index = np.concatenate([item.known.index for item in rounds])
+    values = np.concatenate([item.outcome for item in rounds])
+    source, said = other, _said_of(run, other, rounds, index)
+    if said is not None:
+        score = read_log(run).score
+        source = run
+        values = np.concatenate(outcomes_of_another(rounds, other.spec.model, run.spec.model, said, score))
+    outcome = dict(zip(index.tolist(), values.tolist(), strict=True))
     places = _sample(run, np.array(sorted(outcome), dtype=np.int64))
-    rows = feature_store.read_rows(other, LEARNED_FROM, places)
-    source = HistorySource(kind="audit", uri=other.uri, examples=len(places), column=None)
-    return _Labelled(source, _comparable(run, rows), np.array([outcome[place] for place in places.tolist()]))
+    rows = feature_store.read_rows(source, LEARNED_FROM, places)
+    found = HistorySource(kind="audit", uri=other.uri, examples=len(places), column=None)
+    return _Labelled(found, _comparable(run, rows), np.array([outcome[place] for place in places.tolist()]))
+
+
+def _said_of(run: Run, other: Run, rounds: Sequence[LabelledRound], index: NDArray[np.int64]) -> list[Any] | None:
+    """What the run's model says of the examples ``index`` (k,) of another run; None if that is of another pool."""
+    own, theirs = run.spec.model, other.spec.model
+    if run.header.pool.digest != other.header.pool.digest or (own.task, own.classes) != (theirs.task, theirs.classes):
+        return None
+    there = run.read_index()
+    if there is None or there.num_examples != rounds[0].selection.pool_size:
+        return None
+    ids, said = feature_store.find_rows(run, index)
+    return said if ids == [name for item in rounds for name in item.known.ids] else None
 
 
 def _sample(run: Run, places: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -115,14 +115,18 @@ def _send(
 ) -> "Job":
     note = join(planned.spec.output, "submissions", name, f"{secrets.token_hex(4)}.json")
     with tempfile.TemporaryDirectory(prefix="opacc-") as folder:
-        content = planned.spec.model_dump(mode="json", exclude_unset=True)
-        Path(folder, SPEC).write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        Path(folder, SPEC).write_text(as_yaml(planned.spec), encoding="utf-8")
         for inside, file in files.items():
             Path(folder, inside).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, Path(folder, inside))
         command = f"python -m opacc_ray run {SPEC} --exit-file {shlex.quote(note)}"
         command += " --log json" if log_is_json() else ""
         return server.send(name, command, Path(folder), environment, {EXIT_FILE: note, "run": planned.uri})
+
+
+def as_yaml(spec: Spec) -> str:
+    """A spec as a file that reads as the same spec; keys that were left out keep being left out."""
+    return yaml.safe_dump(spec.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True)
 
 
 def _state(job: "Job", run: str, found: bool, modules: list[str]) -> tuple[Submission, OpaccError | None]:

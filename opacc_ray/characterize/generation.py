@@ -75,18 +75,25 @@ class Vectors(NamedTuple):
 
 
 def find_sources(data: Grouped, head: Head, regions: Regions, rng: np.random.Generator) -> Sources:
-    """Examples of each class near its boundary, by the head's confidence, at most MOST of each."""
+    """Examples of each class near its boundary, by the head's confidence, at most MOST of each.
+
+    A class with one example is left out; DataError if no class has two.
+    """
     confidence = np.concatenate(data.map(part_confidence, head))
     classes = data.classes()
     near = _is_near(confidence, regions)
     taken, num_far = [], 0
     for i in range(data.num_classes):
         own = np.flatnonzero(classes == i)
+        if len(own) < 2:  # no centroid to speak of
+            continue
         found = rng.permutation(own[near[own]])[:MOST]
-        if len(own) and not len(found):
+        if not len(found):
             found = own[np.argsort(confidence[own], kind="stable")[:LEAST]]
             num_far += len(found)
         taken.append(found)
+    if not taken:
+        raise DataError("no class has two examples, between which vectors could be made")
     index = np.concatenate(taken)
     return Sources(index, data.view.take(part_hidden, index), classes[index], num_far)
 
@@ -144,7 +151,8 @@ def _to_centroid(
     hidden: NDArray[np.float32], clusters: Clusters, i: np.int64, regions: Regions, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Examples (n, m) of class i moved to within its radius, and their steps (n,)."""
-    centroid, radius = clusters.centroid[i], regions.radius * clusters.reach[i] * (1 - _ROUNDING)
+    centroid = clusters.centroid[i]
+    radius = regions.radius * clusters.reach[i] - _ROUNDING * (clusters.reach[i] + np.abs(centroid).max())  # of float32
     away = np.linalg.norm(hidden - centroid, axis=1)
     least = np.clip(1 - radius / np.maximum(away, 1e-300), 0, 1)
     step = least + (1 - least) * rng.random(len(hidden))

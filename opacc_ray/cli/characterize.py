@@ -104,7 +104,8 @@ def as_text(written: "WrittenCharacterization") -> str:
 @click.option("--reference", metavar="URI", help="Labelled case (.npz, …) or run to start from; default: the pool.")
 @click.option("--radius", type=float, default=0.5, show_default=True, help="Near the centroid: share of the reach.")
 @click.option("--boundary", default="0-0.7", show_default=True, metavar="LOW-HIGH", help="Near a boundary: confidence.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draw.")
+@click.option("--pictures", is_flag=True, help="Decode some vectors to a contact sheet; the pool must hold images.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draw, and of the decoder.")
 @click.option("--out", metavar="FOLDER", help="Where to write them; default: generated/ in the prefix of the run.")
 def generate(
     uri: str,
@@ -114,19 +115,27 @@ def generate(
     reference: str | None,
     radius: float,
     boundary: str,
+    pictures: bool,
     seed: int,
     out: str | None,
 ) -> Answer:
     """Make feature vectors near centroids and boundaries, and say how the model's classifier head does on them."""
     from opacc_ray.audit.run import Run
     from opacc_ray.characterize.metrics import Regions
-    from opacc_ray.report.generated import Wanted, generate_for
+    from opacc_ray.report.generated import Wanted, generate_for, with_pictures
 
     low, high = pair_of(boundary, "--boundary", "0-0.7")
     wanted = [Wanted(_centroid_share(text), num) for text in shares or SHARES for num in counts or (300,)]
     regions = Regions(radius, low, high)
-    made = generate_for(Run.open(uri, track), wanted, reference, regions=regions, seed=seed, out=out)
-    return Answer(made.document, _generated(made.document))
+    run = Run.open(uri, track)
+    made = generate_for(run, wanted, reference, regions=regions, seed=seed, out=out)
+    document = made.document
+    if pictures:
+        from opacc_ray.audit.characterization import class_names
+        from opacc_ray.report.contact_sheet import draw_pictures
+
+        document = with_pictures(made, draw_pictures(run, made, class_names(run), seed))
+    return Answer(document, _generated(document))
 
 
 SHARES = ("0-100", "30-70", "50-50", "70-30", "100-0")
@@ -150,6 +159,13 @@ def _generated(document: "Generation") -> str:
     for item in document.sets:
         lines.append(f"{item.shares:>26} {item.count:9} {item.accuracy:10.3f} {item.violations:12.3f}")
     lines += [f"remark     {text}" for text in document.remarks]
+    if document.pictures:
+        found = document.pictures
+        lines.append(
+            f"decoder    error {found.error:.3f} (mean image {found.baseline:.3f}) after {found.epochs} epochs on "
+            f"{found.images} images; decoded vectors are {found.distance:.3f} from the nearest real image"
+        )
+        lines.append(f"pictures   {found.file}")
     return "\n".join([*lines, *(f"wrote      {item.file}" for item in document.sets)])
 
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from opacc_ray.audit.budget_documents import LabelBudget
 from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.comparison_documents import ModelComparison
@@ -14,7 +15,6 @@ from opacc_ray.audit.documents import (
     Draw,
     DrawnRound,
     Goal,
-    LabelBudget,
     RunHeader,
 )
 from opacc_ray.audit.export import ExportedCase

@@ -101,14 +101,20 @@ def export(uri: str, file: str | None, partial: bool, lake: str | None, no_featu
 @run_argument
 @track_option
 @click.option("--until", type=HALF_WIDTH, metavar="±W", required=True, help="The interval to reach.")
+@click.option("--method", metavar="METHOD", help="Say what this method takes, too, in one round from the beginning.")
+@click.option("--picture", metavar="FILE.svg", help="Draw half the width of the interval against labels.")
 @click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level.")
-def budget(uri: str, track: str | None, until: float, level: float) -> Answer:
-    """Say how many labels an interval of ±W takes, before any label and after every round. Nothing is written."""
+def budget(uri: str, track: str | None, until: float, method: str | None, picture: str | None, level: float) -> Answer:
+    """Say how many labels an interval of ±W takes, before any label and after every round. The run stays as it is."""
     from opacc_ray.audit.label_budget import label_budget
     from opacc_ray.audit.run import Run
     from opacc_ray.cli import texts
 
-    found = label_budget(Run.open(uri, track), until, level=level)
+    found = label_budget(Run.open(uri, track), until, level=level, method=method)
+    if picture is not None:
+        from opacc_ray.report.width_figure import write_picture
+
+        write_picture(found, picture)
     return Answer(found, texts.label_budget(found))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import combinations
 
+from opacc_ray.audit.budget_documents import LabelBudget
 from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.comparison_documents import ModelComparison
 from opacc_ray.audit.documents import (
@@ -11,7 +12,6 @@ from opacc_ray.audit.documents import (
     ChangedObjects,
     DrawnRound,
     GoalProgress,
-    LabelBudget,
     RoundCounts,
     StatedEstimate,
 )
@@ -78,6 +78,10 @@ def label_budget(document: LabelBudget) -> str:
             f"{document.most_labels} whatever is true",
         ]
     lines.append(f"by SRS     {document.srs_labels} labels, if the accuracy is that")
+    if document.method is not None:
+        lines.append(
+            f"by method  {document.method_labels} labels by {document.method} in one round, from the beginning"
+        )
     return "\n".join(lines + ([f"advice     {document.advice}"] if document.advice else []))
 
 

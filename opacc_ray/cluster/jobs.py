@@ -34,6 +34,8 @@ LOOK = 0.5
 RECONNECTS = 5
 """Times that a broken connection to a job's log is made again before the log is given up, and the job waited for."""
 
+log = logging.getLogger(__name__)
+
 OnText = Callable[[str], None]
 """Called with what a job has printed since the last call."""
 
@@ -135,6 +137,8 @@ class JobServer:
             except (OSError, RuntimeError):  # a proxy or a node that went; the job goes on
                 breaks += 1
                 time.sleep(LOOK)
+        else:
+            log.warning("the job's log breaks off again and again; the job is waited for without it")
         while not (job := self.find(id)).has_ended:
             time.sleep(LOOK)
         return job

@@ -23,6 +23,9 @@ from opacc_ray.lake.redaction import redacted
 
 log = logging.getLogger(__name__)
 
+TICK = 0.2
+"""Seconds after which a thread that waits for a cluster looks whether its work is to end."""
+
 
 @contextlib.contextmanager
 def connected() -> Iterator[bool]:
@@ -47,20 +50,36 @@ def connected() -> Iterator[bool]:
 
 
 class Shared:
-    """One cluster for the runs of several threads; a context, which ends it. It starts when the first run needs it."""
+    """One cluster for the runs of several threads; a context of the main thread, which ends it.
+
+    It starts when the first run needs it. The main thread starts it, by calling :meth:`start_if_wanted` now and then:
+    Ray takes the process's answer to SIGTERM, and only there can that be given back.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._until = contextlib.ExitStack()
-        self._ending = threading.Event()
-        self._is_ours: bool | None = None
+        self._wanted, self._tried, self._ending = threading.Event(), threading.Event(), threading.Event()
+        self._is_ours = False
+        self._error: ClusterError | None = None
+
+    def start_if_wanted(self) -> None:
+        """Start or join the cluster if a thread needs it and that was not tried."""
+        if not self._wanted.is_set() or self._tried.is_set():
+            return
+        try:
+            self._is_ours = False if ray.is_initialized() else self._until.enter_context(_cluster())
+        except ClusterError as error:
+            self._error = error
+        self._tried.set()
 
     def join(self) -> bool:
-        """Start or join the cluster unless that was done; returns whether it is one that was started here."""
-        with self._lock:
-            if self._is_ours is None:
-                self._is_ours = False if ray.is_initialized() else self._until.enter_context(_cluster())
-            return self._is_ours
+        """Wait for the cluster; returns whether it is one that was started here."""
+        self._wanted.set()
+        while not self._tried.wait(TICK):
+            raise_if_ending()
+        if self._error is not None:
+            raise ClusterError(str(self._error))
+        return self._is_ours
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:

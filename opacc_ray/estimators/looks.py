@@ -43,7 +43,7 @@ Legend: N pool, n labels, h half-width, W goal, T forecast of the labels in all,
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -99,20 +99,30 @@ def look_level(level: float) -> float:
     return 1 - LOOK_SHARE * (1 - level)
 
 
-def look(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float = 0.95) -> tuple[Look, Estimate]:
+Estimator = Callable[[Sequence[Selection], Sequence[Outcome], float], Estimate]
+"""Accuracy from rounds, at a level."""
+
+
+def look(
+    selections: Sequence[Selection],
+    outcomes: Sequence[Outcome],
+    level: float = 0.95,
+    estimator: Estimator = estimate_as_one,
+) -> tuple[Look, Estimate]:
     """Look at the labels of all rounds.
 
     Parameters
     ----------
     selections, outcomes : one of each per round, as for :func:`opacc_ray.estimate`
     level : probability with which the interval is to hold at which one stops
+    estimator : whose interval it is; by default the rounds' own designs'
 
     Returns
     -------
     (Look, Estimate)
         The estimate has the interval to state if one stops here, made at ``look_level(level)``.
     """
-    found = estimate_as_one(selections, outcomes, look_level(level))
+    found = estimator(selections, outcomes, look_level(level))
     failure = 1 - np.concatenate(outcomes)
     met = min(_effective_number(failure), _effective_number(1 - failure))
     return Look(found.n, (found.high - found.low) / 2, met), found

@@ -15,8 +15,8 @@ from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.cells import numbers_of
 from opacc_ray.lake.examples import Columns, Plan, Shard
 from opacc_ray.lake.parquet import ids_of
+from opacc_ray.lake.pools import read_rows
 from opacc_ray.lake.store import in_order
-from opacc_ray.lake.tables import read_batches
 from opacc_ray.spec import PoolSpec
 
 THREADS = 4
@@ -60,7 +60,7 @@ def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[list[str], list[float]
     rules = rules_of(pool)
     rules = rules._replace(columns=Columns(id=rules.columns.id, features=(("prior", (name,)),)))
     store = open_pool(pool)
-    for batch in read_batches(store, shard, rules):
+    for batch in read_rows(store, pool.format, shard, rules):
         source = store.uri_of(batch.entry.key)
         ids, column = ids_of(batch, rules.columns.id), batch.columns[name].combine_chunks()
         missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))

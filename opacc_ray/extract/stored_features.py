@@ -23,8 +23,9 @@ from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.cells import is_list, numbers_of
 from opacc_ray.lake.examples import BadItem, Plan, Shard
 from opacc_ray.lake.parquet import ids_of, uris_of
+from opacc_ray.lake.pools import read_rows
 from opacc_ray.lake.store import in_order
-from opacc_ray.lake.tables import Batch, read_batches
+from opacc_ray.lake.tables import Batch
 from opacc_ray.spec import ModelSpec, Spec
 
 THREADS = 4
@@ -82,7 +83,7 @@ def _extract(job: Extraction, shard: Shard, loaded: reference.Loaded) -> ShardRe
 def _parts(job: Extraction, shard: Shard) -> Iterator[FeatureShard]:
     """The features of a shard, batch by batch; rows that lack an id or a value are bad items."""
     store, rules = open_pool(job.source), rules_of(job.source)
-    for batch in read_batches(store, shard, rules):
+    for batch in read_rows(store, job.source.format, shard, rules):
         uris = uris_of(store, batch, rules.columns.uri)
         named = _named(batch, rules.columns.id, job.source.columns.features)
         sound = np.array([row for row, name in enumerate(named) if isinstance(name, str)], dtype=np.int64)

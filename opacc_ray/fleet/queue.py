@@ -7,7 +7,7 @@ interrupt ends all of them as it ends one: finished shards and rounds are kept, 
 import logging
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
@@ -42,7 +42,7 @@ def work_through(
     KeyboardInterrupt
         After all audits have ended: nothing works on in the background.
     """
-    from opacc_ray.cluster.session import Shared, raise_if_ending
+    from opacc_ray.cluster.session import TICK, Shared, raise_if_ending
 
     turns = Turns(raise_if_ending)
 
@@ -53,9 +53,13 @@ def work_through(
     with Shared() as cluster, _names_in_log(), ThreadPoolExecutor(concurrency, "opacc-fleet") as threads:
         try:
             begun = [threads.submit(work, audit) for audit in audits]
+            pending = set(begun)
             progress(0, len(audits))
-            for done, _ in enumerate(as_completed(begun), start=1):
-                progress(done, len(audits))
+            while pending:
+                cluster.start_if_wanted()
+                done, pending = wait(pending, TICK, FIRST_COMPLETED)
+                if done:
+                    progress(len(audits) - len(pending), len(audits))
         except BaseException:
             cluster.end()
             threads.shutdown(wait=True, cancel_futures=True)
@@ -69,7 +73,7 @@ def ended(audit: FleetAudit, work: Callable[[], Run | None]) -> Ended:
         return Ended(audit, work(), None)
     except OpaccError as error:
         found = error
-    except Exception as error:  # a fault of the program, or of the user's: whoever fixes it needs the trace
+    except (Exception, SystemExit) as error:  # a fault of the program, or of the user's code, which may exit
         found = OpaccError(f"unexpected {type(error).__name__}: {shortened(str(error))}")
         found.details = traceback.format_exc()
     log.error("failed: %s", found)
@@ -105,8 +109,9 @@ def _names_in_log() -> Iterator[None]:
 
     def name(record: logging.LogRecord) -> bool:
         audit = _AUDIT.get()
-        if audit is not None and not hasattr(record, "audit"):  # another handler may have had it before
-            record.audit = audit
+        fields = getattr(record, "fields", {})
+        if audit is not None and "audit" not in fields:  # another handler may have had it before
+            record.fields = fields | {"audit": audit}
             record.msg, record.args = f"{audit}: {record.getMessage()}", None
         return True
 

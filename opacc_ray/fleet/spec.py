@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,6 +27,9 @@ from pydantic import Field, field_validator, model_validator
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.spec import Spec, parse_spec, read_yaml, validated
 from opacc_ray.spec.section import Section
+
+MOST_AUDITS = 10_000
+"""Audits of a fleet: a small file may ask for very many pairs."""
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
@@ -142,7 +146,10 @@ def parse_fleet(content: Any, source: str) -> Fleet:
     if content is None:
         raise SpecError(f"{source} is empty; docs/fleet.md has a fleet to start from")
     spec = validated(FleetSpec, content, source)
-    audits = tuple(_pairs(spec, source) if spec.models else _listed(spec, source))
+    made = _pairs(spec, source) if spec.models else _listed(spec, source)
+    audits = tuple(islice(made, MOST_AUDITS + 1))
+    if len(audits) > MOST_AUDITS:
+        raise SpecError(f"{source} makes more than {MOST_AUDITS} audits; split it into several fleets")
     twice = [name for name, count in Counter(item.name for item in audits).items() if count > 1]
     if twice:
         raise SpecError(f"{source}: two audits have the name {twice[0]!r}; give each one of its own")

@@ -7,6 +7,7 @@ from opacc_ray.audit import results
 from opacc_ray.audit.documents import AccuracyEstimate
 from opacc_ray.audit.provenance import versions
 from opacc_ray.audit.run import Run
+from opacc_ray.audit.state_documents import RunStatus
 from opacc_ray.audit.status import status
 from opacc_ray.errors import OpaccError, counted
 from opacc_ray.estimators.base import Estimate
@@ -92,9 +93,10 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
     waiting: list[WaitingRun] = []
     stated: list[tuple[Run, AccuracyEstimate]] = []
     for run in reversed(runs):  # the newest first
-        if not stated:
-            waiting += _waiting(run, now)
-        estimate = _state(run) if len(stated) < 2 else run.read_estimate()
+        own = status(run) if len(stated) < 2 else None
+        if own and not stated:
+            waiting += _waiting(run, own, now)
+        estimate = _state(run, own) if own else run.read_estimate()
         if estimate is not None:
             stated.append((run, estimate))
     last, before = ([Evidence.of(run) for run, _ in stated[:2]] + [None, None])[:2]
@@ -110,18 +112,17 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
     )
 
 
-def _state(run: Run) -> AccuracyEstimate | None:
+def _state(run: Run, own: RunStatus) -> AccuracyEstimate | None:
     """The last estimate of a run; it is made first if all labels are in and it was not, or not of all of them."""
-    own = status(run)
     is_whole = bool(own.rounds) and not any(item.missing for item in own.rounds)
     if is_whole and any(item.labelled for item in own.rounds) and not own.estimate_is_current:
         return results.estimate(run, level=LEVEL)
     return own.estimate
 
 
-def _waiting(run: Run, now: datetime) -> list[WaitingRun]:
+def _waiting(run: Run, own: RunStatus, now: datetime) -> list[WaitingRun]:
     """The run, if it waits for labels, by its newest round that does."""
-    rounds = [item for item in status(run).rounds if item.missing]
+    rounds = [item for item in own.rounds if item.missing]
     if not rounds:
         return []
     since = run.drawn_at(rounds[-1].round)

@@ -12,12 +12,12 @@ from typing import Any
 from opacc_ray.errors import DataError, StorageError, shortened
 from opacc_ray.lake import parquet
 from opacc_ray.lake.examples import Found, Rules
-from opacc_ray.lake.s3 import S3Store, connection
 from opacc_ray.lake.store import Store
-from opacc_ray.lake.table_files import entries_of, import_package
+from opacc_ray.lake.table_files import entries_of, import_package, storage_options
 
 cut = parquet.cut
 read = parquet.read
+batches = parquet.batches
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
@@ -46,7 +46,7 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
     deltalake = import_package("deltalake", "delta", what)
     exceptions = import_package("deltalake.exceptions", "delta", what)
     try:
-        table = deltalake.DeltaTable(store.uri, storage_options=_options(store))
+        table = deltalake.DeltaTable(store.uri, storage_options=storage_options(store))
         if rules.version is not None:
             if rules.version > table.version():
                 raise _unknown(store, f"version {rules.version}", f"the newest is {table.version()}", what)
@@ -102,20 +102,3 @@ def _refuse_unfit(table: Any, store: Store, version: str) -> None:
             f"{version} of the table {store.uri} has deletion vectors: its files hold rows that were deleted; "
             "purge them (REORG TABLE ... APPLY (PURGE)) and take that version"
         )
-
-
-def _options(store: Store) -> dict[str, str] | None:
-    """What deltalake needs to open the place as we do."""
-    if not isinstance(store, S3Store):
-        return None
-    known = connection()
-    options = {
-        "AWS_ENDPOINT_URL": known.endpoint,
-        "AWS_REGION": known.region,
-        "AWS_ACCESS_KEY_ID": known.access_key,
-        "AWS_SECRET_ACCESS_KEY": known.secret_key,
-        "AWS_SESSION_TOKEN": known.token,
-        "AWS_ALLOW_HTTP": "true" if (known.endpoint or "").startswith("http://") else None,
-        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false" if known.endpoint else None,
-    }
-    return {name: value for name, value in options.items() if value is not None}

@@ -21,6 +21,7 @@ from opacc_ray.lake.table_files import entries_of, import_package
 
 cut = parquet.cut
 read = parquet.read
+batches = parquet.batches
 
 _METADATA = re.compile(r"metadata/v?(\d+)(-[^/]*)?\.metadata\.json")
 _PLAIN = ("string", "int", "long", "boolean")

@@ -40,6 +40,9 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     return cut_table(store, found, rules, limits, what)
 
 
+batches = read_batches
+
+
 def read(store: Store, shard: Shard, rules: Rules) -> Items:
     """Yield the examples of a shard's rows in their order."""
     for batch in read_batches(store, shard, rules):

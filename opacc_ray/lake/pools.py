@@ -11,6 +11,7 @@ A format is a file of this room and a line of :data:`FORMATS`.
 | npy | rows of an ``.npy`` file, or an ``.npz`` file | ``KEY:row``, or of ``ids`` | the listing, a header a file |
 | parquet, features | row groups of one or more files | of a column, or ``KEY#row`` | the listing, a footer a file |
 | delta, iceberg | row groups of the files of one version | the same | the table's log, the listing, a footer a file |
+| lance | rows of the fragments of one version | the same | the table's log, the listing |
 | webdataset | a tar file | ``KEY/`` and the sample's key | the listing |
 | huggingface | an Arrow file, or row groups of Parquet files | of a column, or ``KEY#row`` | the listing |
 """
@@ -19,12 +20,13 @@ import hashlib
 import importlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol, cast
 
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import Cut, Found, Items, Limits, Piece, Plan, Rules, Shard
 from opacc_ray.lake.store import Entry, Store
+from opacc_ray.lake.tables import Batch
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,13 @@ class Format(Protocol):
         """
 
 
+class TableFormat(Format, Protocol):
+    """What a format offers whose examples are rows with columns."""
+
+    def batches(self, store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
+        """Yield the rows of a shard that the filter leaves, in their order, with the columns of the rules."""
+
+
 FORMATS = {
     "images": "images",
     "npy": "npy",
@@ -53,6 +62,7 @@ FORMATS = {
     "huggingface": "huggingface",
     "delta": "delta",
     "iceberg": "iceberg",
+    "lance": "lance",
     "features": "parquet",
 }
 """Module of each format, in this room: it is imported when a pool of that format is."""
@@ -101,6 +111,20 @@ def newest_version(store: Store, kind: str, rules: Rules) -> str | None:
 def read_examples(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS) -> Items:
     """Read and decode one shard, example by example; what does not decode is a bad item with its reason."""
     return format_of(kind).read(store, shard, rules)
+
+
+def read_chosen(store: Store, kind: str, shard: Shard, ids: Collection[str], rules: Rules = DEFAULTS) -> Items:
+    """Read those examples of a shard that have these ids, alone where the format finds rows without their shard."""
+    format = format_of(kind)
+    if hasattr(format, "read_chosen"):
+        yield from format.read_chosen(store, shard, rules, ids)
+    else:
+        yield from (item for item in format.read(store, shard, rules) if item.id in ids)
+
+
+def read_rows(store: Store, kind: str, shard: Shard, rules: Rules = DEFAULTS) -> Iterator[Batch]:
+    """Read the rows of a shard of a table, with the columns of the rules."""
+    return cast(TableFormat, format_of(kind)).batches(store, shard, rules)
 
 
 def format_of(kind: str) -> Format:

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.lake.s3 import S3Store, connection
 from opacc_ray.lake.store import Entry, Store
 
 
@@ -50,3 +51,20 @@ def import_package(module: str, kind: str, what: str) -> Any:
         raise SpecError(
             f"{what}.format: {kind} needs a package that is not installed ({error}); pip install 'opacc_ray[{kind}]'"
         ) from None
+
+
+def storage_options(store: Store) -> dict[str, str] | None:
+    """What a library of Rust's crate object_store needs to open the place as we do; None of a folder."""
+    if not isinstance(store, S3Store):
+        return None
+    known = connection()
+    options = {
+        "AWS_ENDPOINT_URL": known.endpoint,
+        "AWS_REGION": known.region,
+        "AWS_ACCESS_KEY_ID": known.access_key,
+        "AWS_SECRET_ACCESS_KEY": known.secret_key,
+        "AWS_SESSION_TOKEN": known.token,
+        "AWS_ALLOW_HTTP": "true" if (known.endpoint or "").startswith("http://") else None,
+        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false" if known.endpoint else None,
+    }
+    return {name: value for name, value in options.items() if value is not None}

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from opacc_ray.audit.budget_documents import WidthCourse
 from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.documents import AccuracyEstimate, RoundCounts, RunHeader
 from opacc_ray.documents import Document, Part
@@ -144,6 +145,9 @@ class RunReport(Document):
         description="cells of the confusion matrix that a label is in, the largest share first; null: a regression"
     )
     course: list[CoursePoint] = Field(description="the estimate after each round")
+    widths: WidthCourse | None = Field(
+        default=None, description="half-widths of the interval against labels, those so far and forecast ones"
+    )
     reliability: Reliability | None = Field(description="confidence beside accuracy; null: the features have none")
     values: list[LabelledValue] | None = Field(description="labels of a regression; null: a classification")
     gallery: Gallery | None = Field(description="mispredicted examples; null: no label is in")

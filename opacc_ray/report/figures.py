@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from opacc_ray.report import width_figure
 from opacc_ray.report.documents import CoursePoint, RunReport
 from opacc_ray.report.sentences import digits_for, inside, is_share, number, percent, thousands
 from opacc_ray.report.svg import (
@@ -58,6 +59,8 @@ def figures_of(report: RunReport) -> dict[str, Markup]:
         made["intervals"] = lambda width: intervals(report, width)
     if len(report.course) > 1:
         made["course"] = lambda width: course(report, width)
+    if report.widths is not None:
+        made["widths"] = lambda width: widths(report, width)
     if report.reliability is not None:
         made["failures"] = lambda width: failures(report, width)
         if len(report.reliability.bins) > 1:
@@ -203,6 +206,12 @@ def course(report: RunReport, width: float) -> Markup:
     said = "; ".join(_said(point, measure) for point in points)
     name = f"course-{'w' if width == WIDE else 'n'}"
     return figure(name, "The estimate against the labels used", said, (width, height), parts)
+
+
+def widths(report: RunReport, width: float) -> Markup:
+    """Half the width of the interval against labels: how much more would bring how much."""
+    assert report.widths is not None
+    return width_figure.widths(report.widths, width, f"widths-{'w' if width == WIDE else 'n'}")
 
 
 def _band(points: Sequence[CoursePoint], x: Scale, y: Scale) -> list[Markup]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from opacc_ray.audit import results
 from opacc_ray.audit.documents import ConfusionShares
+from opacc_ray.audit.label_budget import width_course
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.audit.provenance import versions
 from opacc_ray.audit.run import Run
@@ -71,6 +72,7 @@ def gather(
         estimate=stated.model_copy(update={"confusion": None}) if stated else None,
         confusion=_cells(stated.confusion) if stated and stated.confusion else None,
         course=course_of(run, known, level),
+        widths=width_course(run, level=level),
         reliability=reliability_of(run, known, beliefs, level) if beliefs else None,
         values=_values(known) if run.spec.model.task == "regression" else None,
         gallery=_with_notes(wrong, pictures) if wrong else None,

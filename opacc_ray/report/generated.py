@@ -90,23 +90,31 @@ def generate_for(
         vectors = [generate(sources, head, clusters, regions, one.centroid, one.num, rng) for one in wanted]
     _check(vectors, clusters, regions)
     store = open_store(out) if out else run.store.store(run.result_key("generated"))
+    document = _document(run, known.uri, data, head, sources, regions, seed)
     sets = [_write(store, one, made) for one, made in zip(wanted, vectors, strict=True)]
-    document = Generation(
+    document = document.model_copy(update={"sets": sets, "remarks": _remarks(data, sources, head, names)})
+    store.write(DOCUMENT, document.to_bytes())
+    return Made(document, store, vectors, sources)
+
+
+def _document(
+    run: Run, source: str, data: Grouped, head: Head, sources: Sources, regions: Regions, seed: int
+) -> Generation:
+    """The document without its sets."""
+    return Generation(
         run=run.uri,
-        source=known.uri,
-        labels="prediction" if known.label is None else "label",
+        source=source,
+        labels="prediction" if data.label is None else "label",
         sources=len(sources.example),
         head=head.kind,
         agreement=head.agreement,
         radius=regions.radius,
         boundary=[regions.low, regions.high],
         seed=seed,
-        sets=sets,
+        sets=[],
         pictures=None,
-        remarks=_remarks(data, sources, head, names),
+        remarks=[],
     )
-    store.write(DOCUMENT, document.to_bytes())
-    return Made(document, store, vectors, sources)
 
 
 def with_pictures(made: Made, pictures: Pictures) -> Generation:
@@ -121,7 +129,9 @@ def _check(vectors: Sequence[Vectors], clusters: Clusters, regions: Regions) -> 
     for made in vectors:
         outside = int((~in_region(made, clusters, regions)).sum())
         if outside:
-            raise DataError(f"{outside} of {len(made.label)} vectors do not lie in their region; widen --boundary")
+            raise DataError(
+                f"{outside} of {len(made.label)} vectors do not lie in their region; give a larger --radius"
+            )
 
 
 def _write(store: Store, wanted: Wanted, made: Vectors) -> GeneratedSet:
@@ -154,7 +164,7 @@ def _remarks(data: Grouped, sources: Sources, head: Head, names: Sequence[str]) 
         )
     left_out = [name for i, name in enumerate(names) if not (sources.label == i).any()]
     if left_out:
-        said.append(f"no example is of {', '.join(left_out)}, so no vector is")
+        said.append(f"no vector is of {', '.join(left_out)}, of which there are not two examples")
     if head.kind == "logistic regression":
         said.append(
             "the model's outputs are not linear in its hidden layer, or not stored: a logistic regression of its "

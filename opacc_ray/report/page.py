@@ -51,6 +51,7 @@ def _rounds(report: RunReport) -> dict[str, Any]:
         "methods": list(dict.fromkeys(item.method for item in report.rounds)),
         "titles": list({item.method: item for item in report.drawn}.values()),
         "at_random": all(item.method == "srs" for item in report.rounds),
+        "level_of_widths": f"{100 * report.widths.level:g}%" if report.widths else "",
         "anytime": any(item.anytime_low is not None for item in report.course),
     }
 

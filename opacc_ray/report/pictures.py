@@ -18,7 +18,7 @@ from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract.source import open_pool, plan_pool, rules_of
 from opacc_ray.labelling.pictures import render_array
 from opacc_ray.lake.examples import Example, Shard
-from opacc_ray.lake.pools import read_examples
+from opacc_ray.lake.pools import read_chosen
 from opacc_ray.lake.store import Entry, Store, in_order
 from opacc_ray.report.documents import Misprediction
 
@@ -117,11 +117,10 @@ def _read(run: Run, store: Store, work: _Work, listing: dict[str, Entry]) -> Pic
 
 
 def _pictures(run: Run, store: Store, work: _Work) -> Pictures:
-    wanted = set(work.ids)
     found: Pictures = dict.fromkeys(work.ids, "its object does not hold it any more")
-    for item in read_examples(store, run.spec.pool.format, work.shard, rules_of(run.spec.pool)):
-        if item.id in wanted:
-            found[item.id] = draw(item.array) if isinstance(item, Example) else item.reason
+    pool = run.spec.pool
+    for item in read_chosen(store, pool.format, work.shard, set(work.ids), rules_of(pool)):
+        found[item.id] = draw(item.array) if isinstance(item, Example) else item.reason
     return found
 
 

@@ -5,26 +5,37 @@
     worthless   (1 + price) · srs              if p says nothing of where failures are
     at worst    srs at θ = ½, times 1 + price  whatever is true
 
+Any other method that draws at random has V(n) = (1/n - 1/N)/(1/m - 1/N) · V(m), V(m) being the mean of the variances
+that its design states for some draws of m examples, their outcomes drawn by p.
+
 p is what the failure model says before any label: the model's confidence, tempered, and the history. If it is right,
 `neyman` takes about as many labels as stated. The model may be far worse than it says, and then only the last number is
 sure.
 
-Legend: N pool, n labels, W half-width, z normal quantile of the level, θ share of failures.
+Legend: N pool, n labels, m those of a trial draw, W half-width, z normal quantile of the level, θ share of failures.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from opacc_ray.errors import LabelError
+import numpy as np
+
+from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.intervals import normal_quantile
 from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.failure.model import Forecast
 from opacc_ray.parts.cache import repeat_if_forgotten
 from opacc_ray.parts.sums import as_float, exact_sum
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import neyman
-from opacc_ray.samplers.base import NO_PREVIOUS, Task
-from opacc_ray.samplers.chances import Chances, Unlabelled, part_free
+from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
+from opacc_ray.samplers.chances import Chances, Unlabelled, find_unlabelled, part_free
+from opacc_ray.samplers.select import select
+
+TRIALS, LEAST_TRIAL = 20, 50
+"""Draws of another method by which its variance is foreseen, and how large they are at least."""
 
 
 class LabelForecast(NamedTuple):
@@ -72,6 +83,81 @@ def _forecast(view: View, half_width: float, level: float, own: neyman.Parameter
     )
 
 
+class Widths(NamedTuple):
+    """Half-widths of an interval at some numbers of labels."""
+
+    neyman: list[float]
+    srs: list[float]  # of a simple random sample, at the accuracy foreseen
+
+
+def forecast_widths(
+    view: View,
+    labels: Sequence[int],
+    level: float = 0.95,
+    parameters: neyman.Parameters | None = None,
+    history: History = NO_HISTORY,
+) -> Widths:
+    """How narrow the interval is after so many labels, by the model's own word."""
+    own = neyman.Parameters() if parameters is None else parameters
+    return repeat_if_forgotten([view], lambda: _widths(view, labels, normal_quantile(level), own, history))
+
+
+def _widths(view: View, labels: Sequence[int], z: float, own: neyman.Parameters, history: History) -> Widths:
+    unlabelled, chances, _ = neyman.allocate(view, Task(1, own, NO_PREVIOUS, history=history))
+    total, share = unlabelled.total(chances), unlabelled.expected / view.size
+    variances = [_variance(unlabelled, chances, total, n) for n in labels]
+    by_srs = [share * (1 - share) * (1 / n - 1 / view.size) for n in labels]
+    return Widths(*([z * math.sqrt(max(v, 0.0)) for v in each] for each in (variances, by_srs)))
+
+
+def forecast_method(
+    view: View,
+    method: str,
+    half_width: float,
+    level: float = 0.95,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    previous: Previous = NO_PREVIOUS,
+    history: History = NO_HISTORY,
+) -> int:
+    """Labels that a method takes in one round, from the beginning, for an interval of ± ``half_width``.
+
+    Parameters
+    ----------
+    parameters : the method's own
+    previous : labels so far, by which failures are foreseen; without any, by the model's own word
+    history : what is known before
+
+    Raises
+    ------
+    SpecError
+        The method draws no random sample.
+    """
+    task = Task(1, neyman.Parameters(), previous, history=history)
+    share, forecast = repeat_if_forgotten([view], lambda: _foreseen(view, task))
+    target = (half_width / normal_quantile(level)) ** 2
+    by_srs = _labels_of_srs(target, share, view.size)
+    trial = min(max(round(by_srs), LEAST_TRIAL), max(view.size // 2, 1))
+    rng = np.random.default_rng(0)
+    variances = []
+    for seed in range(TRIALS):
+        drawn = select(view, method, trial, seed, **dict(parameters or {}))
+        if drawn.design.reason is not None:
+            raise SpecError(f"--method {method}: {drawn.design.reason}, so how wide its interval will be is not known")
+        variances.append(
+            drawn.design.failure_variance((rng.random(trial) < forecast.at(drawn.index)).astype(np.float64))
+        )
+    factor = float(np.mean(variances)) / (1 / trial - 1 / view.size)
+    return min(math.ceil(1 / (target / max(factor, 1e-300) + 1 / view.size)), view.size)
+
+
+def _foreseen(view: View, task: Task) -> tuple[float, Forecast]:
+    """The share of failures that is foreseen among what is not labelled, and p."""
+    forecast = neyman.foresee(view, task)[0]
+    unlabelled = find_unlabelled([forecast], task.previous.chosen)
+    return unlabelled.expected / unlabelled.num, forecast
+
+
 def _labels_of_srs(variance: float, share: float, size: int) -> float:
     return 1 / (variance / (share * (1 - share)) + 1 / size)
 
@@ -81,10 +167,15 @@ def _least(unlabelled: Unlabelled, draw: Chances, variance: float) -> int:
     low, high, total = 1, unlabelled.num, unlabelled.total(draw)
     while low < high:
         middle = (low + high) // 2
-        chances = unlabelled.capped(draw, middle, total)
-        errors = unlabelled.view.map(part_variance, unlabelled.key, chances)
-        low, high = (low, middle) if as_float(sum(errors)) / unlabelled.num**2 <= variance else (middle + 1, high)
+        reached = _variance(unlabelled, draw, total, middle) <= variance
+        low, high = (low, middle) if reached else (middle + 1, high)
     return low
+
+
+def _variance(unlabelled: Unlabelled, draw: Chances, total: int, num: int) -> float:
+    """V at ``num`` labels; ``total`` is the exact sum of what π is proportional to."""
+    errors = unlabelled.view.map(part_variance, unlabelled.key, unlabelled.capped(draw, num, total))
+    return as_float(sum(errors)) / unlabelled.num**2
 
 
 def part_variance(part: Pool, key: str, chances: Chances) -> int:

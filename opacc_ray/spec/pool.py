@@ -6,10 +6,10 @@ from pydantic import BaseModel, Field, model_validator
 
 from opacc_ray.spec.section import Section
 
-TABLES = ("parquet", "huggingface", "delta", "iceberg", "features")
+TABLES = ("parquet", "huggingface", "delta", "iceberg", "lance", "features")
 """Formats of which an example is a row, with columns and filters."""
 
-VERSIONED = ("delta", "iceberg")
+VERSIONED = ("delta", "iceberg", "lance")
 """Formats that keep earlier versions."""
 
 TABLE_FEATURES = ("hidden", "output", "prediction", "confidence", "dsa", "lsa")
@@ -23,6 +23,7 @@ _COLUMNS_OF = {
     "huggingface": _EXAMPLES_OF_TABLES,
     "delta": (*_EXAMPLES_OF_TABLES, "prior", *TABLE_FEATURES),
     "iceberg": (*_EXAMPLES_OF_TABLES, "prior", *TABLE_FEATURES),
+    "lance": (*_EXAMPLES_OF_TABLES, "prior", *TABLE_FEATURES),
     "features": ("id", "uri", "prior", *TABLE_FEATURES),
 }
 """Which columns go with a format."""
@@ -68,9 +69,9 @@ class PoolSpec(Section):
     """Where examples are: the operational ones, or those of the reference."""
 
     uri: str = Field(description="s3://bucket/prefix, or a folder that all workers see")
-    format: Literal["images", "npy", "parquet", "webdataset", "huggingface", "delta", "iceberg", "features"] = Field(
-        description="what lies there: see lakes.md; features: what a model said of examples, in Parquet files"
-    )
+    format: Literal[
+        "images", "npy", "parquet", "webdataset", "huggingface", "delta", "iceberg", "lance", "features"
+    ] = Field(description="what lies there: see lakes.md; features: what a model said of examples, in Parquet files")
     alpha: Literal["refuse", "drop", "white", "black", "keep"] = Field(
         default="refuse", description="images with transparency: refuse, drop it, show what lies behind, or keep it"
     )
@@ -82,10 +83,10 @@ class PoolSpec(Section):
         default=None, description="tables: rows that count, such as split = 'test' and score >= 0.5"
     )
     version: int | None = Field(
-        default=None, ge=0, description="delta: a version; iceberg: the id of a snapshot; default: the newest"
+        default=None, ge=0, description="delta, lance: a version; iceberg: the id of a snapshot; default: the newest"
     )
     timestamp: str | None = Field(
-        default=None, description="delta, iceberg: the newest version at that time, such as 2026-01-31T12:00:00Z"
+        default=None, description="delta, iceberg, lance: the newest version at that time, such as 2026-01-31T12:00:00Z"
     )
     catalog: str | None = Field(
         default=None, description="iceberg: name of a catalog in pyiceberg's own configuration; default: by uri"

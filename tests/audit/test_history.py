@@ -83,6 +83,20 @@ def test_named_audits_must_be_there_and_found_ones_need_not(tmp_path: Path, earl
     assert kept.sources == []
 
 
+def test_labels_of_another_models_audit_on_the_same_pool_say_how_this_model_did(tmp_path: Path) -> None:
+    other = write_run(tmp_path, "other", OTHER, **(WEIGHTS | {"sha256": "b" * 64}))
+    chosen = steps.select(other, "srs", 60, {}, seed=9)
+    answer(other, chosen)
+    for listing, said in (("a", PREDICTION), ("b", OTHER)):  # the same pool; one that was listed otherwise
+        sections = {"sample": NEYMAN, "history": [other.uri]}
+        run = write_run(tmp_path, f"now-{listing}", PREDICTION, listing=listing, sections=sections, **WEIGHTS)
+        [(known, outcome)] = read_history(run).labelled
+        index = np.sort(chosen.index)
+        assert outcome.tolist() == (said == TRUTH)[index].astype(float).tolist()
+        assert known.prediction is not None
+        assert known.prediction.tolist() == said[index].tolist()
+
+
 @pytest.mark.parametrize("fault", ["lost", "changed", "record lost", "record changed"])
 def test_a_history_that_rounds_were_drawn_by_is_never_replaced(fault: str, tmp_path: Path, earlier: Run) -> None:
     run = write_run(tmp_path, "now", PREDICTION, sections={"sample": NEYMAN, "history": [earlier.uri]}, **WEIGHTS)

@@ -1,7 +1,9 @@
 """How many labels a goal takes, for a run: before any label and after them; and the estimate that reads the pool."""
 
 import json
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from opacc_ray.audit import feature_store, goals, labels, results, steps
 from opacc_ray.audit.label_budget import label_budget
 from opacc_ray.audit.run import Run
 from opacc_ray.cli.main import main
+from opacc_ray.errors import SpecError
 
 
 @pytest.fixture
@@ -41,6 +44,64 @@ def test_after_a_round_it_is_the_labels(run: Run) -> None:
     assert (found.labels, found.worthless_labels, found.most_labels) == (60, None, None)
     assert (found.total_labels, found.sizes, found.srs_labels) == (goal.total_labels, goal.sizes, goal.srs_labels)
     assert label_budget(run, 0.9).reached
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_the_course_of_half_widths_goes_from_what_is_seen_to_what_is_forecast(labelled: bool, run: Run) -> None:
+    if labelled:
+        steps.select(run, "neyman", 40, {})
+        answer(run, 1)
+    found = label_budget(run, 0.05)
+    course = found.course
+    assert course is not None
+    assert course.labels == (40 if labelled else 0)
+    assert [point.seen for point in course.points] == [labelled, *[False] * (len(course.points) - 1)]
+    labels = [point.labels for point in course.points]
+    assert labels == sorted(set(labels))
+    assert found.total_labels <= labels[-1] <= N
+    for name in ("half_width", "srs_half_width"):
+        widths = [getattr(point, name) for point in course.points]
+        assert widths == sorted(widths, reverse=True)
+    if labelled:
+        assert course.points[0].half_width == goals.look_for_goal(run, 0.05).looks[0].half_width
+    else:  # the goal is where the line says
+        below = next(point.labels for point in course.points if point.half_width <= 0.05)
+        assert below >= found.total_labels
+
+
+def test_the_goal_is_looked_at_with_the_interval_that_the_estimate_states(run: Run) -> None:
+    steps.select(run, "neyman", 30, {})
+    answer(run, 1)
+    steps.next_round(run, 40)
+    answer(run, 2)
+    looked = goals.look_for_goal(run, 0.05)
+    stated = results.state(run, level=looked.look_level)
+    assert (looked.low, looked.high) == (stated.low, stated.high)
+
+
+def test_another_method_takes_what_its_design_lets_one_expect(run: Run) -> None:
+    plain, srs = label_budget(run, 0.04), label_budget(run, 0.04, method="srs")
+    assert plain.method_labels is None
+    assert srs.method_labels == pytest.approx(srs.srs_labels, rel=0.1)
+    by_neyman = label_budget(run, 0.04, method="neyman").method_labels
+    assert by_neyman == pytest.approx(plain.total_labels, rel=0.15)
+    with pytest.raises(SpecError, match="did you mean 'css'"):
+        label_budget(run, 0.04, method="cs")
+    steps.select(run, "srs", 60, {})
+    answer(run, 1)
+    after = label_budget(run, 0.04, method="srs")
+    assert after.method_labels == pytest.approx(after.srs_labels, rel=0.3)
+
+
+def test_the_picture_stands_alone(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "widths.svg"
+    assert main(["budget", run.uri, "--until", "0.05", "--method", "css", "--picture", str(target)]) == 0
+    assert re.search(r"\d+ labels( by css)? in one round", capsys.readouterr().out)
+    root = ElementTree.parse(target).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    texts = ["".join(item.itertext()) for item in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "goal ±0.05" in texts
+    assert "http" not in target.read_text().replace("http://www.w3.org/2000/svg", "")
 
 
 def test_the_command_says_so(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,8 +27,9 @@ from opacc_ray.audit.run import Run
 from opacc_ray.cli.texts import changed
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.lake import delta, iceberg
+from opacc_ray.lake import iceberg
 from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.table_files import storage_options
 from opacc_ray.spec import parse_spec
 
 N, PER_FILE = 120, 10
@@ -311,11 +313,21 @@ def test_a_file_that_changes_between_two_rounds_is_noticed(bucket: str, outputs:
 
 def delta_table(store: Store) -> Callable[[int, int], int]:
     """Writes some pictures to a Delta table, as a version; returns its number."""
-    settings = delta._options(store) | {"aws_conditional_put": "etag"}
+    settings = storage_options(store) | {"aws_conditional_put": "etag"}
 
     def append(start: int, stop: int) -> int:
         deltalake.write_deltalake(store.uri, pictures(start, stop), mode="append", storage_options=settings)
         return deltalake.DeltaTable(store.uri, storage_options=settings).version()
+
+    return append
+
+
+def lance_table(store: Store) -> Callable[[int, int], int]:
+    """Writes some pictures to a Lance table, as a version; returns its number."""
+    settings = {name.lower(): value for name, value in (storage_options(store) or {}).items()}
+
+    def append(start: int, stop: int) -> int:
+        return lance.write_dataset(pictures(start, stop), store.uri, mode="append", storage_options=settings).version
 
     return append
 
@@ -333,7 +345,8 @@ def iceberg_table(store: Store) -> Callable[[int, int], int]:
     return append
 
 
-TABLES = {"delta": delta_table, "iceberg": iceberg_table}
+TABLES = {"delta": delta_table, "iceberg": iceberg_table, "lance": lance_table}
+VERSION = {"delta": "version {}", "iceberg": "snapshot {}", "lance": "version {}"}
 
 
 @pytest.fixture
@@ -352,7 +365,7 @@ def test_one_version_of_a_table_is_audited(
     columns = {"id": "id", "image": "image"}
     pool = {"uri": f"{bucket}/pool", "format": kind, "columns": columns, "version": first}
     run = steps.run(parse_spec(spec(pool=pool), "spec"))
-    assert run.header.pool.version == {"delta": "version 0", "iceberg": f"snapshot {first}"}[kind]
+    assert run.header.pool.version == VERSION[kind].format(first)
     features, expected = features_of(run), features_of(of_images)
     assert features["id"].equals(expected["id"])
     assert np.allclose(np.stack(features["hidden"].to_pylist()), np.stack(expected["hidden"].to_pylist()), atol=1e-5)
@@ -373,7 +386,7 @@ def test_a_table_that_goes_on_between_two_rounds_is_noticed_and_said(kind: str, 
     runs = {name: steps.run(parse_spec(given, "spec")) for name, given in (("open", content), ("pinned", pinned))}
     assert find_changed([runs["open"]]).version is None
     second = append(N, N + 20)
-    now = {"delta": f"version {second}", "iceberg": f"snapshot {second}"}[kind]
+    now = VERSION[kind].format(second)
     assert find_changed([runs["open"]]).version == now
     assert find_changed([runs["pinned"]]).version is None
     [said] = changed(find_changed([runs["open"]]))

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from small_model import picture
 
-from opacc_ray.audit.submission import Order, submit
+from opacc_ray.audit.provenance import located
+from opacc_ray.audit.submission import Order, as_yaml, submit
 from opacc_ray.errors import SpecError, StorageError
 from opacc_ray.lake.storage import open_store
-from opacc_ray.spec import Spec, load_spec
+from opacc_ray.spec import Spec, load_spec, parse_spec, parse_yaml
 
 
 @pytest.fixture
@@ -53,3 +54,33 @@ def test_spec_that_does_not_fit_its_data_is_refused_and_nothing_written(spec: Sp
     with pytest.raises(StorageError, match="cannot list /nowhere"):
         submit(empty, Order(address="http://127.0.0.1:1"), print)
     assert not Path(spec.output).exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"sample": {"method": "ces", "budget": 5, "sections": 10, "stop_at_kl": 0.01}, "seed": 7},
+        {
+            "reference": {"uri": "train"},
+            "extract": {"features": ["hidden", "output", "dsa"], "actors": {"min": 1, "max": 3}},
+        },
+        {"model": {"function": "mine:f", "task": "regression"}, "score": {"within": 0.5}, "sample": {"method": "srs"}},
+        {
+            "pool": {"uri": "log", "format": "features", "columns": {"output": "ö", "id": "id"}},
+            "model": {"classes": ["é"]},
+        },
+    ],
+)
+def test_spec_that_is_sent_is_the_spec(changes: dict[str, object]) -> None:
+    content = {
+        "name": "any",
+        "pool": {"uri": "pool", "format": "images"},
+        "model": {"factory": "mine:f", "weights": "weights.pt", "arguments": {"depth": 3}},
+        "sample": {"method": "srs", "budget": 3},
+        "output": "out",
+    }
+    spec = located(parse_spec(content | changes, "spec"))
+    again = parse_spec(parse_yaml(as_yaml(spec), "sent"), "sent")
+    assert again == spec
+    assert again.identity() == spec.identity()

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from features_run import write_features
+from PIL import Image
 
 from opacc_ray.characterize.classes import Grouped
 from opacc_ray.characterize.clusters import find_clusters
@@ -110,6 +111,15 @@ def test_a_head_that_breaks_the_rules_is_found_out() -> None:
     assert not broken.correct[broken.near_centroid].any()
 
 
+def test_a_class_with_one_example_is_left_out() -> None:
+    columns = features(300)
+    label = np.where(columns["label"] == 3, 2, columns["label"])
+    label[7] = 3
+    pool = view_of(Pool(hidden=columns["hidden"], output=columns["output"], prediction=columns["prediction"]))
+    sources = find_sources(Grouped(pool, 4, label), find_head(Grouped(pool, 4)), Regions(), np.random.default_rng(0))
+    assert set(sources.label.tolist()) == {0, 1, 2}
+
+
 def test_fewer_than_one_vector_is_refused() -> None:
     data = grouped(200)
     head = find_head(data)
@@ -146,3 +156,21 @@ def test_the_command_writes_vectors_and_states_accuracy_by_share_and_size(
     angle = write_features(f"{tmp_path}/angle-00000001", {"prediction": np.arange(30.0)}, task="regression")
     assert main(["generate", angle.uri]) == 2
     assert "is of a regression" in capsys.readouterr().err
+
+
+def test_pictures_are_decoded_beside_the_nearest_real_image_and_their_error_is_stated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = features(300)
+    columns.pop("label")
+    images = (60 * np.minimum(columns["hidden"][:, :4], 4)).astype(np.uint8)[:, :, None].repeat(5, axis=2)
+    run = write_features(f"{tmp_path}/pictured-00000001", columns, images=images)
+    assert main(["generate", run.uri, "--shares", "50-50", "--count", "40", "--pictures", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert Image.open(found["pictures"]["file"]).format == "PNG"
+    assert found["pictures"]["images"] == 300
+    assert found["pictures"]["error"] < 0.5 * found["pictures"]["baseline"]
+    assert json.loads((Path(run.uri) / "generated" / "generation.json").read_text()) == found
+    rows = write_features(f"{tmp_path}/rows/numbers-00000001", columns, images=columns["hidden"])
+    assert main(["generate", rows.uri, "--count", "40", "--pictures"]) == 5
+    assert "an example of shape (6,) and float32 is no 8-bit image; leave --pictures out" in capsys.readouterr().err

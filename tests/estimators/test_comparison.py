@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 import opacc_ray as opacc
-from opacc_ray.estimators.comparison import compare
+from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.comparison import compare, independent
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
 
@@ -109,3 +110,33 @@ def test_difference_covers(method: str, budget: int, pool: Pool, outcomes) -> No
         found = compare(chosen, outcomes[0][chosen.index], outcomes[1][chosen.index]).difference
         hits += found.low <= true <= found.high
     assert hits >= binom.ppf(1e-4, 300, 0.95)
+
+
+def test_two_independent_estimates_by_hand() -> None:
+    first = Estimate(0.9, 0.02, 0.85, 0.94, 0.95, "wilson", 100, True)
+    second = Estimate(0.8, 0.03, 0.74, 0.85, 0.95, "wilson", 50, False, "no random sample")
+    found = independent(first, second)
+    assert found.value == pytest.approx(0.1)
+    assert found.low == pytest.approx(0.1 - 0.0050**0.5)  # 0.05² + 0.05²
+    assert found.high == pytest.approx(0.1 + 0.0052**0.5)  # 0.04² + 0.06²
+    assert found.standard_error == pytest.approx(0.0013**0.5)
+    assert (found.n, found.level, found.design_based, found.reason) == (150, 0.95, False, "no random sample")
+
+
+def test_an_estimate_outside_of_its_interval_counts_as_its_end() -> None:
+    beyond = Estimate(1.02, 0.02, 0.95, 1.0, 0.95, "adjusted Wilson", 100, True)
+    found = independent(beyond, Estimate(0.9, 0.02, 0.85, 0.94, 0.95, "wilson", 100, True))
+    assert found.value == pytest.approx(0.12)
+    assert (found.low, found.high) == (pytest.approx(0.1 - 0.0041**0.5), pytest.approx(0.1 + 0.05))
+
+
+@pytest.mark.parametrize(("now", "before"), [(0.9, 0.95), (0.99, 0.99)])
+def test_a_change_between_two_samples_covers(now: float, before: float) -> None:
+    rng, hits = np.random.default_rng(2), 0
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(2000)]), "srs", 100, seed=1)
+    stated = {k: opacc.estimate(chosen, (np.arange(100) < k).astype(float)) for k in range(70, 101)}
+    for _ in range(2000):
+        one, two = (stated[int(rng.hypergeometric(round(p * 2000), round((1 - p) * 2000), 100))] for p in (now, before))
+        found = independent(one, two)
+        hits += found.low <= now - before <= found.high
+    assert hits >= binom.ppf(1e-4, 2000, 0.95)

@@ -67,6 +67,19 @@ def test_five_hundred_re_audits_of_the_same_accuracy_raise_it_in_at_most_the_sta
     assert 0 < alerts <= 0.05 * repetitions
 
 
+def test_re_audits_by_the_default_method_keep_the_share_too() -> None:
+    rng, repetitions = np.random.default_rng(9), 300
+    rule = rule_of(AlertSpec(min_accuracy=0.5, false_alarms=0.1), 1)
+    confidence = np.clip(rng.beta(8, 1, POOL), 0.3, 0.9999)
+    outcome = (rng.random(POOL) < confidence).astype(float)
+    just_so = rule.model_copy(update={"min_accuracy": float(outcome.mean())})
+    pool, alerts = opacc.Pool(prediction=rng.integers(0, 10, POOL), confidence=confidence), 0
+    for seed in range(repetitions):
+        chosen = opacc.select(pool, budget=100, seed=seed)
+        alerts += least_accuracy(just_so, opacc.estimate(chosen, outcome[chosen.index], rule.level)).raised
+    assert 0 < alerts <= 0.1 * repetitions
+
+
 def test_a_drop_of_five_points_raises_it_where_labels_suffice() -> None:
     rng = np.random.default_rng(5)
     rule = rule_of(AlertSpec(max_drop=0.02), AUDITS)
@@ -94,7 +107,7 @@ def test_a_pair_of_models_needs_far_fewer_labels() -> None:
 
 def test_a_sequence_keeps_the_share_over_all_looks_where_the_interval_does_not() -> None:
     """After each of 15 rounds of 20 labels somebody looks, and stops at the first alert."""
-    rng, repetitions = np.random.default_rng(7), 150
+    rng, repetitions = np.random.default_rng(7), 100
     pool, outcome = opacc.Pool(prediction=np.zeros(POOL)), pool_of(0.9, np.random.default_rng(8))
     spec = AlertSpec(min_accuracy=0.9, false_alarms=0.1)
     rule = rule_of(spec, 1)

@@ -1,4 +1,4 @@
-"""A whole fleet by its command, on a real Ray: 3 models × 2 pools, one broken weight file, labels, summary, history."""
+"""A whole fleet by its command, on a real Ray and S3: 3 models × 2 pools, one broken weight file, labels, history."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,8 @@ from small_fleet import label, model, write_fleet
 from opacc_ray.audit.run import Run
 from opacc_ray.cli.main import main
 from opacc_ray.cluster import extraction
+from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.lake.storage import open_store
 
 PAIRS = [f"weekly-{model}-{pool}" for model in ("random", "trained", "biased") for pool in ("shop", "field")]
 BROKEN = "weekly-biased-field"
@@ -18,13 +20,14 @@ BROKEN = "weekly-biased-field"
 class Fleet:
     """The file of a fleet, and what its command says of it."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, output: str) -> None:
         (home / "broken.safetensors").write_bytes(b"cut off")
         names = ("random", "trained", "biased")
         broken = {"model": {"weights": str(home / "broken.safetensors")}}
         overrides = [{"models": ["biased"], "pools": ["field"], "spec": broken}]
-        self.home = home
-        self.file = write_fleet(home, models={name: model(home, name) for name in names}, overrides=overrides)
+        self.home, self.output = home, output
+        models = {name: model(home, name) for name in names}
+        self.file = write_fleet(home, models=models, overrides=overrides, output=output)
         self.extracted: list[str] = []  # folder of each extraction on actors
 
     def run(self, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any], str]:
@@ -43,8 +46,8 @@ class Fleet:
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Fleet:
-    return Fleet(tmp_path_factory.mktemp("fleet"))
+def fleet(tmp_path_factory: pytest.TempPathFactory, s3: LocalS3, ray_cluster: None) -> Fleet:
+    return Fleet(tmp_path_factory.mktemp("fleet"), s3.create_bucket("fleet"))
 
 
 @pytest.mark.slow
@@ -58,6 +61,9 @@ def test_a_fleet_from_its_file_to_its_alerts(fleet: Fleet, capsys: pytest.Captur
     assert f"opacc: 1 audit of 6 failed: {BROKEN}" in said
     assert "broken.safetensors is neither safetensors nor" in answer["audits"][5]["failure"]["error"]
     assert len(fleet.extracted) == len(set(fleet.extracted)) == 5
+    assert {entry.key for entry in open_store(fleet.output).list("fleets/")} == {
+        f"fleets/weekly/summary.{kind}" for kind in ("html", "json", "md")
+    }
     assert {item["waiting"][0]["missing"] for item in answer["audits"][:5]} == {30}
 
     (fleet.home / "broken.safetensors").write_bytes((fleet.home / "biased.safetensors").read_bytes())
@@ -80,6 +86,6 @@ def test_a_fleet_from_its_file_to_its_alerts(fleet: Fleet, capsys: pytest.Captur
     by_name = {item["name"]: item["last"] for item in answer["audits"]}
     assert by_name["weekly-trained-shop"]["value"] == by_name["weekly-trained-field"]["value"] == 1.0
     assert by_name["weekly-random-shop"]["high"] < 0.9
-    assert main(["history", "weekly-random-shop", "--output", str(fleet.home / "audits"), "--json"]) == 0
+    assert main(["history", "weekly-random-shop", "--output", fleet.output, "--json"]) == 0
     history = json.loads(capsys.readouterr().out)
     assert history["points"] == [by_name["weekly-random-shop"]]

@@ -1,6 +1,7 @@
 """The queue of a fleet: isolated audits, features once, only what is missing, a clean end. Actors are left out."""
 
 import logging
+import sys
 import threading
 import time
 from collections import Counter
@@ -14,7 +15,7 @@ from small_fleet import SIZES, write_fleet
 from opacc_ray.audit import steps
 from opacc_ray.audit.extraction import Stage
 from opacc_ray.audit.progress import unreported
-from opacc_ray.fleet.queue import Ended, work_through
+from opacc_ray.fleet.queue import Ended, ended, work_through
 from opacc_ray.fleet.spec import Fleet, load_fleet
 from opacc_ray.fleet.turns import Turns
 
@@ -73,6 +74,18 @@ def test_one_that_fails_stops_no_other_and_the_next_run_does_only_that_one(
     assert made == []
 
 
+def test_code_that_exits_ends_its_own_audit_only(tmp_path: Path) -> None:
+    [audit, *_] = load_fleet(write_fleet(tmp_path)).audits
+    found = ended(audit, lambda: sys.exit(3))
+    assert str(found.error) == "unexpected SystemExit: 3"
+    with pytest.raises(KeyboardInterrupt):
+        ended(audit, interrupt)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 def test_at_most_so_many_audits_are_worked_on_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = load_fleet(write_fleet(tmp_path, concurrency=3))
     at_work, most = 0, 0
@@ -120,7 +133,8 @@ def test_log_lines_begin_with_the_name_of_their_audit(tmp_path: Path, caplog: py
     with extracting_here():
         work(fleet)
     for item in fleet.audits:
-        assert sum(line.startswith(f"{item.name}: run ") for line in caplog.messages) == 1
+        [record] = [record for record in caplog.records if record.getMessage().startswith(f"{item.name}: run ")]
+        assert record.fields == {"audit": item.name}  # what a line of JSON says, too
 
 
 @pytest.mark.parametrize(

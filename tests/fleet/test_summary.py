@@ -96,6 +96,24 @@ def test_another_model_on_the_same_pool_is_compared_by_the_same_labels(home: Hom
     assert after.change.value < -0.3
 
 
+def test_a_sequence_decides_a_drop_by_two_sequences_that_share_its_error(home: Home, weeks: Weeks) -> None:
+    home.label(home.run(models={"served": model(home.home, "trained")}))
+    weeks.next()
+    alerts = {"max_drop": 0.05, "decided_by": "sequence"}
+    home.label(home.run(models={"served": model(home.home, "random")}, alerts=alerts))
+    written = home.run(work=False)
+    audit = by_name(written)["served-shop"]
+    [check] = audit.alerts
+    before, now = (Evidence.of(Run.open(point.run)) for point in audit.history)
+    assert now is not None
+    assert before is not None
+    each = 1 - 0.05 / 2 / 2  # two audits, and half of the error of each for either sequence
+    own, other = now.sequence(each), before.sequence(each)
+    assert (check.low, check.high) == (other.low - own.high, other.high - own.low)
+    assert check.raised
+    assert isinstance(written.failure, AlertError)
+
+
 def test_a_pool_that_changed_is_another_sample(home: Home, weeks: Weeks) -> None:
     home.label(home.run())
     weeks.next()

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from tables import read_pool, refusal
 
-from opacc_ray.lake import delta
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import newest_version, plan_shards
 from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.table_files import storage_options
 
 X = Rules(columns=Columns(id="id", array=("x",)))
 
@@ -33,7 +33,7 @@ def rows(start: int, stop: int, **more: object) -> pa.Table:
 
 
 def write(store: Store, table: pa.Table, **options: object) -> None:
-    settings = delta._options(store)
+    settings = storage_options(store)
     settings = settings and settings | {"aws_conditional_put": "etag"}
     deltalake.write_deltalake(store.uri, table, mode="append", storage_options=settings, **options)
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import boto3
@@ -73,6 +74,14 @@ def test_an_object_lives_and_dies(store: Store) -> None:
     store.delete("deep/er/a.bin")
     assert not store.exists("deep/er/a.bin")
     assert store.list() == []
+
+
+def test_an_object_says_when_it_was_written(store: Store) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=2)  # a server may keep whole seconds
+    store.write("a.bin", b"first")
+    assert before <= store.written("a.bin") <= datetime.now(UTC) + timedelta(seconds=2)
+    with pytest.raises(StorageError, match=r"cannot read .*/b\.bin"):
+        store.written("b.bin")
 
 
 def test_an_empty_object_is_an_object(store: Store) -> None:

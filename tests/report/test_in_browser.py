@@ -8,6 +8,7 @@ from real_browser import needs_browser
 from reported_run import label, write_run
 
 from opacc_ray.audit import steps
+from opacc_ray.report.characterized import characterize, write_characterization
 from opacc_ray.report.write import make_report
 
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
@@ -51,19 +52,20 @@ def test_it_fits_asks_for_nothing_and_follows_the_scheme(browser: Any, address: 
 
 @pytest.fixture(scope="module")
 def addresses(address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Pages of all states: whole, partial, without labels, a regression."""
+    """Pages of all states: whole, partial, without labels (but characterised), a regression; and a characterisation."""
     partial = write_run(tmp_path_factory.mktemp("partial"))
     label(partial, steps.select(partial, "ces", 60, {}).ids[:50])
     none = write_run(tmp_path_factory.mktemp("none"))
     steps.select(none, "srs", 40, {})
+    coverage = write_characterization(characterize([none]), none)
     regression = write_run(tmp_path_factory.mktemp("regression"), task="regression", form="npy")
     label(regression, steps.select(regression, "srs", 60, {}).ids)
     runs = {"partial": partial, "none": none, "regression": regression}
     made = {name: Path(make_report(run)[0].files[0]).as_uri() for name, run in runs.items()}
-    return {"whole": address} | made
+    return {"whole": address, "coverage": Path(coverage.files[1]).as_uri()} | made
 
 
-@pytest.mark.parametrize("state", ["whole", "partial", "none", "regression"])
+@pytest.mark.parametrize("state", ["whole", "partial", "none", "regression", "coverage"])
 @pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
 def test_axe_finds_no_violation(browser: Any, addresses: dict[str, str], state: str, size: str, scheme: str) -> None:
     from axe_playwright_python.sync_playwright import Axe

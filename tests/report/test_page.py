@@ -107,7 +107,7 @@ def test_its_structure_is_one_that_a_screen_reader_follows(html: str) -> None:
 
 def test_every_figure_is_there_for_wide_and_for_narrow_pages(html: str) -> None:
     found = {item["aria-labelledby"].split()[0] for item in Page(html).all("svg")}
-    names = ("intervals", "course", "failures", "reliability")
+    names = ("intervals", "course", "widths", "failures", "reliability")
     assert found == {f"{name}-{size}-title" for name in names for size in "wn"}
 
 
@@ -153,6 +153,7 @@ def test_a_regression_has_values_and_no_classes(tmp_path: Path) -> None:
     assert not re.search(r"right on|Class by class|accuracy", words)
     assert {item["aria-labelledby"].partition("-")[0] for item in Page(html).all("svg")} == {
         "intervals",
+        "widths",
         "values",
     }
 

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import opacc_ray as opacc
-from opacc_ray.errors import LabelError
+from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.parts.view import view_of
-from opacc_ray.samplers.label_forecast import forecast_labels
+from opacc_ray.samplers import neyman
+from opacc_ray.samplers.base import NO_PREVIOUS, Task
+from opacc_ray.samplers.label_forecast import forecast_labels, forecast_method
 
 
 def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
@@ -53,3 +55,25 @@ def test_a_goal_of_nothing_is_refused() -> None:
     pool, _ = make_pool(100, 1)
     with pytest.raises(LabelError, match="half_width=0"):
         forecast_labels(view_of(pool), 0)
+
+
+def test_strata_take_the_labels_that_their_own_variance_says() -> None:
+    """CSS with proportional shares: V = Σ P² p(1 - p)/n over the strata of the confidence, p as foreseen in them."""
+    rng = np.random.default_rng(4)
+    view = view_of(opacc.Pool(confidence=1 - rng.beta(0.5, 5, 20_000)))
+    p = neyman.foresee(view, Task(1, neyman.Parameters(), NO_PREVIOUS))[0].at(np.arange(view.size))
+    shares = np.array([0.8, 0.1, 0.1])
+    order = np.argsort(-view.column("confidence"), kind="stable")
+    strata = np.split(p[order], [16_000, 18_000])
+    variance = sum(share * own.mean() * (1 - own.mean()) for share, own in zip(shares, strata, strict=True))
+    expected = variance / (0.02 / 1.96) ** 2
+    found = forecast_method(view, "css", 0.02, parameters={"allocation": (0.8, 0.1, 0.1)})
+    assert found == pytest.approx(expected, rel=0.1)
+    assert found < 0.95 * forecast_method(view, "srs", 0.02)
+
+
+def test_a_purposive_method_has_no_forecast() -> None:
+    rng = np.random.default_rng(4)
+    pool = opacc.Pool(hidden=rng.normal(size=(300, 4)), confidence=rng.uniform(0.5, 1, 300))
+    with pytest.raises(SpecError, match=r"--method ces: .*, so how wide its interval will be is not known"):
+        forecast_method(view_of(pool), "ces", 0.05)

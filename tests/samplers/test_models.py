@@ -83,8 +83,8 @@ def test_each_model_keeps_most_of_what_its_own_draw_would_gain(models: Models) -
 
 
 def test_all_intervals_hold_together(models: Models) -> None:
-    """Accuracies of three models and their differences, with 120 labels in two rounds or by SRS; 250 audits each."""
-    truth, repetitions = models.outcomes.mean(axis=1), 250
+    """Accuracies of three models and their differences, with 120 labels in two rounds or by SRS; 80 audits each."""
+    truth, repetitions = models.outcomes.mean(axis=1), 80
     least = binom.ppf(1e-4, repetitions, 0.95)
     covered = {"neyman": 0, "srs": 0}
     of_models, errors = np.zeros(3), []

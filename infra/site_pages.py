@@ -1,0 +1,88 @@
+"""Pages of the site that do not lie in docs/: those of the root, lists of folders, and the reference of public names.
+
+A hook of MkDocs, which runs it without the package; see mkdocs.yml. Links are those of the repository, and are turned
+into those of the site: to a page, to the list of a folder, or to a copy of the file.
+"""
+
+import ast
+import re
+from pathlib import Path, PurePosixPath
+from posixpath import normpath, relpath
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGES = {"README.md": "index.md", "SECURITY.md": "SECURITY.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
+PAGES |= {"CHANGELOG.md": "CHANGELOG.md"}
+LISTS = {"schemas": "Schemas of all documents", "results": "Measured numbers"}
+LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def on_config(config: Any) -> None:
+    """List pages that the navigation does not name."""
+    named = set(re.findall(r"[\w/]+\.md", str(config["nav"])))
+    rest = sorted(path.name for path in ROOT.glob("docs/*.md") if path.name not in named)
+    if rest:
+        config["nav"].append({"More": rest})
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add what docs/ lacks."""
+    from mkdocs.structure.files import File
+
+    for name, place in PAGES.items():
+        files.append(File.generated(config, place, content=(ROOT / name).read_text()))
+    for folder, title in LISTS.items():
+        names = sorted(path.name for path in (ROOT / "docs" / folder).iterdir())
+        lines = [f"- [{name}]({name})" for name in names]
+        files.append(File.generated(config, f"{folder}/index.md", content="\n".join([f"# {title}", "", *lines, ""])))
+    files.append(File.generated(config, "api.md", content=reference()))
+    for path in copied():
+        files.append(File.generated(config, f"files/{path}", abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Lead links of the repository to where things are on the site."""
+    inside = page.file.src_uri
+    return relinked(markdown, inside)
+
+
+def relinked(markdown: str, inside: str) -> str:
+    """The text of the page at a place of the site, with links of the site."""
+    here = next((name for name, place in PAGES.items() if place == inside), f"docs/{inside}")
+
+    def lead(found: re.Match[str]) -> str:
+        target = normpath(str(PurePosixPath(here).parent / found[1]))
+        return f"]({relpath(place_of(target), str(PurePosixPath(inside).parent))}{found[2] or ''})"
+
+    return LINK.sub(lead, markdown)
+
+
+def place_of(path: str) -> str:
+    """Where a file of the repository is on the site."""
+    if path in PAGES:
+        return PAGES[path]
+    if path.startswith("docs/"):
+        inside = path.removeprefix("docs/")
+        return f"{inside}/index.md" if inside in LISTS else inside
+    return f"files/{path}"
+
+
+def copied() -> list[str]:
+    """Files outside of docs/ that pages lead to."""
+    texts = {name: (ROOT / name).read_text() for name in PAGES}
+    texts |= {f"docs/{path.name}": path.read_text() for path in ROOT.glob("docs/*.md")}
+    found = {
+        normpath(str(PurePosixPath(name).parent / link[1]))
+        for name, text in texts.items()
+        for link in LINK.finditer(text)
+    }
+    return sorted(path for path in found if place_of(path).startswith("files/"))
+
+
+def reference() -> str:
+    """The page of public names: what `import opacc_ray` offers, from where it is."""
+    tree = ast.parse((ROOT / "opacc_ray" / "__init__.py").read_text())
+    [home] = [item.value for item in tree.body if isinstance(item, ast.Assign) and item.targets[0].id == "_HOME"]  # type: ignore[attr-defined]
+    entries = [f"::: opacc_ray.{place}.{name}" for name, place in ast.literal_eval(home).items()]
+    return "# Python\n\nWhat `import opacc_ray as opacc` offers.\n\n" + "\n\n".join(entries) + "\n"
