@@ -37,24 +37,36 @@ COLUMNS = ("examples", "neurons", "method", "MB before", "MB at most", "s to hol
 SHARD_SIZE = 100_000
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--actors", type=int, default=2)
     found.add_argument("--labels", type=int, default=200)
     found.add_argument("--folder", help="where the features are written for the time of the measurement")
     found.add_argument("cases", nargs="*", default=CASES, metavar="EXAMPLES×NEURONS:METHODS")
-    given = found.parse_args()
+    return found
+
+
+def main() -> None:
+    given = parser().parse_args()
     print(markdown.header(COLUMNS))
     for case in given.cases:
-        size, width, methods = re.fullmatch(r"(\d+)×(\d+):([\w,]+)", case).groups()  # type: ignore[union-attr]
+        size, width, methods = parts_of(case)
         with tempfile.TemporaryDirectory(prefix="opacc-driver-", dir=given.folder) as home:
-            write(open_store(home), int(size), int(width))
-            for method in methods.split(","):
-                own = [home, size, width, method, str(given.actors), str(given.labels)]
+            write(open_store(home), size, width)
+            for method in methods:
+                own = [home, str(size), str(width), method, str(given.actors), str(given.labels)]
                 done = subprocess.run([sys.executable, __file__, "draw", *own], capture_output=True, text=True)
                 if done.returncode:
                     sys.exit(f"{method} failed: {done.stderr}")
-                print(markdown.row([f"{int(size):,}", width, method, *done.stdout.split()]), flush=True)
+                print(markdown.row([f"{size:,}", str(width), method, *done.stdout.split()]), flush=True)
+
+
+def parts_of(case: str) -> tuple[int, int, list[str]]:
+    """Examples, neurons and methods of a case."""
+    found = re.fullmatch(r"(\d+)×(\d+):([\w,]+)", case)
+    if not found:
+        sys.exit(f"{case!r} is no case; give EXAMPLES×NEURONS:METHOD,METHOD…, such as {CASES[0]}")
+    return int(found[1]), int(found[2]), found[3].split(",")
 
 
 def write(store: Store, size: int, width: int) -> None:

@@ -17,6 +17,7 @@ import ces_objectives
 import coverage_grid
 import deepest_table2
 import documents
+import driver_memory
 import fashion_job
 import intervals_coverage
 import many_models
@@ -261,3 +262,16 @@ def test_a_block_of_no_document_is_refused(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("<!-- results:fishing -->\n<!-- /results -->\n")
     with pytest.raises(SystemExit, match="results:fishing"):
         documents.copy_blocks(tmp_path)
+
+
+def test_driver_has_every_method_of_its_command() -> None:
+    """And the driver's memory does not grow with the pool: 600 MB is the limit for 10⁸ examples."""
+    (table,) = tables("driver")
+    assert tuple(table[0]) == driver_memory.COLUMNS
+    arguments = shlex.split(read("driver").split("\n\n")[1].partition(" driver ")[2])
+    expected = []
+    for case in driver_memory.parser().parse_args(arguments).cases:
+        size, width, methods = driver_memory.parts_of(case)
+        expected += [[f"{size:,}", str(width), method] for method in methods]
+    assert [row[:3] for row in table[1:]] == expected
+    assert all(int(row[4]) < 600 for row in table[1:])

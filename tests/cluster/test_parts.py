@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from synthetic_run import write_synthetic
 
+from opacc_ray.audit import feature_store, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.cluster import parts as parts_module
 from opacc_ray.cluster.parts import ActorParts, hold
@@ -65,6 +66,26 @@ def test_actor_that_always_dies_is_an_error(features: Features, monkeypatch: pyt
     monkeypatch.setattr(parts_module, "RESTARTS", 0)
     with hold(features, NAMES) as parts, pytest.raises(ClusterError, match="died again and again"):
         View(parts).map(_die)
+
+
+@pytest.mark.parametrize("limit", ["MEMORY_LIMIT", "COLUMNS_LIMIT"])
+def test_actors_take_over_what_is_too_large_for_one_process(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers alone, when the first function asks for them, or all; what was made here by then is made again there."""
+    here, there = (write_synthetic(f"{tmp_path}/{name}/a-00000001", 70, 5, 15) for name in ("here", "there"))
+    first = steps.select(here, "neyman", 20, {}, seed=3)
+    monkeypatch.setattr(feature_store, limit, 0)
+    started: list[int] = []
+    plain = ActorParts.__init__
+
+    def start(self: ActorParts, features: Features, names: Any, num_actors: int) -> None:
+        started.append(num_actors)
+        plain(self, features, names, num_actors)
+
+    monkeypatch.setattr(ActorParts, "__init__", start)
+    assert steps.select(there, "neyman", 20, {}, seed=3).to_dict() == first.to_dict()
+    assert len(started) == 1
 
 
 def _hidden(part: Any) -> Any:
