@@ -76,6 +76,15 @@ models, of a mean cost, of confidence sequences (at every look) and of replicate
 the model's confidence in the whole pool, or by outcomes of which 15 % are reversed: three numbers each, without
 assistance / with strength 1 / tuned. E and bias are relative to a simple random sample of as many labels.""",
     ),
+    "coverage": Document(
+        "Coverage and width of intervals, by level",
+        ("coverage_grid.py",),
+        """\
+How often the interval of each level holds the truth, in percent, and how wide it is: half of the 95 % interval over
+1.96 root mean squared errors of the estimate, so that 1 is as narrow as a normal law allows. *E* is the mean squared
+error over the variance of a simple random sample with as many labels, *failures met* the mean number among the labels.
+Pools are made, with failures where the confidence says (*calibrated*), or anywhere (*silent*).""",
+    ),
     "models": Document(
         "Several models by one set of labels",
         ("many_models.py",),

@@ -10,6 +10,7 @@
     ces         ces_objectives.py                       FOLDER of .npz
     deepest     deepest_table2.py                       FOLDER of the five .csv of the DeepEST authors
     intervals   intervals_coverage.py                   CASE…
+    coverage    coverage_grid.py                        [--minutes M]
     models      many_models.py                          CASE.npz with `correct` (models, N)
     until       until.py                                CASE…
     characterize  characterize_study.py                 IMAGES CASES: fashion.npz with its model, labelled .npz

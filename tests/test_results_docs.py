@@ -14,6 +14,7 @@ from pathlib import Path
 
 import bench
 import ces_objectives
+import coverage_grid
 import deepest_table2
 import documents
 import driver_memory
@@ -160,6 +161,19 @@ def test_until_has_every_goal_of_every_case_and_every_rule() -> None:
     assert [tuple(row[:3]) for row in rows[1:]] == [(*case, goal) for case in cases for goal in goals]
     assert first_column(methods) == list(dict.fromkeys(method for _, method in cases))
     assert [row[:2] for row in counts[1:]] == [[goal, f"{share:g}"] for goal in goals for share in until.SHARES]
+
+
+def test_coverage_is_stated_for_every_accuracy_confidence_design_and_budget() -> None:
+    [table] = tables("coverage")
+    assert tuple(table[0]) == coverage_grid.COLUMNS
+    rows = [
+        [f"{accuracy:g}", confidence, design, str(budget)]
+        for accuracy in coverage_grid.ACCURACIES
+        for confidence in coverage_grid.CONFIDENCES
+        for design in coverage_grid.DESIGNS
+        for budget in coverage_grid.BUDGETS
+    ]
+    assert [row[:4] for row in table[1:]] == rows
 
 
 def test_several_models_are_stated_for_every_design_and_budget() -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
+from opacc_ray.cluster.address import check_address
 from opacc_ray.cluster.failures import brief
 from opacc_ray.errors import ClusterError, SpecError
 from opacc_ray.lake.redaction import redacted
@@ -71,6 +72,7 @@ class JobServer:
             raise SpecError(
                 "no cluster is named; give --address http://HEAD:8265, the address of its dashboard, or set RAY_ADDRESS"
             )
+        check_address(named)
         for name in _LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         self._secrets: list[str] = []

@@ -18,6 +18,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util import metrics
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from opacc_ray.cluster.address import check_address
 from opacc_ray.cluster.failures import brief
 from opacc_ray.cluster.session import connected
 from opacc_ray.errors import ClusterError
@@ -105,6 +106,7 @@ class Metrics:
             self._gauges |= {"opacc_interval_width": high - low}
 
         def tell() -> None:
+            check_address(os.environ["RAY_ADDRESS"])
             self._board = None  # of a connection that has ended since, perhaps before all was told
             with connected():
                 ray.get(self._put(), timeout=PATIENCE)

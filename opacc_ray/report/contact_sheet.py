@@ -73,8 +73,8 @@ def read_images(run: Run) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     if pool.holds_features or there is None:
         raise DataError(f"the pool of {run.uri} holds no images, which a decoder learns from; leave --pictures out")
     plan, features = plan_pool(pool, run.spec.extract), there.features
-    if [shard.file for shard in there.index.shards] != [shard.file for shard in plan.shards]:
-        raise DataError(f"{pool.uri} holds other files than when it was listed; leave --pictures out")
+    if plan.digest != run.header.pool.digest or len(plan.shards) != len(there.index.shards):
+        raise DataError(f"{pool.uri} has changed since it was listed for the run; leave --pictures out")
     store, rules = open_pool(pool), rules_of(pool)
     images: dict[str, NDArray[Any]] = {}
     ids: list[str] = []

@@ -10,6 +10,8 @@ from opacc_ray.characterize.decoder import train_decoder
 from opacc_ray.errors import DataError
 from opacc_ray.report.contact_sheet import Decoded, find_nearest, sheet
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def stripes(num: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Images of 6 x 9 pixels that three features tell: brightness of the left, the right and the top row."""

@@ -158,6 +158,7 @@ def test_the_command_writes_vectors_and_states_accuracy_by_share_and_size(
     assert "is of a regression" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_pictures_are_decoded_beside_the_nearest_real_image_and_their_error_is_stated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,6 +172,9 @@ def test_pictures_are_decoded_beside_the_nearest_real_image_and_their_error_is_s
     assert found["pictures"]["images"] == 300
     assert found["pictures"]["error"] < 0.5 * found["pictures"]["baseline"]
     assert json.loads((Path(run.uri) / "generated" / "generation.json").read_text()) == found
+    np.save(tmp_path / "pool" / "rows.npy", images[::-1])
+    assert main(["generate", run.uri, "--count", "40", "--pictures"]) == 5
+    assert "has changed since it was listed for the run; leave --pictures out" in capsys.readouterr().err
     rows = write_features(f"{tmp_path}/rows/numbers-00000001", columns, images=columns["hidden"])
     assert main(["generate", rows.uri, "--count", "40", "--pictures"]) == 5
     assert "an example of shape (6,) and float32 is no 8-bit image; leave --pictures out" in capsys.readouterr().err

@@ -30,8 +30,10 @@ from opacc_ray.demo.model import digits_cnn
 from scanning import to_input
 
 def network():
+    if "SPOILED" in os.environ:
+        raise RuntimeError("beside " + " ".join(sorted(os.listdir())))
     torch.manual_seed(0)
-    return digits_cnn() if "SPOILED" not in os.environ else None["spoiled"]
+    return digits_cnn()
 """
 
 SCANNING = """
@@ -129,7 +131,9 @@ def test_a_job_is_sent_once_followed_and_known_by_how_it_ended(
     answer = first_of(spoiled)
     assert (spoiled.returncode, answer["ended"], answer["exit_code"]) == (5, "failed", 5), spoiled.stderr
     assert (answer["found"], answer["id"]) == (True, first_of(detached)["id"])
-    assert "model.factory 'readers:network' raised TypeError" in answer["error"]
+    beside = re.search("model.factory 'readers:network' raised RuntimeError: beside (.*) at ", answer["error"])
+    assert beside, answer["error"]
+    assert set(beside[1].split()) - {"__pycache__"} == {"readers.py", "scanning.py", "spec.yaml"}
 
     sent = submit()
     answer = first_of(sent)
@@ -186,7 +190,7 @@ def test_ray_job_submit_runs_the_same_and_leaves_how_it_ended(cluster: RayWithJo
     ("arguments", "changes", "message"),
     [
         ([], {"RAY_AUTH_TOKEN": "0" * 64}, "it asks for its token; set RAY_AUTH_MODE=token"),
-        (["--address=http://127.0.0.1:1"], {}, "no job server could be reached at http://127.0.0.1:1"),
+        (["--address=http://127.0.0.1:1"], {}, "nobody answers at http://127.0.0.1:1"),
     ],
 )
 def test_server_that_does_not_let_in_is_one_sentence(

@@ -3,7 +3,6 @@
 import logging
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -88,15 +87,16 @@ def interrupt() -> None:
 
 def test_at_most_so_many_audits_are_worked_on_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = load_fleet(write_fleet(tmp_path, concurrency=3))
-    at_work, most = 0, 0
-    lock, run = threading.Lock(), steps.run
+    at_work, most, begun = 0, 0, 0
+    lock, run, first_three = threading.Lock(), steps.run, threading.Barrier(3)
 
     def counted(*arguments: object, **options: object) -> object:
-        nonlocal at_work, most
+        nonlocal at_work, most, begun
         with lock:
-            at_work += 1
-            most = max(most, at_work)
-        time.sleep(0.05)
+            at_work, begun = at_work + 1, begun + 1
+            most, is_early = max(most, at_work), begun <= 3
+        if is_early:
+            first_three.wait(60)
         try:
             return run(*arguments, **options)  # type: ignore[arg-type]
         finally:
@@ -154,7 +154,7 @@ def test_two_extract_together_unless_they_share_features_or_take_the_whole_clust
     def extract(own: list[Stage]) -> None:
         with turns.turn(own):
             try:
-                inside.wait(5 if together else 0.3)
+                inside.wait(60 if together else 0.3)
                 met.append(True)
             except threading.BrokenBarrierError:
                 met.append(False)

@@ -1,0 +1,157 @@
+"""How often intervals hold, and how wide they are: by level, number of labels, accuracy, and what the confidence says.
+
+    python benchmarks/coverage_grid.py [--repetitions 1000] [--minutes M] [--size 10000] [--only PATTERN]
+
+The pools are made: of N examples each fails with a probability p whose logit is normal, and the share of failures is
+what the row says. *Calibrated* confidence is 1 - p; *silent* is the same numbers in random order, which say nothing of
+where failures are. One pool for each row, drawn once. Repetitions go over all rows in turn, so that those of the time
+that there was (`--minutes`) are the same for each. Printed is a Markdown table.
+"""
+
+import argparse
+import re
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import markdown_table as markdown
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import expit
+
+import opacc_ray as opacc
+from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.intervals import normal_quantile
+from opacc_ray.parts.view import View, view_of
+from opacc_ray.samplers.learned import learn_from_all
+
+LEVELS = (0.80, 0.90, 0.95, 0.99)
+BUDGETS = (50, 100, 200, 400)
+ACCURACIES = (0.5, 0.9, 0.99, 0.999)
+CONFIDENCES = ("calibrated", "silent")
+DESIGNS = ("srs", "css", "neyman", "neyman, 4 rounds")
+ROUNDS = (0.1, 0.2, 0.3, 0.4)
+COLUMNS = (
+    *("accuracy", "confidence", "design", "n", "failures met"),
+    *(f"covers, {100 * level:g} %" for level in LEVELS),
+    *("width", "E"),
+)
+SPREAD = 2.0
+"""Standard deviation of logit p."""
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    accuracy: float
+    confidence: str
+    design: str
+    budget: int
+
+
+class Case(NamedTuple):
+    """A pool whose outcomes are known."""
+
+    view: View
+    outcome: NDArray[np.float64]  # (N,)
+
+
+class Trial(NamedTuple):
+    """What one audit stated."""
+
+    estimates: list[Estimate]  # at each level
+    failures: int  # among the labels
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--repetitions", type=int, default=1000)
+    found.add_argument("--minutes", type=float, default=float("inf"), help="end after the repetition in which it is up")
+    found.add_argument("--size", type=int, default=10_000, help="examples of a pool")
+    found.add_argument("--only", default="", metavar="PATTERN", help="only designs that match")
+    return found
+
+
+def main() -> None:
+    given = parser().parse_args()
+    cases = {(a, c): make_case(a, c, given.size) for a in ACCURACIES for c in CONFIDENCES}
+    designs = [design for design in DESIGNS if re.search(given.only, design)]
+    rows = [Row(a, c, d, n) for a in ACCURACIES for c in CONFIDENCES for d in designs for n in BUDGETS]
+    trials: dict[Row, list[Trial]] = defaultdict(list)
+    end = time.monotonic() + 60 * given.minutes
+    for repetition in range(given.repetitions):
+        for row in rows:
+            trials[row].append(audit(cases[row.accuracy, row.confidence], row, repetition))
+        print(f"repetition {repetition + 1}", end="\r", file=sys.stderr, flush=True)
+        if time.monotonic() > end:
+            break
+    print(markdown.header(COLUMNS, texts=3))
+    for row in rows:
+        print(markdown.row(cells(row, trials[row], cases[row.accuracy, row.confidence].outcome)))
+    print(f"\n{len(trials[rows[0]])} repetitions of each row, pools of {given.size} examples.")
+
+
+def make_case(accuracy: float, confidence: str, size: int) -> Case:
+    """A pool with exactly that share of right answers, or as near as whole examples allow."""
+    rng = np.random.default_rng([round(1e4 * accuracy), size])
+    hardness = SPREAD * rng.standard_normal(size)
+    shift = brentq(lambda x: expit(hardness + x).mean() - (1 - accuracy), -30, 30)
+    p = expit(hardness + shift)
+    # the examples with the least u/p fail: p decides how likely each is among them, and their number is exact
+    order = np.argsort(rng.exponential(size=size) / p)
+    outcome = np.ones(size)
+    outcome[order[: max(round((1 - accuracy) * size), 1)]] = 0
+    said = 1 - p if confidence == "calibrated" else rng.permutation(1 - p)
+    return Case(view_of(opacc.Pool(confidence=said)), outcome)
+
+
+def audit(case: Case, row: Row, seed: int) -> Trial:
+    """Draw, label and state at all levels."""
+    rounds: list[opacc.Selection] = []
+    outcomes: list[NDArray[np.float64]] = []
+    method = row.design.partition(",")[0]
+    for size in _sizes(row):
+        drawn = opacc.select(case.view, method, size, seed, previous=list(zip(rounds, outcomes, strict=True)))
+        rounds.append(drawn)
+        outcomes.append(case.outcome[drawn.index])
+    failures = int(sum((1 - own).sum() for own in outcomes))
+    return Trial(list(_estimates(case, method, rounds, outcomes)), failures)
+
+
+def _estimates(
+    case: Case, method: str, rounds: list[opacc.Selection], outcomes: list[NDArray[np.float64]]
+) -> Iterator[Estimate]:
+    if method == "neyman":  # as opacc.estimate with the pool, whose failures are predicted once for all levels
+        combined = learn_from_all(case.view, rounds, outcomes)
+        yield from (combined.estimate(level) for level in LEVELS)
+    else:
+        yield from (opacc.estimate(rounds, outcomes, level) for level in LEVELS)
+
+
+def _sizes(row: Row) -> list[int]:
+    return [round(share * row.budget) for share in ROUNDS] if "rounds" in row.design else [row.budget]
+
+
+def cells(row: Row, trials: list[Trial], outcome: NDArray[np.float64]) -> list[str]:
+    """A line of the table; ``outcome`` (N,) is that of the pool."""
+    truth = float(outcome.mean())
+    held = np.array([[own.low <= truth <= own.high for own in trial.estimates] for trial in trials])
+    error = np.array([trial.estimates[0].value - truth for trial in trials])
+    size = float(np.sqrt((error**2).mean()))
+    at = LEVELS.index(0.95)
+    widths = [(trial.estimates[at].high - trial.estimates[at].low) / 2 for trial in trials]
+    by_srs = truth * (1 - truth) * (1 / row.budget - 1 / len(outcome))
+    return [
+        *(f"{row.accuracy:g}", row.confidence, row.design, str(row.budget)),
+        f"{np.mean([trial.failures for trial in trials]):.1f}",
+        *(f"{100 * share:.1f}" for share in held.mean(axis=0)),
+        f"{np.mean(widths) / (normal_quantile(0.95) * size):.2f}" if size else "–",
+        f"{size**2 / by_srs:.2f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()
