@@ -38,6 +38,11 @@ class Ordered(NamedTuple):
     row: Array  # (n,) rising where the key is equal
     end: Array  # (n,) where each ends if the part is alone on the line
 
+    def length_before(self, place: Array) -> Array:
+        """How long the first ``place`` (p,) examples are together."""
+        before: Array = np.where(place > 0, self.end[np.maximum(place, 1) - 1] if len(self.end) else 0, 0)
+        return before
+
     def place(self, key: NDArray[np.float64], row: Array) -> Array:
         """How many examples are before each pair (p,) of a key and a row."""
         low, high = np.searchsorted(self.key, key, side="left"), np.searchsorted(self.key, key, side="right")
@@ -155,7 +160,7 @@ def part_below(
 ) -> Array:
     own: Ordered = part_recall(part, name, key)
     place = own.place(pivot_key, pivot_index - start)
-    return np.stack([place, np.concatenate([[0], own.end])[place]])
+    return np.stack([place, own.length_before(place)])
 
 
 def part_members(
@@ -173,4 +178,4 @@ def part_members(
     first, last = own.place(low_key, low_index - start), own.place(high_key, high_index - start)
     num = last - first
     at = np.repeat(first - np.cumsum(num) + num, num) + np.arange(num.sum())
-    return own.key[at], start + own.row[at], np.diff(own.end, prepend=0)[at]
+    return own.key[at], start + own.row[at], own.end[at] - own.length_before(at)
