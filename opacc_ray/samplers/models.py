@@ -48,8 +48,8 @@ def rows_of(selection: Selection, outcome: Any, num: int) -> list[Outcome]:
     return [checked_outcome(selection, row) for row in outcome]
 
 
-def check_same_examples(views: Sequence[View], chosen: NDArray[np.int64]) -> None:
-    """Raise DataError if the pools call the examples ``chosen`` (n,) by different ids."""
+def identify_in_all(views: Sequence[View], chosen: NDArray[np.int64]) -> tuple[str, ...]:
+    """The ids of the examples ``chosen`` (n,); raises DataError if the pools call one of them by different ids."""
     first = views[0].identify(chosen)
     for number, view in enumerate(views[1:], start=2):
         for place, own, other in zip(chosen.tolist(), first, view.identify(chosen), strict=True):
@@ -58,3 +58,4 @@ def check_same_examples(views: Sequence[View], chosen: NDArray[np.int64]) -> Non
                     f"example {place} is {own!r} in the first pool and {other!r} in pool {number}; give what several "
                     "models say of the same examples, in the same order"
                 )
+    return tuple(first)

@@ -17,7 +17,7 @@ from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Progress, no_progress
-from opacc_ray.samplers.models import check_same_examples, histories_of, rows_of, views_of
+from opacc_ray.samplers.models import histories_of, identify_in_all, rows_of, views_of
 from opacc_ray.samplers.replicates import replicate
 from opacc_ray.selection import Selection
 
@@ -81,14 +81,13 @@ def select(
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)
     drawn = repeat_if_forgotten(views, lambda: _draw(sampler, view, task, replicates, [int(seed), number]))
-    check_same_examples(views, drawn.chosen)
     return Selection(
         method=method,
         parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection gives them back
         seed=int(seed),
         pool_size=view.size,
         index=drawn.chosen,
-        ids=tuple(view.identify(drawn.chosen)),
+        ids=identify_in_all(views, drawn.chosen),
         design=drawn.design,
         round=number,
         facts=drawn.facts,
