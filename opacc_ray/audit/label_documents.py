@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.documents import RoundCounts, UnusedRows
+from opacc_ray.audit.documents import ChangedObjects, RoundCounts, UnusedRows
 from opacc_ray.documents import Document, Part
 from opacc_ray.spec import ConflictRule, ScoreSpec
 
@@ -174,3 +174,6 @@ class LabellingTasks(Document):
     links_end: str | None = Field(description="when the links expire: ISO 8601, UTC; null without links")
     twice: int = Field(ge=0, description="examples that two people are given")
     annotators: list[AnnotatorShare] = Field(description="the share of each; empty: everybody labels the same tasks")
+    objects: ChangedObjects | None = Field(
+        default=None, description="which objects of its examples changed since extraction: annotators see others"
+    )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from opacc_ray.audit.example_files import ExampleFiles
 from opacc_ray.audit.label_documents import AnnotatorShare, LabellingTasks
 from opacc_ray.audit.label_log import read_log
+from opacc_ray.audit.pool_objects import find_changed
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labelling.manifest import link_to
@@ -77,6 +78,7 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
         links_end=_end(wanted.lifetime) if way == "links" else None,
         twice=len(twice),
         annotators=[AnnotatorShare(annotator=name, examples=len(own)) for name, own in dealt.items() if name],
+        objects=find_changed([run], [number]),
     )
 
 

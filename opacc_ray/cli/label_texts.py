@@ -11,6 +11,7 @@ from opacc_ray.audit.label_documents import (
     Overruling,
 )
 from opacc_ray.cli.printable import printable_line
+from opacc_ray.cli.texts import changed
 from opacc_ray.labelling.messages import few, quoted
 from opacc_ray.labelpage.serving import LabelSession
 
@@ -89,6 +90,7 @@ def tasks(document: LabellingTasks) -> str:
         lines.append(f"given to   {given}; {document.twice} examples to two people")
     if document.links_end:
         lines.append(f"expires    the links do, {document.links_end} at the latest; write the tasks again for new ones")
+    lines += changed(document.objects)
     return "\n".join([*lines, f"next       label them, then: opacc labels import {document.run} FILE"])
 
 

@@ -8,6 +8,8 @@ from audited_run import KEYS, label, write_features, write_pool
 
 from opacc_ray.audit import labels, results, steps
 from opacc_ray.audit.run import Run
+from opacc_ray.audit.tasks import Wanted, write_tasks
+from opacc_ray.cli.label_texts import tasks
 from opacc_ray.labelling.manifest import NOTES
 
 
@@ -30,6 +32,19 @@ def test_manifest_notes_the_examples_whose_file_changed_or_went(tmp_path: Path) 
     assert {name: note for name, note in notes.items() if note} == there
     lines = map(json.loads, run.folder(2).read("manifest.jsonl").splitlines())
     assert {line["id"]: line["note"] for line in lines if "note" in line} == there
+
+
+def test_tasks_for_a_tool_are_written_with_a_warning(tmp_path: Path) -> None:
+    write_pool(str(tmp_path))
+    run, _ = write_features(str(tmp_path))
+    chosen = steps.select(run, "srs", 20, {}).ids
+    assert "warning" not in tasks(write_tasks(run, Wanted("csv", str(tmp_path / "before"))))
+    (tmp_path / "pool" / chosen[3]).write_bytes(b"another picture")
+    said = tasks(write_tasks(run, Wanted("csv", str(tmp_path / "after"))))
+    assert (
+        f"warning    1 objects of chosen examples changed since the model saw them, and 0 are gone, such as {chosen[3]}"
+        in said
+    )
 
 
 def test_changed_file_that_nobody_can_tell_is_left_out_and_stated(tmp_path: Path) -> None:
