@@ -20,7 +20,7 @@ from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.examples import Example
-from opacc_ray.lake.pools import plan_shards, read_examples
+from opacc_ray.lake.pools import plan_shards, read_chosen, read_examples
 from opacc_ray.spec import parse_spec
 
 NUM = 40
@@ -104,8 +104,8 @@ def test_a_shard_is_read_once_for_all_its_rows(tmp_path: Path, monkeypatch: pyte
     run = run_over(tmp_path, write_parquet(tmp_path / "pool"))
     files, read = ExampleFiles(run, [1]), []
     monkeypatch.setattr(
-        "opacc_ray.audit.example_files.read_examples",
-        lambda *asked: read.append(asked[2].number) or read_examples(*asked),
+        "opacc_ray.audit.example_files.read_chosen",
+        lambda *asked: read.append(asked[2].number) or read_chosen(*asked),
     )
     for id in files.in_pool_order(run.read_chosen(1).ids):
         files.picture(id)

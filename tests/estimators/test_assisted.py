@@ -28,7 +28,7 @@ from opacc_ray.selection import Selection
 N = 600
 TINY = np.array([1, 0, 1, 0.25, 1, 0.5])  # outcomes
 GUESS = np.array([0.9, 0.3, 0.2, 0.6, 1, 0])
-OTHERS = [method for method in METHODS if method != "neyman"]
+OTHERS = [method for method, sampler in METHODS.items() if not sampler.Parameters().predicts_failures]
 Samples = Iterator[tuple[float, list[Selection]]]
 """Every sample that a design can draw, with its probability."""
 

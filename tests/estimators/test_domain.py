@@ -59,7 +59,7 @@ class TestLinearEstimatorOfEveryMethod:
         chosen = opacc.select(pool, method, 60, seed=1)
         own, design = opacc.estimate(chosen, outcome[chosen.index]), linear_estimator(chosen)
         failure = 1 - outcome[chosen.index]
-        if method == "neyman":  # which adds predictions of the failures: without them both agree
+        if _predicts(method):  # it adds predictions of the failures: without them both agree
             own = opacc.estimate(_without_predictions(chosen), outcome[chosen.index])
         assert 1 - design.mean(failure) == pytest.approx(own.value, abs=1e-12)
         assert np.sqrt(design.variance(failure)) == pytest.approx(own.standard_error, abs=1e-12)
@@ -68,7 +68,7 @@ class TestLinearEstimatorOfEveryMethod:
     def test_combines_rounds_as_the_estimate_does(self, method: str, pool: Pool, outcome) -> None:
         rounds, outcomes = _rounds(pool, method, outcome)
         failure, design = 1 - np.concatenate(outcomes), linear_estimator(rounds)
-        if method == "neyman":
+        if _predicts(method):
             rounds = [_without_predictions(chosen) for chosen in rounds]
         own = opacc.estimate(rounds, outcomes)
         assert 1 - design.mean(failure) == pytest.approx(own.value, abs=1e-12)
@@ -85,7 +85,7 @@ class TestLinearEstimatorOfEveryMethod:
     def test_missing_labels_leave_the_estimate_of_the_method(self, method: str, pool: Pool, outcome) -> None:
         chosen = opacc.select(pool, method, 60, seed=1)
         part = chosen.restrict(np.random.default_rng(3).random(len(chosen)) < 0.8)
-        if method == "neyman":
+        if _predicts(method):
             part = _without_predictions(part)
         own = opacc.estimate(part, outcome[part.index])
         assert 1 - linear_estimator(part).mean(1 - outcome[part.index]) == pytest.approx(own.value, abs=1e-12)
@@ -98,6 +98,10 @@ class TestLinearEstimatorOfEveryMethod:
         assert design.mean(np.eye(C)[predicted]) == pytest.approx(counts / N)
         assert design.variance(np.eye(C)[predicted]) == pytest.approx(np.zeros(C), abs=1e-20)
         assert design.reason == linear_estimator(rounds).reason
+
+
+def _predicts(method: str) -> bool:
+    return METHODS[method].Parameters().predicts_failures
 
 
 def _without_predictions(selection: Selection) -> Selection:

@@ -151,7 +151,8 @@ def test_what_no_audit_needs_is_denied(act: Any) -> None:
 
 
 def test_other_actions_are_denied(account: dict[str, str]) -> None:
-    s3: Any = boto3.client("s3", endpoint_url=account["AWS_ENDPOINT_URL"], region_name=REGION)
+    own = boto3.session.Session()  # the default one may keep the credentials of another test
+    s3: Any = own.client("s3", endpoint_url=account["AWS_ENDPOINT_URL"], region_name=REGION)
     for act in (s3.delete_bucket, s3.get_bucket_policy):
         with pytest.raises(ClientError, match="AccessDenied"):
             act(Bucket="audits")
