@@ -1,4 +1,4 @@
-"""Mutated files of labels, seeded: `python tests/security/mutated_labels.py 700` imports them and counts what happened.
+"""Mutated files of labels, seeded: `python tests/security/mutated_labels.py 2000` imports them and counts what happened.
 
 Each mutation breaks one sound file in one to three ways: bytes, encodings, truncations, quotes, sizes, keys, types.
 Nothing but "imported" (exit code 0) and "refused" (2, 5 or 6) may come out, in `SECONDS`, with a sentence and no
@@ -221,16 +221,24 @@ def _line(id: str, label: str) -> dict[str, object]:
     }
 
 
+AT_A_TIME = 50
+"""Files that are imported into one run, which reads those before again at each import."""
+
+
 def _main() -> None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from written_run import PREDICTION, write_run
 
     from opacc_ray.audit import steps
 
+    number, found = int(sys.argv[1]), Counter[str]()
     with tempfile.TemporaryDirectory() as home:
-        run = write_run(Path(home), "mutated", PREDICTION)
-        chosen = steps.select(run, "srs", 20, {})
-        found = run_mutations(run.uri, sound_files(chosen.ids), range(int(sys.argv[1])), Path(home))
+        for start in range(0, number, AT_A_TIME):
+            run = write_run(Path(home), f"mutated-{start}", PREDICTION)
+            chosen = steps.select(run, "srs", 20, {})
+            numbers = range(start, min(number, start + AT_A_TIME))
+            found += run_mutations(run.uri, sound_files(chosen.ids), numbers, Path(home))
+            print(f"{numbers.stop} of {number}", file=sys.stderr, flush=True)
     print(
         f"{sum(found.values())} mutated files of labels: {found.pop('imported', 0)} imported, "
         f"{found.pop('refused', 0)} refused in one sentence, {sum(found.values())} failed"
