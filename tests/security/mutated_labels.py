@@ -1,4 +1,4 @@
-"""Mutated files of labels, seeded: `python tests/security/mutated_labels.py 2000` imports them and counts what happened.
+"""Mutated files of labels, seeded: `python tests/security/mutated_labels.py 2000` imports them and counts.
 
 Each mutation breaks one sound file in one to three ways: bytes, encodings, truncations, quotes, sizes, keys, types.
 Nothing but "imported" (exit code 0) and "refused" (2, 5 or 6) may come out, in `SECONDS`, with a sentence and no
