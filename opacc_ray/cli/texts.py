@@ -312,6 +312,9 @@ def _basis(document: Basis, reason: str | None) -> list[str]:
     given_up = _given_up(document.rounds)
     if given_up:
         lines.append(f"given up   {given_up}")
+    for item in document.rounds:
+        if item.missing and not item.labelled:
+            lines.append(f"left out   round {item.round}, which waits for all of its {item.missing} labels")
     if reason:
         lines.append(f"note       {reason}")
     return [*lines, *changed(document.objects)]

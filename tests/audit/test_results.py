@@ -14,6 +14,7 @@ from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, w
 import opacc_ray as opacc
 from opacc_ray.audit import labels, results, several_models, steps
 from opacc_ray.audit.run import Run
+from opacc_ray.cli import texts
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimators.calibration import calibrate
 from opacc_ray.estimators.comparison import compare
@@ -45,6 +46,7 @@ def test_a_round_without_any_label_is_left_out_and_one_with_some_must_be_whole(r
     after = results.state(run)
     assert (after.value, after.low, after.high) == (before.value, before.low, before.high)
     assert ([item.labelled for item in after.rounds], after.missing, after.design_based) == ([60, 0], 40, True)
+    assert "\nleft out   round 2, which waits for all of its 40 labels" in texts.estimate(after)
     labels.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
     with pytest.raises(LabelError, match=r"^39 of 100 labels are missing in .* give --partial"):
         results.state(run)
