@@ -19,6 +19,8 @@ from listening import family
 
 TESTS = Path(__file__).parent
 STARTED_IN, ENDED_IN = 120.0, 30.0  # seconds
+NOTICED_IN = 3.0  # `ray start --block` looks each second whether all of its processes live
+TRIES = 3
 PORTS = ("port", "ray-client-server-port", "dashboard-port", "dashboard-agent-listen-port", "metrics-export-port")
 
 
@@ -33,9 +35,7 @@ class RayWithJobs:
     """
 
     def __init__(self, num_cpus: int = 2) -> None:
-        ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
-        self.address = f"http://127.0.0.1:{ports['dashboard-port']}"
-        self.metrics = f"http://127.0.0.1:{ports['metrics-export-port']}/metrics"
+        self._num_cpus = num_cpus
         self._folder = Path(tempfile.mkdtemp(prefix="ray-"))
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "AWS_"))}
         shim = self._folder / "bin" / "opacc"
@@ -52,23 +52,43 @@ class RayWithJobs:
         }
         own |= {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}  # the actor that keeps metrics never ends by itself
         self.environment = plain | token | own
-        given = [f"--{name}={number}" for name, number in ports.items()]
-        given += [f"--num-cpus={num_cpus}", f"--object-store-memory={200 << 20}", "--min-worker-port=0"]
-        given += ["--max-worker-port=0", "--node-ip-address=127.0.0.1", f"--temp-dir={self._folder}/t"]
-        self._command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", *given]
 
     def __enter__(self) -> Self:
-        with (self._folder / "log").open("w") as log:
-            self._process = subprocess.Popen(self._command, env=self.environment, stdout=log, stderr=log)
-        latest = time.monotonic() + STARTED_IN
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > latest:
-                self.__exit__()
-                raise RuntimeError("no Ray has started")
-            time.sleep(0.2)
-        return self
+        for number in range(TRIES):  # a port that was free may be another process's by then, and Ray ends
+            self._start(number)
+            if self._is_up():
+                return self
+            self._end()
+        log = (self._folder / "log").read_text()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        raise RuntimeError(f"no Ray has started: {log[-2000:]}")
 
     def __exit__(self, *_: object) -> None:
+        self._end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self, number: int) -> None:
+        self._ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+        self.address = f"http://127.0.0.1:{self._ports['dashboard-port']}"
+        self.metrics = f"http://127.0.0.1:{self._ports['metrics-export-port']}/metrics"
+        given = [f"--{name}={port}" for name, port in self._ports.items()]
+        given += [f"--num-cpus={self._num_cpus}", f"--object-store-memory={200 << 20}", "--min-worker-port=0"]
+        given += ["--max-worker-port=0", "--node-ip-address=127.0.0.1", f"--temp-dir={self._folder}/{number}"]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", *given]
+        with (self._folder / "log").open("a") as log:
+            self._process = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+
+    def _is_up(self) -> bool:
+        """Whether all doors open, and nothing of it has ended meanwhile."""
+        latest = time.monotonic() + STARTED_IN
+        while time.monotonic() < latest and self._process.poll() is None:
+            if all(map(_is_open, self._ports.values())) and self._answers():
+                time.sleep(NOTICED_IN)  # a door may be another process's
+                return self._process.poll() is None
+            time.sleep(0.2)
+        return False
+
+    def _end(self) -> None:
         own = family(self._process.pid)
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -77,7 +97,6 @@ class RayWithJobs:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _answers(self) -> bool:
         token = {"Authorization": f"Bearer {self.environment['RAY_AUTH_TOKEN']}"}
@@ -86,6 +105,12 @@ class RayWithJobs:
                 return True
         except OSError:
             return False
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as door:
+        door.settimeout(5)
+        return door.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_ports(number: int) -> list[int]:
