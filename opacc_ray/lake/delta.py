@@ -13,7 +13,7 @@ from opacc_ray.errors import DataError, StorageError, shortened
 from opacc_ray.lake import parquet
 from opacc_ray.lake.examples import Found, Rules
 from opacc_ray.lake.store import Store
-from opacc_ray.lake.table_files import entries_of, import_package, storage_options
+from opacc_ray.lake.table_files import entries_of, import_package, moment, storage_options, unknown_version
 
 cut = parquet.cut
 read = parquet.read
@@ -49,7 +49,7 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
         table = deltalake.DeltaTable(store.uri, storage_options=storage_options(store))
         if rules.version is not None:
             if rules.version > table.version():
-                raise _unknown(store, f"version {rules.version}", f"the newest is {table.version()}", what)
+                raise unknown_version(store, f"version {rules.version}", f"the newest is {table.version()}", what)
             table.load_as_version(rules.version)
         elif rules.timestamp is not None:
             _go_to(table, store, rules.timestamp, what)
@@ -59,7 +59,7 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
     except exceptions.DeltaError as error:
         reason = shortened(str(error), 200)
         if rules.version is not None:
-            raise _unknown(store, f"version {rules.version}", reason, what) from None
+            raise unknown_version(store, f"version {rules.version}", reason, what) from None
         raise DataError(f"the Delta table {store.uri} does not open ({reason}); check {what}.uri") from None
     except OSError as error:
         raise StorageError(f"cannot read the log of {store.uri}: {shortened(str(error), 200)}") from None
@@ -72,21 +72,8 @@ def _go_to(table: Any, store: Store, timestamp: str, what: str) -> None:
     first = datetime.fromtimestamp(history[-1]["timestamp"] / 1000, UTC)
     if first > wanted:
         oldest = f"version {history[-1].get('version', 0)}, the oldest, is of {first.isoformat(timespec='seconds')}"
-        raise _unknown(store, f"version at {timestamp}", oldest, what)
+        raise unknown_version(store, f"version at {timestamp}", oldest, what)
     table.load_as_version(wanted)
-
-
-def moment(text: str, what: str) -> datetime:
-    """A time in ISO 8601; without a zone it is UTC."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise DataError(f"{what}.timestamp {text!r} is no time; write it as 2026-01-31T12:00:00Z") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-def _unknown(store: Store, wanted: str, reason: str, what: str) -> DataError:
-    return DataError(f"the table {store.uri} has no {wanted} ({reason}); correct {what}.version or {what}.timestamp")
 
 
 def _refuse_unfit(table: Any, store: Store, version: str) -> None:

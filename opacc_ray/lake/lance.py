@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.lake import parquet
-from opacc_ray.lake.delta import moment
 from opacc_ray.lake.examples import Cut, Found, Items, Limits, Piece, Rules, Shard, in_shards
 from opacc_ray.lake.filters import columns_of, expression_of, parse_filter
 from opacc_ray.lake.store import Store
-from opacc_ray.lake.table_files import entries_of, import_package, storage_options
+from opacc_ray.lake.table_files import entries_of, import_package, moment, storage_options, unknown_version
 from opacc_ray.lake.tables import Batch, mask_of, wanted_columns
 
 DATA = "data/"
@@ -109,16 +108,15 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
     """The table at the version that the rules ask for."""
     lance = import_package("lance", "lance", what)
     options = {name.lower(): value for name, value in (storage_options(store) or {}).items()}
-    with_version = f"version {rules.version}" if rules.version is not None else None
     try:
         table = lance.dataset(store.uri, version=rules.version, storage_options=options or None)
         return table if rules.timestamp is None else _at_time(table, store, rules.timestamp, what)
     except (ValueError, OSError) as error:
-        if with_version and store.exists("_versions/latest_version_hint.json"):
-            newest_one = lance.dataset(store.uri, storage_options=options or None).version
-            raise _unknown(store, with_version, f"the newest is {newest_one}", what) from None
         if not store.list("_versions/"):
             raise DataError(f"there is no Lance table at {store.uri}; check {what}.uri and {what}.format") from None
+        if rules.version is not None:
+            reason = f"the newest is {_open(store, Rules(), what).version}"
+            raise unknown_version(store, f"version {rules.version}", reason, what) from None
         raise DataError(f"the Lance table {store.uri} does not open ({_reason(error)}); check {what}.uri") from None
 
 
@@ -130,12 +128,8 @@ def _at_time(table: Any, store: Store, timestamp: str, what: str) -> Any:
     if not before:
         time, number = min(times)
         oldest = f"version {number}, the oldest, is of {time.isoformat(timespec='seconds')}"
-        raise _unknown(store, f"version at {timestamp}", oldest, what)
+        raise unknown_version(store, f"version at {timestamp}", oldest, what)
     return table.checkout_version(max(before))
-
-
-def _unknown(store: Store, wanted: str, reason: str, what: str) -> DataError:
-    return DataError(f"the table {store.uri} has no {wanted} ({reason}); correct {what}.version or {what}.timestamp")
 
 
 def _reason(error: Exception) -> str:

@@ -1,7 +1,8 @@
-"""The data files of a table that keeps a log of them, as entries of a store."""
+"""What tables have in common that keep a log: their data files as entries of a store, and how a version is named."""
 
 import importlib
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -68,3 +69,17 @@ def storage_options(store: Store) -> dict[str, str] | None:
         "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false" if known.endpoint else None,
     }
     return {name: value for name, value in options.items() if value is not None}
+
+
+def moment(text: str, what: str) -> datetime:
+    """A time in ISO 8601; without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise DataError(f"{what}.timestamp {text!r} is no time; write it as 2026-01-31T12:00:00Z") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def unknown_version(store: Store, wanted: str, reason: str, what: str) -> DataError:
+    """The error of a version that a table does not have."""
+    return DataError(f"the table {store.uri} has no {wanted} ({reason}); correct {what}.version or {what}.timestamp")
