@@ -1,6 +1,7 @@
 """What a run states: its accuracy with an interval and what that rests on."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -159,10 +160,15 @@ def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
 
 
 def stated(estimate: Estimate, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
-    """The fields of :class:`StatedEstimate`: design-based only if labels that are not there leave the design whole."""
+    """The fields of :class:`StatedEstimate`."""
+    return with_nonresponse(estimate, rounds).to_dict()
+
+
+def with_nonresponse(estimate: Estimate, rounds: Sequence[LabelledRound]) -> Estimate:
+    """An estimate that is design-based only if labels that are not there leave the design whole, and says so if not."""
     whole = not any(item.nonresponse for item in rounds)
     reason = reason_of(estimate.reason, rounds)
-    return estimate.to_dict() | {"design_based": estimate.design_based and whole, "reason": reason}
+    return replace(estimate, design_based=estimate.design_based and whole, reason=reason)
 
 
 def reason_of(own: str | None, rounds: Sequence[LabelledRound]) -> str | None:
@@ -178,7 +184,7 @@ def sample_of(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDA
 
 def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
     """The confidence sequence so far; ``reason`` says which labels it does not count yet."""
-    counted = countable(known)
+    counted = _counted(known)
     bounds: dict[str, Any] = {"low": 0.0, "high": 1.0, "interval": SPENDING}
     if counted:
         found = confidence_sequence(*sample_of(counted), level)
@@ -189,7 +195,7 @@ def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
     return AnytimeInterval(**bounds, level=level, reason=reason)
 
 
-def countable(known: Sequence[LabelledRound]) -> list[LabelledRound]:
+def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
     """The rounds that a confidence sequence may count: all if it follows them label by label, else the whole ones."""
     if stream_of(*sample_of(known)) is not None:
         return list(known)

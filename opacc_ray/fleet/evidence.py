@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
-from opacc_ray.audit.results import accuracy_of, reason_of, sample_of, whole_rounds
+from opacc_ray.audit.results import accuracy_of, sample_of, whole_rounds, with_nonresponse
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.several_models import difference_by
 from opacc_ray.errors import DataError, SpecError
@@ -35,23 +35,17 @@ class Evidence:
 
     def accuracy(self, level: float) -> Estimate:
         """The accuracy with the interval of its design."""
-        return self._based(accuracy_of(self.run, *sample_of(self.rounds), level))
+        return with_nonresponse(accuracy_of(self.run, *sample_of(self.rounds), level), self.rounds)
 
     def sequence(self, level: float) -> Estimate:
         """The accuracy with an interval that holds however often one looks at the labels of the run."""
-        return self._based(confidence_sequence(*sample_of(self.rounds), level))
-
-    def _based(self, found: Estimate) -> Estimate:
-        """Say what missing labels make it rest on, too."""
-        reason = reason_of(found.reason, self.rounds)
-        whole = not any(item.nonresponse for item in self.rounds)
-        return replace(found, reason=reason, design_based=found.design_based and whole)
+        return with_nonresponse(confidence_sequence(*sample_of(self.rounds), level), self.rounds)
 
     def change(self, before: "Evidence", level: float) -> Estimate:
         """By how much the accuracy is above that before: paired on one pool, else of two independent samples."""
         if self._shares_examples(before):
             try:
-                return self._based(difference_by(self.run, before.run, self.rounds, level))
+                return with_nonresponse(difference_by(self.run, before.run, self.rounds, level), self.rounds)
             except (DataError, SpecError):  # other classes, or examples or features that are gone
                 pass
         return independent(self.accuracy(level), before.accuracy(level))
