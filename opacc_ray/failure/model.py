@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from opacc_ray.failure.signals import HALF_RANGE, PartSignals, PoolSignals, Signals, part_signals
 from opacc_ray.pool import Pool
@@ -98,6 +97,8 @@ class Mixture(NamedTuple):
         Term by term in a fixed order, and so the same wherever the example is: a matrix product would depend, in its
         last bits, on the rows around it.
         """
+        from scipy.special import expit
+
         average = np.zeros(signals.values.shape[1])
         for start in range(0, len(average), _BLOCK):
             rows = slice(start, start + _BLOCK)
