@@ -5,6 +5,7 @@ other end dies. What a run has no use for is left out: dashboard, autoscaler and
 takes half a second of a CPU to start. ``ray.init`` has no switch for them.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -32,7 +33,8 @@ def main() -> None:
         _system_config=quiet,
     )
     head = _Head(parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
-    print(f"ray at {head.gcs_address}", flush=True)
+    with contextlib.suppress(BrokenPipeError):  # who started it is gone already
+        print(f"ray at {head.gcs_address}", flush=True)
     sys.stdin.read()
     head.destroy_external_storage()
     head.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)

@@ -58,7 +58,8 @@ def holders(token: str) -> list[int]:
     return found
 
 
-def all_end(token: str, seconds: float = 90) -> bool:
+def all_end(token: str, seconds: float = 240) -> bool:
+    """Whether all processes with a token end."""
     deadline = time.monotonic() + seconds
     while holders(token):
         if time.monotonic() > deadline:
