@@ -134,7 +134,7 @@ def write_arrow(store: Store, key: str, table: pa.Table) -> None:
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_candidates_that_ray_extracted_are_drawn_for_together_from_a_column_of_the_users_own(s3: LocalS3) -> None:
-    """120 pictures in an Arrow file; the second model has never been trained, and a judge knows where the other one fails."""
+    """120 pictures in an Arrow file, of which a judge says where the trained model fails; the other is untrained."""
     from safetensors.torch import save
 
     store = open_store(s3.create_bucket("candidates"))
