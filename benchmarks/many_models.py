@@ -10,6 +10,7 @@ which each has all differences. Printed is a Markdown table, row by row.
 
 import argparse
 from collections.abc import Sequence
+from functools import cache, partial
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import markdown_table as markdown
 import numpy as np
 from numpy.typing import NDArray
+from processes import repeat
 
 import opacc_ray as opacc
 from opacc_ray.estimators.several import SeveralModels
@@ -64,15 +66,24 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     given = parser().parse_args()
-    correct = np.load(given.case)["correct"].astype(np.float64)
     print(markdown.header(COLUMNS, texts=2))
     for way in WAYS:
         for design in DESIGNS:
             for budget in given.budgets:
                 num = given.repetitions if way == WAYS[0] else given.repetitions // 5
                 seeds = range(given.seed, given.seed + num)
-                scores = [score(_trial(way, correct, budget, seed), design) for seed in seeds]
+                scores = list(repeat(partial(_audited, given.case, way, design, budget), seeds))
                 print(markdown.row([way, design, str(budget), *_cells(scores)]), flush=True)
+
+
+@cache
+def _correct(case: Path) -> NDArray[np.float64]:
+    """What each of M models got right, (M, N)."""
+    return np.load(case)["correct"].astype(np.float64)
+
+
+def _audited(case: Path, way: str, design: str, budget: int, seed: int) -> Score:
+    return score(_trial(way, _correct(case), budget, seed), design)
 
 
 def _trial(way: str, correct: NDArray[np.float64], budget: int, seed: int) -> Trial:
