@@ -99,8 +99,6 @@ class Mixture(NamedTuple):
         Term by term in a fixed order, and so the same wherever the example is: a matrix product would depend, in its
         last bits, on the rows around it.
         """
-        from scipy.special import expit
-
         average = np.zeros(signals.values.shape[1])
 
         def over(start: int, stop: int) -> None:
@@ -117,6 +115,8 @@ class Mixture(NamedTuple):
         self, values: NDArray[np.float64], classes: NDArray[np.integer] | None, average: NDArray[np.float64]
     ) -> None:
         """Σ_k w_k p_k of a few examples, values (d, b) and classes (b,), to ``average`` (b,)."""
+        from scipy.special import expit
+
         term = np.empty(len(average))
         for weight, intercept, slope, level in zip(*self, strict=True):
             if classes is None or (level == intercept).all():
