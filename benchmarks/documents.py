@@ -139,6 +139,23 @@ A hidden layer of 64 neurons, 10 classes, files of 50,000 examples on a local di
 features and both sweeps over them; *driver* is the most memory of the process that asks, without its actors; one
 *digest* says that all numbers are the same, bit for bit.""",
     ),
+    "throughput": Document(
+        "A job beside a bare loop, and beside Ray Data",
+        ("throughput.py", "--ray-data"),
+        """\
+Images from a real S3 server on the same machine through one actor, beside a loop without Ray and without this package
+that reads, decodes and computes the same with the same threads and writes nothing; and PNGs in a folder beside Ray
+Data, whole command against whole command. *Start-up* lasts until the end of the first batch; images a second are
+counted from there to the end of the last write.""",
+    ),
+    "chaos": Document(
+        "Audits that are disturbed",
+        ("chaos.py",),
+        """\
+Audits on a Ray cluster of three nodes with an S3 server behind a door that fails (`tests/chaos`). What happens to each,
+and when, is drawn by its seed; it is started again until it is done, and compared with an undisturbed one byte by byte.
+*Too late* is what found nothing left to disturb.""",
+    ),
     "speed": Document(
         "Speed",
         ("bench.py",),

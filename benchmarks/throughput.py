@@ -5,7 +5,7 @@
 At --share 1: 200,000 images of 28×28 in 20 npy files; 10,000 PNGs of 28×28; 2,000 JPEGs of 640×480 through a ResNet-18;
 all on one real S3 server. Both sides have one actor, one thread of torch, 16 threads that read and one that decodes.
 The bare loop runs in a process of its own, with the same libraries and nothing of this package but its model.
-Start-up is stated apart: images a second are counted from the first shard's end, and from the first batch's.
+Start-up is stated apart: on both sides images a second are counted from the end of the first batch.
 With --ray-data, Ray Data does the PNGs from a folder (read_images, map_batches on one actor, write_parquet), whole
 against whole. Prints a Markdown table.
 """
@@ -25,7 +25,6 @@ import numpy as np
 from PIL import Image
 
 from opacc_ray.audit import steps
-from opacc_ray.cluster import session
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.spec import parse_spec
@@ -50,12 +49,16 @@ CASES = {
 }
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--share", type=float, default=1.0, help="of each pool's images")
     found.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     found.add_argument("--ray-data", action="store_true")
-    given = found.parse_args()
+    return found
+
+
+def main() -> None:
+    given = parser().parse_args()
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), str(HERE)])
     sys.path.insert(0, str(HERE))
     print(markdown.header(COLUMNS, texts=2), flush=True)
@@ -98,16 +101,17 @@ def _compare(name: str, case: Case, num: int) -> None:
     images, start, seconds = (float(word) for word in done.stdout.split())
     bare = images / seconds
     _row(name, "bare loop", num, start, bare, 1.0)
-    start, rate = _job(f"s3://{name}", "npy" if name == "npy" else "images", case)
+    with tempfile.TemporaryDirectory(prefix="opacc-throughput-") as folder:
+        start, rate = _job(f"s3://{name}", "npy" if name == "npy" else "images", case, Path(folder, "first"))
     _row(name, "job", num, start, rate, rate / bare)
 
 
-def _job(pool: str, kind: str, case: Case) -> tuple[float, float]:
-    """Seconds until the first shard of a job is finished, and images a second from then on."""
+def _job(pool: str, kind: str, case: Case, note: Path) -> tuple[float, float]:
+    """Seconds until a job has computed its first batch, which it notes in a file, and images a second from then on."""
     content: dict[str, Any] = {
         "name": f"throughput-{kind}",
         "pool": {"uri": pool, "format": kind},
-        "model": {"factory": f"throughput_model:{case.factory}"},
+        "model": {"factory": f"throughput_model:{case.factory}", "arguments": {"note": str(note)}},
         "transform": "throughput_model:to_input",
         "extract": {"actors": 1, "batch_size": case.batch, "shard_size": case.shard},
         "sample": {"method": "srs", "budget": 10},
@@ -116,12 +120,11 @@ def _job(pool: str, kind: str, case: Case) -> tuple[float, float]:
     begun = time.monotonic()
     _, stages = steps.start(parse_spec(content, "spec"))
     ends: list[float] = []
-    with session.connected():
-        steps.extract(stages, lambda done, _: ends.append(time.monotonic()) if done else None)
-    shards = stages[0].plan.shards
+    steps.extract(stages, lambda done, _: ends.append(time.monotonic()) if done else None)
     num = stages[0].plan.num_examples
     assert num is not None
-    return ends[0] - begun, num * (len(shards) - 1) / len(shards) / (ends[-1] - ends[0])
+    first = float(note.read_text())  # of the clock that all processes of a machine share
+    return first - begun, (num - case.batch) / (ends[-1] - first)
 
 
 def _row(pool: str, side: str, num: int, start: float, rate: float, ratio: float) -> None:

@@ -28,6 +28,9 @@ _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "mean": lambda value: value.mean(2),
     "max": lambda value: value.amax(2),
 }
+_NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+"""How torch's CPU allocator, pinned memory, and cuBLAS and cuDNN say that there is none left."""
+
 _HIDDEN = ""  # stands for the last hidden layer among names of layers, none of which is empty
 
 
@@ -134,7 +137,7 @@ class Model(Device):
         given = torch.from_numpy(batch)
         if self.device.type == "cuda":
             given = given.pin_memory()
-        moved = given.to(self.device, self.dtype, non_blocking=True)
+        moved = given.to(self.device, non_blocking=True).to(self.dtype)  # at once, it would be rounded here first
         return moved.contiguous(memory_format=self._format) if moved.ndim == 4 else moved
 
     def _watch_hidden(self, name: str | None) -> None:
@@ -267,7 +270,7 @@ def _memory_errors() -> Iterator[None]:
     except RuntimeError as error:  # torch's own OutOfMemoryError is one, too
         if isinstance(error, torch.OutOfMemoryError):
             torch.cuda.empty_cache()  # for the halves of the batch
-        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+        if isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY):
             raise MemoryError(str(error).partition("\n")[0]) from None
         raise
 

@@ -59,14 +59,14 @@ class Outcome(NamedTuple):
 
 
 def content_of(store: Store) -> dict[str, bytes]:
-    """All objects of a run by key, but for what may stay behind and the moment at which the run was created."""
+    """All objects of a run by key, but for what may stay behind, and the moment and commit at which it was created."""
     found = {entry.key: store.read(entry.key) for entry in store.list() if not LEFT.search(entry.key)}
     return {key: _without_moment(data) if key.endswith("/spec.json") else data for key, data in found.items()}
 
 
 def _without_moment(data: bytes) -> bytes:
     header = json.loads(data)
-    del header["created"], header["sha256"], header["spec"]["output"]
+    del header["created"], header["git_commit"], header["sha256"], header["spec"]["output"]
     return json.dumps(header).encode()
 
 

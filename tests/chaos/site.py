@@ -31,7 +31,7 @@ class Site:
         self._pids.mkdir()
         self.drivers: list[subprocess.Popen[bytes]] = []
 
-    def spec(self, output: str, seconds: float = 0.25) -> Path:
+    def spec(self, output: str, seconds: float = 0.15) -> Path:
         """Write the spec of an audit, a batch of which takes some seconds, and return its path."""
         content = {
             "name": "chaos",

@@ -25,7 +25,7 @@ def run(*arguments: str) -> str:
 
 def test_disturbed_audits_end_in_the_bytes_of_an_undisturbed_one() -> None:
     """Kills and SIGTERM of driver and actor, a hang, a node that is lost; storage that fails; by fixed seeds."""
-    assert "6 runs, seeds 0 to 5: 6 ended in the undisturbed bytes" in run("chaos", "6", "0")
+    assert "6 runs, seeds 0 to 5: 6 ended in the undisturbed bytes." in run("chaos", "6", "0")
 
 
 def test_the_crew_grows_and_shrinks_with_the_cluster() -> None:
