@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TOOLS  := .venv-tools
+TOOLED := $(TOOLS)/.ready
 LOWEST := .venv-lowest
 
 # The machine that infra/lock.txt is for; another one installs the versions of infra/constraints.txt, without digests.
@@ -15,7 +16,7 @@ BEYOND := 'from numpy._core import _multiarray_umath as m; \
 	print(*(f for f in m.__cpu_dispatch__ if m.__cpu_features__[f] and f not in m.__cpu_baseline__))'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpus test-lowest lint format bench bench-gpu results docs docs-site fuzz chaos lock wheel wheel-check sbom clean
+.PHONY: help setup demo test test-cpus test-lowest lint format bench bench-gpu results docs docs-pages docs-site fuzz chaos lock wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -47,7 +48,7 @@ test-cpus: $(READY)  ## the tests with the arithmetic of three kinds of CPU
 	MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/pytest -n 2 --dist loadfile
 
 # torch is the one of infra/constraints.txt: the oldest has no small build for machines without a GPU.
-test-lowest: $(TOOLS)  ## the tests with the oldest versions that pyproject.toml allows
+test-lowest: $(TOOLED)  ## the tests with the oldest versions that pyproject.toml allows
 	@$(PYTHON) -m venv $(LOWEST)
 	@$(TOOLS)/bin/uv pip compile pyproject.toml --extra test --resolution lowest-direct --no-emit-package torch \
 	--no-header --no-annotate -q -o $(LOWEST)/requirements.txt
@@ -74,14 +75,17 @@ bench-gpu: $(READY)  ## features, pace and surprise on a GPU beside a bare loop;
 results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=speed [ARGUMENTS='…']
 	$(BIN)/python benchmarks/write_results.py $(NAME) $(ARGUMENTS)
 
-docs: $(READY)  ## write again what the docs take from the code: the rooms, spec.md, methods.md, schemas, quoted tables
+docs: docs-pages docs-site  ## write what the docs take from the code, then build them as a site
+
+docs-pages: $(READY)  ## write again what the docs take from the code: the rooms, spec.md, methods.md, schemas, quoted tables
 	$(BIN)/python docs/draw_rooms.py
 	$(BIN)/python docs/write_pages.py
 	$(BIN)/opacc schemas docs/schemas
 	$(BIN)/python benchmarks/write_results.py --copy
 
-docs-site: $(TOOLS)  ## build the documentation as a site, build/site/index.html, and check its links
-	@NO_MKDOCS_2_WARNING=1 $(TOOLS)/bin/mkdocs build --quiet
+# Not --quiet: it hides the warnings that strict counts, and a broken link would be none.
+docs-site: $(TOOLED)  ## build the documentation as a site, build/site/index.html; a link that leads nowhere is an error
+	@NO_MKDOCS_2_WARNING=1 $(TOOLS)/bin/mkdocs build
 
 fuzz: $(READY)  ## try mutated specs, pool files, runs and selections: make fuzz MUTANTS=1000
 	@PYTHONPATH=tests $(BIN)/python -m fuzz $(or $(MUTANTS),250)
@@ -89,12 +93,12 @@ fuzz: $(READY)  ## try mutated specs, pool files, runs and selections: make fuzz
 chaos: $(READY)  ## disturb audits at random moments; all must end in the same bytes: make chaos RUNS=100 SEED=0
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(or $(RUNS),100) $(or $(SEED),0)
 
-$(TOOLS): infra/tools.txt
+$(TOOLED): infra/tools.txt
 	@$(PYTHON) -m venv $(TOOLS)
 	@$(TOOLS)/bin/pip install --quiet --disable-pip-version-check -r infra/tools.txt
-	@touch $(TOOLS)
+	@touch $(TOOLED)
 
-lock: $(TOOLS)  ## write infra/lock.txt again, after a change of dependencies (with the index of torch's CPU build)
+lock: $(TOOLED)  ## write infra/lock.txt again, after a change of dependencies (with the index of torch's CPU build)
 	$(TOOLS)/bin/uv pip compile pyproject.toml --extra dev -c infra/constraints.txt --generate-hashes --no-annotate \
 	--no-header --no-emit-index-url --no-emit-find-links --no-emit-package torch --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 -q -o infra/lock.txt

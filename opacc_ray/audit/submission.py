@@ -25,6 +25,7 @@ from opacc_ray.audit.state_documents import Ended, RunExit, Submission
 from opacc_ray.audit.status import status
 from opacc_ray.audit.steps import Resolved, resolve
 from opacc_ray.errors import ClusterError, DataError, LabelsAwaited, OpaccError, SpecError, shortened, shown
+from opacc_ray.lake.redaction import without_values
 from opacc_ray.lake.storage import join, open_store, read_uri, split
 from opacc_ray.spec import Spec, modules_of, users_files
 
@@ -74,16 +75,16 @@ def submit(spec: Spec, order: Order, on_text: Callable[[str], None]) -> tuple[Su
     files = users_files([*modules_of(spec), *order.modules], os.getcwd())
     from opacc_ray.cluster.jobs import JobServer
 
-    server = JobServer(order.address)
+    server = JobServer(order.address, environment)
     name = planned.uri.rpartition("/")[2]
     job = server.newest(name)
     found = job is not None and _counts(job, planned.uri)
     if job is None or not found:
-        job = _send(server, name, planned, files, environment)
+        job = _send(server, name, planned, files)
     log.info("%s %s", "found" if found else "sent", job.id)
     if order.wait and not job.has_ended:
         job = server.follow(job.id, on_text)
-    return _state(job, planned.uri, found, [] if found else sorted(files))
+    return _state(job, planned.uri, found, [] if found else sorted(files), environment)
 
 
 def _values(names: Sequence[str]) -> dict[str, str]:
@@ -110,9 +111,7 @@ def _counts(job: "Job", run: str) -> bool:
         return False
 
 
-def _send(
-    server: "JobServer", name: str, planned: Resolved, files: Mapping[str, Path], environment: Mapping[str, str]
-) -> "Job":
+def _send(server: "JobServer", name: str, planned: Resolved, files: Mapping[str, Path]) -> "Job":
     note = join(planned.spec.output, "submissions", name, f"{secrets.token_hex(4)}.json")
     with tempfile.TemporaryDirectory(prefix="opacc-") as folder:
         Path(folder, SPEC).write_text(as_yaml(planned.spec), encoding="utf-8")
@@ -121,7 +120,7 @@ def _send(
             shutil.copyfile(file, Path(folder, inside))
         command = f"python -m opacc_ray run {SPEC} --exit-file {shlex.quote(note)}"
         command += " --log json" if log_is_json() else ""
-        return server.send(name, command, Path(folder), environment, {EXIT_FILE: note, "run": planned.uri})
+        return server.send(name, command, Path(folder), {EXIT_FILE: note, "run": planned.uri})
 
 
 def as_yaml(spec: Spec) -> str:
@@ -129,14 +128,17 @@ def as_yaml(spec: Spec) -> str:
     return yaml.safe_dump(spec.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True)
 
 
-def _state(job: "Job", run: str, found: bool, modules: list[str]) -> tuple[Submission, OpaccError | None]:
-    """What became of a job, by what it wrote, by its run and by its server."""
+def _state(
+    job: "Job", run: str, found: bool, modules: list[str], environment: Mapping[str, str]
+) -> tuple[Submission, OpaccError | None]:
+    """What became of a job, by what it wrote, by its run and by its server; its error without values of variables."""
     ended: Ended | None = None
     failure: OpaccError | None = None
     code = waits_for = error = None
     if job.has_ended:
         left = _read_exit(job, run)
-        run, ended, code, error = left.run or run, left.ended, left.exit_code, left.error
+        run, ended, code = left.run or run, left.ended, left.exit_code
+        error = None if left.error is None else without_values(left.error, environment)
         if code == 0:
             waits_for = status(Run.open(run)).waits_for
             ended = ended_by(waits_for)

@@ -16,7 +16,11 @@ log = logging.getLogger(__name__)
 @click.option("--address", metavar="URL", help="The cluster's dashboard, http://HEAD:8265; default: RAY_ADDRESS.")
 @click.option("--wait/--detach", default=True, show_default=True, help="Follow the job to its end, or leave it alone.")
 @click.option(
-    "--env", "environment", metavar="NAME", multiple=True, help="Give the job this variable of yours; repeat."
+    "--env",
+    "environment",
+    metavar="NAME",
+    multiple=True,
+    help="Give the job this variable of yours; repeat. Ray keeps its value with the job, for all who may ask for it.",
 )
 @click.option("--module", "modules", metavar="NAME", multiple=True, help="Send this module, too; repeat for more.")
 def submit(

@@ -21,7 +21,7 @@ from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 from opacc_ray.cluster.address import check_address
 from opacc_ray.cluster.failures import brief
 from opacc_ray.errors import ClusterError, SpecError
-from opacc_ray.lake.redaction import redacted
+from opacc_ray.lake.redaction import redacted, without_values
 
 ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 """Variables that name the cluster, in the order in which Ray reads them."""
@@ -58,6 +58,12 @@ class Job(NamedTuple):
 class JobServer:
     """The job server of the cluster at an address, or else of the one that RAY_ADDRESS names.
 
+    Parameters
+    ----------
+    address : of its dashboard
+    environment : variables that jobs and their workers are given; Ray keeps them with the job. Their values are in no
+        text that this class hands on
+
     Raises
     ------
     SpecError
@@ -66,7 +72,7 @@ class JobServer:
         It cannot be reached, or refuses the token.
     """
 
-    def __init__(self, address: str | None = None) -> None:
+    def __init__(self, address: str | None = None, environment: Mapping[str, str] | None = None) -> None:
         named = address or next((found for name in ADDRESSES if (found := os.environ.get(name))), None)
         if named is None:
             raise SpecError(
@@ -75,7 +81,7 @@ class JobServer:
         check_address(named)
         for name in _LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
-        self._secrets: list[str] = []
+        self._environment = dict(environment or {})
         with self._said(f"no job server could be reached at {redacted(named)}"), _named_by_environment(address):
             self._client = JobSubmissionClient(address)
 
@@ -84,16 +90,14 @@ class JobServer:
         with self._said("the job server did not list its jobs"):
             found = self._client.list_jobs()
         sent = {attempt: job for job in found if (attempt := _attempt(job, name))}
-        return _job(sent[max(sent)]) if sent else None
+        return self._job(sent[max(sent)]) if sent else None
 
     def find(self, id: str) -> Job:
         """A job that was sent."""
         with self._said(f"the job server lost sight of {id}"):
-            return _job(self._client.get_job_info(id))
+            return self._job(self._client.get_job_info(id))
 
-    def send(
-        self, name: str, command: str, folder: Path, environment: Mapping[str, str], metadata: Mapping[str, str]
-    ) -> Job:
+    def send(self, name: str, command: str, folder: Path, metadata: Mapping[str, str]) -> Job:
         """Start a job, after all that were sent under its name.
 
         Parameters
@@ -101,13 +105,11 @@ class JobServer:
         name : of the job
         command : for a shell, in the folder
         folder : its files, all of which are sent
-        environment : variables that the job and its workers are given; Ray keeps them with the job
         metadata : kept with the job, for all to read
         """
-        self._secrets += [value for value in environment.values() if value]
         before = self.newest(name)
         id = name if before is None else f"{name}-{1 + _number(before.id, name)}"
-        shipped = {"working_dir": str(folder), "env_vars": dict(environment)}
+        shipped = {"working_dir": str(folder), "env_vars": self._environment}
         with self._said(f"the job server did not take {id}"):
             try:
                 self._client.submit_job(
@@ -116,7 +118,7 @@ class JobServer:
             except (RuntimeError, ValueError) as error:
                 if "already exists" not in str(error):  # somebody sent the same at the same time
                     raise
-            return _job(self._client.get_job_info(id))
+            return self._job(self._client.get_job_info(id))
 
     def follow(self, id: str, on_text: OnText) -> Job:
         """Wait until a job has ended, and hand on what it prints meanwhile."""
@@ -130,7 +132,7 @@ class JobServer:
                 seen += len(text)
                 printed = max(printed, seen)
                 if new:
-                    on_text(new)
+                    on_text(without_values(new, self._environment))
 
         while breaks <= RECONNECTS:
             try:
@@ -159,10 +161,12 @@ class JobServer:
             raise ClusterError(f"{what}: {self._plain(error)}") from None
 
     def _plain(self, error: Exception) -> str:
-        text = str(error)
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return redacted(brief(RuntimeError(text)))
+        return redacted(brief(RuntimeError(without_values(str(error), self._environment))))
+
+    def _job(self, found: Any) -> Job:
+        status = getattr(found.status, "value", found.status)
+        message = without_values(found.message or "", self._environment)
+        return Job(found.submission_id, status, found.driver_exit_code, message, found.metadata or {})
 
 
 @contextmanager
@@ -183,8 +187,3 @@ def _attempt(job: JobDetails, name: str) -> int:
     """How many jobs were sent under a name up to this one; 0 if its name is another."""
     id = job.submission_id or ""
     return _number(id, name) if re.fullmatch(rf"{re.escape(name)}(-[1-9]\d{{0,5}})?", id) else 0
-
-
-def _job(found: Any) -> Job:
-    status = getattr(found.status, "value", found.status)
-    return Job(found.submission_id, status, found.driver_exit_code, found.message or "", found.metadata or {})

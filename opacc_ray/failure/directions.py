@@ -29,7 +29,7 @@ from opacc_ray.pool import Pool
 _KEPT = "projection"
 _STEPS = 4095
 _GRAIN = 2.0**20
-_BLOCK_VALUES = 1 << 20
+_BLOCK_VALUES = 1 << 16
 _ROWS = 1 << 12
 """Rows whose whole numbers add up in 64 bits, whatever the layer."""
 
@@ -41,7 +41,7 @@ class _Scale(NamedTuple):
     width: NDArray[np.float64]  # (m,)
 
     def codes(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
-        found = values - self.low
+        found: NDArray[np.float64] = values - self.low
         found *= _STEPS / self.width
         return np.rint(found, out=found)
 

@@ -126,7 +126,7 @@ class PartSignals(NamedTuple):
     """The signals of a part."""
 
     values: NDArray[np.float64]  # (d, n)
-    classes: NDArray[np.int64] | None  # (n,)
+    classes: NDArray[np.integer] | None  # (n,) of a type that is as small as can be
 
 
 def read_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> PoolSignals:
@@ -209,7 +209,7 @@ def _find(view: View, num_directions: int, is_value: bool) -> Iterator[Signal]:
 _RANKED = ("falling", "rising", "middle", "square")
 
 
-def _form(form: str, values: NDArray[np.float64], ends: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+def _form(form: str, values: NDArray[np.float64], ends: NDArray[np.integer], size: int) -> NDArray[np.float64]:
     """A signal of ``values`` (n,) whose ends among ``size`` are ``ends`` (n,)."""
     if form == "doubt":
         return _logit_of_doubt(values)
@@ -256,7 +256,9 @@ def part_make(
             row[:] = _form(signal.form, signal.column.read(part), ends, size)
     for name in [name for name in part.kept if name.startswith("ends of ")]:
         del part.kept[name]
-    classes = None if names is None or part.prediction is None else np.searchsorted(names, part.prediction)
+    classes = None
+    if names is not None and part.prediction is not None:
+        classes = np.searchsorted(names, part.prediction).astype(np.min_scalar_type(len(names)))
     part_keep(part, kept_name(_KEPT, key), key, PartSignals(values, classes))
 
 

@@ -5,13 +5,14 @@ An audit is asked whether its accuracy θ is at least a, and whether it has drop
     min_accuracy: a     raised if the interval of θ lies below a
     max_drop: d         raised if the interval of the drop lies above d
 
-Where θ >= a, or the drop is at most d, that takes an interval which leaves out the truth. With α = ``false_alarms`` and
-K questions, those of all audits of the fleet, each interval has the level 1 - α/K. So a summary raises any false alert
-with probability at most Σ α/K = α, whatever the dependence between audits that share models and pools (C. E.
-Bonferroni, 1936; O. J. Dunn, "Multiple comparisons among means", JASA 56, 1961). It is nearer to α/2, for an interval
-that errs does so on the harmless side as often. S. Holm's rule (Scandinavian Journal of Statistics 6, 1979) would raise
-a few more where several alerts are due at once; but then whether an audit alarms depends on the others, and no interval
-that one could show decides it. K is fixed by the fleet and the questions, never by the labels.
+where a and d are the limits of the fleet, or of the audit's own. Where θ >= a, or the drop is at most d, that takes an
+interval which leaves out the truth. With α = ``false_alarms`` and K questions, those of all audits of the fleet, each
+interval has the level 1 - α/K. So a summary raises any false alert with probability at most Σ α/K = α, whatever the
+dependence between audits that share models and pools (C. E. Bonferroni, 1936; O. J. Dunn, "Multiple comparisons among
+means", JASA 56, 1961). It is nearer to α/2, for an interval that errs does so on the harmless side as often. S. Holm's
+rule (Scandinavian Journal of Statistics 6, 1979) would raise a few more where several alerts are due at once; but then
+whether an audit alarms depends on the others, and no interval that one could show decides it. K is fixed by the fleet
+and the questions, never by the labels.
 
 That is for one look at the labels of each run. A summary that is made again of the same labels is the same look.
 Whoever draws further rounds and looks after each takes ``decided_by: sequence``: confidence sequences, which hold at
@@ -19,15 +20,17 @@ all looks at a run at once (:mod:`opacc_ray.estimators.sequence`). A run of a la
 summary.
 """
 
+from collections.abc import Sequence
+
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.fleet.documents import AlertCheck, AlertRule
 from opacc_ray.fleet.evidence import Evidence
-from opacc_ray.fleet.spec import AlertSpec
+from opacc_ray.fleet.spec import AlertLimits, AlertSpec
 
 
-def rule_of(asked: AlertSpec, num_audits: int) -> AlertRule:
-    """How the alerts of a fleet are decided, and what that promises."""
-    questions = asked.num_questions * num_audits
+def rule_of(asked: AlertSpec, audits: Sequence[AlertLimits]) -> AlertRule:
+    """How the alerts of a fleet are decided, by the limits of each of its audits, and what that promises."""
+    questions = sum(limits.num_questions for limits in audits)
     each = asked.false_alarms / questions
     looks = (
         "at one look at the labels of each run; a look after a further round is a further chance"
@@ -46,8 +49,9 @@ def rule_of(asked: AlertSpec, num_audits: int) -> AlertRule:
     )
 
 
-def checks_of(rule: AlertRule, now: Evidence | None, before: Evidence | None) -> list[AlertCheck]:
-    """What the alerts ask of an audit, by the labels of its last run and of the one before."""
+def checks_of(fleet: AlertRule, limits: AlertLimits, now: Evidence | None, before: Evidence | None) -> list[AlertCheck]:
+    """What the alerts ask of an audit with its limits, by the labels of its last run and of the one before."""
+    rule = fleet.model_copy(update={"min_accuracy": limits.min_accuracy, "max_drop": limits.max_drop})
     checks = []
     if rule.min_accuracy is not None:
         stated = None if now is None else accuracy_for(rule, now)

@@ -91,11 +91,13 @@ class AuditSummary(Part):
 class AlertRule(Part):
     """When the alarm is raised, and how often falsely."""
 
-    min_accuracy: float | None = Field(description="the least accuracy; null: not asked")
-    max_drop: float | None = Field(description="the largest drop since the audit before; null: not asked")
+    min_accuracy: float | None = Field(
+        description="the least accuracy of audits that have no limit of their own; null: not asked of them"
+    )
+    max_drop: float | None = Field(description="the largest drop since the audit before, likewise")
     false_alarms: float = Field(description="share of summaries with a false alert, at most")
     decided_by: Literal["interval", "sequence"] = Field(description="which interval decides")
-    questions: int = Field(ge=1, description="audits times alerts, which share the false alarms equally")
+    questions: int = Field(ge=1, description="what is asked of all audits, which shares the false alarms equally")
     level: float = Field(gt=0, lt=1, description="level of the interval of each: 1 - false_alarms / questions")
     guarantee: str = Field(description="what that promises, in words")
 

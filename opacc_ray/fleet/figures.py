@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
-from opacc_ray.fleet.documents import FleetSummary, HistoryPoint
+from opacc_ray.fleet.documents import AuditSummary, FleetSummary, HistoryPoint
 from opacc_ray.fleet.sentences import label_of, stated_text
 from opacc_ray.report.figures import NARROW, WIDE, Row, both_widths, enclosing_ticks, interval_chart, tick_labels
 from opacc_ray.report.sentences import inside
@@ -17,15 +17,21 @@ HEIGHT, DATES = 230.0, {WIDE: 5, NARROW: 3}
 
 def standings(summary: FleetSummary) -> Markup | None:
     """The last accuracy of each audit with its interval; None if there is none, or they are of several measures."""
-    known = [(label_of(item), item.last) for item in summary.audits if item.last is not None]
+    known = [(item, item.last) for item in summary.audits if item.last is not None]
     if len({point.measure for _, point in known}) != 1:
         return None
-    rows = [Row(name, point.low, inside(point), point.high, "own", note=stated_text(point)[1]) for name, point in known]
-    said = "; ".join(f"{name}: {stated_text(point)[0]}, {stated_text(point)[1]}" for name, point in known)
-    limit = summary.rule.min_accuracy if summary.rule else None
+    rows = [_row(item, point) for item, point in known]
+    said = "; ".join(f"{label_of(item)}: {', '.join(stated_text(point))}" for item, point in known)
     measure = known[0][1].measure
     title = "The last accuracy of each audit"
-    return both_widths(lambda width: interval_chart("standings", title, said, rows, width, measure, limit=limit))
+    return both_widths(lambda width: interval_chart("standings", title, said, rows, width, measure))
+
+
+def _row(item: AuditSummary, point: HistoryPoint) -> Row:
+    """An audit with its last accuracy, and the least that it is allowed."""
+    limit = next((check.limit for check in item.alerts if check.kind == "min_accuracy"), None)
+    ends = stated_text(point)[1]
+    return Row(label_of(item), point.low, inside(point), point.high, "own", note=ends, limit=limit)
 
 
 def over_time(points: Sequence[HistoryPoint], name: str) -> Markup | None:

@@ -16,6 +16,7 @@ def summary_text(summary: FleetSummary) -> str:
     lines += [*table([head, ("---",) * len(head), *map(_row, summary.audits)]), ""]
     if summary.rule is not None:
         lines += [f"Alerts: {escaped(summary.rule.guarantee)}.", ""]
+        lines += [f"Limits of its own, {escaped(text)}.\n" for text in sentences.own_limits(summary)]
     return "\n".join([*lines, f"Made at {escaped(summary.made)} with opacc_ray {escaped(summary.made_with)}."]) + "\n"
 
 

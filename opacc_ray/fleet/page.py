@@ -27,6 +27,10 @@ def page(summary: FleetSummary) -> str:
             ],
             standings=standings(summary),
             courses=[(name, drawn) for name, drawn in courses if drawn is not None],
+            least=sorted(
+                {check.limit for item in summary.audits for check in item.alerts if check.kind == "min_accuracy"}
+            ),
+            own_limits=sentences.own_limits(summary),
             style=style(),
             percent=lambda share: f"{100 * share:g}%",
         )

@@ -1,5 +1,7 @@
 """What a summary says in words."""
 
+from collections.abc import Mapping
+
 from opacc_ray.fleet.documents import AlertCheck, AuditSummary, Change, FleetSummary, HistoryPoint, WaitingRun
 from opacc_ray.report.sentences import digits_for, inside, is_share, number
 
@@ -65,6 +67,25 @@ def alert_text(audit: AuditSummary, check: AlertCheck) -> str:
     )
     by = f"{low_text} to {high_text}{unit}"
     return f"{audit.name}: the accuracy dropped by {by} {sure}, more than the {limit_text} allowed."
+
+
+def own_limits(summary: FleetSummary) -> list[str]:
+    """Which audits have other limits than the fleet, and which."""
+    rule = summary.rule
+    if rule is None:
+        return []
+    usual = {"min_accuracy": rule.min_accuracy, "max_drop": rule.max_drop}
+    said = []
+    for item in summary.audits:
+        own: dict[str, float] = {check.kind: check.limit for check in item.alerts}
+        if own != {kind: limit for kind, limit in usual.items() if limit is not None}:
+            said.append(f"{label_of(item)}: {_limits_text(own)}")
+    return said
+
+
+def _limits_text(limits: Mapping[str, float]) -> str:
+    words = {"min_accuracy": "accuracy below {:g}%", "max_drop": "drop above {:g}%"}
+    return ", ".join(words[kind].format(100 * limit) for kind, limit in limits.items()) or "no alert"
 
 
 def raised_texts(summary: FleetSummary) -> list[str]:

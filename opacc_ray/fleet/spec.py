@@ -10,8 +10,8 @@ pools:
   shops: {uri: s3://lake/shops/, format: images}
   field: {uri: s3://lake/field/, format: images}
 overrides:
-  - {models: [vgg], pools: [field], spec: {sample: {budget: 400}}}
-alerts: {min_accuracy: 0.92, max_drop: 0.02}
+  - {models: [vgg], pools: [field], spec: {sample: {budget: 400}}, alerts: {min_accuracy: 0.85}}
+alerts: {min_accuracy: 0.92, max_drop: 0.02}                 # of all that have none of their own
 """
 
 import re
@@ -34,8 +34,8 @@ MOST_AUDITS = 10_000
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 
-class AlertSpec(Section):
-    """When to raise the alarm; an alert is decided by an interval, never by the estimate alone."""
+class AlertLimits(Section):
+    """What an audit must keep to."""
 
     min_accuracy: float | None = Field(
         default=None, gt=0, lt=1, description="raise it where the accuracy is surely below this"
@@ -43,6 +43,21 @@ class AlertSpec(Section):
     max_drop: float | None = Field(
         default=None, ge=0, lt=1, description="raise it where the accuracy has surely dropped by more than this"
     )
+
+    @property
+    def num_questions(self) -> int:
+        """What is asked of the audit."""
+        return (self.min_accuracy is not None) + (self.max_drop is not None)
+
+    def changed_by(self, own: "AlertLimits | None") -> "AlertLimits":
+        """These limits, but for those that ``own`` names; null there: not asked."""
+        named = own.model_dump(include=own.model_fields_set) if own else {}
+        return AlertLimits(**{"min_accuracy": self.min_accuracy, "max_drop": self.max_drop} | named)
+
+
+class AlertSpec(AlertLimits):
+    """When to raise the alarm; an alert is decided by an interval, never by the estimate alone."""
+
     false_alarms: float = Field(
         default=0.05,
         gt=0,
@@ -54,24 +69,14 @@ class AlertSpec(Section):
         description="interval: one look at the labels of each run; sequence: a look after every round or label",
     )
 
-    @model_validator(mode="after")
-    def _asks_something(self) -> "AlertSpec":
-        if self.min_accuracy is None and self.max_drop is None:
-            raise ValueError("give min_accuracy, max_drop or both")
-        return self
-
-    @property
-    def num_questions(self) -> int:
-        """What is asked of each audit."""
-        return (self.min_accuracy is not None) + (self.max_drop is not None)
-
 
 class Override(Section):
     """What some pairs of a model and a pool have of their own."""
 
     models: list[str] | None = Field(default=None, description="names of models; default: all")
     pools: list[str] | None = Field(default=None, description="names of pools; default: all")
-    spec: dict[str, Any] = Field(description="any keys of a spec; later overrides win")
+    spec: dict[str, Any] = Field(default={}, description="any keys of a spec; later overrides win")
+    alerts: AlertLimits | None = Field(default=None, description="limits in place of the fleet's; null: not asked")
 
     def is_for(self, model: str, pool: str) -> bool:
         return (self.models is None or model in self.models) and (self.pools is None or pool in self.pools)
@@ -87,7 +92,8 @@ class FleetSpec(Section):
     pools: dict[str, dict[str, Any]] = Field(default={}, description="name -> section pool of a spec")
     overrides: list[Override] = Field(default=[], description="what some pairs have of their own")
     audits: list[dict[str, Any]] = Field(
-        default=[], description="instead of models and pools: the keys of each audit's spec, its name among them"
+        default=[],
+        description="instead of models and pools: the keys of each audit's spec, its name among them, and its alerts",
     )
     concurrency: int = Field(default=2, ge=1, description="audits that are worked on at a time")
     alerts: AlertSpec | None = Field(default=None, description="when to raise the alarm; default: never")
@@ -127,6 +133,7 @@ class FleetAudit(NamedTuple):
     spec: Spec
     model: str | None = None  # as the fleet names it; None in a list of audits
     pool: str | None = None
+    limits: AlertLimits = AlertLimits()
 
 
 class Fleet(NamedTuple):
@@ -134,6 +141,12 @@ class Fleet(NamedTuple):
 
     spec: FleetSpec
     audits: tuple[FleetAudit, ...]
+
+    @property
+    def alerts(self) -> AlertSpec | None:
+        """How alerts are decided; None if nothing is asked of any audit."""
+        asks = any(item.limits.num_questions for item in self.audits)
+        return (self.spec.alerts or AlertSpec()) if asks else None
 
 
 def load_fleet(path: str | Path) -> Fleet:
@@ -153,34 +166,46 @@ def parse_fleet(content: Any, source: str) -> Fleet:
     twice = [name for name, count in Counter(item.name for item in audits).items() if count > 1]
     if twice:
         raise SpecError(f"{source}: two audits have the name {twice[0]!r}; give each one of its own")
-    return Fleet(spec, audits)
+    fleet = Fleet(spec, audits)
+    if spec.alerts is not None and fleet.alerts is None:
+        raise SpecError(
+            f"{source}: alerts: give min_accuracy, max_drop or both, for the fleet or for some of its audits"
+        )
+    return fleet
 
 
 def _pairs(fleet: FleetSpec, source: str) -> Iterator[FleetAudit]:
     """Every model on every pool."""
     for model, pool in ((model, pool) for model in fleet.models for pool in fleet.pools):
         content = _merged(fleet.spec, {"model": fleet.models[model], "pool": fleet.pools[pool]})
+        limits = _limits_of(fleet)
         for item in fleet.overrides:
             if item.is_for(model, pool):
-                content = _merged(content, item.spec)
+                content, limits = _merged(content, item.spec), limits.changed_by(item.alerts)
         place = f"{source}, audit {model} × {pool}"
-        yield _audit(fleet, content | {"name": f"{fleet.name}-{model}-{pool}"}, place, model, pool)
+        spec = _spec(fleet, content | {"name": f"{fleet.name}-{model}-{pool}"}, place)
+        yield FleetAudit(spec.name, spec, model, pool, limits)
 
 
 def _listed(fleet: FleetSpec, source: str) -> Iterator[FleetAudit]:
     for number, own in enumerate(fleet.audits, start=1):
         name = own.get("name")
         place = f"{source}, audit {shown(name) if name else number}"
-        yield _audit(fleet, _merged(fleet.spec, own), place)
+        asked = own.get("alerts")
+        limits = None if asked is None else validated(AlertLimits, asked, f"{place}: alerts")
+        spec = _spec(fleet, _merged(fleet.spec, {key: own[key] for key in own if key != "alerts"}), place)
+        yield FleetAudit(spec.name, spec, limits=_limits_of(fleet).changed_by(limits))
 
 
-def _audit(
-    fleet: FleetSpec, content: dict[str, Any], place: str, model: str | None = None, pool: str | None = None
-) -> FleetAudit:
+def _limits_of(fleet: FleetSpec) -> AlertLimits:
+    """What all audits must keep to, if they have no limits of their own."""
+    return (fleet.alerts or AlertLimits()).changed_by(None)
+
+
+def _spec(fleet: FleetSpec, content: dict[str, Any], place: str) -> Spec:
     if "output" in content:
         raise SpecError(f"{place}: output is the fleet's, so that audits share features; leave it out")
-    spec = parse_spec(content | {"output": fleet.output}, place)
-    return FleetAudit(spec.name, spec, model, pool)
+    return parse_spec(content | {"output": fleet.output}, place)
 
 
 def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) 
         An audit that cannot be summarised has that as its failure.
     """
     now = now or datetime.now(UTC)
-    rule = rule_of(fleet.spec.alerts, len(fleet.audits)) if fleet.spec.alerts else None
+    rule = rule_of(fleet.alerts, [item.limits for item in fleet.audits]) if fleet.alerts else None
     audits = [_audit(fleet.spec.output, item, rule, now) for item in done]
     return FleetSummary(
         name=fleet.spec.name,
@@ -69,7 +69,7 @@ def _audit(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> A
     if tried.error is None:
         return found[0]
     blank = _blank(done.audit, done.run, done.error or tried.error)
-    return blank.model_copy(update={"alerts": checks_of(rule, None, None) if rule else []})
+    return blank.model_copy(update={"alerts": checks_of(rule, done.audit.limits, None, None) if rule else []})
 
 
 def _blank(audit: FleetAudit, run: Run | None, error: OpaccError | None) -> AuditSummary:
@@ -106,7 +106,7 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
             "last": history[-1] if history else None,
             "change": _change(last, before) if last and before else None,
             "waiting": waiting[::-1],
-            "alerts": checks_of(rule, last, before) if rule else [],
+            "alerts": checks_of(rule, done.audit.limits, last, before) if rule else [],
             "history": history,
         }
     )

@@ -1,10 +1,23 @@
-"""Credentials that somebody wrote into an address: refused, and never repeated in a message or a log."""
+"""Credentials that somebody wrote into an address, or gave as variables: never repeated in a message or a log."""
 
 import re
+from collections.abc import Mapping
 
 from opacc_ray.errors import StorageError
 
 _AUTHORITY = re.compile(r"(?<![\w.+-])(\w[\w.+-]*://)?[^\s/@'\"]+:(?!//)[^\s@'\"]*@")  # a secret may hold a slash
+
+
+SHORTEST_SECRET = 8
+"""Characters of the shortest value that is hidden: `1` or `yes` is no secret, and is in every text."""
+
+
+def without_values(text: str, variables: Mapping[str, str]) -> str:
+    """Return a text with $NAME in place of the value of each variable."""
+    long = (name for name, value in variables.items() if len(value) >= SHORTEST_SECRET)
+    for name in sorted(long, key=lambda name: len(variables[name]), reverse=True):
+        text = text.replace(variables[name], f"${name}")
+    return text
 
 
 def redacted(text: str) -> str:

@@ -50,6 +50,7 @@ class Row(NamedTuple):
     kind: str  # own, srs or any
     expected: float | None = None
     note: str = ""
+    limit: float | None = None  # a dashed line across the row
 
 
 def figures_of(report: RunReport) -> dict[str, Markup]:
@@ -120,20 +121,19 @@ def interval_chart(
     measure: str,
     *,
     zero: bool = False,
-    limit: float | None = None,
 ) -> Markup:
-    """Intervals as rows over one axis, names to the left, or above where it is narrow; a limit is a dashed line."""
+    """Intervals as rows over one axis, names to the left, or above where it is narrow."""
     is_wide = width == WIDE
     left, right = (190.0, width - 128.0) if is_wide else (18.0, width - 20.0)
     step, top = (34.0, 6.0) if is_wide else (46.0, 2.0)
-    known = [v for row in rows for v in (row.low, row.value, row.high, row.expected) if v is not None]
-    known += [0.0] * zero + ([] if limit is None else [limit])
+    known = [v for row in rows for v in (row.low, row.value, row.high, row.expected, row.limit) if v is not None]
+    known += [0.0] * zero
     marks = enclosing_ticks(known, 6 if is_wide else 4)
     x, bottom = Scale(marks[0], marks[-1], left, right), top + step * len(rows)
     parts = _axis_below(x, marks, bottom, top, measure)
-    if limit is not None:
-        parts.append(line(x(limit), top, x(limit), bottom, "edge claim"))
     for place, row in enumerate(rows):
+        if row.limit is not None:
+            parts.append(line(x(row.limit), top + step * place, x(row.limit), top + step * (place + 1), "edge claim"))
         y = top + step * place + (step / 2 if is_wide else step - 14)
         parts += _interval(row, x, y)
         label_y = y + 4 if is_wide else y - 15

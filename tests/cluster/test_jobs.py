@@ -31,7 +31,8 @@ from scanning import to_input
 
 def network():
     if "SPOILED" in os.environ:
-        raise RuntimeError("beside " + " ".join(sorted(os.listdir())))
+        print("spoiled by", os.environ["SPOILED"])
+        raise RuntimeError(os.environ["SPOILED"] + " beside " + " ".join(sorted(os.listdir())))
     torch.manual_seed(0)
     return digits_cnn()
 """
@@ -125,13 +126,15 @@ def metrics_of(cluster: RayWithJobs, run: str) -> dict[str, float]:
 def test_a_job_is_sent_once_followed_and_known_by_how_it_ended(
     submit: Opacc, cluster: RayWithJobs, folder: Path, home: str
 ) -> None:
-    detached = submit("--env=SPOILED", "--detach", SPOILED="yes")
+    detached = submit("--env=SPOILED", "--detach", SPOILED="a spoiler")
     assert (detached.returncode, first_of(detached)["ended"], first_of(detached)["found"]) == (0, None, False)
-    spoiled = submit()  # finds it while it runs
+    spoiled = submit("--env=SPOILED", SPOILED="a spoiler")  # finds it while it runs
     answer = first_of(spoiled)
     assert (spoiled.returncode, answer["ended"], answer["exit_code"]) == (5, "failed", 5), spoiled.stderr
     assert (answer["found"], answer["id"]) == (True, first_of(detached)["id"])
-    beside = re.search("model.factory 'readers:network' raised RuntimeError: beside (.*) at ", answer["error"])
+    beside = re.search(
+        "model.factory 'readers:network' raised RuntimeError: [$]SPOILED beside (.*) at ", answer["error"]
+    )
     assert beside, answer["error"]
     assert set(beside[1].split()) - {"__pycache__"} == {"readers.py", "scanning.py", "spec.yaml"}
 
@@ -159,6 +162,8 @@ def test_a_job_is_sent_once_followed_and_known_by_how_it_ended(
 
     secret = os.environ["AWS_SECRET_ACCESS_KEY"]
     told = "".join(done.stdout + done.stderr for done in (spoiled, sent, again, labelled))
+    assert "spoiled by $SPOILED" in spoiled.stderr
+    assert "a spoiler" not in told
     kept = b"".join(open_store(home).read(entry.key) for entry in open_store(home).list("submissions/"))
     assert secret not in told
     assert secret.encode() not in kept

@@ -14,9 +14,9 @@ from opacc_ray.errors import AlertError
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.comparison import compare, independent
 from opacc_ray.estimators.sequence import confidence_sequence
-from opacc_ray.fleet.alerts import largest_drop, least_accuracy, rule_of
+from opacc_ray.fleet.alerts import checks_of, largest_drop, least_accuracy, rule_of
 from opacc_ray.fleet.documents import AlertRule
-from opacc_ray.fleet.spec import AlertSpec
+from opacc_ray.fleet.spec import AlertLimits, AlertSpec
 
 POOL, AUDITS = 4000, 3
 """Examples of each pool, and audits of the fleet."""
@@ -27,6 +27,11 @@ def pool_of(accuracy: float, rng: np.random.Generator) -> np.ndarray:
     outcome = np.zeros(POOL)
     outcome[rng.permutation(POOL)[: round(accuracy * POOL)]] = 1
     return outcome
+
+
+def rule_for(asked: AlertSpec, num_audits: int = AUDITS) -> AlertRule:
+    """The rule of a fleet whose audits have no limits of their own."""
+    return rule_of(asked, [asked] * num_audits)
 
 
 @cache
@@ -54,7 +59,7 @@ def alarms(rule: AlertRule, now: float, before: float, n: int, rng: np.random.Ge
 def test_re_audits_without_change_raise_an_alert_in_at_most_the_stated_share() -> None:
     """The accuracy is just what is allowed, and has dropped by just what is allowed: nothing could alarm more often."""
     rng, repetitions = np.random.default_rng(3), 2000
-    rule = rule_of(AlertSpec(min_accuracy=0.92, max_drop=0.02, false_alarms=0.2), AUDITS)
+    rule = rule_for(AlertSpec(min_accuracy=0.92, max_drop=0.02, false_alarms=0.2))
     assert (rule.questions, rule.level) == (6, 1 - 0.2 / 6)
     alerts = sum(any(alarms(rule, 0.92, 0.94, 200, rng)) for _ in range(repetitions))
     assert 0.02 * repetitions < alerts <= 0.2 * repetitions
@@ -62,14 +67,14 @@ def test_re_audits_without_change_raise_an_alert_in_at_most_the_stated_share() -
 
 def test_five_hundred_re_audits_of_the_same_accuracy_raise_it_in_at_most_the_stated_share() -> None:
     rng, repetitions = np.random.default_rng(4), 500
-    rule = rule_of(AlertSpec(max_drop=0.0), AUDITS)
+    rule = rule_for(AlertSpec(max_drop=0.0))
     alerts = sum(any(alarms(rule, 0.93, 0.93, 200, rng)) for _ in range(repetitions))
     assert 0 < alerts <= 0.05 * repetitions
 
 
 def test_re_audits_by_the_default_method_keep_the_share_too() -> None:
     rng, repetitions = np.random.default_rng(9), 300
-    rule = rule_of(AlertSpec(min_accuracy=0.5, false_alarms=0.1), 1)
+    rule = rule_for(AlertSpec(min_accuracy=0.5, false_alarms=0.1), 1)
     confidence = np.clip(rng.beta(8, 1, POOL), 0.3, 0.9999)
     outcome = (rng.random(POOL) < confidence).astype(float)
     just_so = rule.model_copy(update={"min_accuracy": float(outcome.mean())})
@@ -82,7 +87,7 @@ def test_re_audits_by_the_default_method_keep_the_share_too() -> None:
 
 def test_a_drop_of_five_points_raises_it_where_labels_suffice() -> None:
     rng = np.random.default_rng(5)
-    rule = rule_of(AlertSpec(max_drop=0.02), AUDITS)
+    rule = rule_for(AlertSpec(max_drop=0.02))
     raised = np.array([alarms(rule, 0.90, 0.95, 2000, rng) for _ in range(200)])
     assert raised.mean() > 0.97
 
@@ -90,7 +95,7 @@ def test_a_drop_of_five_points_raises_it_where_labels_suffice() -> None:
 def test_a_pair_of_models_needs_far_fewer_labels() -> None:
     """Of 100 examples the new model loses 6 and gains 1, where each by itself is known to 4 points only."""
     rng = np.random.default_rng(6)
-    rule = rule_of(AlertSpec(max_drop=0.005), AUDITS)
+    rule = rule_for(AlertSpec(max_drop=0.005))
     old = pool_of(0.93, rng)
     new = old.copy()
     new[rng.choice(np.flatnonzero(old == 1), 240, replace=False)] = 0
@@ -110,8 +115,8 @@ def test_a_sequence_keeps_the_share_over_all_looks_where_the_interval_does_not()
     rng, repetitions = np.random.default_rng(7), 100
     pool, outcome = opacc.Pool(prediction=np.zeros(POOL)), pool_of(0.9, np.random.default_rng(8))
     spec = AlertSpec(min_accuracy=0.9, false_alarms=0.1)
-    rule = rule_of(spec, 1)
-    sequence = rule_of(spec.model_copy(update={"decided_by": "sequence"}), 1)
+    rule = rule_for(spec, 1)
+    sequence = rule_for(spec.model_copy(update={"decided_by": "sequence"}), 1)
     assert "over all looks" in sequence.guarantee
     assert "one look" in rule.guarantee
     by_interval = by_sequence = 0
@@ -127,10 +132,23 @@ def test_a_sequence_keeps_the_share_over_all_looks_where_the_interval_does_not()
 
 
 def test_what_cannot_be_decided_raises_nothing_and_says_why() -> None:
-    rule = rule_of(AlertSpec(min_accuracy=0.9, max_drop=0.1), 1)
+    rule = rule_for(AlertSpec(min_accuracy=0.9, max_drop=0.1), 1)
     low, drop = least_accuracy(rule, None), largest_drop(rule, None)
     assert (low.raised, low.value, low.reason) == (False, None, "no round is labelled in full yet")
     assert (drop.raised, drop.value) == (False, None)
+
+
+def test_limits_of_an_audits_own_are_questions_among_those_of_the_fleet() -> None:
+    asked = AlertSpec(min_accuracy=0.92, false_alarms=0.1)
+    own = asked.changed_by(AlertLimits(min_accuracy=0.8, max_drop=0.02))
+    never = asked.changed_by(AlertLimits(min_accuracy=None))
+    rule = rule_of(asked, [asked, own, never])
+    assert (rule.questions, rule.level, rule.min_accuracy) == (3, 1 - 0.1 / 3, 0.92)
+    assert [(check.kind, check.limit) for check in checks_of(rule, own, None, None)] == [
+        ("min_accuracy", 0.8),
+        ("max_drop", 0.02),
+    ]
+    assert checks_of(rule, never, None, None) == []
 
 
 def test_the_exit_code_is_its_own() -> None:
@@ -139,6 +157,6 @@ def test_the_exit_code_is_its_own() -> None:
 
 @pytest.mark.parametrize(("value", "high", "raised"), [(0.91, 0.93, False), (0.85, 0.92, False), (0.85, 0.9, True)])
 def test_the_interval_decides_and_not_the_estimate(value: float, high: float, raised: bool) -> None:
-    rule = rule_of(AlertSpec(min_accuracy=0.92), 1)
+    rule = rule_for(AlertSpec(min_accuracy=0.92), 1)
     stated = Estimate(value, 0.01, 0.8, high, rule.level, "wilson", 100, True)
     assert least_accuracy(rule, stated).raised is raised

@@ -47,6 +47,21 @@ def test_overrides_change_single_keys_of_the_pairs_they_name() -> None:
     assert {item.spec.sample.method for item in audits} == {"srs"}
 
 
+def test_limits_of_alerts_may_be_a_models_a_pools_or_a_pairs_own() -> None:
+    overrides = [
+        {"models": ["large"], "alerts": {"min_accuracy": 0.98}},
+        {"pools": ["field"], "alerts": {"max_drop": None}},
+        {"models": ["large"], "pools": ["field"], "spec": {"seed": 8}, "alerts": {"min_accuracy": 0.8}},
+    ]
+    fleet = parse_fleet(content(alerts={"min_accuracy": 0.9, "max_drop": 0.02}, overrides=overrides), "f.yaml")
+    limits = [(item.limits.min_accuracy, item.limits.max_drop) for item in fleet.audits]
+    assert limits == [(0.9, 0.02), (0.9, None), (0.98, 0.02), (0.8, None)]
+    alone = parse_fleet(content(audits=[LISTED | {"alerts": {"max_drop": 0.1}}], models=None, pools=None), "f.yaml")
+    assert alone.audits[0].limits.max_drop == 0.1
+    assert alone.alerts is not None
+    assert parse_fleet(content(), "f.yaml").alerts is None
+
+
 def test_a_list_of_audits_may_stand_in_place_of_models_and_pools() -> None:
     audits = [
         {"name": "one", "model": {"factory": "user:one"}, "pool": {"uri": "a", "format": "images"}},
@@ -81,6 +96,14 @@ LISTED = {"name": "one", "model": {"factory": "user:one"}, "pool": {"uri": "a", 
         ),
         ({"concurrency": 0}, "concurrency: Input should be greater than or equal to 1 (value 0)"),
         ({"alerts": {"false_alarms": 0.1}}, "alerts: give min_accuracy, max_drop or both"),
+        (
+            {"models": None, "pools": None, "audits": [LISTED | {"alerts": {"min_acuracy": 0.9}}]},
+            "f.yaml, audit \"one\": alerts: unknown key 'min_acuracy' (value 0.9); did you mean 'min_accuracy'?",
+        ),
+        (
+            {"overrides": [{"alerts": {"false_alarms": 0.1}}]},
+            "unknown key 'overrides.0.alerts.false_alarms' (value 0.1); known are min_accuracy",
+        ),
         ({"alerts": {"min_accuracy": 92}}, "alerts.min_accuracy: Input should be less than 1 (value 92)"),
     ],
 )

@@ -152,6 +152,19 @@ def test_an_alert_is_written_for_a_webhook_and_removed_when_it_is_over(
     assert not (tmp_path / "audits/fleets/weekly/alerts.json").exists()
 
 
+def test_an_audit_is_held_to_its_own_limit(home: Home, tmp_path: Path) -> None:
+    alerts, overrides = {"min_accuracy": 0.9}, [{"models": ["random"], "alerts": {"min_accuracy": 0.05}}]
+    home.label(home.run(alerts=alerts, overrides=overrides))
+    written = home.run(work=False)
+    assert written.failure is None
+    limits = {name: [check.limit for check in item.alerts] for name, item in by_name(written).items()}
+    assert limits == {"random-shop": [0.05], "random-field": [0.05], "trained-shop": [0.9], "trained-field": [0.9]}
+    [page, _, text] = [Path(uri).read_text() for uri in written.files]
+    for said in (page, text):
+        assert "random × field: accuracy below 5%" in said
+        assert "trained × field: accuracy" not in said
+
+
 def test_a_failure_comes_before_an_alert_and_what_cannot_be_read_is_named(home: Home) -> None:
     home.label(home.run(alerts={"min_accuracy": 0.9}))
     written = home.run(work=False)

@@ -17,7 +17,8 @@ from opacc_ray.spec import parse_spec
 
 FILES = ["vms.yaml", *(f"kubernetes/{path.name}" for path in sorted(INFRA.glob("kubernetes/*.yaml")))]
 
-# Keys of KubeRay v1.7.0 in ray-operator/config/crd/bases/ray.io_rayjobs.yaml, as far as these files have use for them.
+# What KubeRay v1.7.0 takes, as far as these files have use for it: the keys of ray-operator/config/crd/bases/
+# ray.io_rayjobs.yaml and ray.io_raycronjobs.yaml, and what controllers/ray/utils/validation.go asks of their values.
 JOB_KEYS = {
     "entrypoint": str,
     "shutdownAfterJobFinishes": bool,
@@ -42,6 +43,11 @@ GROUP_KEYS = {
     "rayStartParams": dict,
     "template": dict,
 }
+GROUP_NEEDS = {"groupName", "minReplicas", "maxReplicas", "template"}
+SCHEDULE_KEYS = {"schedule": str, "timeZone": str, "jobTemplate": dict}  # timeZone is new in v1.7.0
+SUBMISSION_MODES = {"K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"}
+LONGEST_NAMES = {"RayJob": 47, "RayCronJob": 36}
+TOKENS_SINCE = (2, 52)  # the first version of Ray for which KubeRay takes authOptions.mode: token
 
 
 def ray_jobs() -> list[dict[str, Any]]:
@@ -101,7 +107,21 @@ def test_ray_jobs_have_keys_that_kuberay_knows() -> None:
         assert all(isinstance(value, str) for value in group["rayStartParams"].values())
     assert cluster["authOptions"] == {"mode": "token"}
     [schedule] = documents("kubernetes/raycronjob.yaml")
-    assert set(schedule["spec"]) == {"schedule", "timeZone", "jobTemplate"}
+    check_keys(schedule["spec"], SCHEDULE_KEYS)
+
+
+def test_ray_jobs_have_values_that_kuberay_takes() -> None:
+    job = ray_jobs()[0]
+    cluster = job["rayClusterSpec"]
+    assert job["submissionMode"] in SUBMISSION_MODES
+    assert tuple(map(int, cluster["rayVersion"].split(".")[:2])) >= TOKENS_SINCE
+    for group in cluster["workerGroupSpecs"]:
+        assert set(group) >= GROUP_NEEDS
+        assert 0 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    for name in ("rayjob", "raycronjob"):
+        [item] = documents(f"kubernetes/{name}.yaml")
+        assert item["apiVersion"] == "ray.io/v1"
+        assert len(item["metadata"]["name"]) <= LONGEST_NAMES[item["kind"]]
 
 
 def test_schedule_forbids_overlap() -> None:

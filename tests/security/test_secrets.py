@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from opacc_ray.errors import OpaccError, StorageError
-from opacc_ray.lake.redaction import redacted
+from opacc_ray.lake.redaction import redacted, without_values
 from opacc_ray.lake.storage import join, open_store, read_uri
 
 SECRET = "hUsH/wJalrXUtnFEMI+K7"
@@ -66,6 +66,12 @@ def test_endpoint_of_a_profile_is_not_repeated_either(
 )
 def test_only_what_stands_before_the_host_is_hidden(text: str, expected: str) -> None:
     assert redacted(text) == expected
+
+
+def test_values_of_variables_are_shown_as_their_names_and_short_ones_as_they_are() -> None:
+    variables = {"KEY": SECRET, "LONGER": SECRET + "-and-more", "LEVEL": "1", "EMPTY": ""}
+    text = f"1 of 2: {SECRET}-and-more, key={SECRET}"
+    assert without_values(text, variables) == "1 of 2: $LONGER, key=$KEY"
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/a@b:c/d", "/data/a@b:c", "file:///data/a@b:c", "s3://my.bucket-1/x"])
