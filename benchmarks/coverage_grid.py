@@ -5,20 +5,22 @@
 The pools are made: of N examples each fails with a probability p whose logit is normal, and the share of failures is
 what the row says. *Calibrated* confidence is 1 - p; *silent* is the same numbers in random order, which say nothing of
 where failures are. One pool for each row, drawn once. Repetitions go over all rows in turn, so that those of the time
-that there was (`--minutes`) are the same for each. Printed is a Markdown table.
+that there was (`--minutes`) are the same for each, and on all cores. Printed is a Markdown table.
 """
 
 import argparse
 import re
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import cache, partial
 from typing import NamedTuple
 
 import markdown_table as markdown
 import numpy as np
 from numpy.typing import NDArray
+from processes import repeat
 from scipy.optimize import brentq
 from scipy.special import expit
 
@@ -77,23 +79,34 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     given = parser().parse_args()
-    cases = {(a, c): make_case(a, c, given.size) for a in ACCURACIES for c in CONFIDENCES}
     designs = [design for design in DESIGNS if re.search(given.only, design)]
     rows = [Row(a, c, d, n) for a in ACCURACIES for c in CONFIDENCES for d in designs for n in BUDGETS]
-    trials: dict[Row, list[Trial]] = defaultdict(list)
+    trials: list[list[Trial]] = []  # of each repetition, those of all rows
     end = time.monotonic() + 60 * given.minutes
-    for repetition in range(given.repetitions):
-        for row in rows:
-            trials[row].append(audit(cases[row.accuracy, row.confidence], row, repetition))
-        print(f"repetition {repetition + 1}", end="\r", file=sys.stderr, flush=True)
-        if time.monotonic() > end:
-            break
+    with closing(repeat(partial(audit_all, rows, given.size), range(given.repetitions))) as repetitions:
+        for own in repetitions:
+            trials.append(own)
+            print(f"repetition {len(trials)}", end="\r", file=sys.stderr, flush=True)
+            if time.monotonic() > end:
+                break
     print(markdown.header(COLUMNS, texts=3))
+    for row, own in zip(rows, zip(*trials, strict=True), strict=True):
+        print(markdown.row(cells(row, own, make_case(row.accuracy, row.confidence, given.size).outcome)))
+    print(f"\n{len(trials)} repetitions of each row, pools of {given.size} examples.")
+
+
+def audit_all(rows: Sequence[Row], size: int, seed: int) -> list[Trial]:
+    """One audit of each row; those of `srs`, which reads no confidence, are done once for all kinds of it."""
+    found: dict[Row, Trial] = {}
     for row in rows:
-        print(markdown.row(cells(row, trials[row], cases[row.accuracy, row.confidence].outcome)))
-    print(f"\n{len(trials[rows[0]])} repetitions of each row, pools of {given.size} examples.")
+        same = row._replace(confidence=CONFIDENCES[0]) if row.design == "srs" else row
+        if same not in found:
+            found[same] = audit(make_case(same.accuracy, same.confidence, size), same, seed)
+        found[row] = found[same]
+    return [found[row] for row in rows]
 
 
+@cache
 def make_case(accuracy: float, confidence: str, size: int) -> Case:
     """A pool with exactly that share of right answers, or as near as whole examples allow."""
     rng = np.random.default_rng([round(1e4 * accuracy), size])
@@ -135,7 +148,7 @@ def _sizes(row: Row) -> list[int]:
     return [round(share * row.budget) for share in ROUNDS] if "rounds" in row.design else [row.budget]
 
 
-def cells(row: Row, trials: list[Trial], outcome: NDArray[np.float64]) -> list[str]:
+def cells(row: Row, trials: Sequence[Trial], outcome: NDArray[np.float64]) -> list[str]:
     """A line of the table; ``outcome`` (N,) is that of the pool."""
     truth = float(outcome.mean())
     held = np.array([[own.low <= truth <= own.high for own in trial.estimates] for trial in trials])

@@ -1,8 +1,14 @@
-"""The one browser that opens pages in the tests."""
+"""The one browser that opens pages in the tests, and what holds of every page in it."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import pytest
+
+SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
+"""Width and height of windows, in pixels."""
 
 
 def browser_path() -> str | None:
@@ -12,3 +18,40 @@ def browser_path() -> str | None:
 
 
 needs_browser = pytest.mark.skipif(browser_path() is None, reason="no browser is installed: apt-get install chromium")
+
+
+class Opened(NamedTuple):
+    """A page that is open, the addresses that it asked for, and what it wrote to the console."""
+
+    page: Any
+    asked: list[str]
+    faults: list[str]
+
+
+@contextmanager
+def opened(browser: Any, address: str, size: str, scheme: str) -> Iterator[Opened]:
+    """Open a page in a window of a size, for a reader of dark or light colours."""
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    found = Opened(context.new_page(), [], [])
+    found.page.on("request", lambda request: found.asked.append(request.url))
+    found.page.on("console", lambda message: found.faults.append(message.text))
+    found.page.goto(address)
+    yield found
+    context.close()
+
+
+def assert_fits(page: Any, size: str) -> None:
+    """Nothing is wider than the window, and the figures that show are those for its width."""
+    assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+    shown = page.locator("svg:visible").evaluate_all("all => all.map(one => one.getAttribute('aria-labelledby'))")
+    assert {name.split()[0].rsplit("-", 2)[1] for name in shown} == {"w" if size == "desktop" else "n"}
+
+
+def assert_accessible(page: Any, least: int) -> None:
+    """Axe finds no violation, and more than ``least`` rules that the page obeys."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response
+    assert [(item["id"], item["impact"], item["nodes"][0]["html"]) for item in found["violations"]] == []
+    assert len(found["passes"]) > least

@@ -3,11 +3,12 @@
 import importlib.util
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import draw_rooms
 import pytest
+
+from opacc_ray.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = [path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")) if path.name != "CHANGELOG.md"]
@@ -25,10 +26,11 @@ def code_of(text: str) -> list[str]:
     return lines + re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
 
 
-def help_of(*command: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "opacc_ray", *command, "--help"], capture_output=True, text=True)
-    assert done.returncode == 0, f"opacc {' '.join(command)} does not exist: {done.stderr}"
-    return done.stdout
+def help_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    code = main([*command, "--help"])
+    said = capsys.readouterr()
+    assert code == 0, f"opacc {' '.join(command)} does not exist: {said.err}"
+    return said.out
 
 
 def opacc_commands() -> dict[tuple[str, ...], set[str]]:
@@ -42,8 +44,10 @@ def opacc_commands() -> dict[tuple[str, ...], set[str]]:
 
 
 @pytest.mark.parametrize(("command", "options"), opacc_commands().items(), ids=lambda item: " ".join(sorted(item)))
-def test_commands_and_options_exist(command: tuple[str, ...], options: set[str]) -> None:
-    text = help_of(*command)
+def test_commands_and_options_exist(
+    command: tuple[str, ...], options: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = help_of(capsys, *command)
     assert {option for option in options if not re.search(rf"{option}\b", text)} == set()
 
 

@@ -72,13 +72,29 @@ def hypergeometric(successes: int, size: int, pool: int, level: float) -> Interv
 
     The shares M/N not rejected by either one-sided test at (1 - level)/2. Coverage is at least ``level`` for every M.
     """
-    from scipy.stats import hypergeom
-
-    tail = (1 - level) / 2
-    low_most, high_most = successes, pool - (size - successes)
-    low = _first(lambda M: hypergeom.sf(successes - 1, pool, M, size) > tail, low_most, high_most)
-    high = _first(lambda M: hypergeom.cdf(successes, pool, M, size) <= tail, low_most, high_most + 1) - 1
+    tail, failures = (1 - level) / 2, size - successes
+    low_most, high_most = successes, pool - failures
+    low = _first(lambda M: _at_most(failures, size, pool - M, pool) > tail, low_most, high_most)
+    high = _first(lambda M: _at_most(successes, size, M, pool) <= tail, low_most, high_most + 1) - 1
     return low / pool, high / pool
+
+
+def _at_most(count: int, size: int, events: int, pool: int) -> float:
+    """P(X <= count), X being how many of the ``events`` in a pool are among ``size`` drawn without replacement.
+
+    Sums of the probabilities as multiples of that of the mode, by the ratios of neighbours: they need no factorial, and
+    nothing cancels.
+    """
+    rest = pool - events - size  # P(k + 1) / P(k) = (events - k)(size - k) / ((k + 1)(rest + k + 1))
+    mode = (size + 1) * (events + 1) // (pool + 2)
+    up = np.arange(mode, min(size, events), dtype=np.float64)
+    down = np.arange(mode, max(0, -rest), -1, dtype=np.float64)
+    above = np.cumprod((events - up) * (size - up) / ((up + 1) * (rest + up + 1)))  # of mode + 1, mode + 2, ...
+    below = np.cumprod(down * (rest + down) / ((events - down + 1) * (size - down + 1)))  # of mode - 1, mode - 2, ...
+    share = below[max(mode - count - 1, 0) :].sum()
+    if count >= mode:
+        share += 1 + above[: count - mode].sum()
+    return float(share / (1 + below.sum() + above.sum()))
 
 
 def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Array, level: float) -> Interval:

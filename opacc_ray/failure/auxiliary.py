@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.kmeans import kmeans_1d
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.parts.sums import exact_sum, mean_of
 from opacc_ray.parts.view import View
@@ -28,6 +29,8 @@ NEEDS = {"confidence": ("confidence",), "dsa": ("dsa",), "lsa": ("lsa",), "combi
 
 LOW_CONFIDENCE = 0.7
 """Below it, confidence (alone or combined with DSA) is active."""
+
+Rows = slice | NDArray[np.int64]
 
 _ROUNDING = 1e-6
 """Of a float32 softmax."""
@@ -56,11 +59,11 @@ class Variable(NamedTuple):
     high: float
     largest_dsa: float  # 0 where there is none
 
-    def read(self, part: Pool) -> NDArray[np.float64]:
-        """Raw values of a part, (n,)."""
+    def read(self, part: Pool, rows: Rows = slice(None)) -> NDArray[np.float64]:
+        """Raw values of a part or some rows of it, (n,); they may be those of the part itself, so are not changed."""
         if self.auxiliary == "combined":
-            return _values(part, "confidence") * (1 - _share(_values(part, "dsa"), self.largest_dsa))
-        return _values(part, self.auxiliary)
+            return _values(part, "confidence", rows) * (1 - _share(_values(part, "dsa", rows), self.largest_dsa))
+        return _values(part, self.auxiliary, rows)
 
     def belief(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """P >= 0 of raw ``values``, both (n,)."""
@@ -105,6 +108,12 @@ def read(view: View, auxiliary: str) -> NDArray[np.float64]:
 def beliefs(view: View, auxiliary: str) -> NDArray[np.float64]:
     """P of every example, (N,); raises as :func:`find`."""
     return np.concatenate(view.map(part_belief, find(view, auxiliary)))
+
+
+def strata(view: View, auxiliary: str, num: int) -> NDArray[np.int64]:
+    """Stratum of every example, (N,), of ``num`` at most by k-means of beliefs; raises as :func:`find`."""
+    found: NDArray[np.int64] = view.once("strata", (auxiliary, num), lambda: kmeans_1d(beliefs(view, auxiliary), num))
+    return found.copy()
 
 
 def draw_probabilities(beliefs: NDArray[np.float64], floor: float, taken: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -160,9 +169,9 @@ def part_rows(part: Pool, rows: NDArray[np.int64], name: str) -> NDArray[Any]:
     return np.asarray(getattr(part, name)[rows])
 
 
-def _values(part: Pool, name: str) -> NDArray[np.float64]:
-    values: NDArray[np.float64] = getattr(part, name).astype(np.float64, copy=False)
-    return np.minimum(values, 1.0) if name == "confidence" else values
+def _values(part: Pool, name: str, rows: Rows) -> NDArray[np.float64]:
+    values: NDArray[np.float64] = getattr(part, name)[rows].astype(np.float64, copy=False)
+    return np.minimum(values, 1.0) if name == "confidence" and values.max(initial=0.0) > 1 else values
 
 
 def _share(surprise: NDArray[np.float64], largest: float) -> NDArray[np.float64]:

@@ -24,15 +24,16 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from opacc_ray.failure.signals import HALF_RANGE, PartSignals, PoolSignals, Signals, part_signals
+from opacc_ray.parts.threads import in_threads
 from opacc_ray.pool import Pool
 
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
 _LEAST_SHARE = 1e-6  # of an expert that is heard
 _LEAST_PRIOR = 1e-3  # share of a lesson that is kept among all
 _BLOCK = 1 << 13
+_VALUES_PER_EXPERT = 4  # what p of one example costs, in values that are added
 
 
 class Coefficient(NamedTuple):
@@ -99,16 +100,34 @@ class Mixture(NamedTuple):
         last bits, on the rows around it.
         """
         average = np.zeros(signals.values.shape[1])
-        for start in range(0, len(average), _BLOCK):
-            rows = slice(start, start + _BLOCK)
-            for weight, intercept, slope, level in zip(*self, strict=True):
-                logit = np.full(len(average[rows]), intercept)
-                if signals.classes is not None:
-                    logit = level[signals.classes[rows]]
-                for place in np.flatnonzero(slope):
-                    logit += slope[place] * signals.values[place, rows]
-                average[rows] += weight * expit(logit, out=logit)
-        return np.clip(average, _LOWEST, 1 - _LOWEST)
+
+        def over(start: int, stop: int) -> None:
+            for begin in range(start, stop, _BLOCK):
+                rows = slice(begin, min(begin + _BLOCK, stop))
+                self._add(
+                    signals.values[:, rows], None if signals.classes is None else signals.classes[rows], average[rows]
+                )
+
+        in_threads(over, len(average), len(self.weight) * _VALUES_PER_EXPERT)
+        return np.clip(average, _LOWEST, 1 - _LOWEST, out=average)
+
+    def _add(
+        self, values: NDArray[np.float64], classes: NDArray[np.integer] | None, average: NDArray[np.float64]
+    ) -> None:
+        """Σ_k w_k p_k of a few examples, values (d, b) and classes (b,), to ``average`` (b,)."""
+        from scipy.special import expit
+
+        term = np.empty(len(average))
+        for weight, intercept, slope, level in zip(*self, strict=True):
+            if classes is None or (level == intercept).all():
+                logit = np.full(len(average), intercept)
+            else:
+                logit = level[classes]
+            for place in np.flatnonzero(slope):
+                logit += np.multiply(values[place], slope[place], out=term)
+            expit(logit, out=logit)
+            logit *= weight
+            average += logit
 
 
 class Forecast(NamedTuple):

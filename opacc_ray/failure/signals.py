@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit
 
 from opacc_ray.failure import auxiliary
 from opacc_ray.failure.directions import find_projection, part_coordinates
@@ -126,7 +125,7 @@ class PartSignals(NamedTuple):
     """The signals of a part."""
 
     values: NDArray[np.float64]  # (d, n)
-    classes: NDArray[np.int64] | None  # (n,)
+    classes: NDArray[np.integer] | None  # (n,) of a type that is as small as can be
 
 
 def read_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> PoolSignals:
@@ -169,6 +168,8 @@ def _beside(own: PoolSignals, place: int, num_directions: int, other: Pool) -> N
 
 
 def _read(view: View, num_directions: int, history: History) -> PoolSignals:
+    from scipy.special import logit
+
     key = f"{num_directions} {id(history)} {secrets.token_hex(8)}"
     names, num = _class_names(view), 0
     if "hidden" in view.fields and num_directions:
@@ -209,7 +210,7 @@ def _find(view: View, num_directions: int, is_value: bool) -> Iterator[Signal]:
 _RANKED = ("falling", "rising", "middle", "square")
 
 
-def _form(form: str, values: NDArray[np.float64], ends: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+def _form(form: str, values: NDArray[np.float64], ends: NDArray[np.integer], size: int) -> NDArray[np.float64]:
     """A signal of ``values`` (n,) whose ends among ``size`` are ``ends`` (n,)."""
     if form == "doubt":
         return _logit_of_doubt(values)
@@ -256,7 +257,9 @@ def part_make(
             row[:] = _form(signal.form, signal.column.read(part), ends, size)
     for name in [name for name in part.kept if name.startswith("ends of ")]:
         del part.kept[name]
-    classes = None if names is None or part.prediction is None else np.searchsorted(names, part.prediction)
+    classes = None
+    if names is not None and part.prediction is not None:
+        classes = np.searchsorted(names, part.prediction).astype(np.min_scalar_type(len(names)))
     part_keep(part, kept_name(_KEPT, key), key, PartSignals(values, classes))
 
 
@@ -284,6 +287,8 @@ def part_classes(part: Pool) -> NDArray[np.float64] | None:
 
 
 def _logit_of_doubt(confidence: NDArray[np.float64]) -> NDArray[np.float64]:
+    from scipy.special import logit
+
     found: NDArray[np.float64] = logit(np.clip(1 - confidence, LEAST_DOUBT, MOST_DOUBT))
     return found
 

@@ -7,6 +7,7 @@ since they may well be one dataset in two forms. Files of the library's cache (`
 
 import io
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,18 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
                 yield from parquet.examples_of(store, batch, rules)
         except _BrokenOff as error:
             yield BadItem(entry.key, f"the Arrow file breaks off ({error}); write it again")
+
+
+def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
+    """Yield the rows of a shard that the filter leaves, with the columns of the rules. An Arrow file that breaks off
+    ends them where it does: it is a bad item of the pool, whose rows before that count.
+    """
+    if not _is_arrow(shard.entries[0]):
+        yield from parquet.batches(store, shard, rules)
+        return
+    for entry in shard.entries:
+        with suppress(_BrokenOff):
+            yield from read_arrow(store, entry, rules)
 
 
 class _BrokenOff(Exception):

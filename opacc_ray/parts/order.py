@@ -23,10 +23,10 @@ from opacc_ray.pool import Pool
 GROUP = 1 << 16
 """Examples that come to the driver at a time; of a line with fewer, all come at once."""
 
-PIVOTS = 1 << 15
+PIVOTS = 1 << 16
 """Of a longer line."""
 
-_SLICE = 1 << 11  # pivots that all parts are asked about at a time
+_SLICE = 1 << 13  # pivots that all parts are asked about at a time
 
 Array = NDArray[np.int64]
 
@@ -35,7 +35,7 @@ class Ordered(NamedTuple):
     """A part's examples in order."""
 
     key: NDArray[np.float64]  # (n,) rising
-    row: Array  # (n,) rising where the key is equal
+    row: NDArray[np.uint32]  # (n,) rising where the key is equal
     end: Array  # (n,) where each ends if the part is alone on the line
 
     def length_before(self, place: Array) -> Array:
@@ -62,10 +62,26 @@ class Found:
     end: Array
 
 
-def part_lay(part: Pool, name: str, key: str, along: NDArray[np.float64], row: Array, length: Array) -> None:
+def part_lay(
+    part: Pool, name: str, key: str, along: NDArray[np.float64], row: NDArray[np.integer], length: Array
+) -> None:
     """Keep the examples ``row`` (n,) of a part, rising, in the order of the numbers ``along`` (n,)."""
-    order = np.argsort(along, kind="stable")
-    part_keep(part, name, key, Ordered(along[order], row[order], np.cumsum(length[order])))
+    order, ordered = rising(along)
+    part_keep(part, name, key, Ordered(ordered, row.astype(np.uint32, copy=False)[order], np.cumsum(length[order])))
+
+
+def rising(values: NDArray[np.float64]) -> tuple[Array, NDArray[np.float64]]:
+    """Places (n,) of finite ``values`` (n,) in their order, those of equal ones rising, and the values in that order.
+
+    An unstable sort with the places of equal values sorted afterwards takes a third of the time of NumPy's stable one.
+    """
+    order = np.argsort(values)
+    ordered = values[order]
+    first = ordered[1:] != ordered[:-1]  # of its run of equal values
+    if first.all():
+        return order, ordered
+    run = len(values) * np.concatenate([[0], np.cumsum(first)])
+    return np.sort(run + order) - run, ordered
 
 
 class Line:
@@ -104,8 +120,8 @@ class Line:
             part_pivots, [(*self._label, int(start), step) for start in self._view.starts[:-1]]
         )
         key, index = (np.concatenate(own) for own in zip(*pivots, strict=True))
-        order = np.lexsort((index, key))
-        key, index = key[order], index[order]
+        order, key = rising(key)  # parts, and examples in a part, are as listed: of equal keys the index rises
+        index = index[order]
         below = [self._below(key[at : at + _SLICE], index[at : at + _SLICE]) for at in range(0, len(key), _SLICE)]
         num, length = np.concatenate(below, axis=1)
         self._edge_key = np.concatenate([[-np.inf], key, [np.inf]])
@@ -116,8 +132,8 @@ class Line:
     def _below(self, key: NDArray[np.float64], index: Array) -> Array:
         """Number and length (2, p) of the examples before pivots."""
         starts = self._view.starts[:-1]
-        answers = self._view.map_each(part_below, [(*self._label, int(start), key, index) for start in starts])
-        return np.sum(answers, axis=0)
+        found: Array = self._view.total(part_below, [(*self._label, int(start), key, index) for start in starts])
+        return found
 
     def _groups(self, buckets: Array) -> Iterator[Array]:
         """Consecutive ``buckets`` that hold about `GROUP` examples together."""
@@ -135,7 +151,7 @@ class Line:
         found = self._view.map_each(part_members, arguments)
         key, index, length = map(np.concatenate, zip(*found, strict=True))
         if len(found) > 1:
-            order = np.lexsort((index, key))
+            order, _ = rising(key)
             index, length = index[order], length[order]
         end = np.cumsum(length)
         num = self._num_below[buckets + 1] - self._num_below[buckets]
@@ -152,7 +168,7 @@ def part_extent(part: Pool, name: str, key: str) -> tuple[int, int]:
 
 def part_pivots(part: Pool, name: str, key: str, start: int, step: int) -> tuple[NDArray[np.float64], Array]:
     own: Ordered = part_recall(part, name, key)
-    return own.key[step // 2 :: step], start + own.row[step // 2 :: step]
+    return own.key[step // 2 :: step], start + own.row[step // 2 :: step].astype(np.int64)
 
 
 def part_below(
@@ -178,4 +194,4 @@ def part_members(
     first, last = own.place(low_key, low_index - start), own.place(high_key, high_index - start)
     num = last - first
     at = np.repeat(first - np.cumsum(num) + num, num) + np.arange(num.sum())
-    return own.key[at], start + own.row[at], own.end[at] - own.length_before(at)
+    return own.key[at], start + own.row[at].astype(np.int64), own.end[at] - own.length_before(at)

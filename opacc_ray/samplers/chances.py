@@ -13,7 +13,7 @@ share, π inclusion probability.
 import secrets
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from opacc_ray.pool import Pool
 Array = NDArray[np.float64]
 
 _KEPT = "expected"
+
+_BLOCK = 1 << 13
 
 _CLEAR = 1e-9
 """Relative distance from a bound beyond which a rounded sum tells the side."""
@@ -62,7 +64,9 @@ class Doubts(NamedTuple):
 
     def of(self, foreseen: Foreseen) -> Array:
         """σ (n,) over its mean."""
-        own = [doubt_of(p) / mean for p, mean in zip((foreseen.p, *foreseen.others), self.means, strict=True)]
+        own = [doubt_of(p) for p in (foreseen.p, *foreseen.others)]
+        for doubt, mean in zip(own, self.means, strict=True):
+            doubt /= mean
         return own[0] if len(own) == 1 else np.sqrt(np.mean(np.square(own), axis=0)) / self.joint
 
 
@@ -75,7 +79,9 @@ class Chances(NamedTuple):
 
     def of(self, foreseen: Foreseen) -> Array:
         """π (n,), or, before the first step, what it is proportional to."""
-        value = self.share + (1 - self.share) * self.doubts.of(foreseen)
+        value = self.doubts.of(foreseen)
+        value *= 1 - self.share
+        value += self.share
         for step in self.steps:
             value = step.of(value)
         return value
@@ -84,8 +90,22 @@ class Chances(NamedTuple):
 class Free(NamedTuple):
     """The examples of a part that are not labelled yet."""
 
-    row: NDArray[np.int64]  # (n,)
+    size: int  # of the part
+    labelled: NDArray[np.int64]  # (k,) the other rows, rising
     foreseen: Foreseen
+
+    @property
+    def row(self) -> NDArray[np.uint32]:
+        """(n,)"""
+        return self.of(np.arange(self.size, dtype=np.uint32))
+
+    def of(self, values: NDArray[Any]) -> NDArray[Any]:
+        """What ``values`` of all examples of the part are of these."""
+        return np.delete(values, self.labelled) if len(self.labelled) else values
+
+    def place(self, row: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Places of some rows among these."""
+        return row - np.searchsorted(self.labelled, row)
 
 
 class Unlabelled(NamedTuple):
@@ -121,14 +141,17 @@ class Unlabelled(NamedTuple):
     def uniform_share(self, price: float, floor: float) -> float:
         """φ: the least share, not below ``floor``, at which a worthless p costs no more than ``price``."""
 
-        def is_cheap(share: float) -> bool:
-            chances = Chances(self.doubts, share)
-            cost = sum(self.view.map(part_cost, self.key, chances)) / self.num
+        def is_cheap(share: float, cost: float) -> bool:
             if abs(cost - 1 - price) < _CLEAR * (1 + price):
-                cost = mean_of(self.view.map(part_exact_cost, self.key, chances), self.num)
+                cost = mean_of(self.view.map(part_exact_cost, self.key, Chances(self.doubts, share)), self.num)
             return cost <= 1 + price
 
-        return least_share(is_cheap, floor)
+        def are_cheap(shares: Sequence[float]) -> list[bool]:
+            own = (self.key, self.doubts, shares)
+            costs = self.view.total(part_costs, [own] * len(self.view.parts.sizes)) / self.num
+            return list(map(is_cheap, shares, costs))
+
+        return least_share(are_cheap, floor)
 
 
 def find_unlabelled(forecasts: Sequence[Forecast], labelled: NDArray[np.int64]) -> Unlabelled:
@@ -151,20 +174,26 @@ def find_unlabelled(forecasts: Sequence[Forecast], labelled: NDArray[np.int64]) 
     return Unlabelled(view, key, num, as_float(totals[0]), doubts)
 
 
-def least_share(is_cheap: Callable[[float], bool], floor: float) -> float:
-    """The least share, not below ``floor``, that is cheap, by halving to 1e-4."""
-    if is_cheap(floor):
+def least_share(are_cheap: Callable[[Sequence[float]], Sequence[bool]], floor: float) -> float:
+    """The least share, not below ``floor``, that is cheap, by halving to 1e-4, two halvings at a time."""
+    if are_cheap([floor])[0]:
         return floor
     low, high = floor, 1.0
     while high - low > 1e-4:
         middle = (low + high) / 2
-        low, high = (low, middle) if is_cheap(middle) else (middle, high)
+        asked = [(low + middle) / 2, middle, (middle + high) / 2]
+        cheap = are_cheap(asked)
+        low, high, then = (low, middle, 0) if cheap[1] else (middle, high, 2)
+        if high - low > 1e-4:
+            low, high = (low, asked[then]) if cheap[then] else (asked[then], high)
     return high
 
 
 def doubt_of(p: Array) -> Array:
     """σ (n,)."""
-    return np.sqrt(p * (1 - p))
+    found: Array = 1 - p
+    found *= p
+    return np.sqrt(found, out=found)
 
 
 def part_free(part: Pool, key: str) -> Free:
@@ -175,10 +204,9 @@ def part_free(part: Pool, key: str) -> Free:
 
 def part_expect(part: Pool, key: str, signals: str, mixture: Mixture, labelled: NDArray[np.int64]) -> None:
     """Keep p of a part's examples without the ``labelled`` rows."""
-    p, row = mixture.failure(part_signals(part, signals)), np.arange(part.size)
-    if len(labelled):
-        p, row = np.delete(p, labelled), np.delete(row, labelled)
-    part_keep(part, _KEPT, key, Free(row, Foreseen(p, np.empty((0, len(p))))))
+    own = Free(part.size, labelled, Foreseen(np.empty(0), np.empty((0, part.size - len(labelled)))))
+    p = own.of(mixture.failure(part_signals(part, signals)))
+    part_keep(part, _KEPT, key, own._replace(foreseen=own.foreseen._replace(p=p)))
 
 
 def part_add(part: Pool, key: str, p: Array) -> None:
@@ -201,7 +229,7 @@ def part_joint(part: Pool, key: str, doubts: Doubts) -> int:
 def part_foreseen(part: Pool, rows: NDArray[np.int64], key: str) -> Array:
     """p of each model (k, 1 + m) of rows that are not labelled."""
     own = part_free(part, key)
-    found = own.foreseen.take(np.searchsorted(own.row, rows))
+    found = own.foreseen.take(own.place(rows))
     return np.column_stack([found.p, found.others.T])
 
 
@@ -216,8 +244,15 @@ def part_sure(part: Pool, key: str, chances: Chances, scale: float) -> tuple[int
     return len(sure), exact_sum(sure)
 
 
-def part_cost(part: Pool, key: str, chances: Chances) -> float:
-    return float((1 / chances.of(part_free(part, key).foreseen)).sum())
+def part_costs(part: Pool, key: str, doubts: Doubts, shares: Sequence[float]) -> Array:
+    """Σ 1/size for each of some shares (s,), rounded, block by block."""
+    doubt, costs = doubts.of(part_free(part, key).foreseen), np.zeros(len(shares))
+    for start in range(0, len(doubt), _BLOCK):
+        for place, share in enumerate(shares):
+            size = doubt[start : start + _BLOCK] * (1 - share)
+            size += share
+            costs[place] += np.reciprocal(size, out=size).sum()
+    return costs
 
 
 def part_exact_cost(part: Pool, key: str, chances: Chances) -> int:

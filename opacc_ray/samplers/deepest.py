@@ -46,6 +46,7 @@ from opacc_ray.designs.step_by_step import StepByStep
 from opacc_ray.designs.uniform import draw_uniform
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
+from opacc_ray.failure.auxiliary import Rows
 from opacc_ray.parts.sums import as_float, exact_sum
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
@@ -86,20 +87,29 @@ class Weights(NamedTuple):
     threshold: float
     rule: str
 
-    def of(self, part: Pool, labelled: NDArray[np.int64]) -> NDArray[np.float64]:
-        """W of a part (n,), of which some rows (k,) are labelled."""
-        values = self.variable.read(part)
+    def of(self, part: Pool, rows: Rows = slice(None)) -> NDArray[np.float64]:
+        """W (n,) of a part's examples, or of some rows."""
+        values = self.variable.read(part, rows)
         weight = self.variable.belief(values)
+        return weight if self.rule == "paper" else weight * self.variable.active(values, self.threshold)
+
+    def runners(self, part: Pool, labelled: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The rows of a part that have a weight and are not labelled, and their W."""
+        values = self.variable.read(part)
+        able = np.ones(len(values), dtype=bool)
         if self.rule == "released":
-            weight[~self.variable.active(values, self.threshold)] = 0
-        weight[labelled] = 0
-        return weight
+            able = self.variable.active(values, self.threshold)
+        able[labelled] = False
+        rows = np.flatnonzero(able)
+        weight = self.variable.belief(values[rows])
+        there = weight > 0
+        return rows[there], weight[there]
 
     def trigger(self, part: Pool, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which examples have weights: once one of them is drawn, W is not 0."""
         if self.rule == "released":
             return np.ones(len(rows), dtype=bool)
-        return self.variable.active(self.variable.read(part)[rows], self.threshold)
+        return self.variable.active(self.variable.read(part, rows), self.threshold)
 
 
 class Plan(NamedTuple):
@@ -173,19 +183,17 @@ def _race(rng: np.random.Generator, plan: Plan, num: int) -> NDArray[np.int64]:
 
 def part_count(part: Pool, weights: Weights, labelled: NDArray[np.int64]) -> tuple[int, int]:
     """How many examples have a weight, and the exact sum of these."""
-    weight = weights.of(part, labelled)
-    there = weight[weight > 0]
-    return len(there), exact_sum(there)
+    _, weight = weights.runners(part, labelled)
+    return len(weight), exact_sum(weight)
 
 
 def part_race(
     part: Pool, weights: Weights, labelled: NDArray[np.int64], rng: np.random.Generator, num: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Rows of the first ``num`` of a part, and when they arrive."""
-    weight, rng = weights.of(part, labelled), copy.deepcopy(rng)
-    runners = np.flatnonzero(weight > 0)
-    arrival = rng.standard_exponential(len(runners))
-    arrival /= weight[runners]
+    runners, weight = weights.runners(part, labelled)
+    arrival = copy.deepcopy(rng).standard_exponential(len(runners))
+    arrival /= weight
     if num < len(runners):
         first = np.sort(np.argpartition(arrival, num - 1)[:num])
         runners, arrival = runners[first], arrival[first]
@@ -193,7 +201,7 @@ def part_race(
 
 
 def part_weight(part: Pool, rows: NDArray[np.int64], weights: Weights) -> NDArray[np.float64]:
-    return weights.of(part, np.empty(0, dtype=np.int64))[rows]
+    return weights.of(part, rows)
 
 
 def part_trigger(part: Pool, rows: NDArray[np.int64], weights: Weights) -> NDArray[np.bool_]:

@@ -31,7 +31,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.allocation import check_budget, sizes_of
-from opacc_ray.designs.kmeans import kmeans_1d
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, Task
@@ -49,8 +48,7 @@ def plan(view: View, task: Task) -> tuple[list[NDArray[np.int64]], NDArray[np.in
     """The examples of each stratum that can be drawn, and how many of each to draw (H,)."""
     assert task.budget is not None
     name, (labelled, outcome) = task.parameters.auxiliary, task.previous
-    beliefs = auxiliary.beliefs(view, name)
-    stratum = kmeans_1d(beliefs, task.parameters.strata)
+    stratum = auxiliary.strata(view, name, task.parameters.strata)
     num = int(stratum.max()) + 1
     counted = np.bincount(stratum[labelled], minlength=num)
     failures = np.bincount(stratum[labelled], weights=1 - outcome, minlength=num).astype(np.float64)

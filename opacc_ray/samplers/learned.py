@@ -113,7 +113,7 @@ def part_unknown(
     """Exact sums over a part's unlabelled examples: of each prediction, and of the variance by their mean."""
     free = part_free(part, key)
     seen = part_signals(part, signals)
-    predicted = np.array([mixture.failure(seen)[free.row] for mixture in mixtures])  # (K, n)
+    predicted = np.array([free.of(mixture.failure(seen)) for mixture in mixtures])  # (K, n)
     mean = predicted.mean(axis=0)
     variance = mean * (1 - mean) * np.maximum(1 / (chances.of(free.foreseen) * kept) - 1, 0)
     return [*map(exact_sum, predicted), exact_sum(variance)]

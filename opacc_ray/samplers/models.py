@@ -28,6 +28,14 @@ def views_of(pool: Pool | View | Sequence[Pool | View]) -> list[View]:
     return views
 
 
+def forget_own(views: Sequence[View], pool: Pool | View | Sequence[Pool | View]) -> None:
+    """Let go at once of what was made of a pool that was given without a view; a view's own stays with it."""
+    given = [pool] if isinstance(pool, Pool | View) else pool
+    for view, own in zip(views, given, strict=True):
+        if view is not own:
+            view.forget()
+
+
 def histories_of(history: History | Sequence[History], num: int) -> list[History]:
     """One history for each of ``num`` models; raises SpecError if as many are not given."""
     if isinstance(history, History):

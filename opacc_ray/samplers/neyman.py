@@ -251,16 +251,17 @@ def _along(line: str, p: NDArray[np.float64], classes: NDArray[np.int64] | None)
     """Numbers by which the line goes: class by class, up and down along p alternately; along p; or as listed."""
     if line == "classes":
         assert classes is not None
-        return np.where(classes % 2 == 0, p, 1 - p) + classes  # p in (0, 1)
+        return np.where(classes & 1, 1 - p, p) + classes  # p in (0, 1)
     return p if line == "p" else np.zeros(len(p))
 
 
-def part_spread(part: Pool, key: str, signals: str, chances: Chances, line: str, num: int) -> NDArray[np.int64]:
+def part_spread(part: Pool, key: str, signals: str, chances: Chances, line: str, num: int) -> NDArray[np.integer]:
     """Lay the examples on the line of ``num`` strata, and return the rows of those that are sure, which are not."""
     own, classes = part_free(part, key), part_signals(part, signals).classes
     probability = chances.of(own.foreseen)
-    unsure = np.flatnonzero(probability < SURE)
-    classes = None if classes is None else classes[own.row[unsure]]
-    along = _along(line, own.foreseen.p[unsure], classes)
-    part_lay(part, _LINE, key, along, own.row[unsure], lengths(probability[unsure], num))
-    return own.row[probability >= SURE]
+    along, row, sure = _along(line, own.foreseen.p, None if classes is None else own.of(classes)), own.row, own.row[:0]
+    unsure = probability < SURE
+    if not unsure.all():
+        along, row, sure, probability = along[unsure], row[unsure], row[~unsure], probability[unsure]
+    part_lay(part, _LINE, key, along, row, lengths(probability, num))
+    return sure

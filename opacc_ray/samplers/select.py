@@ -17,7 +17,7 @@ from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Progress, no_progress
-from opacc_ray.samplers.models import histories_of, identify_in_all, rows_of, views_of
+from opacc_ray.samplers.models import forget_own, histories_of, identify_in_all, rows_of, views_of
 from opacc_ray.samplers.replicates import replicate
 from opacc_ray.selection import Selection
 
@@ -80,7 +80,10 @@ def select(
     _check_budget(budget, view.size, len(task.previous.chosen), optional=task.parameters.stops_itself)
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)
-    drawn = repeat_if_forgotten(views, lambda: _draw(sampler, view, task, replicates, [int(seed), number]))
+    try:
+        drawn = repeat_if_forgotten(views, lambda: _draw(sampler, view, task, replicates, [int(seed), number]))
+    finally:
+        forget_own(views, pool)
     return Selection(
         method=method,
         parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection gives them back

@@ -55,8 +55,8 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     assert task.budget is not None
     name = task.parameters.auxiliary
     beliefs = auxiliary.beliefs(view, name)
-    free = np.delete(np.arange(view.size), task.previous.chosen)
-    stratum = kmeans_1d(beliefs[free], task.parameters.strata)
+    free, num = np.delete(np.arange(view.size), task.previous.chosen), task.parameters.strata
+    stratum = auxiliary.strata(view, name, num) if len(free) == view.size else kmeans_1d(beliefs[free], num)
     members = [free[stratum == h] for h in range(stratum.max() + 1)]
     sizes = sizes_of(members)
     spread = sizes * np.array([_deviation(beliefs[examples]) for examples in members])  # N_h · S_h

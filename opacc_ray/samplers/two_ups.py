@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opacc_ray.designs.kmeans import kmeans_1d
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
@@ -51,7 +50,7 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """n independent draws in two stages, which are those of SUPS with the mean belief of the stratum."""
     name, labelled = task.parameters.auxiliary, task.previous.chosen
     beliefs = auxiliary.beliefs(view, name)
-    stratum = kmeans_1d(beliefs, task.parameters.strata)
+    stratum = auxiliary.strata(view, name, task.parameters.strata)
     lifted = auxiliary.draw_probabilities(beliefs, task.parameters.floor, labelled)
     size = np.bincount(stratum) - np.bincount(stratum[labelled], minlength=stratum.max() + 1)
     mean = np.bincount(stratum, weights=lifted) / np.maximum(size, 1)

@@ -20,7 +20,7 @@ _EXAMPLES_OF_TABLES = ("id", "uri", "image", "array")
 _COLUMNS_OF = {
     "parquet": (*_EXAMPLES_OF_TABLES, "prior"),
     "webdataset": ("image", "array"),
-    "huggingface": _EXAMPLES_OF_TABLES,
+    "huggingface": (*_EXAMPLES_OF_TABLES, "prior"),
     "delta": (*_EXAMPLES_OF_TABLES, "prior", *TABLE_FEATURES),
     "iceberg": (*_EXAMPLES_OF_TABLES, "prior", *TABLE_FEATURES),
     "lance": (*_EXAMPLES_OF_TABLES, "prior", *TABLE_FEATURES),

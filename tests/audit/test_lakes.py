@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from picture_audits import copied
 from pyiceberg.catalog.sql import SqlCatalog
 from small_model import network, picture, to_input
-from small_spec import small_spec
 from tables import parquet
 
 from opacc_ray.audit import labels, results, steps
@@ -76,9 +76,9 @@ def features_of(run: Run) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def of_images(ray_cluster: None, scans: str, s3: LocalS3) -> Run:
-    """The run of the same pictures as image files."""
-    run = steps.run(parse_spec(small_spec(scans, s3.create_bucket("of-images")), "spec"))
+def of_images(finished: Run, s3: LocalS3) -> Run:
+    """The run of the same pictures as image files, with labels."""
+    run = copied(finished, s3.create_bucket("of-images"))
     label(run)
     return run
 

@@ -1,16 +1,23 @@
 """A run whose labels serve several models: what it draws, and how `opacc compare` states all of them."""
 
+import io
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from small_model import network, picture, trained
+from small_spec import small_spec
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
 from opacc_ray.audit import labels, results, several_models, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.cli import texts
+from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.samplers import neyman
 from opacc_ray.spec import parse_spec
 
 THIRD = np.where(np.random.default_rng(5).random(N) < 0.8, TRUTH, (TRUTH + 1) % 3)
@@ -116,3 +123,42 @@ def test_models_that_labels_cannot_serve_are_refused_before_anything_is_written(
         steps.select(
             write_run(tmp_path, "mine", PREDICTION, sections={"sample": sample}, classes=CLASSES), "neyman", 40, {}
         )
+
+
+def write_arrow(store: Store, key: str, table: pa.Table) -> None:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=50)
+    store.write(key, sink.getvalue())
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_candidates_that_ray_extracted_are_drawn_for_together_from_a_column_of_the_users_own(s3: LocalS3) -> None:
+    """120 pictures in an Arrow file, of which a judge says where the trained model fails; the other is untrained."""
+    from safetensors.torch import save
+
+    store = open_store(s3.create_bucket("candidates"))
+    fails = np.arange(120) % 8 == 1
+    table = {"id": [f"{i:03d}" for i in range(120)], "png": [picture(i) for i in range(120)], "judge": 3.0 * fails}
+    write_arrow(store, "pool/data.arrow", pa.table(table))
+    uris = []
+    for name, net in (("old", network()), ("new", trained())):
+        store.write(f"{name}.safetensors", save(net.state_dict()))
+        content = small_spec(store.uri, f"{store.uri}/audits", name=name, sample={"method": "neyman", "budget": 40})
+        content["pool"] |= {"format": "huggingface", "columns": {"id": "id", "image": "png", "prior": "judge"}}
+        content["model"] |= {"weights": f"{store.uri}/{name}.safetensors"}
+        content["sample"] |= {"models": list(uris)} if uris else {}
+        uris.append(steps.run(parse_spec(content, "spec.yaml")).uri)
+    old, new = map(Run.open, uris)
+    chosen = new.read_selection(1)
+    with several_models.open_views(new, [old], (), neyman.Parameters()) as views:
+        expected = opacc.select(views, "neyman", 40, 3, history=opacc.History(prior=3.0 * fails))
+        unjudged = opacc.select(views, "neyman", 40, 3)
+    assert chosen.index.tolist() == expected.index.tolist() != unjudged.index.tolist()
+    rows = "".join(f"{i:03d},{2 if fails[i] else i % 4}\n" for i in chosen.index)
+    labels.import_labels(new, "1.csv", ("id,label\n" + rows).encode())
+    found = several_models.compare(new, old)
+    assert found.predicted
+    better = found.models[0].accuracy
+    assert better.low <= 1 - fails.mean() <= better.high
+    assert found.difference.low > 0

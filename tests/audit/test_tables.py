@@ -3,8 +3,6 @@
 import csv
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from audited_run import CLASSES, KEYS, TRUTH, N, label, write_features, write_po
 from opacc_ray.audit import results, steps
 from opacc_ray.audit.run import Run
 from opacc_ray.audit.tables import TABLES, export_tables
+from opacc_ray.cli.main import main
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.storage import open_store
 
@@ -131,15 +130,16 @@ def test_the_dictionary_names_every_column(run: Run, tmp_path: Path) -> None:
         assert name == "features" or there == set(told)
 
 
-def test_the_command_writes_tables_or_a_case(run: Run, tmp_path: Path) -> None:
-    def opacc(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "opacc_ray", "export", run.uri, *arguments]
-        return subprocess.run(command, capture_output=True, text=True)
+def test_the_command_writes_tables_or_a_case(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def opacc(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["export", run.uri, *arguments])
+        return code, *capsys.readouterr()
 
-    done = opacc("--to", str(tmp_path / "lake"), "--no-features", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rows"] == {"features": 0, "selections": 30, "labels": 30, "estimates": 1}
+    code, out, err = opacc("--to", str(tmp_path / "lake"), "--no-features", "--json")
+    assert code == 0, err
+    assert json.loads(out)["rows"] == {"features": 0, "selections": 30, "labels": 30, "estimates": 1}
     for arguments in ((), ("--case", "x.npz", "--to", "lake")):
-        refused = opacc(*arguments)
-        assert refused.returncode == 2
-        assert "give --case FILE.npz or --to URI" in refused.stderr
+        code, _, err = opacc(*arguments)
+        assert code == 2
+        assert "give --case FILE.npz or --to URI" in err

@@ -28,12 +28,12 @@ def extracted(content: dict[str, Any]) -> Run:
 
 @pytest.fixture
 def with_model(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Makes specs whose model is another; its arguments have an empty folder of their own."""
+    """Makes specs of two actors whose model is another; its arguments have an empty folder of their own."""
 
     def make(factory: str, arguments: dict[str, Any], **extract: Any) -> dict[str, Any]:
         content = spec()
         content["model"] |= {"factory": f"small_model:{factory}", "arguments": {"folder": str(tmp_path)} | arguments}
-        content["extract"] |= extract
+        content["extract"] |= {"actors": 2} | extract
         return content
 
     return make
@@ -117,7 +117,6 @@ def test_memory_that_always_runs_out_names_the_shard_and_the_fix(with_model: Cal
 def test_sigterm_ends_a_run_as_an_interruption_does(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     content = spec()
     content["model"] |= {"factory": "small_model:slow_network"}
-    content["extract"] |= {"actors": 1}
     run, _ = steps.start(parse_spec(content, "spec"))
     path, log = tmp_path / "spec.yaml", tmp_path / "log"
     path.write_text(json.dumps(content))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from extracting_here import extracting_here
-from real_browser import needs_browser
+from real_browser import SIZES, assert_accessible, assert_fits, needs_browser, opened
 from small_fleet import Weeks, label, model, write_fleet
 
 from opacc_ray.audit.run import Run
@@ -35,27 +35,13 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return Path(written.files[0]).as_uri()
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)], ids=["desktop", "phone"])
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_asks_for_nothing_and_has_no_violation(
-    browser: Any, address: str, width: int, height: int, scheme: str
-) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-    page = context.new_page()
-    asked: list[str] = []
-    faults: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("console", lambda message: faults.append(message.text))
-    page.goto(address)
-    assert asked == [address]
-    assert faults == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    text = page.inner_text("main")
-    assert all(word in text for word in ("Alert.", "Failed.", "40", "Over time", "When the alarm is raised"))
-    shown = page.locator("svg:visible").evaluate_all("all => all.map(one => one.getAttribute('aria-labelledby'))")
-    assert {name.split()[0].rsplit("-", 2)[1] for name in shown} == {"w" if width == 1280 else "n"}
-    found = Axe().run(page)
-    assert [(item["id"], item["impact"], item["nodes"][0]["html"]) for item in found.response["violations"]] == []
-    context.close()
+def test_it_fits_asks_for_nothing_and_has_no_violation(browser: Any, address: str, size: str, scheme: str) -> None:
+    with opened(browser, address, size, scheme) as (page, asked, faults):
+        assert asked == [address]
+        assert faults == []
+        assert_fits(page, size)
+        text = page.inner_text("main")
+        assert all(word in text for word in ("Alert.", "Failed.", "40", "Over time", "When the alarm is raised"))
+        assert_accessible(page, 20)

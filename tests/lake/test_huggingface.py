@@ -8,7 +8,7 @@ import pytest
 from tables import parquet, read_pool, refusal
 
 from opacc_ray.lake.examples import Columns, Rules
-from opacc_ray.lake.pools import plan_shards
+from opacc_ray.lake.pools import plan_shards, read_rows
 from opacc_ray.lake.storage import Store, open_store
 
 X = Rules(columns=Columns(array=("x",)))
@@ -47,6 +47,19 @@ def test_arrow_files_are_read_batch_after_batch(store: Store) -> None:
     assert found[40].id == "data-00001-of-00002.arrow#5"
     left, _ = read_pool(store, "huggingface", X._replace(filter="n in (3, 34, 35)"))
     assert [example.id for example in left] == [found[row].id for row in (3, 34, 35)]
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_the_columns_of_the_rows_that_count_are_read_alone(kind: str, store: Store) -> None:
+    write(store) if kind == "arrow" else store.write("test/0000.parquet", parquet(rows(0, 60), row_group_size=20))
+    rules = Rules(columns=Columns(features=(("prior", ("n",)),)), filter="n > 30")
+    found = [
+        batch
+        for shard in plan_shards(store, "huggingface", 20, rules=rules).shards
+        for batch in read_rows(store, "huggingface", shard, rules)
+    ]
+    assert {name for batch in found for name in batch.columns.column_names} == {"n"}
+    assert [value for batch in found for value in batch.columns["n"].to_pylist()] == list(range(31, 60))
 
 
 def test_parquet_files_are_cut_in_row_groups(store: Store) -> None:

@@ -4,14 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_browser import needs_browser
+from real_browser import SIZES, assert_accessible, assert_fits, needs_browser, opened
 from reported_run import label, write_run
 
 from opacc_ray.audit import steps
 from opacc_ray.report.characterized import characterize, write_characterization
 from opacc_ray.report.write import make_report
-
-SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
@@ -29,25 +27,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_asks_for_nothing_and_follows_the_scheme(browser: Any, address: str, size: str, scheme: str) -> None:
-    width, height = SIZES[size]
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-    page = context.new_page()
-    asked: list[str] = []
-    faults: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("console", lambda message: faults.append(message.text))
-    page.goto(address)
-    assert [url for url in asked if not url.startswith("data:")] == [address]
-    assert faults == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert background == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(17, 22, 28)")
-    shown = page.locator("svg:visible").evaluate_all("all => all.map(one => one.getAttribute('aria-labelledby'))")
-    assert {name.split()[0].rsplit("-", 2)[1] for name in shown} == {"w" if size == "desktop" else "n"}
-    images = page.locator("img").evaluate_all("all => all.map(one => one.naturalWidth)")
-    assert images
-    assert min(images) > 0
-    context.close()
+    with opened(browser, address, size, scheme) as (page, asked, faults):
+        assert [url for url in asked if not url.startswith("data:")] == [address]
+        assert faults == []
+        assert_fits(page, size)
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert background == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(17, 22, 28)")
+        images = page.locator("img").evaluate_all("all => all.map(one => one.naturalWidth)")
+        assert images
+        assert min(images) > 0
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +56,9 @@ def addresses(address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 @pytest.mark.parametrize("state", ["whole", "partial", "none", "regression", "coverage"])
 @pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
 def test_axe_finds_no_violation(browser: Any, addresses: dict[str, str], state: str, size: str, scheme: str) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
-    width, height = SIZES[size]
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-    page = context.new_page()
-    page.goto(addresses[state])
-    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
-    found = Axe().run(page)
-    assert [(item["id"], item["impact"], item["nodes"][0]["html"]) for item in found.response["violations"]] == []
-    assert len(found.response["passes"]) > 20
-    context.close()
+    with opened(browser, addresses[state], size, scheme) as (page, _, _):
+        page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+        assert_accessible(page, 20)
 
 
 def test_it_prints_in_ink_on_white(browser: Any, address: str) -> None:

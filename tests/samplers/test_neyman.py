@@ -1,6 +1,7 @@
 """Neyman sampling: exact probabilities and unbiasedness by enumeration, coverage, gain, and the trap it must not be."""
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -283,7 +284,10 @@ class TestPrecision:
         doubt = np.array([2 / 3, 4 / 3])
 
         def least(price: float, floor: float) -> float:
-            return least_share(lambda share: (1 / (share + (1 - share) * doubt)).mean() <= 1 + price, floor)
+            def are_cheap(shares: Sequence[float]) -> list[bool]:
+                return [(1 / (share + (1 - share) * doubt)).mean() <= 1 + price for share in shares]
+
+            return least_share(are_cheap, floor)
 
         assert least(0.125, floor=0.1) == 0.1  # A(0) = (3/2 + 3/4)/2 = 1.125
         share = least(0.04, floor=0.1)

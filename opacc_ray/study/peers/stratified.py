@@ -9,6 +9,8 @@ fewer than two labels, or more than it has.
 Legend: N pool, n labels, N_h and n_h those of stratum h, c confidence, y outcome.
 """
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +22,7 @@ NUM_STRATA = 10
 
 def estimate(confidence: Array, outcome: Array, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:
     """Draw at random in strata of like confidence."""
-    stratum = kmeans_1d(confidence, min(NUM_STRATA, budget // 2))
+    stratum = _strata(np.asarray(confidence, np.float64).tobytes(), min(NUM_STRATA, budget // 2))
     size = np.bincount(stratum)
     mean = np.bincount(stratum, weights=confidence) / size
     sizes = allocate(size, np.sqrt(np.clip(mean * (1 - mean), 0, None)), budget)
@@ -28,6 +30,12 @@ def estimate(confidence: Array, outcome: Array, budget: int, rng: np.random.Gene
         [rng.choice(np.flatnonzero(stratum == h), num, replace=False) for h, num in enumerate(sizes)]
     )
     return normal(*combined(size, stratum[index], outcome[index]), index, level)
+
+
+@lru_cache(maxsize=4)
+def _strata(confidence: bytes, num: int) -> NDArray[np.int64]:
+    """Of the numbers in memory, which a study gives again and again."""
+    return kmeans_1d(np.frombuffer(confidence), num)
 
 
 def combined(size: NDArray[np.int64], stratum: NDArray[np.int64], y: Array) -> tuple[float, float]:

@@ -1,0 +1,80 @@
+"""Actors and drivers that die: what comes after them ends in the same bytes, or in the name of a shard."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from picture_audits import features_of, run_spec
+
+from opacc_ray.audit import steps
+from opacc_ray.audit.run import Run
+from opacc_ray.errors import ClusterError
+from opacc_ray.spec import parse_spec
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+TWO = {"batch_size": 8, "shard_size": 10, "actors": 2}
+TESTS = Path(__file__).parents[1]
+
+
+def with_factory(spec, name: str) -> dict:
+    """The content of a spec of two actors and another model."""
+    content = spec(extract=TWO)
+    return content | {"model": content["model"] | {"factory": f"small_model:{name}"}}
+
+
+def test_killed_actor_changes_nothing(spec, finished: Run, tmp_path: Path) -> None:
+    from opacc_ray.cluster import extraction
+
+    class Victim(extraction.Worker):
+        def extract(self, shard):
+            if shard.number == 5 and not marker.exists():
+                marker.write_text("died")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().extract(shard)
+
+    marker = tmp_path / "died"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(extraction, "Worker", Victim)
+        run = run_spec(spec(extract=TWO))
+    assert marker.exists()
+    assert features_of(run) == features_of(finished)
+
+
+def test_shard_that_always_kills_its_actor_fails_by_name(spec) -> None:
+    content = with_factory(spec, "dying_network")
+    with pytest.raises(ClusterError, match=r"shard part-000005 \(050\.png \.\. 059\.png\) failed 3 times"):
+        run_spec(content)
+    run = Run.open(steps.start(parse_spec(content, "spec"))[0].uri)
+    assert run.read_index() is None
+    assert run.rounds() == []
+
+
+def test_killed_driver_resumes_with_the_missing_shards_only(spec, finished: Run, tmp_path: Path) -> None:
+    content = with_factory(spec, "slow_network") | {"name": "resumed"}
+    run, _ = steps.start(parse_spec(content, "spec"))
+    path = tmp_path / "spec.yaml"
+    path.write_text(json.dumps(content))
+    command = [sys.executable, "-m", "opacc_ray", "run", str(path)]
+    driver = subprocess.Popen(command, cwd=TESTS, stderr=(tmp_path / "log").open("w"))
+    try:
+        deadline = time.monotonic() + 120
+        while len(run.finished_shards()) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+    before = len(run.finished_shards())
+    assert 3 <= before < 12, (tmp_path / "log").read_text()
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = re.search(r"(\d+) of 12 shards were done before and are kept", done.stderr)
+    assert told, done.stderr
+    assert before <= int(told[1]) < 12  # an actor may finish the shard it had in hand after its driver's death
+    assert features_of(run) == features_of(finished)

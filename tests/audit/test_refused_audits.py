@@ -1,0 +1,98 @@
+"""What an audit on a real S3 server and a real Ray refuses, or leaves out and counts."""
+
+import pytest
+from picture_audits import labels_for, run_spec
+from small_model import picture
+
+from opacc_ray.audit import labels, results
+from opacc_ray.errors import ClusterError, DataError, OpaccError, SpecError, StorageError
+from opacc_ray.lake.storage import open_store
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+def refused(content: dict, error: type[OpaccError], message: str) -> None:
+    """The run fails with one sentence, and leaves no index, selection or half of a file."""
+    with pytest.raises(error, match=message) as caught:
+        run_spec(content)
+    assert "\n" not in str(caught.value)
+    keys = [entry.key for entry in open_store(content["output"]).list()] if "nowhere" not in content["output"] else []
+    assert not [key for key in keys if "index.json" in key or "rounds/" in key]
+
+
+def test_missing_bucket(spec) -> None:
+    refused(spec(pool={"uri": "s3://nowhere/pool", "format": "images"}), StorageError, "nowhere")
+
+
+def test_empty_pool(spec, bucket: str) -> None:
+    refused(spec(pool={"uri": f"{bucket}/void", "format": "images"}), DataError, r"void holds no \.png")
+
+
+def test_wrong_credentials(spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(StorageError, match=r"credentials|key|signature"):
+        run_spec(spec())
+
+
+def test_wrong_digest(spec) -> None:
+    content = spec()
+    content["model"] |= {"sha256": "0" * 64}
+    refused(content, SpecError, "has digest [0-9a-f]{64}, and the spec expects 0000")
+
+
+def test_wrong_layer_lists_the_ones_there_are(spec) -> None:
+    content = spec()
+    content["model"] |= {"hidden_layer": "fc9"}
+    refused(content, DataError, "no layer 'fc9'; it has first, last")
+
+
+def test_budget_above_the_pool(spec) -> None:
+    refused(spec(sample={"method": "srs", "budget": 121}), SpecError, "budget=121 .* 120 examples")
+
+
+def test_more_actors_than_the_cluster_has(spec) -> None:
+    refused(spec(extract={"actors": 7, "shard_size": 10}), ClusterError, "asks for 7 actors, .* 2 CPU in all")
+    refused(spec(extract={"gpus_per_actor": 1}), ClusterError, "with 1 GPU .* has 0 GPU")
+
+
+def test_actor_that_never_starts_is_told(spec) -> None:
+    extract = {"gpus_per_actor": 1, "autoscaling": True, "start_timeout": 1}
+    refused(spec(extract=extract), ClusterError, "no actor with 1 GPU .* within 1 s")
+
+
+@pytest.fixture
+def damaged(bucket: str) -> str:
+    store = open_store(f"{bucket}/damaged")
+    store.write_many((f"{i:03d}.png", picture(i)) for i in range(60))
+    store.write("031.png", b"\x89PNG no more")
+    return store.uri
+
+
+def test_image_that_does_not_decode_is_named(spec, damaged: str) -> None:
+    refused(spec(pool={"uri": damaged, "format": "images"}), DataError, r"'031\.png'.*are no image.*on_bad_item")
+
+
+def test_image_that_does_not_decode_is_excluded_and_counted(spec, damaged: str) -> None:
+    extract = {"shard_size": 10, "on_bad_item": "exclude"}
+    run = run_spec(spec(pool={"uri": damaged, "format": "images"}, extract=extract))
+    index = run.read_index()
+    assert index is not None
+    assert index.num_examples == 59
+    assert [item.id for item in index.bad] == ["031.png"]
+    labels.import_labels(run, "labels.csv", labels_for(run))
+    result = results.estimate(run).to_dict()
+    assert (result["pool_size"], result["excluded"]) == (59, 1)
+
+
+def test_nan_in_the_features_is_named(spec) -> None:
+    content = spec()
+    content["model"] |= {"factory": "small_model:broken_network"}
+    refused(content, DataError, r"example '033\.png' .* NaN or infinity in output")
+
+
+def test_nan_in_the_features_can_be_excluded(spec) -> None:
+    content = spec(extract={"shard_size": 10, "on_bad_item": "exclude"})
+    content["model"] |= {"factory": "small_model:broken_network"}
+    index = run_spec(content).read_index()
+    assert index is not None
+    assert [item.id for item in index.bad] == ["033.png"]

@@ -1,0 +1,46 @@
+"""Audits of the tests' pictures: how one is run, what it leaves, and what people who label it return."""
+
+from typing import Any
+
+from opacc_ray.audit import steps
+from opacc_ray.audit.run import Run
+from opacc_ray.lake.storage import open_store
+from opacc_ray.spec import parse_spec
+
+
+def run_spec(content: dict[str, Any]) -> Run:
+    return steps.run(parse_spec(content, "spec"))
+
+
+def copied(run: Run, home: str) -> Run:
+    """The same run in another bucket, or in a folder, to work on."""
+    store = open_store(run.spec.output)
+    keys = [entry.key for entry in store.list()]
+    open_store(home).write_many(zip(keys, store.read_many(keys), strict=True))
+    return Run.open(f"{home}/{run.name}")
+
+
+def features_of(run: Run) -> dict[str, bytes]:
+    """The files of a run's set but the one that says what model it is of."""
+    keys = [entry.key for entry in run.features.list() if entry.key != "set.json"]
+    return {key: run.features.read(key) for key in keys}
+
+
+def labels_for(run: Run, wrong: int = 4) -> bytes:
+    """What a careful annotator returns: the model is wrong on the first ``wrong`` chosen examples."""
+    chosen = run.read_chosen(1)
+    rows = [
+        f"{name},{(prediction + (i < wrong)) % 4}"
+        for i, (name, prediction) in enumerate(zip(chosen.ids, chosen.predictions, strict=True))
+    ]
+    return "\n".join(["id,label", *rows]).encode()
+
+
+def answer(run: Run, number: int) -> bytes:
+    """Labels of a round: the model is wrong on every picture whose number ends in 7."""
+    chosen = run.read_chosen(number)
+    rows = [
+        f"{name},{(prediction + name.endswith('7.png')) % 4}"
+        for name, prediction in dict(zip(chosen.ids, chosen.predictions, strict=True)).items()
+    ]
+    return "\n".join(["id,label", *rows]).encode()

@@ -1,0 +1,89 @@
+"""Cases as users bring them: which columns they are read from, and what of them is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_study import arrays, source
+
+from opacc_ray.errors import DataError
+from opacc_ray.study.cases import Case, find_cases, read_case
+from opacc_ray.study.spec import CaseSpec
+
+
+class TestCases:
+    def test_one_case_in_three_formats(self, cases: Path, tmp_path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        full = arrays()
+        columns = {name.upper(): list(values) if values.ndim == 2 else values for name, values in full.items()}
+        pq.write_table(pa.table(columns), tmp_path / "full.parquet")
+        from_npz, from_parquet = (read_case(source(path)) for path in (cases / "full.npz", tmp_path / "full.parquet"))
+        from_csv = read_case(source(cases / "table.csv"))
+        pools = [case.view.parts.pools[0] for case in (from_npz, from_parquet, from_csv)]  # type: ignore[attr-defined]
+        assert np.array_equal(pools[0].hidden, pools[1].hidden)
+        assert np.array_equal(pools[0].prediction, full["Pred"])
+        assert pools[2].fields == {"confidence"}
+        for case, pool in zip((from_npz, from_parquet, from_csv), pools, strict=True):
+            assert np.array_equal(case.outcome, full["correct"])
+            assert np.array_equal(pool.confidence, full["confidence"])
+
+    @pytest.mark.parametrize(
+        ("columns", "options", "outcome"),
+        [
+            ({"squared_error": [0.0, 1.0, 4.0]}, {}, [1, 0.75, 0]),  # by the largest error
+            ({"squared_error": [0.0, 1.0, 4.0]}, {"error_scale": 4.0}, [1, 15 / 16, 0.75]),
+            ({"squared_error": [0.0, 1.0, 4.0]}, {"error_scale": 1.0}, [1, 0, 0]),
+            ({"pred": [1.0, 2.0, 5.0], "target": [1.0, 3.0, 3.0]}, {}, [1, 0.75, 0]),
+            ({"pred": [1, 2, 5], "label": [1, 3, 5]}, {}, [1, 0, 1]),
+            ({"pred": ["a", "b", "c"], "label": ["a", "c", "c"]}, {}, [1, 0, 1]),
+            ({"outcome": [0.5, 0, 1], "squared_error": [9, 9, 9]}, {}, [0.5, 0, 1]),
+            ({"ok": [1, 1, 0], "outcome": [7, 7, 7]}, {"columns": {"outcome": "ok"}}, [1, 1, 0]),
+            ({"correct": [" TRUE", "false", "Pass "]}, {}, [1, 0, 1]),
+        ],
+    )
+    def test_outcome(self, columns: dict[str, Any], options: dict[str, Any], outcome: list[float], tmp_path) -> None:
+        np.savez(tmp_path / "case.npz", confidence=[0.1, 0.2, 0.3], **columns)
+        assert self.read(tmp_path, **options).outcome.tolist() == outcome
+
+    def test_scale_of_a_score_is_told(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "case.npz", pred=[0.5, 0.25, 1.0], squared_error=[0.0, 1.0, 4.0])
+        case = self.read(tmp_path)
+        assert case.outcome_rule == "1 - (error / 2)², not below 0, the largest error"
+        assert case.view.fields == {"prediction", "output"}  # a regression's output is its prediction
+
+    @pytest.mark.parametrize(
+        ("columns", "options", "message"),
+        [
+            ({"x": [1, 2, 3]}, {}, r"case.npz\): it has no outcome; give outcome, correct .*there are confidence, x"),
+            ({"outcome": [0, 1, 2]}, {}, r"outcome 2.0 of row 3 is not in \[0, 1\]"),
+            ({"outcome": ["pass", "maybe", "fail"]}, {}, "outcome 'maybe' of row 2 is none of pass, true"),
+            ({"outcome": [0, 1]}, {}, "2 outcomes and 3 examples"),
+            ({"okay": [0, 1, 1]}, {"columns": {"outcome": "ok"}}, "no column 'ok'.*did you mean 'okay'"),
+            ({"ok": [0, 1, 1]}, {"columns": {"outcom": "ok"}}, "no field 'outcom'; did you mean 'outcome'"),
+            ({"correct": np.array([1, None, 0])}, {}, "correct cannot be read: Object arrays"),
+        ],
+    )
+    def test_refusal(self, columns: dict[str, Any], options: dict[str, Any], message: str, tmp_path: Path) -> None:
+        np.savez(tmp_path / "case.npz", confidence=[0.1, 0.2, 0.3], **columns)
+        with pytest.raises(DataError, match=message):
+            self.read(tmp_path, **options)
+
+    @pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])
+    def test_garbage_is_named(self, suffix: str, tmp_path: Path) -> None:
+        (tmp_path / f"case.{suffix}").write_bytes(b"")
+        with pytest.raises(DataError, match=rf"case case \(.*case.{suffix}\): it is no "):
+            read_case(source(tmp_path / f"case.{suffix}"))
+
+    def test_names_must_differ(self, cases: Path, tmp_path: Path) -> None:
+        np.savez(tmp_path / "table.npz", **arrays())
+        with pytest.raises(DataError, match="two cases are called 'table'"):
+            find_cases([CaseSpec(path=str(cases)), CaseSpec(path=str(tmp_path))], {}, None)
+        named = find_cases([CaseSpec(path=str(cases)), CaseSpec(path=str(tmp_path), name="other")], {}, None)
+        assert [case.name for case in named] == ["full", "table", "other"]
+
+    @staticmethod
+    def read(folder: Path, **options: Any) -> Case:
+        return read_case(source(folder / "case.npz", **options))
