@@ -25,6 +25,7 @@ from opacc_ray.audit.provenance import checked_weights, header_of, located
 from opacc_ray.audit.run import HEADER, Run
 from opacc_ray.audit.run_metrics import RunMetrics
 from opacc_ray.audit.several_models import check_models, histories_with, open_views, outcomes_of_all, served_with
+from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
@@ -99,7 +100,9 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
         there = read_sound(feature_set(store, header.features))
         if there is not None:
             feature_store.check_fit(spec, there.index)
-        elif trial:
+        elif not spec.pool.holds_features:
+            local.begin()
+        if there is None and trial:
             log.info("trying %s", "one row of the pool" if spec.pool.holds_features else "the model on one example")
             check_model(spec, plan)
     run = Run.create(uri, header)

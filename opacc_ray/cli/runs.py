@@ -32,9 +32,15 @@ def run_spec(spec: str, no_trial: bool, exit_file: str | None) -> Answer:
     from opacc_ray.audit import steps
     from opacc_ray.cli.answers import drawn
     from opacc_ray.cli.exit_file import noted
+    from opacc_ray.cluster import local
     from opacc_ray.spec import load_spec
 
-    with noted(exit_file) as note, Progress("extract", "shards") as extracting, _selecting() as selecting:
+    with (
+        noted(exit_file) as note,
+        Progress("extract", "shards") as extracting,
+        _selecting() as selecting,
+        local.ahead(),
+    ):
         run = steps.run(load_spec(spec), extracting, selecting, trial=not no_trial)
         note(run)
         return drawn(run)

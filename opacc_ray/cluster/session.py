@@ -3,20 +3,19 @@
 import contextlib
 import logging
 import os
-import secrets
 import signal
-import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import ray
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.job_config import JobConfig
 
+from opacc_ray.cluster import local
 from opacc_ray.cluster.failures import brief
 from opacc_ray.errors import ClusterError
 from opacc_ray.lake.redaction import redacted
@@ -120,22 +119,21 @@ def raise_if_ending() -> None:
 def _cluster() -> Iterator[bool]:
     """Join or start a cluster, and leave or end it after; yields whether it was started here."""
     address = os.environ.get("RAY_ADDRESS") or "local"
-    options: dict[str, Any] = {"address": address, "job_config": _Job(_py_driver_sys_path=_own_folder())}
-    if address == "local":
-        lock_local_cluster()
-        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        quiet = {"enable_metrics_collection": False}  # its port answers everyone, without the token
-        options |= {"include_dashboard": False, "object_store_memory": 200 << 20, "_system_config": quiet}
-    log.info("starting a local Ray" if address == "local" else f"joining Ray at {redacted(address)}")
-    try:
-        with _same_end_on_sigterm():
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
-    except (ConnectionError, RuntimeError, OSError) as error:
-        raise ClusterError(f"no Ray cluster could be reached: {brief(error)}") from None
-    try:
+    with contextlib.ExitStack() as until:
+        if address == "local":
+            place = until.enter_context(local.started())
+            read_token()
+        else:
+            log.info("joining Ray at %s", redacted(address))
+            place = address
+        try:
+            with _same_end_on_sigterm():
+                job = _Job(_py_driver_sys_path=_own_folder())
+                ray.init(address=place, job_config=job, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, RuntimeError, OSError) as error:
+            raise ClusterError(f"no Ray cluster could be reached: {brief(error)}") from None
+        until.callback(ray.shutdown)
         yield address == "local"
-    finally:
-        ray.shutdown()
 
 
 class _Job(JobConfig):  # type: ignore[misc]
@@ -169,13 +167,13 @@ def _same_end_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def lock_local_cluster() -> None:
-    """Let nobody into a cluster that this process starts, whose ports listen on all interfaces: Ray's token mode.
-
-    The token is random, and in this process's environment alone, which its workers inherit.
-    """
-    os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
+def read_token() -> None:
+    """Let Ray in this process know the token of a cluster that was locked: see :func:`local.lock`."""
     Config.initialize("")  # Ray read its settings when it was imported
     AuthenticationTokenLoader.instance().reset_cache()
+
+
+def lock_local_cluster() -> None:
+    """Let nobody into a cluster that this process starts by ``ray.init``."""
+    local.lock()
+    read_token()

@@ -23,6 +23,7 @@ from opacc_ray.audit import feature_store, labels, results, steps
 from opacc_ray.audit.documents import AccuracyEstimate, StatedEstimate
 from opacc_ray.audit.progress import Progress
 from opacc_ray.audit.run import Run
+from opacc_ray.cluster import local
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.storage import open_store, read_uri
@@ -64,10 +65,11 @@ def run_demo(folder: Path | None = None) -> tuple[DemoResult, str]:
     begun = time.monotonic()
     home = Path(tempfile.mkdtemp(prefix="opacc-demo-")) if folder is None else folder.absolute()
     home.mkdir(parents=True, exist_ok=True)
-    with LocalS3(home / "s3") as server, _environment(server.environment()):
+    with LocalS3(home / "s3") as server, _environment(server.environment()), local.ahead():
         log.info("a real S3 server at %s keeps its buckets in %s", server.endpoint, server.folder)
         server.create_bucket("field")
         server.create_bucket("audits")
+        local.begin()  # its workers are to know the server
         truth = _fill_bucket()
         run, estimate = _audit(home, truth)
         compared = _compare(run, truth)

@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from opacc_ray.failure.signals import HALF_RANGE, PartSignals, PoolSignals, Signals, part_signals
 from opacc_ray.parts.threads import in_threads
@@ -116,6 +115,8 @@ class Mixture(NamedTuple):
         self, values: NDArray[np.float64], classes: NDArray[np.integer] | None, average: NDArray[np.float64]
     ) -> None:
         """Σ_k w_k p_k of a few examples, values (d, b) and classes (b,), to ``average`` (b,)."""
+        from scipy.special import expit
+
         term = np.empty(len(average))
         for weight, intercept, slope, level in zip(*self, strict=True):
             if classes is None or (level == intercept).all():

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit
 
 from opacc_ray.failure import auxiliary
 from opacc_ray.failure.directions import find_projection, part_coordinates
@@ -169,6 +168,8 @@ def _beside(own: PoolSignals, place: int, num_directions: int, other: Pool) -> N
 
 
 def _read(view: View, num_directions: int, history: History) -> PoolSignals:
+    from scipy.special import logit
+
     key = f"{num_directions} {id(history)} {secrets.token_hex(8)}"
     names, num = _class_names(view), 0
     if "hidden" in view.fields and num_directions:
@@ -286,6 +287,8 @@ def part_classes(part: Pool) -> NDArray[np.float64] | None:
 
 
 def _logit_of_doubt(confidence: NDArray[np.float64]) -> NDArray[np.float64]:
+    from scipy.special import logit
+
     found: NDArray[np.float64] = logit(np.clip(1 - confidence, LEAST_DOUBT, MOST_DOUBT))
     return found
 

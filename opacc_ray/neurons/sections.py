@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import rel_entr
 
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.parts.threads import in_threads
@@ -101,6 +100,8 @@ def relative_entropy(share: NDArray[np.float64], counts: NDArray[np.int64]) -> f
 
     As DeepReduce defines it (Zhou et al., ISSRE 2020, Formula 1). share: P_S, counts: of T, (m, K) each. 0 if T = S.
     """
+    from scipy.special import rel_entr  # actors, which have no use for it, import this module
+
     sample = counts / counts.sum(axis=1, keepdims=True)
     return float(rel_entr(share, np.maximum(sample, FLOOR)).sum() / len(share))
 

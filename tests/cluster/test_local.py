@@ -1,0 +1,95 @@
+"""A local Ray that starts ahead of its use: it is the one that is used, and none is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HEAD = """
+import os, sys
+from opacc_ray.cluster import local
+with local.ahead():
+    local.begin()
+    print(os.environ["RAY_AUTH_TOKEN"], flush=True)
+"""
+USED = """
+    local.begin()
+    import ray
+    from opacc_ray.cluster.session import connected
+    with connected() as is_ours:
+        print(is_ours, ray.get(ray.remote(lambda: 6 * 7).remote()), os.environ["RAY_AUTH_TOKEN"], flush=True)
+    with connected():
+        print(os.environ["RAY_AUTH_TOKEN"], flush=True)
+"""
+NEVER_USED = """
+    raise ValueError("the trial failed")
+"""
+KILLED = """
+    sys.stdin.read()
+"""
+
+
+def started(script: str, log: Path, **changes: str) -> subprocess.Popen[str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with log.open("w") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-c", HEAD + script],
+            env=plain | changes,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+
+
+def holders(token: str) -> list[int]:
+    """Processes that have the token of a Ray in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if token.encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+        except OSError:  # it has ended, or is another user's
+            pass
+    return found
+
+
+def all_end(token: str, seconds: float = 240) -> bool:
+    """Whether all processes with a token end."""
+    deadline = time.monotonic() + seconds
+    while holders(token):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def test_ray_begun_ahead_is_the_one_that_is_used(tmp_path: Path) -> None:
+    process = started(USED, tmp_path / "log")
+    token, used, another = process.communicate(timeout=180)[0].splitlines()
+    assert used == f"True 42 {token}", (tmp_path / "log").read_text()
+    assert another != token  # what follows has a Ray of its own, with a token of its own
+    assert all_end(token)
+    assert all_end(another)
+
+
+@pytest.mark.parametrize("script", [NEVER_USED, KILLED])
+def test_ray_that_is_never_used_ends_by_itself(script: str, tmp_path: Path) -> None:
+    with started(script, tmp_path / "log") as process:
+        assert process.stdout is not None
+        token = process.stdout.readline().strip()
+        assert len(holders(token)) >= 1
+        if script == KILLED:
+            process.send_signal(signal.SIGKILL)
+    assert all_end(token)
+
+
+def test_ray_that_cannot_start_says_why(tmp_path: Path) -> None:
+    process = started(USED, tmp_path / "log", RAY_TMPDIR=str(tmp_path / ("long" * 30)))
+    process.communicate(timeout=180)
+    assert process.returncode == 1
+    assert "ClusterError: no local Ray could be started: " in (tmp_path / "log").read_text().splitlines()[-1]
