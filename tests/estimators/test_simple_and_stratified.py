@@ -24,6 +24,18 @@ def stratified(outcome: np.ndarray, stratum: np.ndarray, sizes: list[int]) -> Es
     return by_design(Stratified(stratum, np.array(sizes)), outcome, 0.95)
 
 
+@pytest.mark.parametrize(("pool", "size"), [(7, 7), (60, 9), (5000, 400), (10_000_000, 50)])
+def test_hypergeometric_interval_inverts_both_tests(pool: int, size: int) -> None:
+    """Its ends are the last shares that SciPy's distribution does not reject."""
+    for successes in {0, 1, size // 3, size - 1, size}:
+        low, high = (round(end * pool) for end in intervals.hypergeometric(successes, size, pool, 0.9))
+        possible = range(successes, pool - size + successes + 1)
+        for total in {low - 1, low, high, high + 1} & set(possible):
+            at_least = hypergeom.sf(successes - 1, pool, total, size)
+            at_most = hypergeom.cdf(successes, pool, total, size)
+            assert (at_least > 0.05 and at_most > 0.05) == (low <= total <= high), total
+
+
 def test_srs_is_unbiased_over_all_samples_of_a_tiny_pool() -> None:
     outcome = np.array([1, 0, 1, 0.25, 1, 0.5])
     samples = list(itertools.combinations(range(6), 3))
