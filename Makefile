@@ -6,6 +6,7 @@ READY  := $(VENV)/.ready
 TOOLS  := .venv-tools
 TOOLED := $(TOOLS)/.ready
 LOWEST := .venv-lowest
+AT_ONCE := -n 3 --dist loadfile
 
 # The machine that infra/lock.txt is for; another one installs the versions of infra/constraints.txt, without digests.
 MACHINE := import platform as p; print(p.system(), p.machine(), *p.python_version_tuple()[:2], sep="-")
@@ -35,17 +36,18 @@ $(READY): pyproject.toml infra/constraints.txt infra/lock.txt
 demo: $(READY)  ## a whole audit on handwritten digits, in about a minute
 	@$(BIN)/opacc demo
 
-# Two at a time, file by file: each has its own Ray and S3 server. For one at a time, and its prints: .venv/bin/pytest -s
+# Three at a time, file by file: each has its own Ray and S3 server, for which it waits now and then.
+# For one at a time, and its prints: .venv/bin/pytest -s
 test: $(READY) lint  ## lint, then the tests
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest $(AT_ONCE)
 
 # The tests with three machines' arithmetic: this one's, torch's own loops without AVX, and the libraries' without AVX.
 # Matrix products then differ in their last bits. NumPy's come from OpenBLAS, torch's from MKL and oneDNN.
 test-cpus: $(READY)  ## the tests with the arithmetic of three kinds of CPU
-	$(BIN)/pytest -n 2 --dist loadfile
-	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest $(AT_ONCE)
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest $(AT_ONCE)
 	beyond=$$($(BIN)/python -c $(BEYOND)) && NPY_DISABLE_CPU_FEATURES="$$beyond" OPENBLAS_CORETYPE=Nehalem \
-	MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/pytest -n 2 --dist loadfile
+	MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/pytest $(AT_ONCE)
 
 # torch is the one of infra/constraints.txt: the oldest has no small build for machines without a GPU.
 test-lowest: $(TOOLED)  ## the tests with the oldest versions that pyproject.toml allows
@@ -54,7 +56,7 @@ test-lowest: $(TOOLED)  ## the tests with the oldest versions that pyproject.tom
 	--no-header --no-annotate -q -o $(LOWEST)/requirements.txt
 	@$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -r $(LOWEST)/requirements.txt \
 	"$$(grep '^torch==' infra/constraints.txt)"
-	PYTHONPATH=. $(LOWEST)/bin/python -m pytest -n 2 --dist loadfile
+	PYTHONPATH=. $(LOWEST)/bin/python -m pytest $(AT_ONCE)
 
 lint: $(READY)  ## ruff, mypy and the layers of the package
 	$(BIN)/ruff check .

@@ -5,7 +5,8 @@
 CASE has `correct` (M, N), what each of M models got right of the same N items, and nothing else is known of the items.
 *Two at once* are all pairs of the models in turn, with how many of the other models got an item wrong as `prior`. *All
 at once*: no model is left to learn from, so a model alone would be sampled at random; a fifth as many repetitions, of
-which each has all differences. Printed is a Markdown table, row by row.
+which each has all differences. Printed is a Markdown table, row by row, and then each model by itself, with the others'
+mistakes as `prior`, beside the least E that an unbiased method could have which sees them (`opacc_ray/study/bound.py`).
 """
 
 import argparse
@@ -23,6 +24,7 @@ from processes import repeat
 import opacc_ray as opacc
 from opacc_ray.estimators.several import SeveralModels
 from opacc_ray.parts.view import view_of
+from opacc_ray.study.bound import least_variance
 
 COLUMNS = (
     *("models", "design", "n", "E", "E, own labels", "E of differences", "covers", "all differences", "width"),
@@ -30,6 +32,7 @@ COLUMNS = (
 )
 ROUNDS = (0.1, 0.2, 0.3, 0.4)
 WAYS = ("two at once", "all at once")
+ALONE = "one at a time"
 DESIGNS = ("neyman, 4 rounds", "neyman", "srs")
 
 
@@ -74,6 +77,40 @@ def main() -> None:
                 seeds = range(given.seed, given.seed + num)
                 scores = list(repeat(partial(_audited, given.case, way, design, budget), seeds))
                 print(markdown.row([way, design, str(budget), *_cells(scores)]), flush=True)
+    for budget in given.budgets:
+        print(f"\n{_by_itself(given.case, budget, range(given.seed, given.seed + given.repetitions))}", flush=True)
+
+
+def _by_itself(case: Path, budget: int, seeds: Sequence[int]) -> str:
+    """One model at a time beside its bound, in words; seeds go over the models in turn."""
+    found = np.array(list(repeat(partial(_audited_alone, case, budget), seeds)))  # (repetitions, 2)
+    models = range(len(_correct(case)))
+    bound = np.mean([_bound(_trial(ALONE, _correct(case), budget, model)) for model in models])
+    (error, covered), deviation = found.mean(axis=0), found[:, 0].std()
+    return (
+        f"One at a time, with the mistakes of the others as `prior`, {DESIGNS[0]}, {budget} labels: mean E "
+        f"{error:.2f} ± {deviation / np.sqrt(len(found)):.2f}, where the mean of the bounds is {bound:.2f}, and 95 % "
+        f"intervals cover in {100 * covered:.1f} %. {len(found):,} repetitions."
+    )
+
+
+def _audited_alone(case: Path, budget: int, seed: int) -> tuple[float, bool]:
+    """E of one model, and whether its interval held the truth."""
+    trial = _trial(ALONE, _correct(case), budget, seed)
+    [estimate], truth = audit(trial, DESIGNS[0]).models, float(trial.correct.mean())
+    return (estimate.value - truth) ** 2 / _by_srs(trial), estimate.low <= truth <= estimate.high
+
+
+def _bound(trial: Trial) -> float:
+    """The least E, of the only model."""
+    [outcome] = trial.correct
+    pool = opacc.Pool(ids=[str(i) for i in range(len(outcome))])
+    return least_variance(view_of(pool), outcome, [trial.budget], trial.history)[trial.budget] / _by_srs(trial)
+
+
+def _by_srs(trial: Trial) -> float:
+    """Variance of the only model's accuracy by a simple random sample."""
+    return float(trial.correct.var()) * (1 / trial.budget - 1 / trial.correct.shape[1])
 
 
 @cache
@@ -89,10 +126,17 @@ def _audited(case: Path, way: str, design: str, budget: int, seed: int) -> Score
 def _trial(way: str, correct: NDArray[np.float64], budget: int, seed: int) -> Trial:
     if way == "all at once":
         return Trial(correct, opacc.History(), budget, seed)
+    if way == ALONE:
+        model = seed % len(correct)
+        return Trial(correct[[model]], _mistakes_of_others(correct, (model,)), budget, seed)
     pairs = list(combinations(range(len(correct)), 2))
     pair = pairs[seed % len(pairs)]
-    others = np.delete(correct, pair, axis=0)
-    return Trial(correct[list(pair)], opacc.History(prior=(1 - others).sum(axis=0)), budget, seed)
+    return Trial(correct[list(pair)], _mistakes_of_others(correct, pair), budget, seed)
+
+
+def _mistakes_of_others(correct: NDArray[np.float64], models: Sequence[int]) -> opacc.History:
+    """How many of the other models got each item wrong."""
+    return opacc.History(prior=(1 - np.delete(correct, models, axis=0)).sum(axis=0))
 
 
 def score(trial: Trial, design: str) -> Score:

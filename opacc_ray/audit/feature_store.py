@@ -124,12 +124,22 @@ class _LateActors(StoredParts):
         if self._held is None:
             with suppress(TooLarge):
                 return super().call(calls)
+        return self._hold().call(calls)
+
+    def total(self, calls: Sequence[Call]) -> Any:
+        if self._held is None:
+            with suppress(TooLarge):
+                return super().total(calls)
+        return self._hold().total(calls)
+
+    def _hold(self) -> Parts:
+        if self._held is None:
             from opacc_ray.cluster.parts import hold
             from opacc_ray.cluster.session import connected
 
             self._actors.enter_context(connected())
             self._held = self._actors.enter_context(hold(self._features, self._names))
-        return self._held.call(calls)
+        return self._held
 
 
 def find_chosen(run: Run, selection: Selection) -> Chosen:

@@ -92,7 +92,8 @@ def _values(names: Sequence[str]) -> dict[str, str]:
     for name in names:
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise SpecError(
-                f"--env {shown(name.partition('=')[0])}: give the name of a variable, and set its value before"
+                f"--env {shown(name.partition('=')[0])}: give the name of a variable alone; its value is that of your "
+                "environment"
             )
         if name not in os.environ:
             raise SpecError(f"--env {name}: the environment has no {name}; set it, or leave it out")

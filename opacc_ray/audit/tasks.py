@@ -1,6 +1,7 @@
 """What a labelling tool is given of a round: its tasks, its configuration, and the images in a way that it can show."""
 
 import base64
+import logging
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,13 +12,15 @@ from opacc_ray.audit.label_documents import AnnotatorShare, LabellingTasks
 from opacc_ray.audit.label_log import read_log
 from opacc_ray.audit.pool_objects import find_changed
 from opacc_ray.audit.run import Run
-from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.labelling.manifest import link_to
 from opacc_ray.labelling.overlap import deal, doubled
 from opacc_ray.labelling.pictures import THUMBNAIL, thumbnail
 from opacc_ray.labelling.rows import Context, Task
 from opacc_ray.labelling.tools import TOOLS, Tool, Way
 from opacc_ray.lake.storage import Store, open_store
+
+log = logging.getLogger(__name__)
 
 LONGEST_LINK = timedelta(days=7)
 """For how long a link to an object can be signed, by the S3 API."""
@@ -153,13 +156,27 @@ def _images(run: Run, number: int, ids: Sequence[str], way: Way, wanted: Wanted,
         return {id: files.link(id, seconds) for id in ids}
     if way == "thumbnails":
         return {id: _data_uri(files, id) for id in files.in_pool_order(ids)}
+    names = _copy(files, ids, store)
     before = TOOLS[wanted.tool].copies.replace("{folder}", store.uri.rpartition("/")[2])
-    shown = {}
+    return {id: before + name for id, name in names.items()}
+
+
+def _copy(files: ExampleFiles, ids: Sequence[str], store: Store) -> dict[str, str]:
+    """Write the files of examples to images/, and return their names; warn of others that lie there."""
+    names = {}
     for id in files.in_pool_order(ids):
-        name, data = files.copy(id)
-        store.write(f"images/{name}", data)
-        shown[id] = before + name
-    return shown
+        names[id], data = files.copy(id)
+        store.write(f"images/{names[id]}", data)
+    others = {entry.key for entry in store.list("images/")} - {f"images/{name}" for name in names.values()}
+    if others:
+        log.warning(
+            "%s/images holds %s of another round or run, such as %s: send only those of this one, or give each round a "
+            "folder of its own",
+            store.uri,
+            counted(len(others), "image"),
+            min(others).removeprefix("images/"),
+        )
+    return names
 
 
 def _data_uri(files: ExampleFiles, id: str) -> str:

@@ -1,7 +1,7 @@
 """A pool's features held by actors, when they are too many for the driver."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +13,7 @@ from ray.exceptions import RayTaskError
 from opacc_ray.cluster.failures import LOST, brief, cause_of
 from opacc_ray.errors import ClusterError
 from opacc_ray.extract.features import Features, StoredParts, stored_pools
+from opacc_ray.parts.view import Call, add_up
 
 RESTARTS = 3
 """Times an actor that holds features is started again."""
@@ -54,20 +55,33 @@ class ActorParts:
         remote = ray.remote(_Holder).options(num_cpus=0, max_restarts=RESTARTS, max_task_retries=RESTARTS)
         self._actors = [remote.remote(own[start:stop], list(names)) for start, stop in pairwise(bounds)]
 
-    def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
+    def call(self, calls: Sequence[Call]) -> list[Any]:
         """One message to each actor concerned, whatever the number of parts."""
+        answers: list[Any] = [None] * len(calls)
+        places = self._places(calls)
+        for mine, found in zip(places.values(), self._ask("call", places, calls), strict=True):
+            for i, answer in zip(mine, found, strict=True):
+                answers[i] = answer
+        return answers
+
+    def total(self, calls: Sequence[Call]) -> Any:
+        """Each actor adds up what its own parts give."""
+        return add_up(self._ask("total", self._places(calls), calls))
+
+    def _places(self, calls: Sequence[Call]) -> dict[int, list[int]]:
+        """The calls that each actor concerned is to run."""
         places: dict[int, list[int]] = {}
-        for place_in_calls, (part, _, _) in enumerate(calls):
-            places.setdefault(self._home[part][0], []).append(place_in_calls)
+        for place, (part, _, _) in enumerate(calls):
+            places.setdefault(self._home[part][0], []).append(place)
+        return places
+
+    def _ask(self, method: str, places: dict[int, list[int]], calls: Sequence[Call]) -> list[Any]:
+        """What each actor answers to its calls, all of them at work at once."""
         references = []
         for actor, mine in places.items():
             local = [(self._home[calls[i][0]][1], *calls[i][1:]) for i in mine]
-            references.append(self._actors[actor].call.remote(local))
-        answers: list[Any] = [None] * len(calls)
-        for mine, reference in zip(places.values(), references, strict=True):
-            for i, answer in zip(mine, _get(reference), strict=True):
-                answers[i] = answer
-        return answers
+            references.append(getattr(self._actors[actor], method).remote(local))
+        return [_get(reference) for reference in references]
 
     def column(self, name: str) -> NDArray[Any]:
         return self._stored.column(name)
@@ -86,8 +100,11 @@ class _Holder:
     def __init__(self, parts: Sequence[Features], names: Sequence[str]) -> None:
         self._pools = stored_pools(parts, names)
 
-    def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
+    def call(self, calls: Sequence[Call]) -> list[Any]:
         return [function(self._pools[part], *arguments) for part, function, arguments in calls]
+
+    def total(self, calls: Sequence[Call]) -> Any:
+        return add_up(function(self._pools[part], *arguments) for part, function, arguments in calls)
 
 
 def _get(reference: Any) -> Any:

@@ -32,6 +32,10 @@ class Estimate:
     design_based: bool
     reason: str | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("value", "standard_error", "low", "high", "level"):  # NumPy's numbers, and what is compared with
+            object.__setattr__(self, name, float(getattr(self, name)))  # them, are none of JSON
+
     def to_dict(self) -> dict[str, Any]:
         """JSON types, under the names of the attributes."""
         return asdict(self)

@@ -13,17 +13,18 @@ is too good, and estimates too small a variance. So it is drawn towards the one 
 the fewer terms it rests on; and half a failure is added, at weights as they are where failures are predicted, as
 Jeffreys' prior adds half a success:
 
-    size        1/s = [ m · (v + h₂)/c(1 - c) + 2 · (v̂ + h₂)/q(1 - q) ] / (m + 2)
+    size        1/s = [ m · (v + h₂)/c(1 - c) + k · (v̂ + h₂)/q(1 - q) ] / (m + k)
     measured    v = Σ w_t² v_t             resting on   m = (Σr)²/Σr² terms,  r = a²(f - p)²
     foreseen    v̂ = Σ a² p(1 - p)          for a share of failures  q = max(c, Σ a p)
     half        h₁ = ½ Σpa/Σp,  h₂ = ½ Σpa²/Σp                                           a = w_t · √(1 - π) / (N π)
     centre      c = θ̂ + h₁ for the upper end of the share of failures, θ̂ for the lower
 
-with c and q not nearer to 0 or 1 than half a failure or half a success. Three ends are further out. The lower one is
-not above that of the mid-P interval of this size (``intervals.py``): where failures are rare, a single one that is met
-says little. The upper one is not below the exact bound for n labels without a failure, if none is met and less than one
-was foreseen among them: the predictions then say nothing of where failures are. And no interval contradicts what is
-known for certain: the outcomes of the labelled examples, and 0 or 1 where no failure or no success was met.
+with c and q not nearer to 0 or 1 than half a failure or half a success; k = 1 where a model predicts failures, k = 2
+where their own share among the labels does, which says nothing of where they are. Three ends are further out. The lower
+one is not above that of the mid-P interval of this size (``intervals.py``): where failures are rare, a single one that
+is met says little. The upper one is not below the exact bound for n labels without a failure, if none is met and less
+than one was foreseen among them: the predictions then say nothing of where failures are. And no interval contradicts
+what is known for certain: the outcomes of the labelled examples, and 0 or 1 where no failure or no success was met.
 
 For scores m is infinite, and one failure is added, twice as large as the largest that was met, not half of one. If
 fewer than three failures were foreseen among the labels, the estimate says that its interval rests on little.
@@ -52,6 +53,7 @@ _CAUTION = (
     "predicted; if they are rare and elsewhere, it covers less often than it says"
 )
 _PRIOR_TERMS = 2
+_PRIOR_TERMS_OF_MODEL = 1
 
 
 class Round(NamedTuple):
@@ -149,8 +151,9 @@ class Labels(NamedTuple):
 
     @property
     def trust(self) -> float:
-        """m/(m + 2), how far the measured variance counts."""
-        return trust_in((self.effect * self.error) ** 2)
+        """m/(m + k), how far the measured variance counts."""
+        terms = (self.effect * self.error) ** 2
+        return trust_in(terms, _PRIOR_TERMS_OF_MODEL if self.assisted else _PRIOR_TERMS)
 
     def size_at(self, centre: float, variance: float, trust: float) -> float:
         """s for a share of failures ``centre``."""
@@ -178,10 +181,10 @@ def labels_of(rounds: Sequence[Round], weight: NDArray[np.float64]) -> Labels:
     )
 
 
-def trust_in(terms: NDArray[np.float64]) -> float:
-    """m/(m + 2): how far a variance counts that was measured as the sum of ``terms`` (n,)."""
+def trust_in(terms: NDArray[np.float64], prior: int = _PRIOR_TERMS) -> float:
+    """m/(m + k): how far a variance counts that was measured as the sum of ``terms`` (n,), beside ``prior`` terms k."""
     num = float(terms.sum()) ** 2 / max(float(terms @ terms), 1e-300)
-    return num / (num + _PRIOR_TERMS)
+    return num / (num + prior)
 
 
 def _bounds(share: float, variance: float, labels: Labels, known: Known, level: float) -> intervals.Interval:

@@ -5,9 +5,9 @@ is whole: each neuron's values are coded as steps of 1/4095 of its range over th
 multiples of 2^-20. Sums and products of such numbers are exact in float64 up to 2^53, in any order: for pools of up to
 5·10^8 examples and layers of up to 2^21 neurons.
 
-What travels is each part's range and sums (m,) and its products (m, m); the projections (n, d) stay where the rows are.
-These depend on the pool alone, so where features are stored they are kept beside them, and later rounds read them
-instead of the layer: then they come through the driver, part by part.
+What travels is each part's range (m,) and each actor's sums (m,) and products (m, m); the projections (n, d) stay where
+the rows are. These depend on the pool alone, so where features are stored they are kept beside them, and later rounds
+read them instead of the layer: then they come through the driver, part by part.
 
 Legend: N pool, n examples of a part, m neurons, d directions, u codes in 0 .. 4095.
 """
@@ -118,9 +118,8 @@ def find_projection(view: View, num: int) -> Projection:
 def _find_axes(view: View, num: int) -> tuple[_Scale, NDArray[np.float64]]:
     """The codes of the neurons, and the directions as whole numbers (m, d)."""
     scale = _range(view)
-    moments = view.map(part_moments, scale)
-    mean = np.sum([total for total, _ in moments], axis=0) / view.size  # (m,) of the codes
-    product = np.sum([product for _, product in moments], axis=0) / view.size  # (m, m)
+    moments = view.total(part_moments, [(scale,)] * len(view.parts.sizes)) / view.size
+    mean, product = moments[0], moments[1:]  # (m,) and (m, m) of the codes
     unit = np.where(np.isinf(scale.width), 0.0, scale.width)  # back to the neurons' own units
     variance, axes = np.linalg.eigh((product - np.outer(mean, mean)) * np.outer(unit, unit))
     first = np.argsort(-variance)[:num]
@@ -151,14 +150,14 @@ def part_bounds(part: Pool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     return part.hidden.min(axis=0), part.hidden.max(axis=0)  # a NaN survives both
 
 
-def part_moments(part: Pool, scale: _Scale) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sums (m,) and products (m, m) of a part's codes."""
+def part_moments(part: Pool, scale: _Scale) -> NDArray[np.float64]:
+    """Sums (m,) and products (m, m) of a part's codes, one above the other."""
     m = len(scale.low)
-    total, product = np.zeros(m), np.zeros((m, m))
+    found = np.zeros((1 + m, m))
     for codes in _blocks(part, scale):
-        total += codes.sum(axis=0)
-        product += codes.T @ codes
-    return total, product
+        found[0] += codes.sum(axis=0)
+        found[1:] += codes.T @ codes
+    return found
 
 
 def part_project(part: Pool, key: str, scale: _Scale, whole: NDArray[np.float64]) -> None:

@@ -61,7 +61,7 @@ def course(points: Sequence[HistoryPoint], name: str, width: float) -> Markup:
     for here, point in zip(places, points, strict=True):
         parts.append(whisker((here, y(point.low)), (here, y(point.high)), "bar own", 4))
         parts.append(dot(here, y(inside(point)), 4.5, "mark own"))
-    said = "; ".join(f"{(point.made or '')[:10]}: {' , '.join(stated_text(point))}" for point in points)
+    said = "; ".join(f"{(point.made or '')[:10]}: {', '.join(stated_text(point))}" for point in points)
     return figure(f"{name}-{'w' if width == WIDE else 'n'}", "Accuracy over time", said, (width, HEIGHT), parts)
 
 

@@ -155,7 +155,7 @@ def answer(audits: Sequence[AuditSummary]) -> str:
     missing = sum(part.missing for item in audits for part in item.waiting)
     parts = [f"{stated} of {counted(len(audits), 'audit')} have stated an accuracy"]
     if missing:
-        parts.append(f"{counted(missing, 'label')} are waited for")
+        parts.append(f"{counted(missing, 'label')} {'is' if missing == 1 else 'are'} waited for")
     if alerts:
         parts.append(f"{counted(alerts, 'audit')} raised an alert")
     if failed:

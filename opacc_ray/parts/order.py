@@ -23,10 +23,10 @@ from opacc_ray.pool import Pool
 GROUP = 1 << 16
 """Examples that come to the driver at a time; of a line with fewer, all come at once."""
 
-PIVOTS = 1 << 15
+PIVOTS = 1 << 16
 """Of a longer line."""
 
-_SLICE = 1 << 11  # pivots that all parts are asked about at a time
+_SLICE = 1 << 13  # pivots that all parts are asked about at a time
 
 Array = NDArray[np.int64]
 
@@ -62,7 +62,9 @@ class Found:
     end: Array
 
 
-def part_lay(part: Pool, name: str, key: str, along: NDArray[np.float64], row: Array, length: Array) -> None:
+def part_lay(
+    part: Pool, name: str, key: str, along: NDArray[np.float64], row: NDArray[np.integer], length: Array
+) -> None:
     """Keep the examples ``row`` (n,) of a part, rising, in the order of the numbers ``along`` (n,)."""
     order, ordered = rising(along)
     part_keep(part, name, key, Ordered(ordered, row.astype(np.uint32, copy=False)[order], np.cumsum(length[order])))
@@ -130,8 +132,8 @@ class Line:
     def _below(self, key: NDArray[np.float64], index: Array) -> Array:
         """Number and length (2, p) of the examples before pivots."""
         starts = self._view.starts[:-1]
-        answers = self._view.map_each(part_below, [(*self._label, int(start), key, index) for start in starts])
-        return np.sum(answers, axis=0)
+        found: Array = self._view.total(part_below, [(*self._label, int(start), key, index) for start in starts])
+        return found
 
     def _groups(self, buckets: Array) -> Iterator[Array]:
         """Consecutive ``buckets`` that hold about `GROUP` examples together."""

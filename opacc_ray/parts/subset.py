@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
 from opacc_ray.parts.cache import Kept, key_of
-from opacc_ray.parts.view import Call, View
+from opacc_ray.parts.view import Call, View, add_up
 from opacc_ray.pool import COLUMNS, LAYERS, Pool
 
 
@@ -46,6 +46,9 @@ class _Subset:
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         return self._kept.call([(self._home[part], function, arguments) for part, function, arguments in calls])
+
+    def total(self, calls: Sequence[Call]) -> Any:
+        return add_up(self.call(calls))
 
     def column(self, name: str) -> NDArray[Any]:
         return self._parts.column(name)[self._index]

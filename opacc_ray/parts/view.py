@@ -7,7 +7,9 @@ asks for one number per example, and never holds all features. Because the parts
 results come back in their order, a selection is the same whoever computed it.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -31,6 +33,9 @@ class Parts(Protocol):
     def call(self, calls: Sequence[Call]) -> list[Any]:
         """Run (part, function, arguments) triples: ``function(pool of the part, *arguments)``, in their order."""
 
+    def total(self, calls: Sequence[Call]) -> Any:
+        """The sum of what the calls give: numbers, or arrays of one shape, whose order of addition does not matter."""
+
     def column(self, name: str) -> NDArray[Any]:
         """One number per example of all parts, (N,), in an array that the caller may change."""
 
@@ -48,6 +53,9 @@ class LocalParts:
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         return [function(self.pools[part], *arguments) for part, function, arguments in calls]
+
+    def total(self, calls: Sequence[Call]) -> Any:
+        return add_up(function(self.pools[part], *arguments) for part, function, arguments in calls)
 
     def column(self, name: str) -> NDArray[Any]:
         return np.concatenate([getattr(pool, name) for pool in self.pools])
@@ -109,6 +117,10 @@ class View:
         """``function(part, *own)`` for each part with arguments of its own, in the order of the pool."""
         return self.parts.call([(part, function, own) for part, own in enumerate(arguments)])
 
+    def total(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Any:
+        """The sum of ``function(part, *own)`` over the parts, each with arguments of its own; see :class:`Parts`."""
+        return self.parts.total([(part, function, own) for part, own in enumerate(arguments)])
+
     def rows_of(self, index: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Sorted ``index`` (k,) as rows of each part."""
         bounds = np.searchsorted(index, self.starts)
@@ -158,6 +170,11 @@ def part_bounds(part: Pool, name: str) -> Bounds:
     bad = np.flatnonzero(~np.isfinite(values))[:1].tolist()
     first = (bad[0], np.float64(values[bad[0]])) if bad else (None, None)
     return Bounds(float(values.min()), float(values.max()), *first)
+
+
+def add_up(answers: Iterable[Any]) -> Any:
+    """Their sum; only one of them is held at a time if they are made one by one."""
+    return reduce(operator.add, answers)
 
 
 def starts_of(sizes: Sequence[int]) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ class Dimension(NamedTuple):
     key: str
     title: str
     meaning: str  # in plain words
+    beside: str = ""  # what a difference from a reference means
 
 
 DIMENSIONS = (
@@ -30,14 +31,15 @@ DIMENSIONS = (
     Dimension(
         "cp",
         "Centroid positioning (CP)",
-        "Share of a class near its centroid. Lower than in the reference: the examples look less typical than those "
-        "the model was trained on.",
+        "Share of a class near its centroid: of examples that look typical.",
+        "Lower than in the reference: the examples look less typical than those the model was trained on.",
     ),
     Dimension(
         "bc",
         "Boundary conditioning (BC)",
         "Share of a class about which the model is not sure. Near 0: hardly a difficult example, and few failures "
-        "can be met. Higher than in the reference: it is less sure than it was there.",
+        "can be met.",
+        "Higher than in the reference: it is less sure than it was there.",
     ),
     Dimension(
         "pbc",
@@ -70,16 +72,16 @@ def rows_of(models: Sequence[ModelCoverage], key: str) -> list[Row]:
     return [row for row in found if row.values]
 
 
-def box_plots(models: Sequence[ModelCoverage]) -> list[tuple[Dimension, Markup]]:
-    """The figure of each dimension that has values, for wide pages and narrow ones."""
-    found = []
+def box_plots(models: Sequence[ModelCoverage]) -> list[tuple[Dimension, str, Markup]]:
+    """The figure of each dimension that has values, for wide pages and narrow ones, and what it tells."""
+    found, has_reference = [], any(model.reference for model in models)
     for dimension in DIMENSIONS:
         rows = rows_of(models, dimension.key)
         if rows:
             wide, narrow = (_figure(dimension, rows, width) for width in (WIDE, NARROW))
-            found.append(
-                (dimension, Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(wide, narrow))
-            )
+            both = Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(wide, narrow)
+            meaning = f"{dimension.meaning} {dimension.beside}" if has_reference else dimension.meaning
+            found.append((dimension, meaning.rstrip(), both))
     return found
 
 

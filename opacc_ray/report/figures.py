@@ -132,9 +132,10 @@ def interval_chart(
     x, bottom = Scale(marks[0], marks[-1], left, right), top + step * len(rows)
     parts = _axis_below(x, marks, bottom, top, measure)
     for place, row in enumerate(rows):
-        if row.limit is not None:
-            parts.append(line(x(row.limit), top + step * place, x(row.limit), top + step * (place + 1), "edge claim"))
         y = top + step * place + (step / 2 if is_wide else step - 14)
+        if row.limit is not None:
+            reach = step / 2 if is_wide else 10  # not through the texts above
+            parts.append(line(x(row.limit), y - reach, x(row.limit), y + reach, "edge claim"))
         parts += _interval(row, x, y)
         label_y = y + 4 if is_wide else y - 15
         parts.append(text(0, label_y, shortened_to(row.name, 24), "name"))

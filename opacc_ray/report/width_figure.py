@@ -21,7 +21,7 @@ def widths(course: WidthCourse, width: float, name: str, goal: float | None = No
     goal : half-width that is marked
     """
     points, height = course.points, 250.0
-    left, right, top, bottom = 52.0, width - 20.0, 10.0, height - 46.0
+    left, right, top, bottom = 58.0, width - 20.0, 10.0, height - 46.0
     marks = ticks(0, max(max(p.half_width, p.srs_half_width) for p in points), 6)
     along = ticks(0, points[-1].labels, 7 if width == WIDE else 5)
     x, y = Scale(along[0], along[-1], left, right), Scale(marks[0], marks[-1], bottom, top)

@@ -147,7 +147,8 @@ class Unlabelled(NamedTuple):
             return cost <= 1 + price
 
         def are_cheap(shares: Sequence[float]) -> list[bool]:
-            costs = np.sum(self.view.map(part_costs, self.key, self.doubts, shares), axis=0) / self.num
+            own = (self.key, self.doubts, shares)
+            costs = self.view.total(part_costs, [own] * len(self.view.parts.sizes)) / self.num
             return list(map(is_cheap, shares, costs))
 
         return least_share(are_cheap, floor)

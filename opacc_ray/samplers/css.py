@@ -18,15 +18,21 @@ is *less* precise than SRS.
 Legend: N pool, n budget, J strata.
 """
 
+import secrets
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from opacc_ray.designs.allocation import allocate, draw_strata, sizes_of
+from opacc_ray.designs.allocation import allocate
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import SpecError
+from opacc_ray.parts.order import Line, part_lay
 from opacc_ray.parts.view import View
+from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+
+_LINE = "line"  # what the parts keep under this name
 
 
 @dataclass(frozen=True)
@@ -56,11 +62,26 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Order by confidence, cut the strata, share the budget, and draw each stratum's share."""
     assert task.budget is not None
-    order = np.argsort(-view.column("confidence"), kind="stable")
-    order = order[~np.isin(order, task.previous.chosen)]
-    cuts = np.round(np.cumsum(task.parameters.fractions)[:-1] * len(order)).astype(np.int64)
-    members = np.split(order, cuts)
-    sizes = sizes_of(members)
+    line = _order(view, task.previous.chosen)
+    cuts = np.round(np.cumsum(task.parameters.fractions)[:-1] * line.total).astype(np.int64)
+    edges = np.concatenate([[0], cuts, [line.total]])
+    sizes = np.diff(edges)
     allocation = allocate(task.budget, np.array(task.parameters.allocation), sizes)
-    chosen, stratum = draw_strata(rng, members, allocation)
-    return Draw(chosen, Stratified(stratum, sizes), {})
+    drawn = [rng.choice(size, size=num, replace=False) for size, num in zip(sizes, allocation, strict=True)]
+    stratum = np.repeat(np.arange(len(sizes)), allocation)
+    return Draw(line.find(np.concatenate(drawn) + edges[stratum]).index, Stratified(stratum, sizes), {})
+
+
+def _order(view: View, labelled: NDArray[np.int64]) -> Line:
+    """A line of the examples that are not ``labelled`` (k,), the most confident first, each of length 1."""
+    view.bounds("confidence")
+    key = secrets.token_hex(8)
+    view.map_each(part_order, [(key, own) for own in view.rows_of(labelled)])
+    return Line(view, _LINE, key)
+
+
+def part_order(part: Pool, key: str, labelled: NDArray[np.int64]) -> None:
+    """Lay a part's examples in the order of their confidence, without some rows."""
+    assert part.confidence is not None
+    row = np.delete(np.arange(part.size), labelled)
+    part_lay(part, _LINE, key, -part.confidence[row].astype(np.float64), row, np.ones(len(row), dtype=np.int64))

@@ -5,7 +5,9 @@ The pool's signals are read again; the failures of every example are predicted w
 :mod:`opacc_ray.estimators.cross_fitted` makes the estimate of them.
 """
 
+import secrets
 from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,7 @@ from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.failure.lessons import read_lessons
 from opacc_ray.failure.model import Forecast, Mixture
 from opacc_ray.failure.signals import part_signals, read_signals
-from opacc_ray.parts.cache import repeat_if_forgotten
+from opacc_ray.parts.cache import part_keep, part_recall, repeat_if_forgotten
 from opacc_ray.parts.sums import as_float, exact_sum
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
@@ -29,6 +31,8 @@ from opacc_ray.samplers.base import Previous, Task
 from opacc_ray.samplers.chances import Chances, part_free
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
+
+_KEPT = "mean prediction"
 
 
 def learns_from_all(selections: Sequence[Selection]) -> bool:
@@ -76,12 +80,33 @@ def _learned(view: View, selections: Sequence[Selection], outcomes: Sequence[Out
     parameters = parse_parameters("neyman", selections[0].parameters)
     signals = read_signals(view, parameters.directions, history)
     lessons = read_lessons(view, parameters.directions, history)
-    predicted = predict_without_fold(signals, labelled, failure, fold, lessons)  # of each of K folds
+    predicted = Predicted.of(predict_without_fold(signals, labelled, failure, fold, lessons), labelled)
     folded = []
     for t, selection in enumerate(selections):
         own = Previous(*_sorted(labelled[before[t]], 1 - failure[before[t]]))
-        folded.append(_folded(view, selection, own, history, predicted, fold[round_of == t]))
+        folded.append(_folded(view, selection, own, history, predicted, (round_of == t, before[t], fold)))
     return cross_fitted(selections, outcomes, folded)
+
+
+class Predicted(NamedTuple):
+    """What is predicted without each of K folds; the parts keep the mean of the K predictions."""
+
+    key: str
+    total: tuple[int, ...]  # (K,) exact sums over the pool
+    at: NDArray[np.float64]  # (K, k) of the labelled examples
+
+    @classmethod
+    def of(cls, forecasts: Sequence[Forecast], labelled: NDArray[np.int64]) -> Self:
+        """Let the parts predict every example once."""
+        signals, key = forecasts[0].signals, secrets.token_hex(8)
+        sums = signals.view.map(part_predict, key, signals.key, tuple(own.mixture for own in forecasts))
+        at = np.array([forecast.at(labelled) for forecast in forecasts])
+        return cls(key, tuple(sum(own) for own in zip(*sums, strict=True)), at)
+
+    def unlabelled(self, labelled: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Sums (K,) over the pool without these of the labelled examples."""
+        own = self.at[:, labelled]
+        return np.array([as_float(total - exact_sum(row)) for total, row in zip(self.total, own, strict=True)])
 
 
 def _folded(
@@ -89,34 +114,40 @@ def _folded(
     selection: Selection,
     previous: Previous,
     history: History,
-    predicted: Sequence[Forecast],
-    fold: NDArray[np.int64],
+    predicted: Predicted,
+    labels: tuple[NDArray[np.bool_], NDArray[np.integer], NDArray[np.int64]],
 ) -> FoldedRound:
-    """What the predictions of K folds say of one round; ``fold`` (n_t,) of its labels."""
+    """What the predictions of K folds say of one round: its labels among all, those before it, and all their folds."""
     design = selection.design
     assert isinstance(design, InclusionProbability)
-    unlabelled, chances, signals = neyman.allocate(
+    unlabelled, chances, _ = neyman.allocate(
         view, Task(design.num_drawn, parse_parameters("neyman", selection.parameters), previous, history=history)
     )
     kept = len(selection) / design.num_drawn
-    mixtures = tuple(forecast.mixture for forecast in predicted)
-    sums = view.map(part_unknown, unlabelled.key, signals.key, mixtures, chances, kept)
-    totals = [as_float(sum(own)) for own in zip(*sums, strict=True)]  # of each fold's predictions, and the variance
-    share = np.bincount(fold, minlength=len(predicted)) / len(fold)  # (K,) n_tk/n_t
-    own = np.array([forecast.at(selection.index) for forecast in predicted])[fold, np.arange(len(fold))]
-    return FoldedRound(own, float(share @ totals[:-1]), totals[-1] / view.size**2)
+    variance = as_float(sum(view.map(part_variance, unlabelled.key, predicted.key, chances, kept)))
+    own, before, fold = labels
+    share = np.bincount(fold[own], minlength=len(predicted.total)) / len(selection)  # (K,) n_tk/n_t
+    foreseen = float(share @ predicted.unlabelled(before))
+    return FoldedRound(predicted.at[fold[own], np.flatnonzero(own)], foreseen, variance / view.size**2)
 
 
-def part_unknown(
-    part: Pool, key: str, signals: str, mixtures: tuple[Mixture, ...], chances: Chances, kept: float
-) -> list[int]:
-    """Exact sums over a part's unlabelled examples: of each prediction, and of the variance by their mean."""
+def part_predict(part: Pool, key: str, signals: str, mixtures: tuple[Mixture, ...]) -> list[int]:
+    """Keep the mean of some predictions of a part, and return the exact sum of each."""
+    mean, totals = np.zeros(part.size), []
+    for mixture in mixtures:
+        predicted = mixture.failure(part_signals(part, signals))
+        totals.append(exact_sum(predicted))
+        mean += predicted
+    mean /= len(mixtures)
+    part_keep(part, _KEPT, key, mean)
+    return totals
+
+
+def part_variance(part: Pool, key: str, predicted: str, chances: Chances, kept: float) -> int:
+    """The exact sum, over a part's unlabelled examples, of the variance that the mean prediction foresees."""
     free = part_free(part, key)
-    seen = part_signals(part, signals)
-    predicted = np.array([free.of(mixture.failure(seen)) for mixture in mixtures])  # (K, n)
-    mean = predicted.mean(axis=0)
-    variance = mean * (1 - mean) * np.maximum(1 / (chances.of(free.foreseen) * kept) - 1, 0)
-    return [*map(exact_sum, predicted), exact_sum(variance)]
+    mean = free.of(part_recall(part, _KEPT, predicted))
+    return exact_sum(mean * (1 - mean) * np.maximum(1 / (chances.of(free.foreseen) * kept) - 1, 0))
 
 
 def _sorted(index: NDArray[np.int64], outcome: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

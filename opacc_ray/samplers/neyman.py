@@ -255,7 +255,7 @@ def _along(line: str, p: NDArray[np.float64], classes: NDArray[np.int64] | None)
     return p if line == "p" else np.zeros(len(p))
 
 
-def part_spread(part: Pool, key: str, signals: str, chances: Chances, line: str, num: int) -> NDArray[np.int64]:
+def part_spread(part: Pool, key: str, signals: str, chances: Chances, line: str, num: int) -> NDArray[np.integer]:
     """Lay the examples on the line of ``num`` strata, and return the rows of those that are sure, which are not."""
     own, classes = part_free(part, key), part_signals(part, signals).classes
     probability = chances.of(own.foreseen)

@@ -17,17 +17,20 @@ import numpy as np
 
 from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.estimators.base import Outcome, is_binary
+from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.failure.model import predict_failure
 from opacc_ray.failure.signals import read_signals
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
 
 
-def least_variance(view: View, outcome: Outcome, budgets: Iterable[int]) -> dict[int, float]:
-    """The bound for each budget; none if the outcomes (N,) are scores."""
+def least_variance(
+    view: View, outcome: Outcome, budgets: Iterable[int], history: History = NO_HISTORY
+) -> dict[int, float]:
+    """The bound for each budget, of methods that see the columns of a ``history``; none if outcomes (N,) are scores."""
     if not is_binary(outcome):
         return {}
-    signals = read_signals(view, neyman.Parameters().directions)
+    signals = read_signals(view, neyman.Parameters().directions, history)
     p = predict_failure(signals, np.arange(view.size), 1 - outcome).failure
     variance = p * (1 - p)  # (N,)
     bound = {}

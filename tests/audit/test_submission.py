@@ -34,7 +34,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spec:
     ("order", "message"),
     [
         (Order(environment=["NOWHERE"]), "--env NOWHERE: the environment has no NOWHERE"),
-        (Order(environment=["KEY=hush"]), '--env "KEY": give the name of a variable'),
+        (Order(environment=["KEY=hush"]), '--env "KEY": give the name of a variable alone'),
         (Order(modules=["nobody"]), "there is no module 'nobody'"),
         (Order(), "no cluster is named; give --address http://HEAD:8265"),
     ],

@@ -85,6 +85,17 @@ def test_copies_are_the_files_under_names_of_their_ids(run: Run, tmp_path: Path)
         assert (tmp_path / "digits" / "images" / name).read_bytes() == grey(KEYS.index(data["opacc_id"]))
 
 
+def test_images_of_another_round_in_the_folder_are_named(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_tasks(run, Wanted("cvat", str(tmp_path)))
+    write_tasks(run, Wanted("cvat", str(tmp_path)))
+    assert "images holds" not in caplog.text
+    (tmp_path / "images" / "older.png").write_bytes(b"")
+    write_tasks(run, Wanted("cvat", str(tmp_path)))
+    assert "images holds 1 image of another round or run, such as older.png" in caplog.text
+
+
 def test_links_open_without_credentials_and_end(bucket: str, tmp_path: Path) -> None:
     run = drawn_run(bucket)
     written = write_tasks(run, Wanted("label-studio", str(tmp_path / "out")))

@@ -77,6 +77,7 @@ def test_a_skewed_and_drifted_pool_moves_ep_cp_and_the_shift_and_the_usual_one_d
     assert "&lt;owl&gt;" in text
     assert "<owl>" not in text
     assert "http" not in text.replace("http-equiv", "")
+    assert "Lower than in the reference" in text
     assert "Features have moved from the reference" in (home / "both" / "characterization.md").read_text()
 
 
@@ -92,7 +93,9 @@ def test_a_selection_is_characterised_beside_its_pool_and_the_report_says_so(
     assert mean["selection"] > 2 * mean["pool"]  # deepest looks for low confidence
     report, pictures = gather(Run.open(run.uri))
     assert report.characterization is not None
-    assert "What the pool covers" in page(report, pictures)
+    written = page(report, pictures)
+    assert "What the pool covers" in written
+    assert "in the reference" not in written  # none was given
 
 
 def test_a_class_of_one_and_one_never_predicted_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

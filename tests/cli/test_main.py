@@ -140,7 +140,7 @@ def test_spec_of_an_example_job_is_valid() -> None:
     import yaml
 
     paths = list((Path(__file__).parents[2] / "jobs").glob("*.yaml"))
-    others = re.compile(r"study-.*|.*-fleet\.yaml")  # of another kind: study/test_study.py, fleet/test_spec.py
+    others = re.compile(r"study-.*|.*-fleet\.yaml")  # of another kind: study/test_spec.py, fleet/test_spec.py
     specs = [path for path in paths if not others.fullmatch(path.name)]
     assert specs
     for path in specs:

@@ -119,6 +119,15 @@ class TestEveryDesign:
                 read_design(rest, "selection.json")
 
 
+def test_failures_are_those_predicted_of_the_pool_and_those_missed_in_the_sample() -> None:
+    probability, predicted = np.array([0.5, 0.25, 1.0]), np.array([0.5, 0.0, 0.75])
+    design = InclusionProbability(probability, predicted, 2.0, 10, 3, np.array([], dtype=np.int64))
+    assert design.prediction.labelled.tolist() == predicted.tolist()
+    assert design.prediction.share == 0.2
+    failure = np.array([1.0, 1.0, 0.0])
+    assert design.failure_share(failure) == pytest.approx((2 + 0.5 / 0.5 + 1 / 0.25 - 0.75) / 10)
+
+
 def _chains(kind: str) -> Iterator[tuple[float, tuple[int, ...], Design]]:
     """Every sample of 3 of 5 examples, in order of draw, with its probability and its design."""
     p = np.array([0.1, 0.1, 0.2, 0.35, 0.25])

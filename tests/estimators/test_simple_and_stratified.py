@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.integrate import trapezoid
 from scipy.stats import binom, hypergeom
 
 import opacc_ray as opacc
@@ -21,6 +22,18 @@ def simple_random(outcome: np.ndarray, pool_size: int) -> Estimate:
 
 def stratified(outcome: np.ndarray, stratum: np.ndarray, sizes: list[int]) -> Estimate:
     return by_design(Stratified(stratum, np.array(sizes)), outcome, 0.95)
+
+
+@pytest.mark.parametrize(("pool", "size"), [(7, 7), (60, 9), (5000, 400), (10_000_000, 50)])
+def test_hypergeometric_interval_inverts_both_tests(pool: int, size: int) -> None:
+    """Its ends are the last shares that SciPy's distribution does not reject."""
+    for successes in {0, 1, size // 3, size - 1, size}:
+        low, high = (round(end * pool) for end in intervals.hypergeometric(successes, size, pool, 0.9))
+        possible = range(successes, pool - size + successes + 1)
+        for total in {low - 1, low, high, high + 1} & set(possible):
+            at_least = hypergeom.sf(successes - 1, pool, total, size)
+            at_most = hypergeom.cdf(successes, pool, total, size)
+            assert (at_least > 0.05 and at_most > 0.05) == (low <= total <= high), total
 
 
 def test_srs_is_unbiased_over_all_samples_of_a_tiny_pool() -> None:
@@ -164,3 +177,27 @@ def test_ces_says_what_its_interval_rests_on() -> None:
     assert not estimate.design_based
     assert "no design-based variance" in (estimate.reason or "")
     assert (estimate.value, estimate.low, estimate.high) == (plain.value, plain.low, plain.high)
+
+
+def test_no_interval_is_narrow_where_few_failures_are_expected() -> None:
+    """The numbers of docs/intervals.md: half-widths of 200 labels over 1.96 standard deviations.
+
+    Of the exact interval, and the least mean that any interval can have which always covers: J. W. Pratt, "Length of
+    confidence intervals", JASA 56 (1961).
+    """
+    exact = [intervals.hypergeometric(x, 200, 10**6, 0.95) for x in range(40)]
+    for expected, of_exact, least in ((0.05, 4.27, 2.43), (0.2, 2.29, 1.37), (1, 1.35, 0.93), (3, 1.15, 0.87)):
+        share = expected / 200
+        scale = 2 * 1.96 * np.sqrt(share * (1 - share) / 200)
+        widths = np.array([high - low for low, high in exact])
+        assert binom.pmf(np.arange(40), 200, share) @ widths / scale == pytest.approx(of_exact, abs=0.01)
+        shares = np.linspace(0, 0.25, 1001)
+        assert trapezoid([_kept(other, share) for other in shares], shares) / scale == pytest.approx(least, abs=0.01)
+
+
+def _kept(share: float, truth: float) -> float:
+    """Probability with which the most powerful test of ``share`` against ``truth``, at 5 %, does not reject it."""
+    count = np.arange(201) if share > truth else np.arange(200, -1, -1)  # the most telling first
+    likely, under_truth = binom.pmf(count, 200, share), binom.pmf(count, 200, truth)
+    before = np.cumsum(likely) - likely
+    return float(1 - np.clip((0.05 - before) / np.maximum(likely, 1e-300), 0, 1) @ under_truth)

@@ -96,6 +96,21 @@ def test_another_model_on_the_same_pool_is_compared_by_the_same_labels(home: Hom
     assert after.change.value < -0.3
 
 
+@pytest.mark.parametrize("method", ["neyman", "deepest", "ces"])
+def test_weeks_of_any_method_have_a_change_and_are_held_to_both_limits(home: Home, weeks: Weeks, method: str) -> None:
+    spec = {"transform": "small_model:to_input", "sample": {"method": method, "budget": 30}}
+    asked = {"spec": spec, "alerts": {"min_accuracy": 0.9, "max_drop": 0.01}}
+    home.label(home.run(models={"served": model(home.home, "trained")}, **asked))
+    weeks.next()
+    home.label(home.run(models={"served": model(home.home, "random")}, **asked))
+    written = home.run(work=False)
+    assert isinstance(written.failure, AlertError)
+    for audit in by_name(written).values():
+        assert audit.change is not None
+        assert audit.change.significant
+        assert [check.raised for check in audit.alerts] == [True, True]
+
+
 def test_a_sequence_decides_a_drop_by_two_sequences_that_share_its_error(home: Home, weeks: Weeks) -> None:
     home.label(home.run(models={"served": model(home.home, "trained")}))
     weeks.next()

@@ -1,6 +1,8 @@
 """Neyman sampling: exact probabilities and unbiasedness by enumeration, coverage, gain, and the trap it must not be."""
 
+import gc
 import itertools
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +25,21 @@ from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Previous, Task
 from opacc_ray.samplers.chances import least_share
 from opacc_ray.selection import Selection
+
+
+def test_nothing_made_of_a_pool_stays_when_it_is_drawn() -> None:
+    """Without waiting for the garbage collector, for pools are large."""
+    pool, _ = make_pool(50_000, 9)
+    opacc.select(pool, "neyman", 20)  # compiles
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        opacc.select(pool, "neyman", 20)
+        assert tracemalloc.get_traced_memory()[0] < 50_000  # bytes; the signals alone take 16 of each example
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 class Scripted:
