@@ -1,6 +1,7 @@
 """A local Ray that starts ahead of its use: it is the one that is used, and none is left behind."""
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -93,3 +94,24 @@ def test_ray_that_cannot_start_says_why(tmp_path: Path) -> None:
     process.communicate(timeout=180)
     assert process.returncode == 1
     assert "ClusterError: no local Ray could be started: " in (tmp_path / "log").read_text().splitlines()[-1]
+
+
+def test_a_ray_that_is_built_otherwise_inside_starts_by_its_public_call() -> None:
+    token = secrets.token_hex(16)
+    environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    other = "from opacc_ray.cluster import head; head._start_least = lambda: object(1); head.main()"  # a TypeError
+    head = subprocess.Popen(
+        [sys.executable, "-c", other],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert head.stdout is not None
+    address = next(line.split()[-1] for line in head.stdout if line.startswith("ray at "))
+    join = f"import ray; ray.init('{address}', log_to_driver=False); print(ray.get(ray.remote(lambda: 6 * 7).remote()))"
+    joined = subprocess.run([sys.executable, "-c", join], env=environment, capture_output=True, text=True, timeout=180)
+    assert joined.stdout.split() == ["42"], joined.stderr
+    head.communicate(timeout=60)  # its input ends
+    assert all_end(token)
