@@ -21,7 +21,7 @@ from opacc_ray.designs.reading import read_design
 from opacc_ray.designs.replicates import Replicates
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.step_by_step import StepByStep
-from opacc_ray.designs.stratified import Stratified
+from opacc_ray.designs.stratified import Stratified, collapse
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimators.by_design import INTERVALS, by_design
 
@@ -126,6 +126,14 @@ def test_failures_are_those_predicted_of_the_pool_and_those_missed_in_the_sample
     assert design.prediction.share == 0.2
     failure = np.array([1.0, 1.0, 0.0])
     assert design.failure_share(failure) == pytest.approx((2 + 0.5 / 0.5 + 1 / 0.25 - 0.75) / 10)
+
+
+@pytest.mark.parametrize(
+    ("num", "group"),
+    [([2, 3, 2], [0, 1, 2]), ([1, 1, 2, 1], [0, 0, 1, 1]), ([1, 4, 1], [0, 0, 0]), ([5, 1], [0, 0]), ([1], [0])],
+)
+def test_strata_with_one_label_join_the_next_and_the_last_the_one_before(num: list[int], group: list[int]) -> None:
+    assert collapse(np.array(num)).tolist() == group
 
 
 def _chains(kind: str) -> Iterator[tuple[float, tuple[int, ...], Design]]:
