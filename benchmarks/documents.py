@@ -150,7 +150,7 @@ counted from there to the end of the last write.""",
     ),
     "chaos": Document(
         "Audits that are disturbed",
-        ("chaos.py",),
+        ("disturbed_audits.py",),
         """\
 Audits on a Ray cluster of three nodes with an S3 server behind a door that fails (`tests/chaos`). What happens to each,
 and when, is drawn by its seed; it is started again until it is done, and compared with an undisturbed one byte by byte.

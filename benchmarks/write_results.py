@@ -16,7 +16,7 @@
     characterize  characterize_study.py                 IMAGES CASES: fashion.npz with its model, labelled .npz
     characterize_scale  characterize_scale.py
     throughput  throughput.py --ray-data                [--share S] [--cases CASE…]
-    chaos       chaos.py                                [RUNS] [SEED]
+    chaos       disturbed_audits.py                     [RUNS] [SEED]
     speed       bench.py
     driver      driver_memory.py                        [EXAMPLES×NEURONS:METHODS…]
     fashion     fashion_job.py                          FOLDER with fashion.npz and fashion_lenet5.safetensors

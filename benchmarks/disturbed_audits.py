@@ -1,6 +1,6 @@
 """`make chaos` as a document: audits that are disturbed at random moments, by seed.
 
-    python benchmarks/chaos.py [RUNS] [SEED]
+    python benchmarks/disturbed_audits.py [RUNS] [SEED]
 
 Ends with an error unless all end in the bytes of an undisturbed one.
 """
