@@ -44,7 +44,7 @@ class LocalRay:
         lock()
         self._log = tempfile.TemporaryFile(prefix="opacc-ray-", suffix=".log")  # noqa: SIM115 (closed at its end)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "opacc_ray.cluster.head"],
+            [sys.executable, "-P", "-m", "opacc_ray.cluster.head"],  # -P: not from the current folder
             env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
