@@ -91,12 +91,14 @@ def ray_cluster(s3: LocalS3, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """One local Ray for the whole session, whose workers know the S3 server and the tests' own modules."""
     import ray
 
-    from opacc_ray.cluster.session import lock_local_cluster
+    from opacc_ray.cluster import local
+    from opacc_ray.cluster.session import read_token
 
     with pytest.MonkeyPatch.context() as patch:
         for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
             patch.setenv(name, "")  # to be restored after, whatever the cluster is locked with
-        lock_local_cluster()
+        local.lock()
+        read_token()
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         ray.init(

@@ -22,6 +22,11 @@ PATIENCE = 10.0
 """Seconds in which the processes must have ended."""
 
 
+def named_address() -> str:
+    """The address of the cluster that the environment names; `local` where it names none."""
+    return os.environ.get("RAY_ADDRESS") or "local"
+
+
 def lock() -> None:
     """Let nobody into a Ray that this process starts, whose ports listen on all interfaces: Ray's token mode.
 
@@ -107,7 +112,7 @@ def begin() -> None:
     Nothing happens outside :func:`ahead`, or if a cluster is named or joined already.
     """
     own = _AHEAD.get()
-    if own is None or own.ray is not None or os.environ.get("RAY_ADDRESS", "local") not in ("", "local"):
+    if own is None or own.ray is not None or named_address() != "local":
         return
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():

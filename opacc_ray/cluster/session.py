@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import os
 import signal
 import sysconfig
 import threading
@@ -118,7 +117,7 @@ def raise_if_ending() -> None:
 @contextlib.contextmanager
 def _cluster() -> Iterator[bool]:
     """Join or start a cluster, and leave or end it after; yields whether it was started here."""
-    address = os.environ.get("RAY_ADDRESS") or "local"
+    address = local.named_address()
     with contextlib.ExitStack() as until:
         if address == "local":
             place = until.enter_context(local.started())
@@ -171,9 +170,3 @@ def read_token() -> None:
     """Let Ray in this process know the token of a cluster that was locked: see :func:`local.lock`."""
     Config.initialize("")  # Ray read its settings when it was imported
     AuthenticationTokenLoader.instance().reset_cache()
-
-
-def lock_local_cluster() -> None:
-    """Let nobody into a cluster that this process starts by ``ray.init``."""
-    local.lock()
-    read_token()
