@@ -1,7 +1,6 @@
 """Actors and drivers that die: what comes after them ends in the same bytes, or in the name of a shard."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -10,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from killed_worker import killed_once
 from picture_audits import features_of, run_spec
 
 from opacc_ray.audit import steps
@@ -32,16 +32,9 @@ def with_factory(spec, name: str) -> dict:
 def test_killed_actor_changes_nothing(spec, finished: Run, tmp_path: Path) -> None:
     from opacc_ray.cluster import extraction
 
-    class Victim(extraction.Worker):
-        def extract(self, shard):
-            if shard.number == 5 and not marker.exists():
-                marker.write_text("died")
-                os.kill(os.getpid(), signal.SIGKILL)
-            return super().extract(shard)
-
     marker = tmp_path / "died"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extraction, "Worker", Victim)
+        patch.setattr(extraction, "Worker", killed_once(marker))
         run = run_spec(spec(extract=TWO))
     assert marker.exists()
     assert features_of(run) == features_of(finished)

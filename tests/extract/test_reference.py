@@ -2,8 +2,6 @@
 
 import io
 import logging
-import os
-import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from killed_worker import killed_once
 from oracles.coverage import met
 from oracles.surprise import dsa as plain_dsa
 from oracles.surprise import lsa as plain_lsa
@@ -248,13 +247,6 @@ def test_same_bytes_with_one_actor(spec, finished: Run) -> None:
 def test_same_bytes_after_a_driver_and_an_actor_died(
     spec, finished: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Victim(extraction.Worker):
-        def extract(self, shard):
-            if shard.number == 5 and not marker.exists():
-                marker.write_text("died")
-                os.kill(os.getpid(), signal.SIGKILL)
-            return super().extract(shard)
-
     def die(done: int, total: int) -> None:
         assert total == 18
         if done == 2:
@@ -263,7 +255,7 @@ def test_same_bytes_after_a_driver_and_an_actor_died(
     marker = tmp_path / "died"
     with pytest.raises(KeyboardInterrupt):
         run_spec(spec(extract=ALL | TWO), die)
-    monkeypatch.setattr(extraction, "Worker", Victim)
+    monkeypatch.setattr(extraction, "Worker", killed_once(marker))
     caplog.set_level(logging.INFO, "opacc_ray")
     run = run_spec(spec(extract=ALL | TWO))
     assert marker.exists()
