@@ -13,7 +13,7 @@ from ray.exceptions import RayTaskError
 from opacc_ray.cluster.failures import LOST, brief, cause_of
 from opacc_ray.errors import ClusterError
 from opacc_ray.extract.features import Features, StoredParts, stored_pools
-from opacc_ray.parts.view import Call, add_up
+from opacc_ray.parts.view import Call, add_up, answers
 
 RESTARTS = 3
 """Times an actor that holds features is started again."""
@@ -57,12 +57,12 @@ class ActorParts:
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         """One message to each actor concerned, whatever the number of parts."""
-        answers: list[Any] = [None] * len(calls)
+        whole: list[Any] = [None] * len(calls)
         places = self._places(calls)
         for mine, found in zip(places.values(), self._ask("call", places, calls), strict=True):
             for i, answer in zip(mine, found, strict=True):
-                answers[i] = answer
-        return answers
+                whole[i] = answer
+        return whole
 
     def total(self, calls: Sequence[Call]) -> Any:
         """Each actor adds up what its own parts give."""
@@ -101,10 +101,10 @@ class _Holder:
         self._pools = stored_pools(parts, names)
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
-        return [function(self._pools[part], *arguments) for part, function, arguments in calls]
+        return list(answers(self._pools, calls))
 
     def total(self, calls: Sequence[Call]) -> Any:
-        return add_up(function(self._pools[part], *arguments) for part, function, arguments in calls)
+        return add_up(answers(self._pools, calls))
 
 
 def _get(reference: Any) -> Any:

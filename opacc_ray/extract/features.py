@@ -15,7 +15,7 @@ from opacc_ray.extract.index import Index, IndexedShard
 from opacc_ray.extract.shards import read_table, to_numpy
 from opacc_ray.lake.storage import Store
 from opacc_ray.lake.store import in_order
-from opacc_ray.parts.view import Located, add_up, locate, starts_of
+from opacc_ray.parts.view import Call, Located, add_up, answers, locate, starts_of
 from opacc_ray.pool import COLUMNS, LAYERS, Pool
 
 MOST_THREADS = 16
@@ -244,11 +244,11 @@ class StoredParts:
         self.sizes = [pool.size for pool in self._pools]
         self._columns: dict[str, NDArray[Any]] = {}
 
-    def call(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> list[Any]:
-        return [function(self._pools[part], *arguments) for part, function, arguments in calls]
+    def call(self, calls: Sequence[Call]) -> list[Any]:
+        return list(answers(self._pools, calls))
 
-    def total(self, calls: Sequence[tuple[int, Callable[..., Any], tuple[Any, ...]]]) -> Any:
-        return add_up(function(self._pools[part], *arguments) for part, function, arguments in calls)
+    def total(self, calls: Sequence[Call]) -> Any:
+        return add_up(answers(self._pools, calls))
 
     def column(self, name: str) -> NDArray[Any]:
         if name in self._columns:

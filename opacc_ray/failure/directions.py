@@ -118,7 +118,7 @@ def find_projection(view: View, num: int) -> Projection:
 def _find_axes(view: View, num: int) -> tuple[_Scale, NDArray[np.float64]]:
     """The codes of the neurons, and the directions as whole numbers (m, d)."""
     scale = _range(view)
-    moments = view.total(part_moments, [(scale,)] * len(view.parts.sizes)) / view.size
+    moments = view.total(part_moments, scale) / view.size
     mean, product = moments[0], moments[1:]  # (m,) and (m, m) of the codes
     unit = np.where(np.isinf(scale.width), 0.0, scale.width)  # back to the neurons' own units
     variance, axes = np.linalg.eigh((product - np.outer(mean, mean)) * np.outer(unit, unit))

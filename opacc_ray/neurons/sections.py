@@ -92,7 +92,7 @@ def equal_width(view: View, layers: Sequence[str], num: int) -> Histogram:
     sections = tuple(_cut(view, layer, num) for layer in layers)
     if all((each.low == each.high).all() for each in sections):
         raise DataError(f"every neuron of {' and '.join(layers)} is constant over the pool, so no sections can be cut")
-    return Histogram(sections, np.concatenate([sum(view.map(part_counts, each)) for each in sections]))
+    return Histogram(sections, np.concatenate([view.total(part_counts, each) for each in sections]))
 
 
 def relative_entropy(share: NDArray[np.float64], counts: NDArray[np.int64]) -> float:

@@ -78,7 +78,7 @@ def rank_requirements(view: View) -> Requirements:
     DataError
         If the pool's coverage is neither bool nor packed bits.
     """
-    cardinality = sum(view.map(part_cardinality))  # (requirements rounded up to whole bytes,)
+    cardinality = view.total(part_cardinality)  # (requirements rounded up to whole bytes,)
     source = np.argsort(cardinality, kind="stable")
     source = source[np.searchsorted(cardinality[source], 1) :]
     group = np.unique(cardinality[source], return_inverse=True)[1].astype(np.int64)

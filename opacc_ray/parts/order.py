@@ -132,7 +132,7 @@ class Line:
     def _below(self, key: NDArray[np.float64], index: Array) -> Array:
         """Number and length (2, p) of the examples before pivots."""
         starts = self._view.starts[:-1]
-        found: Array = self._view.total(part_below, [(*self._label, int(start), key, index) for start in starts])
+        found: Array = self._view.total_each(part_below, [(*self._label, int(start), key, index) for start in starts])
         return found
 
     def _groups(self, buckets: Array) -> Iterator[Array]:

@@ -73,7 +73,7 @@ def keep_ends(view: View, name: str, key: str, column: Column) -> None:
 
 def count_ends(view: View, column: Column, x: NDArray[np.float64]) -> NDArray[np.int64]:
     """The ends that values ``x`` (k,) of other examples have among those of the pool."""
-    found: NDArray[np.int64] = np.sum(view.map(part_count_ends, column, x), axis=0)
+    found: NDArray[np.int64] = view.total(part_count_ends, column, x)
     return found
 
 

@@ -52,10 +52,10 @@ class LocalParts:
         self.fields = frozenset.intersection(*(pool.fields for pool in self.pools))
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
-        return [function(self.pools[part], *arguments) for part, function, arguments in calls]
+        return list(answers(self.pools, calls))
 
     def total(self, calls: Sequence[Call]) -> Any:
-        return add_up(function(self.pools[part], *arguments) for part, function, arguments in calls)
+        return add_up(answers(self.pools, calls))
 
     def column(self, name: str) -> NDArray[Any]:
         return np.concatenate([getattr(pool, name) for pool in self.pools])
@@ -117,8 +117,12 @@ class View:
         """``function(part, *own)`` for each part with arguments of its own, in the order of the pool."""
         return self.parts.call([(part, function, own) for part, own in enumerate(arguments)])
 
-    def total(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Any:
-        """The sum of ``function(part, *own)`` over the parts, each with arguments of its own; see :class:`Parts`."""
+    def total(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The sum of ``function(part, *arguments)`` over the parts; see :class:`Parts`."""
+        return self.parts.total([(part, function, arguments) for part in range(len(self.parts.sizes))])
+
+    def total_each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Any:
+        """The same of ``function(part, *own)``, for each part with arguments of its own."""
         return self.parts.total([(part, function, own) for part, own in enumerate(arguments)])
 
     def rows_of(self, index: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -172,9 +176,14 @@ def part_bounds(part: Pool, name: str) -> Bounds:
     return Bounds(float(values.min()), float(values.max()), *first)
 
 
-def add_up(answers: Iterable[Any]) -> Any:
+def answers(pools: Sequence[Pool], calls: Sequence[Call]) -> Iterator[Any]:
+    """What the calls give, made one by one where the parts are."""
+    return (function(pools[part], *arguments) for part, function, arguments in calls)
+
+
+def add_up(numbers: Iterable[Any]) -> Any:
     """Their sum; only one of them is held at a time if they are made one by one."""
-    return reduce(operator.add, answers)
+    return reduce(operator.add, numbers)
 
 
 def starts_of(sizes: Sequence[int]) -> NDArray[np.int64]:

@@ -124,7 +124,8 @@ class Unlabelled(NamedTuple):
 
     def total(self, chances: Chances) -> int:
         """The exact sum of π, or of what it is proportional to."""
-        return sum(self.view.map(part_total, self.key, chances))
+        found: int = self.view.total(part_total, self.key, chances)
+        return found
 
     def capped(self, chances: Chances, num: int, total: int) -> Chances:
         """With one more step: ``num`` <= N_r to be drawn in proportion to what was, whose sum is ``total``."""
@@ -147,8 +148,7 @@ class Unlabelled(NamedTuple):
             return cost <= 1 + price
 
         def are_cheap(shares: Sequence[float]) -> list[bool]:
-            own = (self.key, self.doubts, shares)
-            costs = self.view.total(part_costs, [own] * len(self.view.parts.sizes)) / self.num
+            costs = self.view.total(part_costs, self.key, self.doubts, shares) / self.num
             return list(map(is_cheap, shares, costs))
 
         return least_share(are_cheap, floor)

@@ -124,7 +124,7 @@ def _folded(
         view, Task(design.num_drawn, parse_parameters("neyman", selection.parameters), previous, history=history)
     )
     kept = len(selection) / design.num_drawn
-    variance = as_float(sum(view.map(part_variance, unlabelled.key, predicted.key, chances, kept)))
+    variance = as_float(view.total(part_variance, unlabelled.key, predicted.key, chances, kept))
     own, before, fold = labels
     share = np.bincount(fold[own], minlength=len(predicted.total)) / len(selection)  # (K,) n_tk/n_t
     foreseen = float(share @ predicted.unlabelled(before))
