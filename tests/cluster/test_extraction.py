@@ -29,7 +29,7 @@ def extracted(content: dict[str, Any]) -> Run:
 
 @pytest.fixture
 def with_model(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Makes specs of two actors, if not said otherwise, and of another model, whose arguments have a folder of its own."""
+    """Makes specs of two actors and another model; its arguments have an empty folder of their own."""
 
     def make(factory: str, arguments: dict[str, Any], **extract: Any) -> dict[str, Any]:
         content = spec()
@@ -80,7 +80,8 @@ def test_an_actor_whose_machine_is_taken_back_ends_cleanly(
 
     def take_back(done: int, _: int) -> None:
         if done in (3, 6):
-            os.kill(max(int(path.name) for path in tmp_path.iterdir()), signal.SIGTERM)
+            latest = max(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+            os.kill(int(latest.name), signal.SIGTERM)
 
     steps.extract(stages, take_back)
     assert "the machine of an actor is taken back" in caplog.text
