@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import ClusterError
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 TESTS = Path(__file__).parents[1]
