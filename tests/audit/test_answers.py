@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from extracting_here import extracting_here
 from picture_audits import answer, labels_for, run_spec
 from small_model import network, picture
 
@@ -15,8 +16,6 @@ from opacc_ray.labels import actions
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
-
-pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 def test_labels_of_another_run_or_with_an_unknown_id_change_nothing(run: Run) -> None:
@@ -131,7 +130,8 @@ def test_another_model_on_the_same_pictures_in_another_order(run: Run, spec, buc
     rows = np.stack([np.asarray(Image.open(io.BytesIO(picture(i)))) for i in range(119, -1, -1)])
     np.savez(tmp_path / "pool.npz", x=rows, ids=[f"{i:03d}.png" for i in range(119, -1, -1)])
     model = {"factory": "small_model:network", "weights": f"{bucket}/other.safetensors"}
-    other = run_spec(spec(name="other", model=model, pool={"uri": str(tmp_path), "format": "npy"}))
+    with extracting_here():
+        other = run_spec(spec(name="other", model=model, pool={"uri": str(tmp_path), "format": "npy"}))
     with pytest.raises(LabelError, match="40 of 40 labels are missing"):
         several_models.compare(run, other)
     actions.import_labels(run, "labels.csv", labels_for(run))

@@ -1,4 +1,4 @@
-"""The audit on a real S3 server and a real Ray: what it writes, and that it repeats, wherever the pool lies."""
+"""The audit on a real S3 server: what it writes, and that it repeats, on actors and wherever the pool lies."""
 
 import io
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from extracting_here import extracting_here
 from picture_audits import answer, features_of, labels_for, run_spec
 from small_model import picture
 
@@ -17,8 +18,6 @@ from opacc_ray.labels import actions
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
-
-pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 def test_from_images_to_an_interval(run: Run) -> None:
@@ -80,7 +79,8 @@ def _softmax(logits: list[float]) -> np.ndarray:
 
 
 def test_manifest_names_what_to_label_and_hides_the_prediction(spec) -> None:
-    run = run_spec(spec(sample={"method": "css", "budget": 20}))
+    with extracting_here():
+        run = run_spec(spec(sample={"method": "css", "budget": 20}))
     rows = [json.loads(line) for line in run.store.read("rounds/1/manifest.jsonl").splitlines()]
     selection = run.read_selection(1)
     assert [row["id"] for row in rows] == list(selection.ids)
@@ -90,8 +90,10 @@ def test_manifest_names_what_to_label_and_hides_the_prediction(spec) -> None:
     assert set(rows[0]) == {"id", "uri", "run", "round", "order", "label"}
 
 
-def test_same_seed_same_bytes_with_one_actor_or_two(spec, finished: Run) -> None:
-    again = run_spec(spec())
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("actors", [1, 2])
+def test_same_seed_same_bytes_with_one_actor_or_two(spec, finished: Run, actors: int) -> None:
+    again = run_spec(spec(extract={"batch_size": 8, "shard_size": 10, "actors": actors}))
     assert again.name == finished.name
     keys, other = (
         # the spec says when and where, and claims say which writer agreed to a draw
@@ -102,6 +104,7 @@ def test_same_seed_same_bytes_with_one_actor_or_two(spec, finished: Run) -> None
     assert all(again.store.read(key) == finished.store.read(key) for key in keys)
 
 
+@pytest.mark.usefixtures("ray_cluster")
 def test_view_in_actors_selects_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = run.read_selection(1)
     monkeypatch.setattr(feature_store, "MEMORY_LIMIT", 0)
@@ -142,7 +145,8 @@ def test_local_folders_serve_as_well_as_buckets(spec, finished: Run, scans: str,
     keys = [entry.key for entry in source.list()]
     open_store(str(tmp_path / "pool")).write_many(zip(keys, source.read_many(keys), strict=True))
     content = spec(pool={"uri": str(tmp_path / "pool"), "format": "images"}, output=str(tmp_path / "audits"))
-    local = run_spec(content)
+    with extracting_here():
+        local = run_spec(content)
     assert Path(local.uri).is_dir()
     assert local.read_selection(1).to_dict() == finished.read_selection(1).to_dict()
 
@@ -159,7 +163,8 @@ def test_array_files_give_the_same_features_as_images(spec, finished: Run, tmp_p
     (tmp_path / "pool").mkdir()
     np.save(tmp_path / "pool" / "a.npy", rows[:70])
     np.savez(tmp_path / "pool" / "b.npz", x=rows[70:], ids=[f"late-{i}" for i in range(50)])
-    arrays = run_spec(spec(pool={"uri": str(tmp_path / "pool"), "format": "npy"}))
+    with extracting_here():
+        arrays = run_spec(spec(pool={"uri": str(tmp_path / "pool"), "format": "npy"}))
     names = ["hidden", "output", "confidence", "prediction"]
     with feature_store.open_view(arrays, names) as mine, feature_store.open_view(finished, names) as theirs:
         assert mine.identify(np.array([69, 70])) == ["a.npy:69", "late-0"]

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from extracting_here import extracting_here
 from picture_audits import copied
 from pyiceberg.catalog.sql import SqlCatalog
 from small_model import network, picture, to_input
@@ -356,7 +357,7 @@ def tables_on_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
 
 
-@pytest.mark.usefixtures("ray_cluster", "tables_on_s3")
+@pytest.mark.usefixtures("tables_on_s3")
 @pytest.mark.parametrize("kind", TABLES)
 def test_one_version_of_a_table_is_audited(
     kind: str, of_images: Run, spec: Callable[..., dict[str, Any]], bucket: str
@@ -365,7 +366,8 @@ def test_one_version_of_a_table_is_audited(
     first, _ = append(0, N), append(N, N + 20)
     columns = {"id": "id", "image": "image"}
     pool = {"uri": f"{bucket}/pool", "format": kind, "columns": columns, "version": first}
-    run = steps.run(parse_spec(spec(pool=pool), "spec"))
+    with extracting_here():
+        run = steps.run(parse_spec(spec(pool=pool), "spec"))
     assert run.header.pool.version == VERSION[kind].format(first)
     features, expected = features_of(run), features_of(of_images)
     assert features["id"].equals(expected["id"])

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from extracting_here import extracting_here
 from small_model import network, picture, trained
 from small_spec import small_spec
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
@@ -133,8 +134,7 @@ def write_arrow(store: Store, key: str, table: pa.Table) -> None:
     store.write(key, sink.getvalue())
 
 
-@pytest.mark.usefixtures("ray_cluster")
-def test_candidates_that_ray_extracted_are_drawn_for_together_from_a_column_of_the_users_own(s3: LocalS3) -> None:
+def test_candidates_that_were_extracted_are_drawn_for_together_from_a_column_of_the_users_own(s3: LocalS3) -> None:
     """120 pictures in an Arrow file, of which a judge says where the trained model fails; the other is untrained."""
     from safetensors.torch import save
 
@@ -149,7 +149,8 @@ def test_candidates_that_ray_extracted_are_drawn_for_together_from_a_column_of_t
         content["pool"] |= {"format": "huggingface", "columns": {"id": "id", "image": "png", "prior": "judge"}}
         content["model"] |= {"weights": f"{store.uri}/{name}.safetensors"}
         content["sample"] |= {"models": list(uris)} if uris else {}
-        uris.append(steps.run(parse_spec(content, "spec.yaml")).uri)
+        with extracting_here():
+            uris.append(steps.run(parse_spec(content, "spec.yaml")).uri)
     old, new = map(Run.open, uris)
     chosen = new.read_selection(1)
     with several_models.open_views(new, [old], (), neyman.Parameters()) as views:
