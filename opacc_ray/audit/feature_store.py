@@ -13,7 +13,6 @@ from opacc_ray.audit.chosen import Chosen
 from opacc_ray.audit.pool_objects import find_objects
 from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract.derived import Derived
 from opacc_ray.extract.extractor import Extraction, refusal
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.features import Features, StoredParts, TooLarge
@@ -87,7 +86,7 @@ def open_view(
     ``welcome`` ones are there if the run has them; ``instead`` says how to go without some.
     """
     there = _features_of(run)
-    features, index = there.features, there.index
+    features, index = there.features.holding(), there.index
     _refuse_missing(run, index, names, instead or {})
     optional = [name for name in welcome if name in index.features]
     wanted = tuple(dict.fromkeys([*names, *optional, "prediction"]))
@@ -95,7 +94,7 @@ def open_view(
     layers = sum(_bytes_of(index, name) for name in asked if name not in COLUMNS)
     columns = sum(_bytes_of(index, name) for name in asked if name in COLUMNS)
     elsewhere = wanted if columns > COLUMNS_LIMIT else [name for name in wanted if name not in COLUMNS]
-    memory = Derived(features.store, index)
+    memory = features.derived
     if layers <= MEMORY_LIMIT and columns <= COLUMNS_LIMIT:
         yield View(StoredParts(features, wanted), memory)
         return
