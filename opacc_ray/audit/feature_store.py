@@ -120,16 +120,16 @@ class _LateActors(StoredParts):
         self._held: Parts | None = None
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
-        if self._held is None:
-            with suppress(TooLarge):
-                return super().call(calls)
-        return self._hold().call(calls)
+        return list(self._ask("call", calls))
 
     def total(self, calls: Sequence[Call]) -> Any:
+        return self._ask("total", calls)
+
+    def _ask(self, verb: str, calls: Sequence[Call]) -> Any:
         if self._held is None:
             with suppress(TooLarge):
-                return super().total(calls)
-        return self._hold().total(calls)
+                return getattr(super(), verb)(calls)
+        return getattr(self._hold(), verb)(calls)
 
     def _hold(self) -> Parts:
         if self._held is None:
