@@ -10,10 +10,10 @@ import yaml
 from safetensors.torch import save_file
 from small_model import network, picture, trained
 
-from opacc_ray.audit import provenance
-from opacc_ray.audit.labels import import_labels
-from opacc_ray.audit.run import Run
+from opacc_ray.labels.actions import import_labels
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs import provenance
+from opacc_ray.runs.run import Run
 
 SIZES = {"shop": 60, "field": 45}
 """Pictures of each pool; picture i is of class i % 4, which the trained model knows."""

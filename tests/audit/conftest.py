@@ -5,8 +5,8 @@ from extracting_here import extracting_here
 from picture_audits import copied, run_spec
 from small_spec import small_spec
 
-from opacc_ray.audit.run import Run
 from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.runs.run import Run
 
 
 @pytest.fixture(scope="session")

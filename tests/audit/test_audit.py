@@ -11,16 +11,18 @@ from extracting_here import extracting_here
 from picture_audits import answer, features_of, labels_for, run_spec
 from small_model import picture
 
-from opacc_ray.audit import feature_store, labels, results, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import results, steps
 from opacc_ray.audit.status import status
 from opacc_ray.errors import SpecError
+from opacc_ray.labels import actions
 from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 
 
 def test_from_images_to_an_interval(run: Run) -> None:
     assert status(run).to_dict()["waits_for"] == "40 labels"
-    assert labels.import_labels(run, "labels.csv", labels_for(run)).to_dict() == {
+    assert actions.import_labels(run, "labels.csv", labels_for(run)).to_dict() == {
         "format": "opacc-import/1",
         "file": "labels.csv",
         "rows": 40,
@@ -50,7 +52,7 @@ def test_from_images_to_an_interval(run: Run) -> None:
 
 
 def test_run_prefix_reads_with_pyarrow_and_json_alone(run: Run) -> None:
-    labels.import_labels(run, "labels.csv", labels_for(run))
+    actions.import_labels(run, "labels.csv", labels_for(run))
     results.estimate(run)
     keys = {entry.key for entry in run.store.list()}
     plain = {"spec.json", "estimate.json", "rounds/1/selection.json"}
@@ -115,7 +117,7 @@ def test_long_selections_report_their_progress(run: Run) -> None:
     steps.select(run, "ces", 60, {"candidates": 10}, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (60, 60)
     assert len(seen) > 1
-    labels.import_labels(run, "one.csv", answer(run, 1))
+    actions.import_labels(run, "one.csv", answer(run, 1))
     seen.clear()
     steps.next_round(run, 40, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (40, 40)
@@ -132,7 +134,7 @@ def test_another_selection_extracts_nothing_and_keeps_the_first(run: Run) -> Non
 
 
 def test_another_selection_does_not_orphan_labels(run: Run) -> None:
-    labels.import_labels(run, "labels.csv", labels_for(run))
+    actions.import_labels(run, "labels.csv", labels_for(run))
     with pytest.raises(SpecError, match=r"round 1 of .* has labels already"):
         steps.select(run, "srs", 25, {})
     assert run.read_selection(1).method == "ces"

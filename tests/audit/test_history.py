@@ -18,14 +18,15 @@ from small_spec import small_spec
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import history, labels, results, steps
+from opacc_ray.audit import history, results, steps
 from opacc_ray.audit.checks import check
 from opacc_ray.audit.history import read_history, read_record
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.verify import verify
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.labels import actions
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 NEYMAN = {"method": "neyman", "budget": 40}
@@ -35,7 +36,7 @@ POOL = opacc.Pool(ids=IDS, hidden=np.ones((N, 5)), confidence=CONFIDENCE.astype(
 
 def answer(run: Run, chosen: opacc.Selection) -> None:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in chosen.ids)
-    labels.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
+    actions.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
 
 
 @pytest.fixture

@@ -22,15 +22,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 from small_model import network, picture, to_input
 from tables import parquet
 
-from opacc_ray.audit import labels, results, steps
-from opacc_ray.audit.pool_objects import find_changed
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import results, steps
 from opacc_ray.cli.texts import changed
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.labels import actions
 from opacc_ray.lake import iceberg
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.table_files import storage_options
+from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 N, PER_FILE = 120, 10
@@ -68,7 +69,7 @@ def label(run: Run, wrong: int = 4) -> None:
         f"{name},{(said + (i < wrong)) % 4}"
         for i, (name, said) in enumerate(zip(chosen.ids, chosen.predictions, strict=True))
     ]
-    labels.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
+    actions.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
 
 
 def features_of(run: Run) -> pa.Table:

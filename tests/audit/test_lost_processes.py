@@ -14,8 +14,8 @@ from killed_worker import killed_once
 from picture_audits import features_of, run_spec
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import ClusterError
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

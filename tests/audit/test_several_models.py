@@ -12,12 +12,13 @@ from small_spec import small_spec
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import labels, results, several_models, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import results, several_models, steps
 from opacc_ray.cli import texts
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.labels import actions
 from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.runs.run import Run
 from opacc_ray.samplers import neyman
 from opacc_ray.spec import parse_spec
 
@@ -43,7 +44,7 @@ def run(tmp_path: Path, others: list[Run]) -> Run:
 
 def answer(run: Run, chosen: opacc.Selection) -> None:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in chosen.ids)
-    labels.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
+    actions.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
 
 
 def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run: Run, others: list[Run]) -> None:
@@ -157,7 +158,7 @@ def test_candidates_that_were_extracted_are_drawn_for_together_from_a_column_of_
         unjudged = opacc.select(views, "neyman", 40, 3)
     assert chosen.index.tolist() == expected.index.tolist() != unjudged.index.tolist()
     rows = "".join(f"{i:03d},{2 if fails[i] else i % 4}\n" for i in chosen.index)
-    labels.import_labels(new, "1.csv", ("id,label\n" + rows).encode())
+    actions.import_labels(new, "1.csv", ("id,label\n" + rows).encode())
     found = several_models.compare(new, old)
     assert found.predicted
     better = found.models[0].accuracy

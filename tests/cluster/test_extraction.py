@@ -14,8 +14,8 @@ import pytest
 from extracting_here import extracting_here
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import ClusterError
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 TESTS = Path(__file__).parents[1]

@@ -19,8 +19,7 @@ from PIL import Image
 from small_model import Net, picture, to_input, trained
 from small_spec import small_spec
 
-from opacc_ray.audit import feature_store, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import steps
 from opacc_ray.cluster import extraction
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
@@ -29,6 +28,8 @@ from opacc_ray.extract.index import Index
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.neurons.coverage import Ranges
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 from opacc_ray.samplers import METHODS
 from opacc_ray.spec import parse_spec
 

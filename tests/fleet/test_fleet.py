@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from small_fleet import label, model, write_fleet
 
-from opacc_ray.audit.run import Run
 from opacc_ray.cli.main import main
 from opacc_ray.cluster import extraction
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.run import Run
 
 PAIRS = [f"weekly-{model}-{pool}" for model in ("trained", "random") for pool in ("shop", "field")]
 BROKEN = "weekly-random-field"

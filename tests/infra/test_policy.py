@@ -18,10 +18,10 @@ from safetensors.torch import save
 from small_model import network, picture
 
 from opacc_ray.audit import results, steps
-from opacc_ray.audit.labels import import_labels
-from opacc_ray.audit.run import Run
 from opacc_ray.cli.main import main
+from opacc_ray.labels.actions import import_labels
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.run import Run
 
 POLICY = json.loads((INFRA / "s3-policy.json").read_text())
 ALLOWED = {(action, place) for item in POLICY["Statement"] for action in item["Action"] for place in item["Resource"]}
