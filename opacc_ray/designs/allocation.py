@@ -20,6 +20,8 @@ def allocate(budget: int, shares: NDArray[np.float64], sizes: NDArray[np.int64])
         want = np.maximum(budget * shares - given, 0) * (given < sizes)
         if want.sum() == 0:  # every share is met or full: the rest goes where there is room
             want = shares * (given < sizes)
+        if want.sum() == 0:  # which is only in strata without a share
+            want = (sizes - given).astype(np.float64)
         ideal = left * want / want.sum()
         add = np.minimum(np.floor(ideal).astype(np.int64), sizes - given)
         if add.sum() == 0:

@@ -40,7 +40,7 @@ class Cells(NamedTuple):
         return np.minimum((values - self.low) / (self.high - self.low) * CELLS, CELLS - 1).astype(np.int64)
 
 
-def tally(cell: NDArray[np.int64], values: NDArray[np.float64], before: NDArray[np.float64]) -> NDArray[np.float64]:
+def tally(cell: NDArray[np.integer], values: NDArray[np.float64], before: NDArray[np.float64]) -> NDArray[np.float64]:
     """``before`` (cells,) with ``values`` (N,) added to it by their cells, one after the other."""
     cells = np.concatenate([np.arange(len(before)), cell])
     return np.bincount(cells, weights=np.concatenate([before, values])).astype(np.float64)

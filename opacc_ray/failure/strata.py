@@ -158,12 +158,12 @@ def part_cut(part: Pool, some: Some, cells: Cells, cluster: Array, key: str) -> 
 
 
 def part_strata(part: Pool, rows: Array, key: str) -> NDArray[np.integer]:
-    return _kept(part, key)[rows]
+    return part_strata_of(part, key)[rows]
 
 
 def part_ranked(part: Pool, key: str, taken: Array, stratum: Array, rank: Array) -> Array:
     """The rows with some ranks (k,) in their strata (k,), without ``taken`` ones."""
-    kept, rows = _kept(part, key), np.empty(len(rank), dtype=np.int64)
+    kept, rows = part_strata_of(part, key), np.empty(len(rank), dtype=np.int64)
     there = np.ones(len(kept), dtype=bool)
     there[taken] = False
     for h in np.unique(stratum):
@@ -174,7 +174,7 @@ def part_ranked(part: Pool, key: str, taken: Array, stratum: Array, rank: Array)
 
 def part_members(part: Pool, key: str, some: Some, h: int) -> NDArray[np.float64]:
     """Beliefs of the examples of a stratum."""
-    return some.read(part)[np.delete(_kept(part, key), some.taken) == h]
+    return some.read(part)[np.delete(part_strata_of(part, key), some.taken) == h]
 
 
 def part_ends(part: Pool, key: str, some: Some, h: int) -> tuple[float, float] | None:
@@ -187,6 +187,7 @@ def part_squares(part: Pool, key: str, some: Some, h: int, mean: float) -> NDArr
     return apart * apart
 
 
-def _kept(part: Pool, key: str) -> NDArray[np.integer]:
+def part_strata_of(part: Pool, key: str) -> NDArray[np.integer]:
+    """The stratum of each example of a part, (n,)."""
     found: NDArray[np.integer] = part_recall(part, kept_name(_KEPT, key), key)
     return found
