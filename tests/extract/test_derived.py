@@ -19,6 +19,7 @@ NUMBERS = {
     "confidence": RNG.beta(6, 1, (50, 1)),
     "classes": RNG.integers(0, 7, (50, 1)),
     "one class": np.full((50, 1), 3),
+    "nothing": np.zeros((50, 2)),
     "whole range": np.array([[WIDE.min], [WIDE.max], [0], [-1]] * 12 + [[5], [6]]),
     "floats of all kinds": np.array([[np.nan], [-np.inf], [np.inf], [-0.0], [5e-324]] * 10),
 }
@@ -61,6 +62,18 @@ def test_a_flipped_bit_never_gives_other_numbers(tmp_path: Path, caplog: pytest.
         assert all(np.array_equal(own, values) for own in found), place
     assert lost > len(sound) / 6
     assert "it is made again" in caplog.text
+
+
+def test_files_that_are_mixed_up_are_not_taken(tmp_path: Path) -> None:
+    kept, texts = kept_in(tmp_path), pa.array([f"frame-{i}" for i in range(50)])
+    kept.keep("a", 50, iter([NUMBERS["confidence"]]))
+    kept.keep("b", 50, iter([NUMBERS["confidence"][::-1]]))
+    kept.keep_texts("id", texts)
+    paths = {path.name.partition("-")[0]: path for path in tmp_path.iterdir()}
+    paths["b"].replace(paths["a"])
+    paths["id"].rename(paths["id"].with_name(paths["id"].name.replace("id", "uri")))
+    assert not list(kept_in(tmp_path).recall("a", np.array([0, 50])))
+    assert kept_in(tmp_path).recall_texts("uri") is None
 
 
 def test_texts_come_back_and_are_lost_if_they_are_cut_short(tmp_path: Path) -> None:
