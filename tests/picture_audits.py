@@ -3,8 +3,8 @@
 from typing import Any
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.run import Run
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 

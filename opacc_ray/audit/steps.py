@@ -12,17 +12,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from opacc_ray.audit import feature_store
 from opacc_ray.audit.checks import check_budget, check_model, check_pool
-from opacc_ray.audit.documents import RunHeader
 from opacc_ray.audit.extraction import Stage, extract, stages_of
 from opacc_ray.audit.history import check_history, read_history
-from opacc_ray.audit.label_log import adopt_rules, read_log
-from opacc_ray.audit.labelled_rounds import LabelledRound, is_labelled, read_all, read_labelled, read_rounds
-from opacc_ray.audit.pool_objects import compare_objects, write_listing
 from opacc_ray.audit.progress import Report, both, unreported
-from opacc_ray.audit.provenance import checked_weights, header_of, located
-from opacc_ray.audit.run import HEADER, Run
 from opacc_ray.audit.run_metrics import RunMetrics
 from opacc_ray.audit.several_models import check_models, histories_with, open_views, outcomes_of_all, served_with
 from opacc_ray.cluster import local
@@ -32,8 +25,15 @@ from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
 from opacc_ray.failure.history import NO_HISTORY
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
+from opacc_ray.labels.labelled_rounds import LabelledRound, is_labelled, read_all, read_labelled, read_rounds
+from opacc_ray.labels.log import adopt_rules, read_log
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import join, open_store
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.documents import RunHeader
+from opacc_ray.runs.pool_objects import compare_objects, write_listing
+from opacc_ray.runs.provenance import checked_weights, header_of, located
+from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
 from opacc_ray.selection import Selection

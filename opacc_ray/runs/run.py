@@ -30,15 +30,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import PurePath
 
-from opacc_ray.audit import draws
-from opacc_ray.audit.chosen import Chosen, decode, encode
-from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, Goal, RunHeader
-from opacc_ray.audit.snapshot import Snapshot
 from opacc_ray.errors import DataError, LabelError, SpecError, shown
 from opacc_ray.extract.feature_set import Complete, FeatureReader, feature_set
 from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import finished_shards
 from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.runs import draws
+from opacc_ray.runs.chosen import Chosen, decode, encode
+from opacc_ray.runs.documents import AccuracyEstimate, ClosedRound, Goal, RunHeader
+from opacc_ray.runs.snapshot import Snapshot
 from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec

@@ -11,8 +11,7 @@ import pytest
 from synthetic_run import write_synthetic
 from written_run import CLASSES, CONFIDENCE, IDS, PREDICTION, N, write_run
 
-from opacc_ray.audit import feature_store, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import steps
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import features, ids
 from opacc_ray.extract.extractor import Extraction
@@ -23,6 +22,8 @@ from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.local import LocalStore
 from opacc_ray.lake.store import Entry
 from opacc_ray.parts.view import View
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 
 PLAN = Plan(tuple(Shard(number, ()) for number in range(3)), "")
 

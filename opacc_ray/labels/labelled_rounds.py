@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.chosen import Chosen
-from opacc_ray.audit.documents import RoundCounts
-from opacc_ray.audit.label_log import read_log
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labelling.agreement import opinions_of
 from opacc_ray.labelling.joining import Joined, join
 from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, value_of
 from opacc_ray.labelling.rows import Label
+from opacc_ray.labels.log import read_log
+from opacc_ray.runs.chosen import Chosen
+from opacc_ray.runs.documents import RoundCounts
+from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec
 

@@ -15,10 +15,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from opacc_ray.audit.documents import Draw, DrawnFile
 from opacc_ray.errors import DataError, StorageError
 from opacc_ray.lake.storage import Store
 from opacc_ray.lake.store import in_order
+from opacc_ray.runs.documents import Draw, DrawnFile
 
 SELECTION, PREDICTIONS, MANIFEST = "selection.json", "predictions.parquet", "manifest."
 """Names of a draw's files; those of manifests begin with the last."""

@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.chosen import Chosen
-from opacc_ray.audit.pool_objects import find_objects
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.extractor import Extraction, refusal
 from opacc_ray.extract.feature_set import Complete
@@ -25,6 +22,9 @@ from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.store import in_order
 from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import COLUMNS
+from opacc_ray.runs.chosen import Chosen
+from opacc_ray.runs.pool_objects import find_objects
+from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from opacc_ray.audit.snapshot import Snapshot
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.snapshot import Snapshot
 
 
 def test_what_comes_or_changes_later_is_not_seen(store_uri: str) -> None:
