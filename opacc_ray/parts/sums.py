@@ -6,11 +6,11 @@ the 53 bits of its values, power by power, to one whole number in units of 2^-11
 is rounded once, at the end: it is the one that ``math.fsum`` would give.
 
 Where a sum must be the one that NumPy gives of all values in one array, :func:`sum_as_one` adds them as NumPy does: in
-halves, down to leaves of at most `_LEAF` values, whose places depend on the number of values alone. Each part adds up
-its own leaves, and the driver the ones that lie across parts, and all leaves.
+halves, and halves of these, down to leaves of at most `_LEAF` values; where these lie depends on how many values there
+are. Each part adds up what lies in it, and the driver the few that lie across parts.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,13 +55,15 @@ def _of_block(values: NDArray[np.float64]) -> int:
     return sum(((int(high[e]) << _LOW_BITS) + int(low[e])) << (e + least) for e in used)
 
 
-class Leaves(NamedTuple):
-    """A part's share of a sum: what its whole leaves sum to, and the values before and after these."""
+Node = tuple[int, int]
+"""The first of consecutive values, and how many they are: all of them, half of those, or half of these."""
 
-    head: NDArray[np.float64]
-    first: int  # number of the first whole leaf
-    sums: NDArray[np.float64]
-    tail: NDArray[np.float64]
+
+class Nodes(NamedTuple):
+    """A part's share of a sum."""
+
+    sums: dict[Node, float]  # of the largest nodes that lie in the part
+    values: dict[Node, NDArray[np.float64]]  # its own of the leaves that lie in others, too
 
 
 def sum_as_one(view: View, values: Callable[..., NDArray[np.float64]], arguments: Sequence[tuple[Any, ...]]) -> float:
@@ -73,62 +75,50 @@ def sum_as_one(view: View, values: Callable[..., NDArray[np.float64]], arguments
     arguments : its other arguments, one tuple for each part
     """
     num = view.map_each(part_number, [(values, own) for own in arguments])
-    total = sum(num)
-    starts = np.cumsum([0, *num])[:-1].tolist()
-    shares = view.map_each(part_leaves, [(values, own, at, total) for own, at in zip(arguments, starts, strict=True)])
-    edges = leaf_edges(total)
-    sums = np.empty(len(edges) - 1)
-    waiting: list[NDArray[np.float64]] = []
-    done = 0
-    for share in [*shares, Leaves(np.empty(0), len(sums), np.empty(0), np.empty(0))]:
-        waiting.append(share.head)
-        if share.first >= 0:
-            own = np.concatenate(waiting)
-            for leaf in range(done, share.first):
-                sums[leaf] = own[edges[leaf] - edges[done] : edges[leaf + 1] - edges[done]].sum()
-            done = share.first + len(share.sums)
-            sums[share.first : done] = share.sums
-            waiting = [share.tail]
-    return _halves(total, iter(sums.tolist()))
+    starts = np.cumsum([0, *num]).tolist()
+    shares: list[Nodes] = view.map_each(
+        part_nodes, [(values, own, at, starts[-1]) for own, at in zip(arguments, starts, strict=False)]
+    )
+    sums = {node: total for share in shares for node, total in share.sums.items()}
 
+    def add(node: Node) -> float:
+        if node in sums:
+            return sums[node]
+        if node[1] <= _LEAF:
+            return float(np.concatenate([share.values[node] for share in shares if node in share.values]).sum())
+        first, second = _halves(node)
+        return add(first) + add(second)
 
-def leaf_edges(num: int) -> NDArray[np.int64]:
-    """Where the leaves of ``num`` values begin, and the last one ends."""
-    sizes = np.array([num])
-    while (large := sizes > _LEAF).any():
-        place = np.arange(len(sizes)) + np.cumsum(large) - large
-        half = sizes // 2 // _LANES * _LANES
-        split = np.empty(len(sizes) + int(large.sum()), dtype=np.int64)
-        split[place] = np.where(large, half, sizes)
-        split[place[large] + 1] = (sizes - half)[large]
-        sizes = split
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def _halves(num: int, leaves: Iterator[float]) -> float:
-    """The sum of ``num`` values from what their leaves sum to."""
-    if num <= _LEAF:
-        return next(leaves)
-    half = num // 2 // _LANES * _LANES
-    return _halves(half, leaves) + _halves(num - half, leaves)
+    return add((0, starts[-1]))
 
 
 def part_number(part: Pool, values: Callable[..., NDArray[np.float64]], own: tuple[Any, ...]) -> int:
     return len(values(part, *own))
 
 
-def part_leaves(
+def part_nodes(
     part: Pool, values: Callable[..., NDArray[np.float64]], own: tuple[Any, ...], start: int, total: int
-) -> Leaves:
-    """The share of a part whose values begin at ``start`` of ``total``; its first leaf is -1 if it has no whole one."""
-    found, edges = values(part, *own), leaf_edges(total)
-    first = int(np.searchsorted(edges, start))
-    last = int(np.searchsorted(edges, start + len(found), side="right")) - 1
-    if first >= last:
-        return Leaves(found, -1, found[:0], found[:0])
-    begin, size = edges[first:last] - start, np.diff(edges[first : last + 1])
-    sums = np.empty(last - first)
-    for own_size in np.unique(size):
-        mine = size == own_size
-        sums[mine] = found[begin[mine][:, None] + np.arange(own_size)].sum(axis=1)
-    return Leaves(found[: begin[0]], first, sums, found[edges[last] - start :])
+) -> Nodes:
+    """The share of a part whose values begin at ``start`` of ``total``."""
+    found = np.ascontiguousarray(values(part, *own))
+    stop, share = start + len(found), Nodes({}, {})
+
+    def visit(node: Node) -> None:
+        low, high = node[0], node[0] + node[1]
+        mine = found[max(low - start, 0) : max(high - start, 0)]
+        if start <= low and high <= stop:
+            share.sums[node] = float(mine.sum())
+        elif len(mine) and node[1] <= _LEAF:
+            share.values[node] = mine
+        elif len(mine):
+            for half in _halves(node):
+                visit(half)
+
+    visit((0, total))
+    return share
+
+
+def _halves(node: Node) -> tuple[Node, Node]:
+    low, num = node
+    half = num // 2 // _LANES * _LANES
+    return (low, half), (low + half, num - half)
