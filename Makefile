@@ -16,6 +16,12 @@ LOCKED  := Linux-x86_64-3-11
 BEYOND := 'from numpy._core import _multiarray_umath as m; \
 	print(*(f for f in m.__cpu_dispatch__ if m.__cpu_features__[f] and f not in m.__cpu_baseline__))'
 
+# Tests start a hundred processes, each of which would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Three processes run tests at once: threads of one would wait, busily, for cores that the others have.
+test test-cpus test-lowest: export OMP_NUM_THREADS := 1
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-cpus test-lowest lint format bench bench-gpu results docs docs-pages docs-site fuzz chaos lock wheel wheel-check sbom clean
 

@@ -21,10 +21,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from opacc_ray.audit import feature_store, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import steps
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 from opacc_ray.samplers import select
 from opacc_ray.samplers.estimate import estimate
 from opacc_ray.spec import parse_spec

@@ -30,10 +30,10 @@ from audited_run import label, write_features, write_pool
 from mutations import Damage
 
 from opacc_ray.audit import results, steps
-from opacc_ray.audit.run import Run
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import LabelError
 from opacc_ray.lake.storage import join
+from opacc_ray.runs.run import Run
 
 STATE: dict[str, Any] = {}
 """What a process that draws has: the barrier of its pair."""

@@ -19,7 +19,10 @@ ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "rooms.svg"
 
 PLACES = {
-    "on the driver": ("#e8f0fe", ("cli", "demo", "labelpage", "notebook", "fleet", "report", "audit", "study")),
+    "on the driver": (
+        "#e8f0fe",
+        ("cli", "demo", "labelpage", "notebook", "fleet", "report", "audit", "study", "labels", "runs"),
+    ),
     "on the driver, with Ray": ("#fce8e6", ("cluster",)),
     "in an actor": ("#e6f4ea", ("extract",)),
     "at the edges: files, storage, people": ("#fef7e0", ("labelling", "lake", "documents", "spec")),

@@ -15,15 +15,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from opacc_ray.audit import labels, results, steps
+from opacc_ray.audit import results, steps
 from opacc_ray.audit import status as state_of_run
-from opacc_ray.audit.documents import AccuracyEstimate
-from opacc_ray.audit.label_documents import ImportedLabels
-from opacc_ray.audit.labelled_rounds import read_rounds
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.state_documents import RunStatus
+from opacc_ray.labels import actions
+from opacc_ray.labels.documents import ImportedLabels
+from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.report.documents import WrittenReport
 from opacc_ray.report.write import make_report
+from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
 
 
@@ -96,10 +97,10 @@ class Audit:
         """
         if not isinstance(given, Mapping):
             path = Path(given)
-            return labels.import_labels(self._run, path.name, path.read_bytes(), annotator=annotator)
+            return actions.import_labels(self._run, path.name, path.read_bytes(), annotator=annotator)
         rows = [{"id": id, "label": str(label)} for id, label in given.items()]
         data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-        return labels.import_labels(self._run, "notebook.jsonl", data, annotator=annotator)
+        return actions.import_labels(self._run, "notebook.jsonl", data, annotator=annotator)
 
     def next(self, budget: int, *, method: str | None = None, close: bool = False, **parameters: Any) -> Selection:
         """Draw the next round, knowing all labels so far; the first one, if there is none yet.

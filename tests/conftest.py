@@ -88,7 +88,10 @@ def moto_endpoint() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def ray_cluster(s3: LocalS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One local Ray for the whole session, whose workers know the S3 server and the tests' own modules."""
+    """One local Ray of two CPUs for the whole session, whose workers know the S3 server and the tests' own modules.
+
+    It is the one of `opacc run`: Ray's own `ray.init` starts more processes, which no test needs.
+    """
     import ray
 
     from opacc_ray.cluster import local
@@ -97,15 +100,15 @@ def ray_cluster(s3: LocalS3, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with pytest.MonkeyPatch.context() as patch:
         for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
             patch.setenv(name, "")  # to be restored after, whatever the cluster is locked with
-        local.lock()
-        read_token()
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        ray.init(
-            address="local", num_cpus=2, object_store_memory=200 << 20, include_dashboard=False, log_to_driver=False
-        )
-        yield
-        ray.shutdown()
+        patch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 2}')  # whatever the machine has
+        with local.started() as address:
+            read_token()
+            patch.delenv("RAY_OVERRIDE_RESOURCES")
+            ray.init(address=address, log_to_driver=False)
+            yield
+            ray.shutdown()
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,9 @@
-"""Extraction in this process, one shard after the other: what actors would do, without a cluster."""
+"""Extraction in this process, one shard after the other: what actors would do, without a cluster.
 
+An actor's process takes seconds of a CPU to start. What travels to it is pickled here, too.
+"""
+
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,10 +21,10 @@ def extracting_here() -> Iterator[list[tuple[tuple[str, ...], bool, str]]]:
     made: list[tuple[tuple[str, ...], bool, str]] = []
 
     def one_by_one(job: Extraction, shards: list[Shard], on_done: Callable[[Shard, Any], None]) -> None:
-        extractor = Extractor(job)
+        extractor = Extractor(pickle.loads(pickle.dumps(job)))
         for shard in shards:
             made.append((job.made, job.needs_model, shard.name))
-            on_done(shard, extractor.extract(shard))
+            on_done(shard, pickle.loads(pickle.dumps(extractor.extract(pickle.loads(pickle.dumps(shard))))))
 
     @contextmanager
     def no_cluster() -> Iterator[bool]:

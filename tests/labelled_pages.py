@@ -15,14 +15,15 @@ import audited_run
 import numpy as np
 from PIL import Image
 
-from opacc_ray.audit import feature_store, steps
-from opacc_ray.audit.pool_objects import write_listing
-from opacc_ray.audit.provenance import header_of
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import steps
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import join, open_store
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.pool_objects import write_listing
+from opacc_ray.runs.provenance import header_of
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 CLASSES = audited_run.CLASSES

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from audited_run import KEYS, label, write_features, write_pool
 
-from opacc_ray.audit import feature_store, results, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import results, steps
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import OpaccError
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 
 Rng = np.random.Generator
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from opacc_ray.audit import feature_store
-from opacc_ray.audit.labels import import_labels
-from opacc_ray.audit.pool_objects import write_listing
-from opacc_ray.audit.provenance import header_of
-from opacc_ray.audit.run import Run
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.labels.actions import import_labels
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import join, open_store
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.pool_objects import write_listing
+from opacc_ray.runs.provenance import header_of
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 N, CLASSES = 240, ["cat", "dog", "owl"]

@@ -9,11 +9,11 @@ from reported_run import CLASSES, KEYS, PREDICTION, TRUTH, write_run
 
 import opacc_ray
 import opacc_ray.audit
-from opacc_ray.audit.run import Run
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimators.html import as_html
 from opacc_ray.notebook import Audit
+from opacc_ray.runs.run import Run
 
 ROOT = Path(__file__).parents[1]
 

@@ -18,7 +18,6 @@ from samplers.test_golden import pool
 
 import opacc_ray as opacc
 from opacc_ray.audit import results, steps
-from opacc_ray.audit.run import Run
 from opacc_ray.estimators.assisted import assist
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.calibration import calibrate
@@ -26,6 +25,7 @@ from opacc_ray.estimators.comparison import compare
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
 from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.estimators.sequence import confidence_sequence
+from opacc_ray.runs.run import Run
 
 HOME = Path(__file__).parent / "v0_1_0"
 STATED = json.loads((HOME / "statements.json").read_text())

@@ -1,4 +1,4 @@
-"""One run, on the driver: its prefix, its features, its rounds of labels, its results."""
+"""What is done with a run, on the driver: its plan, its steps, its results."""
 
 from importlib import import_module
 from typing import Any

@@ -8,8 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.characterization_documents import ClassCoverage, ModelCoverage, SetCoverage
-from opacc_ray.audit.feature_store import open_view, predicted_classes
-from opacc_ray.audit.run import Run
 from opacc_ray.characterize.classes import Grouped
 from opacc_ray.characterize.clusters import find_clusters
 from opacc_ray.characterize.covariate_shift import LEAST, Mixtures, Shift, measure_shift
@@ -20,6 +18,8 @@ from opacc_ray.extract.index import read_index
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import View
+from opacc_ray.runs.feature_store import open_view, predicted_classes
+from opacc_ray.runs.run import Run
 
 Name = Literal["pool", "selection", "reference"]
 

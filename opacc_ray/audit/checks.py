@@ -11,7 +11,6 @@ from typing import Literal, TypeVar
 from pydantic import Field
 
 from opacc_ray.audit.history import check_history
-from opacc_ray.audit.provenance import checked_weights
 from opacc_ray.audit.several_models import check_models
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import OpaccError, SpecError, counted
@@ -21,6 +20,7 @@ from opacc_ray.extract.stored_features import try_rows
 from opacc_ray.extract.trial import try_example
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.provenance import checked_weights
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.spec import Spec
 

@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from opacc_ray.audit import feature_store
-from opacc_ray.audit.documents import ChangedObjects
-from opacc_ray.audit.label_log import read_log
-from opacc_ray.audit.labelled_rounds import Track, join_labels, outcome_of, read_tracks
-from opacc_ray.audit.pool_objects import find_changed
-from opacc_ray.audit.run import Run
 from opacc_ray.documents import Document
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labelling.outcomes import Score, class_of
+from opacc_ray.labels.labelled_rounds import Track, join_labels, outcome_of, read_tracks
+from opacc_ray.labels.log import read_log
 from opacc_ray.lake.storage import open_store, split
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.documents import ChangedObjects
+from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.run import Run
 
 COLUMNS = ("hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage")
 """Features that a case may have."""

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from opacc_ray.audit.documents import Goal, RoundLook
-from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.audit.results import accuracy_of, reason_of, sample_of, whole_rounds, with_labels
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.looks import Estimator, Look, advice, forecast, labels_for, look
 from opacc_ray.estimators.rounds_as_one import estimate_as_one
+from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.runs.documents import Goal, RoundLook
+from opacc_ray.runs.run import Run
 from opacc_ray.samplers.learned import learns_from_all
 from opacc_ray.selection import Selection
 

@@ -17,11 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit import feature_store
 from opacc_ray.audit.history_documents import HistorySource, KeptFile, KeptHistory
-from opacc_ray.audit.label_log import read_log
-from opacc_ray.audit.labelled_rounds import LabelledRound, canonical_form, outcome_of, outcomes_of_another, read_rounds
-from opacc_ray.audit.run import HEADER, Run
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted
 from opacc_ray.extract import reference
 from opacc_ray.extract.columns import Columns
@@ -32,10 +28,14 @@ from opacc_ray.extract.source import plan_pool
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labelling.joining import join
 from opacc_ray.labelling.parsing import parse
+from opacc_ray.labels.labelled_rounds import LabelledRound, canonical_form, outcome_of, outcomes_of_another, read_rounds
+from opacc_ray.labels.log import read_log
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import Store, open_store, read_uri
 from opacc_ray.pool import Pool
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.spec import Spec
 
 log = logging.getLogger(__name__)

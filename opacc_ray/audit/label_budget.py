@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opacc_ray.audit import feature_store, goals
+from opacc_ray.audit import goals
 from opacc_ray.audit.budget_documents import LabelBudget, WidthCourse, WidthPoint
 from opacc_ray.audit.history import read_history
-from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.audit.results import whole_rounds
-from opacc_ray.audit.run import Run
 from opacc_ray.estimators.looks import expected_half_width, planned_rounds, shrinkage_rate
+from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous
 from opacc_ray.samplers.label_forecast import forecast_labels, forecast_method, forecast_widths
 from opacc_ray.samplers.neyman import Parameters

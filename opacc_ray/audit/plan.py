@@ -12,7 +12,6 @@ from typing import Literal
 from pydantic import Field
 
 from opacc_ray.audit.checks import check_budget, check_pool
-from opacc_ray.audit.provenance import checked_weights, located
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import SpecError
 from opacc_ray.extract import reference
@@ -21,6 +20,7 @@ from opacc_ray.extract.pace import Pace, measure
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.images import DECODED_BYTES, READ_BYTES
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.provenance import checked_weights, located
 from opacc_ray.spec import SURPRISE, ActorRange, Spec
 
 LISTED = 1000

@@ -8,21 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit import feature_store
-from opacc_ray.audit.documents import (
-    AccuracyEstimate,
-    AnytimeInterval,
-    AssistedEstimate,
-    ConfusionShares,
-    LabelNoise,
-    MeanCost,
-    SimpleRandomBaseline,
-    StatedEstimate,
-)
 from opacc_ray.audit.history import read_history
-from opacc_ray.audit.labelled_rounds import LabelledRound, digest_of, read_rounds
-from opacc_ray.audit.pool_objects import find_changed
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.assisted import assist as assist_rounds
 from opacc_ray.estimators.assisted import tuned_strength
@@ -34,6 +20,20 @@ from opacc_ray.estimators.label_noise import widen
 from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, stream_of
 from opacc_ray.labelling.costs import Costs
 from opacc_ray.labelling.outcomes import Score
+from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.documents import (
+    AccuracyEstimate,
+    AnytimeInterval,
+    AssistedEstimate,
+    ConfusionShares,
+    LabelNoise,
+    MeanCost,
+    SimpleRandomBaseline,
+    StatedEstimate,
+)
+from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate as estimate_rounds
 from opacc_ray.samplers.learned import learns_from_all
 from opacc_ray.samplers.select import parse_parameters

@@ -2,9 +2,9 @@
 
 import os
 
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
 from opacc_ray.extract.shards import ShardReport
+from opacc_ray.runs.run import Run
 
 
 class RunMetrics:

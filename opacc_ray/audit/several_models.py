@@ -8,20 +8,20 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit import feature_store
 from opacc_ray.audit.comparison_documents import ComparedModel, ComparedPair, ModelComparison
-from opacc_ray.audit.documents import StatedEstimate
 from opacc_ray.audit.history import read_history
-from opacc_ray.audit.label_log import read_log
-from opacc_ray.audit.labelled_rounds import LabelledRound, outcomes_of_another, read_rounds
 from opacc_ray.audit.results import basis_of, sample_of, stated, with_labels
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.several import SeveralModels
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labelling.outcomes import Score
+from opacc_ray.labels.labelled_rounds import LabelledRound, outcomes_of_another, read_rounds
+from opacc_ray.labels.log import read_log
 from opacc_ray.parts.view import View
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.documents import StatedEstimate
+from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import MethodParameters
 from opacc_ray.samplers.compare import compare as compare_outcomes
 from opacc_ray.samplers.learned import learns_from_all

@@ -12,8 +12,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.documents import AccuracyEstimate, ChangedObjects, RoundCounts
 from opacc_ray.documents import Document, Part
+from opacc_ray.runs.documents import AccuracyEstimate, ChangedObjects, RoundCounts
 
 
 class ShardCounts(Part):

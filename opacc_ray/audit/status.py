@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.labelled_rounds import LabelledRound, digest_of, read_rounds
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.state_documents import RunStatus, ShardCounts, TrackStatus
 from opacc_ray.errors import LabelError
+from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
+from opacc_ray.runs.run import Run
 
 
 def status(run: Run) -> RunStatus:

@@ -12,17 +12,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from opacc_ray.audit import feature_store
 from opacc_ray.audit.checks import check_budget, check_model, check_pool
-from opacc_ray.audit.documents import RunHeader
 from opacc_ray.audit.extraction import Stage, extract, stages_of
 from opacc_ray.audit.history import check_history, read_history
-from opacc_ray.audit.label_log import adopt_rules, read_log
-from opacc_ray.audit.labelled_rounds import LabelledRound, is_labelled, read_labelled, read_rounds
-from opacc_ray.audit.pool_objects import compare_objects, write_listing
 from opacc_ray.audit.progress import Report, both, unreported
-from opacc_ray.audit.provenance import checked_weights, header_of, located
-from opacc_ray.audit.run import HEADER, Run
 from opacc_ray.audit.run_metrics import RunMetrics
 from opacc_ray.audit.several_models import check_models, histories_with, open_views, outcomes_of_all, served_with
 from opacc_ray.cluster import local
@@ -32,8 +25,15 @@ from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
 from opacc_ray.failure.history import NO_HISTORY
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
+from opacc_ray.labels.labelled_rounds import LabelledRound, is_labelled, read_all, read_labelled, read_rounds
+from opacc_ray.labels.log import adopt_rules, read_log
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import join, open_store
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.documents import RunHeader
+from opacc_ray.runs.pool_objects import compare_objects, write_listing
+from opacc_ray.runs.provenance import checked_weights, header_of, located
+from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
 from opacc_ray.selection import Selection
@@ -218,7 +218,7 @@ def select(
         if there and not before:
             run.keep_draw(number)
             before = 1
-    _write_round(run, selection, before)
+    _write_round(run, selection, read_labelled(run), before)
     return selection
 
 
@@ -272,7 +272,7 @@ def next_round(
     SpecError
         Unknown method or parameter, or unfit budget. Nothing is closed then.
     """
-    rounds = read_rounds(run)
+    rounds, labelled = read_all(run)
     last = rounds[-1]
     if last.missing and not close:
         raise LabelError(
@@ -282,7 +282,7 @@ def next_round(
     selection = _choose(run, _like(last.selection, method, budget, parameters or {}, replicates), rounds, progress)
     if last.missing:  # only now: a wrong parameter or budget must not cost labels
         run.close(last.number, last.missing)
-    _write_round(run, selection)
+    _write_round(run, selection, labelled)
     return selection
 
 
@@ -329,8 +329,9 @@ def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress
     return replace(chosen, round=len(earlier) + 1)
 
 
-def _write_round(run: Run, selection: Selection, before: int = 0) -> None:
-    spec, labelled = run.spec, read_labelled(run)
+def _write_round(run: Run, selection: Selection, labelled: set[str], before: int = 0) -> None:
+    """``labelled`` are the ids of all examples that have a label."""
+    spec = run.spec
     chosen = feature_store.find_chosen(run, selection)
     chosen = chosen._replace(labelled=[name in labelled for name in chosen.ids])
     compared = compare_objects(run, [chosen])

@@ -19,12 +19,12 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from opacc_ray.audit.documents import AccuracyEstimate
-from opacc_ray.audit.feature_store import read_tables
-from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
-from opacc_ray.audit.run import Run
 from opacc_ray.documents import Document
+from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.feature_store import read_tables
+from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
 
 

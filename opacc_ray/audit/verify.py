@@ -3,18 +3,19 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from opacc_ray.audit import draws, feature_store, history, pool_objects
-from opacc_ray.audit.documents import ChangedObjects, Draw
-from opacc_ray.audit.label_log import read_log
-from opacc_ray.audit.labelled_rounds import read_rounds
-from opacc_ray.audit.run import HEADER, Run
+from opacc_ray.audit import history
 from opacc_ray.audit.state_documents import Fault, Verification
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import read_description
 from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.log import read_log
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import in_order
+from opacc_ray.runs import draws, feature_store, pool_objects
+from opacc_ray.runs.documents import ChangedObjects, Draw
+from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.selection import Selection
 
 THREADS = 4

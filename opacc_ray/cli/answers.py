@@ -1,10 +1,10 @@
 """Answers of the commands that draw a round."""
 
-from opacc_ray.audit.documents import DrawnRound, Goal, GoalProgress
-from opacc_ray.audit.pool_objects import find_changed
-from opacc_ray.audit.run import Run
 from opacc_ray.cli import texts
 from opacc_ray.cli.command import Answer
+from opacc_ray.runs.documents import DrawnRound, Goal, GoalProgress
+from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.run import Run
 
 
 def drawn(run: Run, goal: Goal | None = None) -> Answer:

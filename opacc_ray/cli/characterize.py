@@ -42,10 +42,10 @@ def characterize(
 
     Several RUNs are several models, side by side.
     """
-    from opacc_ray.audit.run import Run
     from opacc_ray.characterize.covariate_shift import Mixtures
     from opacc_ray.characterize.metrics import Regions
     from opacc_ray.report.characterized import characterize, write_characterization
+    from opacc_ray.runs.run import Run
 
     low, high = pair_of(boundary, "--boundary", "0-0.7")
     runs = [Run.open(uri, track) for uri in uris]
@@ -120,9 +120,9 @@ def generate(
     out: str | None,
 ) -> Answer:
     """Make feature vectors near centroids and boundaries, and say how the model's classifier head does on them."""
-    from opacc_ray.audit.run import Run
     from opacc_ray.characterize.metrics import Regions
     from opacc_ray.report.generated import Wanted, generate_for, with_pictures
+    from opacc_ray.runs.run import Run
 
     low, high = pair_of(boundary, "--boundary", "0-0.7")
     wanted = [Wanted(_centroid_share(text), num) for text in shares or SHARES for num in counts or (300,)]

@@ -9,26 +9,9 @@ from opacc_ray.audit.budget_documents import LabelBudget
 from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.comparison_documents import ModelComparison
-from opacc_ray.audit.documents import (
-    AccuracyEstimate,
-    ClosedRound,
-    Draw,
-    DrawnRound,
-    Goal,
-    RunHeader,
-)
 from opacc_ray.audit.export import ExportedCase
-from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.audit.generation_documents import Generation
 from opacc_ray.audit.history_documents import KeptHistory
-from opacc_ray.audit.label_documents import (
-    AnswerList,
-    ExportedLabels,
-    ImportedLabels,
-    LabelAction,
-    LabelAgreement,
-    LabellingTasks,
-)
 from opacc_ray.audit.plan import RunPlan
 from opacc_ray.audit.state_documents import RunExit, RunStatus, Submission, Verification
 from opacc_ray.audit.tables import ExportedTables
@@ -41,8 +24,25 @@ from opacc_ray.extract.index import Index
 from opacc_ray.fleet.documents import AccuracyHistory, AlertNotice, FleetSummary
 from opacc_ray.fleet.spec import FleetSpec
 from opacc_ray.labelpage.serving import LabelSession
+from opacc_ray.labels.documents import (
+    AnswerList,
+    ExportedLabels,
+    ImportedLabels,
+    LabelAction,
+    LabelAgreement,
+    LabellingTasks,
+)
 from opacc_ray.lake.storage import open_store
 from opacc_ray.report.documents import RunReport, WrittenCharacterization, WrittenReport
+from opacc_ray.runs.documents import (
+    AccuracyEstimate,
+    ClosedRound,
+    Draw,
+    DrawnRound,
+    Goal,
+    RunHeader,
+)
+from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
 from opacc_ray.study.spec import StudySpec

@@ -1,6 +1,6 @@
 """Sets of features in words."""
 
-from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet, StoredSet
+from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet, StoredSet
 
 
 def sets(found: FeatureSets) -> str:

@@ -2,7 +2,11 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.label_documents import (
+from opacc_ray.cli.printable import printable_line
+from opacc_ray.cli.texts import changed
+from opacc_ray.labelling.messages import few, quoted
+from opacc_ray.labelpage.serving import LabelSession
+from opacc_ray.labels.documents import (
     AnswerList,
     ImportedLabels,
     LabelAction,
@@ -10,10 +14,6 @@ from opacc_ray.audit.label_documents import (
     LabellingTasks,
     Overruling,
 )
-from opacc_ray.cli.printable import printable_line
-from opacc_ray.cli.texts import changed
-from opacc_ray.labelling.messages import few, quoted
-from opacc_ray.labelpage.serving import LabelSession
 
 
 def imported(document: ImportedLabels) -> str:

@@ -43,9 +43,9 @@ def manifest(
     overlap: float | None,
 ) -> Answer:
     """Write a round as tasks for a labelling tool; the model's answers are not in them."""
-    from opacc_ray.audit.run import Run
-    from opacc_ray.audit.tasks import Wanted, write_tasks
     from opacc_ray.cli import label_texts
+    from opacc_ray.labels.tasks import Wanted, write_tasks
+    from opacc_ray.runs.run import Run
 
     run = Run.open(uri, track)
     folder = out or "-".join(filter(None, [run.name, track, f"round-{number or max(run.rounds(), default=1)}", tool]))
@@ -68,9 +68,9 @@ def manifest(
 @overlap_option
 def label(uri: str, track: str | None, annotator: str | None, port: int, host: str, overlap: float | None) -> Answer:
     """Serve a page on which people label, until Ctrl-C; every answer is kept in the run at once."""
-    from opacc_ray.audit.run import Run
     from opacc_ray.cli import label_texts
     from opacc_ray.labelpage.serving import Address, serve
+    from opacc_ray.runs.run import Run
 
     def announce(address: str) -> None:
         click.echo(f"label at   {address}\nend with   Ctrl-C; whoever has this address can label", err=True)

@@ -40,10 +40,10 @@ def import_file(
     max_bytes: int,
 ) -> Answer:
     """Take labels back: CSV or JSONL with id and label, or what a labelling tool exports; in any pieces and order."""
-    from opacc_ray.audit.labels import import_labels
-    from opacc_ray.audit.run import Run
     from opacc_ray.cli import label_texts
     from opacc_ray.labelling.parsing import check_kind
+    from opacc_ray.labels.actions import import_labels
+    from opacc_ray.runs.run import Run
 
     data = _read(file, max_bytes)
     if tool is not None:
@@ -75,9 +75,9 @@ def _read(file: str, most: int) -> bytes:
 @click.option("--id", "example", metavar="ID", help="One example only.")
 def list_labels(uri: str, example: str | None) -> Answer:
     """Show who said what when, and which answers count."""
-    from opacc_ray.audit.label_answers import list_answers
-    from opacc_ray.audit.run import Run
     from opacc_ray.cli import label_texts
+    from opacc_ray.labels.answers import list_answers
+    from opacc_ray.runs.run import Run
 
     found = list_answers(Run.open(uri), example)
     return Answer(found, label_texts.answers(found))
@@ -90,7 +90,7 @@ def list_labels(uri: str, example: str | None) -> Answer:
 @click.option("--annotator", metavar="NAME", required=True, help="Who says so.")
 def correct(uri: str, example: str, label: str, annotator: str) -> Answer:
     """Say what an example is (? for can't tell), whatever was said before; that is kept, and does not count."""
-    from opacc_ray.audit import labels as verbs
+    from opacc_ray.labels import actions as verbs
 
     return _done(uri, lambda run: verbs.correct(run, example, label, annotator))
 
@@ -100,7 +100,7 @@ def correct(uri: str, example: str, label: str, annotator: str) -> Answer:
 @click.argument("what", metavar="ID|FILE")
 def withdraw(uri: str, what: str) -> Answer:
     """Let the labels of an example or of a file count no longer; they are kept."""
-    from opacc_ray.audit import labels as verbs
+    from opacc_ray.labels import actions as verbs
 
     return _done(uri, lambda run: verbs.withdraw(run, what))
 
@@ -110,7 +110,7 @@ def withdraw(uri: str, what: str) -> Answer:
 @click.argument("rule", metavar="RULE", type=RULE)
 def set_rule(uri: str, rule: "ConflictRule") -> Answer:
     """Say what happens where labels differ, for every command from now on: error, majority or latest."""
-    from opacc_ray.audit import labels as verbs
+    from opacc_ray.labels import actions as verbs
 
     return _done(uri, lambda run: verbs.set_rule(run, rule))
 
@@ -119,9 +119,9 @@ def set_rule(uri: str, rule: "ConflictRule") -> Answer:
 @run_argument
 def agreement(uri: str) -> Answer:
     """Show how far annotators agree where several answered: Cohen's kappa, Krippendorff's alpha."""
-    from opacc_ray.audit.agreement import agreement as measure
-    from opacc_ray.audit.run import Run
     from opacc_ray.cli import label_texts
+    from opacc_ray.labels.agreement import agreement as measure
+    from opacc_ray.runs.run import Run
 
     found = measure(Run.open(uri))
     return Answer(found, label_texts.agreement(found))
@@ -134,16 +134,16 @@ def agreement(uri: str) -> Answer:
 @click.option("--to", "tool", type=click.Choice(["fiftyone"]), default="fiftyone", show_default=True, help="The tool.")
 def export(uri: str, folder: str, track: str | None, tool: str) -> Answer:
     """Write labelled examples with their predictions and weights, to look at failures; not for annotators."""
-    from opacc_ray.audit.labelled_examples import export_labels
-    from opacc_ray.audit.run import Run
+    from opacc_ray.labels.labelled_examples import export_labels
+    from opacc_ray.runs.run import Run
 
     written = export_labels(Run.open(uri, track), tool, folder)
     return Answer(written, f"wrote      {written.examples} labelled examples for {tool} to {written.folder}")
 
 
 def _done(uri: str, verb: Any) -> Answer:
-    from opacc_ray.audit.run import Run
     from opacc_ray.cli import label_texts
+    from opacc_ray.runs.run import Run
 
     action = verb(Run.open(uri))
     return Answer(action, label_texts.action(action))

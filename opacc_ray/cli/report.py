@@ -31,9 +31,9 @@ def report(
     wandb: bool,
 ) -> Answer:
     """Write the result for people: one HTML page, report.json, and report.md for a pull request or model card."""
-    from opacc_ray.audit.run import Run
     from opacc_ray.report import trackers
     from opacc_ray.report.write import make_report
+    from opacc_ray.runs.run import Run
 
     run = Run.open(uri, track)
     written, found = make_report(run, out, level=level, conflict=conflict, score=score_for(run.spec, score))

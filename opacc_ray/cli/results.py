@@ -24,9 +24,9 @@ def estimate(
 ) -> Answer:
     """State the accuracy (of a regression: its score) with its interval, and what it rests on."""
     from opacc_ray.audit import results
-    from opacc_ray.audit.run import Run
     from opacc_ray.cli import texts
     from opacc_ray.labelling.costs import load_costs
+    from opacc_ray.runs.run import Run
 
     run = Run.open(uri, track)
     worth = score_for(run.spec, score)
@@ -57,8 +57,8 @@ def compare(
     is stated with the probability that it is the best.
     """
     from opacc_ray.audit import several_models
-    from opacc_ray.audit.run import Run
     from opacc_ray.cli import texts
+    from opacc_ray.runs.run import Run
 
     run = Run.open(uri, track)
     stated = several_models.compare(
@@ -80,8 +80,8 @@ def compare(
 @click.option("--no-features", is_flag=True, help="Tables: leave out the features, which are as large as in the run.")
 def export(uri: str, file: str | None, partial: bool, lake: str | None, no_features: bool) -> Answer:
     """Write a run as tables of a lake, or its labelled pool, labels of all tracks together, for `opacc study`."""
-    from opacc_ray.audit.run import Run
     from opacc_ray.cli import texts
+    from opacc_ray.runs.run import Run
 
     if (file is None) == (lake is None):
         raise click.UsageError("give --case FILE.npz or --to URI")
@@ -107,8 +107,8 @@ def export(uri: str, file: str | None, partial: bool, lake: str | None, no_featu
 def budget(uri: str, track: str | None, until: float, method: str | None, picture: str | None, level: float) -> Answer:
     """Say how many labels an interval of ±W takes, before any label and after every round. The run stays as it is."""
     from opacc_ray.audit.label_budget import label_budget
-    from opacc_ray.audit.run import Run
     from opacc_ray.cli import texts
+    from opacc_ray.runs.run import Run
 
     found = label_budget(Run.open(uri, track), until, level=level, method=method)
     if picture is not None:

@@ -77,9 +77,9 @@ def plan(spec: str, actors: int | None, batches: int) -> Answer:
 @track_option
 def status(uri: str, track: str | None) -> Answer:
     """Show what is done and what a run waits for."""
-    from opacc_ray.audit.run import Run
     from opacc_ray.audit.status import status as state_of
     from opacc_ray.cli import texts
+    from opacc_ray.runs.run import Run
 
     state = state_of(Run.open(uri, track))
     return Answer(state, texts.status(state))
@@ -104,8 +104,8 @@ def select(
 ) -> Answer:
     """Draw another selection from the same features; beside one that has labels, on a track of its own."""
     from opacc_ray.audit import steps
-    from opacc_ray.audit.run import Run
     from opacc_ray.cli.answers import drawn
+    from opacc_ray.runs.run import Run
 
     run, parameters = Run.open(uri), parse_assignments(assignments)
     with _selecting() as progress:
@@ -143,8 +143,8 @@ def next_round(
 ) -> Answer:
     """Choose what to label next, knowing all labels so far."""
     from opacc_ray.audit import goals, steps
-    from opacc_ray.audit.run import Run
     from opacc_ray.cli.answers import drawn, reached
+    from opacc_ray.runs.run import Run
 
     run, parameters, goal = Run.open(uri, track), parse_assignments(assignments), None
     if until is not None:

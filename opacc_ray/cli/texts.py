@@ -6,7 +6,12 @@ from itertools import combinations
 from opacc_ray.audit.budget_documents import LabelBudget
 from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.comparison_documents import ModelComparison
-from opacc_ray.audit.documents import (
+from opacc_ray.audit.export import ExportedCase
+from opacc_ray.audit.plan import RunPlan
+from opacc_ray.audit.state_documents import RunStatus, Submission, TrackStatus, Verification
+from opacc_ray.audit.tables import ExportedTables
+from opacc_ray.errors import counted
+from opacc_ray.runs.documents import (
     AccuracyEstimate,
     Basis,
     ChangedObjects,
@@ -15,11 +20,6 @@ from opacc_ray.audit.documents import (
     RoundCounts,
     StatedEstimate,
 )
-from opacc_ray.audit.export import ExportedCase
-from opacc_ray.audit.plan import RunPlan
-from opacc_ray.audit.state_documents import RunStatus, Submission, TrackStatus, Verification
-from opacc_ray.audit.tables import ExportedTables
-from opacc_ray.errors import counted
 
 
 def drawn(document: DrawnRound) -> str:

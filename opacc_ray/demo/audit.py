@@ -19,14 +19,16 @@ from typing import TypedDict
 
 import numpy as np
 
-from opacc_ray.audit import feature_store, labels, results, steps
-from opacc_ray.audit.documents import AccuracyEstimate, StatedEstimate
+from opacc_ray.audit import results, steps
 from opacc_ray.audit.progress import Progress
-from opacc_ray.audit.run import Run
 from opacc_ray.cluster import local
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.labels import actions
 from opacc_ray.lake.storage import open_store, read_uri
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.documents import AccuracyEstimate, StatedEstimate
+from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate
 from opacc_ray.samplers.select import select
 from opacc_ray.spec import load_spec
@@ -120,7 +122,7 @@ def _label(run: Run, number: int, home: Path, truth: dict[str, int]) -> None:
     returned = home / f"labels-{number}.csv"
     returned.write_text("id,label\n" + "".join(f"{name},{truth[name]}\n" for name in chosen))
     log.info("round %d: the annotator labels the %d chosen scans", number, len(chosen))
-    labels.import_labels(run, returned.name, returned.read_bytes())
+    actions.import_labels(run, returned.name, returned.read_bytes())
 
 
 class _Compared(TypedDict):

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.documents import AccuracyEstimate, StatedEstimate
 from opacc_ray.documents import Document
+from opacc_ray.runs.documents import AccuracyEstimate, StatedEstimate
 
 
 class DemoResult(Document):

@@ -118,16 +118,19 @@ def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Arr
     if not doubtful.any():
         return known, known
     successes, sizes, shares, factors = (part[doubtful] for part in (successes, sizes, shares, factors))
-    estimate = float(shares @ (successes / sizes))
+    estimate, weights = float(shares @ (successes / sizes)), shares**2 * factors / sizes
     z = normal_quantile(level)
 
     def end(sign: int) -> float:
+        pulled = successes if sign > 0 else sizes - successes  # a pull down is a pull up on the failures
+
         def likely(strength: float) -> Array:
-            return _constrained(successes, sizes, sign * math.exp(strength) * shares)
+            share = _constrained(pulled, sizes, math.exp(strength) * shares)
+            return share if sign > 0 else 1 - share
 
         def beyond(strength: float) -> float:
             p = likely(strength)
-            error = z * math.sqrt(float(shares**2 * factors / sizes @ (p * (1 - p))))
+            error = z * math.sqrt(float(weights @ (p * (1 - p))))
             excess = sign * (float(shares @ p) - estimate) - error
             return excess if abs(excess) > _ROUNDING else -1.0  # a weak pull may move nothing: not beyond
 
@@ -140,16 +143,14 @@ def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Arr
 
 
 def _constrained(successes: Array, sizes: Array, pull: Array) -> Array:
-    """Most likely shares of success under a linear pull: the root in [0, 1] of a·p² + (n - a)·p - x = 0."""
-    up = pull > 0  # a pull down is a pull up on the failures
-    strength = np.abs(pull)
-    x = np.where(up, successes, sizes - successes)
-    root = np.sqrt((sizes - strength) ** 2 + 4 * strength * x)
+    """Most likely shares of success under a pull up: the root in [0, 1] of a·p² + (n - a)·p - x = 0."""
+    rest = sizes - pull
+    root = np.sqrt(rest**2 + 4 * pull * successes)
     # two forms of one root: neither subtracts nearly equal numbers on its side
-    rising = (strength - sizes + root) / (2 * strength)
-    falling = 2 * x / np.where(strength < sizes, sizes - strength + root, 1)
-    share = np.clip(np.where(strength < sizes, falling, rising), 0, 1)
-    return np.where(up, share, 1 - share)
+    rising = (root - rest) / (2 * pull)
+    falling = 2 * successes / np.where(rest > 0, rest + root, 1)
+    share: Array = np.minimum(np.maximum(np.where(rest > 0, falling, rising), 0), 1)
+    return share
 
 
 def _first(true_from: Callable[[int], bool], low: int, high: int) -> int:

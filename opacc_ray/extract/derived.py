@@ -1,101 +1,200 @@
-"""What samplers derive from all features of a pool, kept beside them: small, costly to make, safe to lose.
+"""What is made of all features of a pool, kept beside them: small, costly to read or make, safe to lose.
 
     derived/directions-6-DIGEST.parquet     the hidden layer of each example along six directions, in whole numbers
-    derived/directions-6-DIGEST-00000.parquet …     of a pool of more than `ROWS` examples
+    derived/confidence-DIGEST.parquet       a column of many small files, in one
+    derived/prediction-DIGEST-00000.parquet …     of a pool of more than `ROWS` examples
 
 DIGEST names the files that it was made of, so features that are extracted again with other bits have another.
+
+Numbers take 8 bytes. Those of a column are counted from its least, which comes before them, the bits of a float64 as a
+whole number, and lie byte by byte: the lowest bytes of all examples, then the next ones. The bytes at the top are few
+or 0, and pack well on their own; mixed with the others, which are as good as random, they would not.
 """
 
 import hashlib
 import io
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import OpaccError
-from opacc_ray.extract.index import Index
+from opacc_ray.extract.ids import digest_of
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import Store
 
 log = logging.getLogger(__name__)
 
-FOLDER = "derived"
-
 ROWS = 1 << 19
 """Examples in a file, so that none has to be held whole."""
 
+HELD_BYTES = 1 << 20
+"""A file up to this size is held for the next time that it is asked for."""
+
+_LAYOUT = "bytes"  # changes the names of all files when what is in them lies otherwise
+
+_NUM_BYTES = 8
+
+_LEVEL = 1
+"""Of zstd: there is nothing to find but the frequencies of bytes, which the first level does as well as the 15th."""
+
 
 class Derived:
-    """Whole numbers of each example, by name; a value that is lost or damaged is as if it was never kept."""
+    """Numbers of each example, by name; a value that is lost or damaged is as if it was never kept.
 
-    def __init__(self, features: Store, index: Index) -> None:
-        self._store = features.store(FOLDER)
-        digests = [shard.sha256 for shard in index.shards]
-        self._digest = None if None in digests else hashlib.sha256("\n".join(map(str, digests)).encode()).hexdigest()
-        self._size = index.num_examples
+    Parameters
+    ----------
+    folder : of the features
+    size : of the pool
+    digests : gives those of the files that a value is made of, by its name; None for one that is not known
+    """
 
-    def recall(self, name: str, starts: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
-        """Yield what is kept under a name, (n, d) whole numbers, for the examples from each of ``starts`` to the next.
+    def __init__(self, folder: Store, size: int, digests: Callable[[str], Sequence[str | None]]) -> None:
+        self._store, self._size, self._digests = folder, size, digests
+        self._held: dict[str, bytes] = {}
+
+    def recall(self, name: str, starts: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
+        """Yield what is kept under a name, (n, d) numbers, for the examples from each of ``starts`` to the next.
 
         It ends before its time where a file is not there or damaged.
         """
         files = self._keys(name)
-        held, begin = np.empty((0, 0)), 0  # the rows of the last file, the first of which is ``begin``
+        held: NDArray[Any] = np.empty((0, 0))  # the rows of the last file
+        begin = 0  # the first of them
         for start, stop in pairwise(starts.tolist()):
             rows = [held[start - begin : stop - begin]]
             while begin + len(held) < stop:
                 begin += len(held)
-                found = self._read(files[begin // ROWS]) if files else None
+                found = self._read(files[begin // ROWS], _decode) if files else None
                 if found is None or len(found) != min(ROWS, self._size - begin):
                     return
                 held = found
                 rows.append(held[max(0, start - begin) : stop - begin])
             yield np.concatenate(rows[1:] if not len(rows[0]) and len(rows) > 1 else rows)
 
-    def keep(self, name: str, size: int, blocks: Iterator[NDArray[np.float64]]) -> None:
-        """Keep whole numbers below 2^53 of all examples; a place that cannot be written to is no error."""
-        rows: list[NDArray[np.float64]] = []
+    def keep(self, name: str, size: int, blocks: Iterator[NDArray[Any]]) -> None:
+        """Keep numbers of 8 bytes of all examples; a place that cannot be written to is no error."""
+        rows: list[NDArray[Any]] = []
         for key in self._keys(name):
             while (num := sum(map(len, rows))) < min(ROWS, size):
                 rows.append(next(blocks))
-                if not rows[-1].shape[1]:
+                if not rows[-1].shape[1] or rows[-1].dtype.itemsize != _NUM_BYTES:
                     return
             whole = np.concatenate(rows)
-            try:
-                self._store.write(key, _encode(whole[:ROWS]))
-            except OpaccError as error:
-                log.warning("%s", error)
+            if not self._write(key, _encode(key, whole[:ROWS])):
                 return
             rows, size = [whole[ROWS:]] if num > ROWS else [], size - ROWS
 
-    def _read(self, key: str) -> NDArray[np.float64] | None:
-        if not self._store.exists(key):
-            return None
+    def recall_texts(self, name: str) -> Any:
+        """Return a column of texts, (N,) in Arrow; None if it is not there or damaged."""
+        keys = self._keys(name)
+        found = self._read(keys[0], _decode_texts) if len(keys) == 1 else None
+        return None if found is None or len(found) != self._size else found
+
+    def keep_texts(self, name: str, values: Any) -> None:
+        """Keep a column of texts, (N,) in Arrow, of a pool of up to `ROWS` examples."""
+        for key in self._keys(name):
+            self._write(key, _encode_texts(key, values))
+
+    def _write(self, key: str, data: bytes) -> bool:
+        """Tell whether it could be written."""
+        self._held.pop(key, None)
         try:
-            table = read_bytes(self._store.read(key))
-            return np.column_stack([np.asarray(column) for column in table.columns]).astype(np.float64)
+            self._store.write(key, data)
+        except OpaccError as error:
+            log.warning("%s", error)
+            return False
+        return True
+
+    def _read(self, key: str, decode: Callable[[str, bytes], Any]) -> Any:
+        try:
+            data = self._held.get(key) or self._store.read_if_there(key)
+            found = None if data is None else decode(key, data)
+            if data is not None and len(data) <= HELD_BYTES:
+                self._held[key] = data
+            return found
         except Exception as error:  # Arrow raises many kinds, storage its own; all of it can be made again
             log.warning("%s cannot be read (%s); it is made again", self._store.uri_of(key), type(error).__name__)
             return None
 
     def _keys(self, name: str) -> list[str]:
         """The files of a value: one, or one for every `ROWS` examples of a larger pool."""
-        if not self._digest:
+        digests = self._digests(name)
+        if None in digests:
             return []
-        first = f"{name}-{self._digest[:16]}"
+        digest = hashlib.sha256("\n".join([_LAYOUT, *map(str, digests)]).encode()).hexdigest()
+        first = f"{name}-{digest[:16]}"
         num = -(-self._size // ROWS)
         return [f"{first}.parquet"] if num == 1 else [f"{first}-{number:05d}.parquet" for number in range(num)]
 
 
-def _encode(values: NDArray[np.float64]) -> bytes:
+def _encode(key: str, values: NDArray[Any]) -> bytes:
     import pyarrow as pa
+
+    whole = np.ascontiguousarray(values).view(np.int64)
+    least = whole.min(axis=0)
+    counted = np.vstack([least, whole - least])  # (1 + N, d), wrapping around where they differ by 2^63 or more
+    num, width = counted.shape
+    split = counted.astype("<i8").view(np.uint8).reshape(num, width, _NUM_BYTES)
+    used = max([1, *(place + 1 for place in range(_NUM_BYTES) if split[:, :, place].any())])
+    kind = pa.binary(width)
+    columns = {
+        str(place): pa.FixedSizeBinaryArray.from_buffers(kind, num, [None, pa.py_buffer(split[:, :, place].tobytes())])
+        for place in range(used)
+    }
+    return _packed(pa.table(columns), {"kind": values.dtype.str, "sha256": _digest(key, values)})
+
+
+def _packed(table: Any, described: dict[str, str]) -> bytes:
     import pyarrow.parquet as pq
 
+    options: dict[str, Any] = {"use_dictionary": False, "write_statistics": False, "store_schema": False}
+    options |= {"compression": "zstd", "compression_level": _LEVEL, "write_page_checksum": True}
     sink = io.BytesIO()
-    columns = {str(i): pa.array(column.astype(np.int64)) for i, column in enumerate(values.T)}
-    options = {"use_dictionary": False, "column_encoding": dict.fromkeys(columns, "BYTE_STREAM_SPLIT")}
-    pq.write_table(pa.table(columns), sink, compression="zstd", write_page_checksum=True, **options)
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        writer.write_table(table, row_group_size=len(table))
+        writer.add_key_value_metadata(described)
     return sink.getvalue()
+
+
+def _decode(key: str, data: bytes) -> NDArray[Any]:
+    table = read_bytes(data)
+    width = table.schema[0].type.byte_width
+    split = np.zeros((len(table), width, _NUM_BYTES), dtype=np.uint8)
+    for place, column in enumerate(table.columns):
+        split[:, :, place] = np.concatenate([_rows(chunk, width) for chunk in column.chunks])
+    counted = split.view("<i8")[:, :, 0].astype(np.int64)
+    found: NDArray[Any] = (counted[1:] + counted[0]).view(table.schema.metadata[b"kind"].decode())
+    _check(table, _digest(key, found))
+    return found
+
+
+def _rows(chunk: Any, width: int) -> NDArray[np.uint8]:
+    """The bytes of an Arrow array of fixed width, (n, width), as they lie in memory."""
+    held = np.frombuffer(chunk.buffers()[1], dtype=np.uint8).reshape(-1, width)
+    return held[chunk.offset : chunk.offset + len(chunk)]
+
+
+def _digest(key: str, values: NDArray[Any]) -> str:
+    return hashlib.sha256(f"{key} {values.dtype.str} {values.shape} ".encode() + values.tobytes()).hexdigest()
+
+
+def _encode_texts(key: str, values: Any) -> bytes:
+    import pyarrow as pa
+
+    return _packed(pa.table({"text": values}), {"sha256": digest_of([key, *values.to_pylist()])})
+
+
+def _decode_texts(key: str, data: bytes) -> Any:
+    table = read_bytes(data)
+    _check(table, digest_of([key, *table["text"].to_pylist()]))
+    return table["text"].combine_chunks()
+
+
+def _check(table: Any, sha256: str) -> None:
+    """Pages have checksums of their own; what says how to read them has none, nor what they are called."""
+    if table.schema.metadata[b"sha256"].decode() != sha256:
+        raise ValueError("it does not fit its digest")

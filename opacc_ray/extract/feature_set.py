@@ -15,6 +15,7 @@ Where the spec names no weights, the model is whatever its factory makes that da
 prefix, all in one folder, as they do in runs made before there were sets.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -24,7 +25,7 @@ from opacc_ray.documents import Part, SealedDocument
 from opacc_ray.errors import DataError
 from opacc_ray.extract import reference
 from opacc_ray.extract.features import Features
-from opacc_ray.extract.index import Index, read_index
+from opacc_ray.extract.index import INDEX, Index, read_index
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import Store, join, open_store
 from opacc_ray.spec import SURPRISE, Spec
@@ -126,6 +127,11 @@ class FeatureSet(NamedTuple):
         ordered = {name: widths[name] for name in ALL if name in widths}
         return Complete(features, index.model_copy(update={"features": ordered}))
 
+    def tags(self) -> list[str | None]:
+        """What differs when an index has changed; None for one that is not there."""
+        found = (folder.entry(INDEX) for folder in (*self.folders, *([self.whole] if self.whole else [])))
+        return [entry.tag if entry else None for entry in found]
+
     def _indices(self) -> list[Index] | None:
         found = []
         for folder in self.folders:
@@ -134,6 +140,31 @@ class FeatureSet(NamedTuple):
                 return None
             found.append(index)
         return found
+
+
+class FeatureReader:
+    """Reads features, and again only where they have changed since.
+
+    Parameters
+    ----------
+    read : reads them, as :meth:`FeatureSet.read`
+    tags : tells what differs when they have changed
+    """
+
+    def __init__(self, read: Callable[[], Complete | None], tags: Callable[[], object]) -> None:
+        self._read, self._tags = read, tags
+        self._last: tuple[object, Complete | None] | None = None
+
+    def read(self) -> Complete | None:
+        """Return them as they are now."""
+        tags = self._tags()
+        if self._last is None or self._last[0] != tags:
+            self._last = tags, self._read()
+        return self._last[1]
+
+    def once(self) -> "FeatureReader":
+        """Return a reader of them as they are when it is first asked."""
+        return FeatureReader(self.read, lambda: None)
 
 
 def read_sound(features: FeatureSet) -> Complete | None:

@@ -4,13 +4,14 @@ What is read is decoded on a few threads, some files ahead, and only what was as
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.extract.derived import ROWS, Derived
 from opacc_ray.extract.index import Index, IndexedShard
 from opacc_ray.extract.shards import read_table, to_numpy
 from opacc_ray.lake.storage import Store
@@ -26,7 +27,18 @@ large ones, since each takes memory while it is decoded. Twice as many files may
 MOST_PARTS = 128
 """Parts that a pool is seen in; files that are more are seen together."""
 
+DERIVED = "derived"
+"""The folder of what is made of all features."""
+
+TEXTS = ("id", "uri")
+
 FEATURES = (*LAYERS, *COLUMNS, "coverage")
+
+PIECE = 1 << 13
+"""Examples of a file, at most, whose columns are so short that a request costs more than what it brings."""
+
+MOST_OF = 0.75
+"""Share of the files beyond which a column is read of all of them, and kept in one piece for the next time."""
 
 KEPT_BYTES = 64 << 20
 """A column up to this size is kept for the next time that it is asked for."""
@@ -51,31 +63,48 @@ class Features:
 
     store: Store
     files: tuple[FeatureFile, ...]
+    footers: dict[str, bytes] | None = field(default=None, compare=False, repr=False)  # by file, if they are held
+    derived: Derived | None = field(default=None, compare=False, repr=False)  # None: the files are a part of a pool's
 
     @classmethod
     def of(cls, store: Store, index: Index) -> "Features":
         """The files of a folder that hold examples."""
-        return cls(store, tuple(_file_of(shard) for shard in index.shards if shard.examples))
+        files = tuple(_file_of(shard) for shard in index.shards if shard.examples)
+        return cls(store, files, derived=_derived(store.store(DERIVED), files))
+
+    def holding(self) -> "Features":
+        """The same, which reads the footer of each file once."""
+        return replace(self, footers={})
 
     def with_added(self, name: str, place: str, index: Index) -> "Features":
         """The same with a feature whose files lie in the folder ``place``, one for each of these."""
         held = (_file_of(shard) for shard in index.shards if shard.examples)
         own = [file._replace(name=f"{place}/{file.name}") for file in held]
         files = zip(self.files, own, strict=True)
-        return Features(self.store, tuple(file._replace(added=(*file.added, (name, each))) for file, each in files))
+        found = tuple(file._replace(added=(*file.added, (name, each))) for file, each in files)
+        return replace(self, files=found, derived=_derived(self.store.store(DERIVED), found))
 
     @property
     def sizes(self) -> list[int]:
         """Examples in each file."""
         return [file.num_examples for file in self.files]
 
+    @property
+    def are_many(self) -> bool:
+        """Whether a column lies in so many pieces that one of all of them is worth its place."""
+        return len(self.files) > 1 and sum(self.sizes) <= PIECE * len(self.files)
+
     def parts(self) -> list["Features"]:
         """The pool in parts: its files, or, if there are more than `MOST_PARTS`, as many runs of consecutive ones."""
         if len(self.files) <= MOST_PARTS:
-            return [Features(self.store, (file,)) for file in self.files]
+            return [self.part((file,)) for file in self.files]
         number = starts_of(self.sizes)[:-1] * MOST_PARTS // sum(self.sizes)  # (files,) of the part
         cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(self.files)]
-        return [Features(self.store, self.files[start:stop]) for start, stop in pairwise(cuts)]
+        return [self.part(self.files[start:stop]) for start, stop in pairwise(cuts)]
+
+    def part(self, files: tuple[FeatureFile, ...]) -> "Features":
+        """Some of the files."""
+        return replace(self, files=files, derived=None)
 
     def pools(self, names: Sequence[str]) -> list[Pool]:
         """Each file's examples with the named features, without ids."""
@@ -86,8 +115,16 @@ class Features:
         return self.joined(self.each(name))
 
     def each(self, name: str) -> Iterator[NDArray[Any]]:
-        """One feature, file by file."""
-        return self._each(lambda table: to_numpy(table[name]), [name])
+        """One feature, file by file; a column that lies in many short pieces is kept in one, and read from there."""
+        values = self._each(lambda table: to_numpy(table[name]), [name])
+        if self.derived is None or name not in COLUMNS or not self.are_many:
+            return values
+        starts = starts_of(self.sizes)
+        found = [own[:, 0] for own in self.derived.recall(name, starts)]
+        if len(found) < len(self.files):
+            found = list(values)
+            self.derived.keep(name, int(starts[-1]), (own[:, None] for own in found))
+        return iter(found)
 
     def joined(self, values: Iterator[NDArray[Any]]) -> NDArray[Any]:
         """The next ``values`` of all files in one array, (N, ...)."""
@@ -106,6 +143,8 @@ class Features:
     def take(self, names: Sequence[str], index: NDArray[np.int64]) -> list[list[Any]]:
         """The values of each name (ids and places are names, too) for ``index`` (k,)."""
         located = locate(starts_of(self.sizes), index)
+        if self.derived and self.are_many and len(located) > MOST_OF * len(self.files) and sum(self.sizes) <= ROWS:
+            return [self._whole(name).take(index).to_pylist() for name in names]
         found: list[list[Any]] = [[None] * len(index) for _ in names]
 
         def read(own: Located) -> list[list[Any]]:
@@ -116,6 +155,19 @@ class Features:
             for values, some in zip(found, rows, strict=True):
                 for place, value in zip(own.places, some, strict=True):
                     values[place] = value
+        return found
+
+    def _whole(self, name: str) -> Any:
+        """One column of all examples as an Arrow array, kept in one piece."""
+        import pyarrow as pa
+
+        assert self.derived is not None
+        if name not in TEXTS:
+            return pa.array(self.column(name))
+        found = self.derived.recall_texts(name)
+        if found is None:
+            found = pa.concat_arrays(self._each(lambda table: table[name].combine_chunks(), [name]))
+            self.derived.keep_texts(name, found)
         return found
 
     def rows(self, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
@@ -182,6 +234,7 @@ class Features:
             file.footer_size,
             num_examples=file.num_examples,
             sha256=file.sha256,
+            footers=self.footers,
         )
 
 
@@ -212,17 +265,20 @@ class StoredPool(Pool):
         return self.__dict__[name]
 
 
-def stored_pools(parts: Sequence[Features], names: Sequence[str], too_large: Sequence[str] = ()) -> list[Pool]:
+def stored_pools(
+    parts: Sequence[Features], names: Sequence[str], too_large: Sequence[str] = (), whole: Features | None = None
+) -> list[Pool]:
     """Consecutive parts of a pool with the named features; each is read for all of them at once.
 
-    One that is ``too_large`` raises :class:`TooLarge` where a function asks for it.
+    One that is ``too_large`` raises :class:`TooLarge` where a function asks for it. ``whole`` is the pool, if these are
+    all of its parts.
     """
-    whole = Features(parts[0].store, tuple(file for part in parts for file in part.files))
+    together = whole or parts[0].part(tuple(file for part in parts for file in part.files))
 
     def load(name: str) -> None:
         if name in too_large:
             raise TooLarge(name)
-        values = whole.each(name)
+        values = together.each(name)
         for pool, part in zip(pools, parts, strict=True):
             setattr(pool, name, part.joined(values))
 
@@ -240,7 +296,7 @@ class StoredParts:
         self.fields = frozenset(names)
         self._features = features
         self._names = tuple(names)
-        self._pools = stored_pools(features.parts(), names, too_large)
+        self._pools = stored_pools(features.parts(), names, too_large, features)
         self.sizes = [pool.size for pool in self._pools]
         self._columns: dict[str, NDArray[Any]] = {}
 
@@ -265,6 +321,15 @@ class StoredParts:
 
 def _file_of(shard: IndexedShard) -> FeatureFile:
     return FeatureFile(shard.file, shard.examples, shard.bytes, shard.footer_bytes, shard.sha256)
+
+
+def _derived(folder: Store, files: Sequence[FeatureFile]) -> Derived:
+    """What is kept of a pool: of the file that holds a feature, or of what is made of the files themselves."""
+
+    def digests(name: str) -> list[str | None]:
+        return [dict(file.added).get(name, file).sha256 for file in files]
+
+    return Derived(folder, sum(file.num_examples for file in files), digests)
 
 
 def _arrays(table: Any, names: Sequence[str]) -> dict[str, Any]:

@@ -100,9 +100,8 @@ def make_index(
 
 def read_index(folder: Store) -> Index | None:
     """Return a folder's index, or None while its features are not complete."""
-    if not folder.exists(INDEX):
-        return None
-    return Index.from_bytes(folder.read(INDEX), folder.uri_of(INDEX))
+    data = folder.read_if_there(INDEX)
+    return None if data is None else Index.from_bytes(data, folder.uri_of(INDEX))
 
 
 def write_index(folder: Store, index: Index) -> None:

@@ -11,7 +11,6 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +28,9 @@ FEATURES_FORMAT = 2
 """Raised when the same spec would give other features, so that runs of different versions do not mix."""
 
 REMEDY = "run the spec again, which extracts a damaged shard anew"
+
+MOST_FOOTERS = 1 << 12
+"""Footers that are held for the next read of their file; each takes about 2 kB."""
 
 _KEY = "opacc"  # of the report in the file's metadata
 
@@ -143,6 +145,7 @@ def read_table(
     *,
     num_examples: int | None = None,
     sha256: str | None = None,
+    footers: dict[str, bytes] | None = None,
 ) -> Any:
     """Return some columns of a file as an Arrow table, or all.
 
@@ -152,15 +155,23 @@ def read_table(
     Parameters
     ----------
     size, footer_size, num_examples, sha256 : what the index says of the file, as far as it does
+    footers : those that were read before, by file; that of this one is added to them
 
     Raises
     ------
     DataError
         The file is damaged, or not the one of the index.
     """
-    check = None if sha256 is None else partial(_check, sha256)
+
+    def check(footer: Footer, before: bytes | None) -> None:
+        if sha256 is not None:
+            _check(sha256, footer, before)
+        if footers is not None and len(footers) < MOST_FOOTERS:
+            footers[file] = footer.data
+
+    known = footers.get(file) if footers else None
     with _readable(store.uri_of(file)):
-        table = read_columns(store, file, names, size=size, footer_size=footer_size, check=check)
+        table = read_columns(store, file, names, size=size, footer_size=footer_size, footer=known, check=check)
         for name in names or ():
             table.column(name)
         if num_examples not in (None, len(table)):

@@ -83,14 +83,14 @@ class Projection:
         view, held = self._view, 0
         found = memory.recall(name, view.starts)
         for part, codes in enumerate(found):
-            view.parts.call([(part, part_keep, (kept_name(_KEPT, self.key), self.key, codes))])
+            view.parts.call([(part, part_keep, (kept_name(_KEPT, self.key), self.key, codes.astype(np.float64)))])
             held += 1
         return held == len(view.parts.sizes)
 
-    def _codes(self) -> Iterator[NDArray[np.float64]]:
+    def _codes(self) -> Iterator[NDArray[np.int64]]:
         """The whole numbers that the parts keep, one part's after the other's."""
         for part in range(len(self._view.parts.sizes)):
-            yield self._view.parts.call([(part, part_coordinates, (self.key,))])[0]
+            yield self._view.parts.call([(part, part_coordinates, (self.key,))])[0].astype(np.int64)
 
     @cached_property
     def _axes(self) -> tuple[_Scale, NDArray[np.float64]]:

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.documents import StatedEstimate
 from opacc_ray.documents import Document, Part
+from opacc_ray.runs.documents import StatedEstimate
 
 
 class HistoryPoint(Part):

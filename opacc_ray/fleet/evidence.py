@@ -6,14 +6,14 @@ Only whole rounds count, and rounds that were closed: a round that still waits f
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.audit.results import accuracy_of, sample_of, whole_rounds, with_nonresponse
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.several_models import difference_by
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.comparison import INDEPENDENT, independent
 from opacc_ray.estimators.sequence import confidence_sequence
+from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.runs.run import Run
 
 
 @dataclass(frozen=True)

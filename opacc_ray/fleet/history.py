@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from opacc_ray.audit.documents import AccuracyEstimate
-from opacc_ray.audit.run import HEADER, Run
 from opacc_ray.errors import DataError
 from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.run import HEADER, Run
 
 
 class Runs(NamedTuple):

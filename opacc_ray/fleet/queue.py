@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from opacc_ray.audit import steps
 from opacc_ray.audit.progress import Progress, Report
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import OpaccError, shortened
 from opacc_ray.fleet.spec import FleetAudit
 from opacc_ray.fleet.turns import Turns
+from opacc_ray.runs.run import Run
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from opacc_ray.audit import results
-from opacc_ray.audit.documents import AccuracyEstimate
-from opacc_ray.audit.provenance import versions
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.state_documents import RunStatus
 from opacc_ray.audit.status import status
 from opacc_ray.errors import OpaccError, counted
@@ -25,6 +22,9 @@ from opacc_ray.fleet.history import point_of, runs_of
 from opacc_ray.fleet.queue import Ended, ended
 from opacc_ray.fleet.spec import Fleet, FleetAudit
 from opacc_ray.lake.storage import join, open_store
+from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.provenance import versions
+from opacc_ray.runs.run import Run
 
 LEVEL = 0.95
 """Of the intervals that are stated; those that decide alerts have their own."""

@@ -16,14 +16,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from opacc_ray.audit.label_documents import LabelAction
-from opacc_ray.audit.label_log import FOLDER, now_after, read_log, write_action
-from opacc_ray.audit.labelled_rounds import canonical_form
-from opacc_ray.audit.run import Run, name_of_labels
-from opacc_ray.audit.tasks import waiting_ids
 from opacc_ray.errors import LabelError, OpaccError
 from opacc_ray.labelling.overlap import doubled
 from opacc_ray.labelling.rows import LONGEST, says_unsure
+from opacc_ray.labels.documents import LabelAction
+from opacc_ray.labels.labelled_rounds import canonical_form
+from opacc_ray.labels.log import FOLDER, now_after, read_log, write_action
+from opacc_ray.labels.tasks import waiting_ids
+from opacc_ray.runs.run import Run, name_of_labels
 
 SOURCE = "opacc label"
 """What files of this page are called in the log."""

@@ -27,11 +27,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from opacc_ray.audit.run import Run
-from opacc_ray.audit.tasks import context_of
 from opacc_ray.errors import DataError, LabelError, OpaccError, StorageError
 from opacc_ray.labelpage.book import Book, Given, TakenError, checked_name
 from opacc_ray.labelpage.views import Views
+from opacc_ray.labels.tasks import context_of
+from opacc_ray.runs.run import Run
 
 MAX_BODY = 16_384
 """Bytes of a request."""

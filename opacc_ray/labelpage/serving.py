@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from opacc_ray.audit.run import Run
 from opacc_ray.documents import Document
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labelpage.book import Book, checked_name
+from opacc_ray.runs.run import Run
 
 TOKEN = "OPACC_LABEL_TOKEN"
 """Environment variable by which the token stays the same from one start to the next."""

@@ -3,9 +3,9 @@
 import threading
 from collections import OrderedDict
 
-from opacc_ray.audit.example_files import ExampleFiles
-from opacc_ray.audit.run import Run
 from opacc_ray.labelling.pictures import Picture
+from opacc_ray.labels.example_files import ExampleFiles
+from opacc_ray.runs.run import Run
 
 LONGEST = 1600
 """Pixels of the longer side of a view; zooming asks for the whole image."""

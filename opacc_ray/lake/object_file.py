@@ -52,6 +52,10 @@ class ObjectFile(io.RawIOBase):
         missing = [(start, stop) for start, stop in ranges if self.held(start, stop) is None]
         self._loaded += [(start, self._fetch(start, stop)) for start, stop in merged(missing)]
 
+    def hold(self, start: int, piece: bytes) -> None:
+        """Take the bytes from a place on, which were fetched before."""
+        self._loaded.append((start, piece))
+
     def forget(self) -> None:
         """Let go of what was fetched."""
         self._loaded.clear()

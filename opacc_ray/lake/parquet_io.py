@@ -54,6 +54,7 @@ def read_columns(
     *,
     size: int | None = None,
     footer_size: int | None = None,
+    footer: bytes | None = None,
     check: Check | None = None,
 ) -> Any:
     """Return the named columns of a Parquet file as an Arrow table; names that it lacks are left out.
@@ -63,6 +64,7 @@ def read_columns(
     names : columns at the top level; None for all
     size : of the file in bytes, if it is known; else it is asked for
     footer_size : bytes from the footer to the end of the file, if that is known
+    footer : these bytes, if they were read before
     check : raises if the footer, or the bytes before it, are not those that were expected
 
     Raises
@@ -75,13 +77,15 @@ def read_columns(
     import pyarrow as pa
 
     with store.open(key, size) as file:
+        if footer:
+            file.hold(file.size - len(footer), footer)
         if names is None:
             file.load([(0, file.size)])
-        footer = _footer(file, footer_size)
+        found = _footer(file, len(footer) if footer else footer_size)
         if check:
-            check(footer, file.held(0, file.size - len(footer.data)))
-        file.load(_chunks(footer.metadata, names or []))
-        return _decode(pa.PythonFile(file, mode="r"), names, footer.metadata)
+            check(found, file.held(0, file.size - len(found.data)))
+        file.load(_chunks(found.metadata, names or []))
+        return _decode(pa.PythonFile(file, mode="r"), names, found.metadata)
 
 
 def read_footer(store: Store, key: str, *, size: int | None = None, footer_size: int | None = None) -> Footer:

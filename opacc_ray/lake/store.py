@@ -67,6 +67,15 @@ class Store(ABC):
     def read(self, key: str) -> bytes:
         """Return the object's content."""
 
+    def read_if_there(self, key: str) -> bytes | None:
+        """Return the object's content; None if there is no such object."""
+        try:
+            return self.read(key)
+        except StorageError:
+            if self.exists(key):
+                raise
+            return None
+
     @abstractmethod
     def read_range(self, key: str, start: int, stop: int) -> bytes:
         """Return the object's bytes from ``start`` up to ``stop``; an object that ends before ``stop`` is an error."""

@@ -69,11 +69,11 @@ class LocalParts:
 class Memory(Protocol):
     """What is kept of a pool from one process to the next, a part at a time."""
 
-    def recall(self, name: str, starts: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
-        """Yield what is kept under a name, (n, d) whole numbers, part by part; less if it is not all there."""
+    def recall(self, name: str, starts: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
+        """Yield what is kept under a name, (n, d) numbers, part by part; less if it is not all there."""
 
-    def keep(self, name: str, size: int, blocks: Iterator[NDArray[np.float64]]) -> None:
-        """Keep whole numbers of ``size`` examples, (n, d) from each block."""
+    def keep(self, name: str, size: int, blocks: Iterator[NDArray[Any]]) -> None:
+        """Keep int64 or float64 numbers of ``size`` examples, (n, d) from each block."""
 
 
 class View:

@@ -5,14 +5,14 @@ from contextlib import ExitStack
 
 from opacc_ray.audit.characterization import ReferenceSet, characterize_run, open_reference_run
 from opacc_ray.audit.characterization_documents import Characterization
-from opacc_ray.audit.provenance import versions
-from opacc_ray.audit.run import Run
 from opacc_ray.characterize.covariate_shift import Mixtures
 from opacc_ray.characterize.metrics import Regions
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.lake.storage import open_store
 from opacc_ray.report.coverage import page, summary
 from opacc_ray.report.documents import WrittenCharacterization
+from opacc_ray.runs.provenance import versions
+from opacc_ray.runs.run import Run
 from opacc_ray.study.cases import READERS, Source, read_case
 
 DOCUMENT, PAGE, SUMMARY = "characterization.json", "characterization.html", "characterization.md"

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from opacc_ray.audit.generation_documents import Pictures
 from opacc_ray.audit.progress import Progress
-from opacc_ray.audit.run import Run
 from opacc_ray.characterize.generation import Vectors
 from opacc_ray.errors import DataError
 from opacc_ray.extract.source import open_pool, plan_pool, rules_of
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.report.generated import Made
+from opacc_ray.runs.run import Run
 
 SHEET = "contact-sheet.png"
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.labelled_rounds import LabelledRound
 from opacc_ray.audit.results import accuracy_of
-from opacc_ray.audit.run import Run
 from opacc_ray.estimators.sequence import confidence_sequence
+from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.documents import CoursePoint
+from opacc_ray.runs.run import Run
 
 
 def course_of(run: Run, known: Sequence[LabelledRound], level: float) -> list[CoursePoint]:

@@ -13,8 +13,8 @@ from pydantic import Field
 
 from opacc_ray.audit.budget_documents import WidthCourse
 from opacc_ray.audit.characterization_documents import Characterization
-from opacc_ray.audit.documents import AccuracyEstimate, RoundCounts, RunHeader
 from opacc_ray.documents import Document, Part
+from opacc_ray.runs.documents import AccuracyEstimate, RoundCounts, RunHeader
 
 
 class CoursePoint(Part):

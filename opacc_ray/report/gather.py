@@ -5,13 +5,10 @@ import re
 from collections.abc import Sequence
 
 from opacc_ray.audit import results
-from opacc_ray.audit.documents import ConfusionShares
 from opacc_ray.audit.label_budget import width_course
-from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
-from opacc_ray.audit.provenance import versions
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError
 from opacc_ray.labelling.outcomes import Score
+from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.report import sentences
 from opacc_ray.report.characterized import read_characterization
 from opacc_ray.report.course import course_of
@@ -19,6 +16,9 @@ from opacc_ray.report.documents import ConfusionCell, DrawnBy, ExcludedExample, 
 from opacc_ray.report.mispredictions import mispredictions
 from opacc_ray.report.pictures import Pictures, pictures_of
 from opacc_ray.report.reliability import read_beliefs, reliability_of
+from opacc_ray.runs.documents import ConfusionShares
+from opacc_ray.runs.provenance import versions
+from opacc_ray.runs.run import Run
 from opacc_ray.samplers.select import find_method
 from opacc_ray.selection import Selection
 

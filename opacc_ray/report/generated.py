@@ -8,9 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opacc_ray.audit.characterization import FEATURES, ReferenceSet, class_names
-from opacc_ray.audit.feature_store import open_view
 from opacc_ray.audit.generation_documents import GeneratedSet, Generation, Pictures
-from opacc_ray.audit.run import Run
 from opacc_ray.characterize.classes import Grouped
 from opacc_ray.characterize.clusters import Clusters, find_clusters
 from opacc_ray.characterize.generation import Sources, Vectors, find_sources, generate, in_region
@@ -19,6 +17,8 @@ from opacc_ray.characterize.metrics import Regions
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.report.characterized import open_reference
+from opacc_ray.runs.feature_store import open_view
+from opacc_ray.runs.run import Run
 
 DOCUMENT = "generation.json"
 

@@ -1,8 +1,8 @@
 """What a report leaves out, in sentences."""
 
-from opacc_ray.audit.documents import ChangedObjects
 from opacc_ray.report.documents import RunReport
 from opacc_ray.report.sentences import thousands
+from opacc_ray.runs.documents import ChangedObjects
 
 
 def left_out(report: RunReport) -> list[str]:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import yaml
 
-from opacc_ray.audit.documents import AccuracyEstimate
 from opacc_ray.report import sentences
 from opacc_ray.report.documents import RunReport
 from opacc_ray.report.left_out import left_out
+from opacc_ray.runs.documents import AccuracyEstimate
 
 MOST_CLASSES = 20
 """Classes of the table."""

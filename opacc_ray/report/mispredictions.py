@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.labelled_rounds import LabelledRound
+from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.documents import Gallery, Misprediction
 from opacc_ray.report.reliability import Beliefs
 

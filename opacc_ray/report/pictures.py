@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.pool_objects import read_listing
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract.source import open_pool, plan_pool, rules_of
 from opacc_ray.labelling.pictures import render_array
@@ -21,6 +19,8 @@ from opacc_ray.lake.examples import Example, Shard
 from opacc_ray.lake.pools import read_chosen
 from opacc_ray.lake.store import Entry, Store, in_order
 from opacc_ray.report.documents import Misprediction
+from opacc_ray.runs.pool_objects import read_listing
+from opacc_ray.runs.run import Run
 
 LONGEST = 192
 """Pixels of a picture's longer side."""

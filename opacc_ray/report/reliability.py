@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit import feature_store
-from opacc_ray.audit.labelled_rounds import LabelledRound
-from opacc_ray.audit.run import Run
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.calibration import design_for_classes
 from opacc_ray.estimators.domain import by_class
+from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.documents import ClassFailures, ConfidenceBin, Reliability
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 
 MOST_BINS, LABELS_PER_BIN = 6, 15
 """Bins at most, and labels that each should have."""

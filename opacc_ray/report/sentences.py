@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from opacc_ray.audit.documents import AccuracyEstimate
-from opacc_ray.audit.labelled_rounds import LabelledRound
+from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.documents import Reliability
+from opacc_ray.runs.documents import AccuracyEstimate
 
 
 class Value(Protocol):

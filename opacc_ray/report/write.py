@@ -1,12 +1,12 @@
 """Make a report and write it: beside the estimate, or to another folder."""
 
-from opacc_ray.audit.run import Run
 from opacc_ray.labelling.outcomes import Score
 from opacc_ray.lake.storage import open_store
 from opacc_ray.report.documents import RunReport, WrittenReport
 from opacc_ray.report.gather import gather
 from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
+from opacc_ray.runs.run import Run
 
 PAGE, DOCUMENT, SUMMARY = "report.html", "report.json", "report.md"
 

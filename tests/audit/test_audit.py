@@ -1,4 +1,4 @@
-"""The audit on a real S3 server and a real Ray: what it writes, and that it repeats, wherever the pool lies."""
+"""The audit on a real S3 server: what it writes, and that it repeats, on actors and wherever the pool lies."""
 
 import io
 import json
@@ -7,21 +7,22 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from extracting_here import extracting_here
 from picture_audits import answer, features_of, labels_for, run_spec
 from small_model import picture
 
-from opacc_ray.audit import feature_store, labels, results, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import results, steps
 from opacc_ray.audit.status import status
 from opacc_ray.errors import SpecError
+from opacc_ray.labels import actions
 from opacc_ray.lake.storage import Store, open_store
-
-pytestmark = pytest.mark.usefixtures("ray_cluster")
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 
 
 def test_from_images_to_an_interval(run: Run) -> None:
     assert status(run).to_dict()["waits_for"] == "40 labels"
-    assert labels.import_labels(run, "labels.csv", labels_for(run)).to_dict() == {
+    assert actions.import_labels(run, "labels.csv", labels_for(run)).to_dict() == {
         "format": "opacc-import/1",
         "file": "labels.csv",
         "rows": 40,
@@ -51,7 +52,7 @@ def test_from_images_to_an_interval(run: Run) -> None:
 
 
 def test_run_prefix_reads_with_pyarrow_and_json_alone(run: Run) -> None:
-    labels.import_labels(run, "labels.csv", labels_for(run))
+    actions.import_labels(run, "labels.csv", labels_for(run))
     results.estimate(run)
     keys = {entry.key for entry in run.store.list()}
     plain = {"spec.json", "estimate.json", "rounds/1/selection.json"}
@@ -78,7 +79,8 @@ def _softmax(logits: list[float]) -> np.ndarray:
 
 
 def test_manifest_names_what_to_label_and_hides_the_prediction(spec) -> None:
-    run = run_spec(spec(sample={"method": "css", "budget": 20}))
+    with extracting_here():
+        run = run_spec(spec(sample={"method": "css", "budget": 20}))
     rows = [json.loads(line) for line in run.store.read("rounds/1/manifest.jsonl").splitlines()]
     selection = run.read_selection(1)
     assert [row["id"] for row in rows] == list(selection.ids)
@@ -88,8 +90,10 @@ def test_manifest_names_what_to_label_and_hides_the_prediction(spec) -> None:
     assert set(rows[0]) == {"id", "uri", "run", "round", "order", "label"}
 
 
-def test_same_seed_same_bytes_with_one_actor_or_two(spec, finished: Run) -> None:
-    again = run_spec(spec())
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("actors", [1, 2])
+def test_same_seed_same_bytes_with_one_actor_or_two(spec, finished: Run, actors: int) -> None:
+    again = run_spec(spec(extract={"batch_size": 8, "shard_size": 10, "actors": actors}))
     assert again.name == finished.name
     keys, other = (
         # the spec says when and where, and claims say which writer agreed to a draw
@@ -100,6 +104,7 @@ def test_same_seed_same_bytes_with_one_actor_or_two(spec, finished: Run) -> None
     assert all(again.store.read(key) == finished.store.read(key) for key in keys)
 
 
+@pytest.mark.usefixtures("ray_cluster")
 def test_view_in_actors_selects_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = run.read_selection(1)
     monkeypatch.setattr(feature_store, "MEMORY_LIMIT", 0)
@@ -112,7 +117,7 @@ def test_long_selections_report_their_progress(run: Run) -> None:
     steps.select(run, "ces", 60, {"candidates": 10}, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (60, 60)
     assert len(seen) > 1
-    labels.import_labels(run, "one.csv", answer(run, 1))
+    actions.import_labels(run, "one.csv", answer(run, 1))
     seen.clear()
     steps.next_round(run, 40, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (40, 40)
@@ -129,7 +134,7 @@ def test_another_selection_extracts_nothing_and_keeps_the_first(run: Run) -> Non
 
 
 def test_another_selection_does_not_orphan_labels(run: Run) -> None:
-    labels.import_labels(run, "labels.csv", labels_for(run))
+    actions.import_labels(run, "labels.csv", labels_for(run))
     with pytest.raises(SpecError, match=r"round 1 of .* has labels already"):
         steps.select(run, "srs", 25, {})
     assert run.read_selection(1).method == "ces"
@@ -140,7 +145,8 @@ def test_local_folders_serve_as_well_as_buckets(spec, finished: Run, scans: str,
     keys = [entry.key for entry in source.list()]
     open_store(str(tmp_path / "pool")).write_many(zip(keys, source.read_many(keys), strict=True))
     content = spec(pool={"uri": str(tmp_path / "pool"), "format": "images"}, output=str(tmp_path / "audits"))
-    local = run_spec(content)
+    with extracting_here():
+        local = run_spec(content)
     assert Path(local.uri).is_dir()
     assert local.read_selection(1).to_dict() == finished.read_selection(1).to_dict()
 
@@ -157,7 +163,8 @@ def test_array_files_give_the_same_features_as_images(spec, finished: Run, tmp_p
     (tmp_path / "pool").mkdir()
     np.save(tmp_path / "pool" / "a.npy", rows[:70])
     np.savez(tmp_path / "pool" / "b.npz", x=rows[70:], ids=[f"late-{i}" for i in range(50)])
-    arrays = run_spec(spec(pool={"uri": str(tmp_path / "pool"), "format": "npy"}))
+    with extracting_here():
+        arrays = run_spec(spec(pool={"uri": str(tmp_path / "pool"), "format": "npy"}))
     names = ["hidden", "output", "confidence", "prediction"]
     with feature_store.open_view(arrays, names) as mine, feature_store.open_view(finished, names) as theirs:
         assert mine.identify(np.array([69, 70])) == ["a.npy:69", "late-0"]

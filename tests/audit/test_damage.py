@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from opacc_ray.audit import results
-from opacc_ray.audit.documents import AccuracyEstimate, RunHeader
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.runs.documents import AccuracyEstimate, RunHeader
+from opacc_ray.runs.run import Run
 
 OLD = Path(__file__).parents[1] / "v0_1_0" / "runs" / "css-00000001"
 STRANGE: list[Any] = [None, True, -1, 10**300, 1.5, "", "x", [], [[]], {}, {"x": None}]

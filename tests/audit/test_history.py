@@ -1,6 +1,6 @@
 """What a run knows before its first label: from a labelled reference, earlier audits, a column of the pool's table.
 
-Most runs here are written by hand (`written_run.py`) or are of stored features; one is extracted by Ray from S3.
+Most runs here are written by hand (`written_run.py`) or are of stored features; one is extracted from S3.
 """
 
 import io
@@ -12,19 +12,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from extracting_here import extracting_here
 from small_model import picture, trained
 from small_spec import small_spec
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import history, labels, results, steps
+from opacc_ray.audit import history, results, steps
 from opacc_ray.audit.checks import check
 from opacc_ray.audit.history import read_history, read_record
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.verify import verify
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.labels import actions
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 NEYMAN = {"method": "neyman", "budget": 40}
@@ -34,7 +36,7 @@ POOL = opacc.Pool(ids=IDS, hidden=np.ones((N, 5)), confidence=CONFIDENCE.astype(
 
 def answer(run: Run, chosen: opacc.Selection) -> None:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in chosen.ids)
-    labels.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
+    actions.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
 
 
 @pytest.fixture
@@ -189,7 +191,6 @@ def test_a_history_is_refused_where_nothing_learns_from_it(tmp_path: Path) -> No
         history.check_history(parse_spec(content | {"history": "auto"}, "spec.yaml"), None)  # type: ignore[arg-type]
 
 
-@pytest.mark.usefixtures("ray_cluster")
 def test_a_labelled_reference_in_s3_is_learned_from(s3: LocalS3) -> None:
     """60 training pictures, of which 50 have a label: the model fails where it says 1."""
     from safetensors.torch import save
@@ -202,7 +203,8 @@ def test_a_labelled_reference_in_s3_is_learned_from(s3: LocalS3) -> None:
     store.write("train.csv", "\n".join(["id,label", *rows]).encode())
     reference = {"uri": f"{store.uri}/train", "labels": f"{store.uri}/train.csv"}
     content = small_spec(store.uri, f"{store.uri}/audits", reference=reference, sample=NEYMAN)
-    run = steps.run(parse_spec(content, "spec.yaml"))
+    with extracting_here():
+        run = steps.run(parse_spec(content, "spec.yaml"))
     kept = read_record(run)
     assert kept is not None
     assert [(item.kind, item.uri, item.examples) for item in kept.sources] == [("reference", f"{store.uri}/train", 50)]

@@ -10,11 +10,13 @@ import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import feature_store, goals, labels, results, steps
+from opacc_ray.audit import goals, results, steps
 from opacc_ray.audit.label_budget import label_budget
-from opacc_ray.audit.run import Run
 from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError
+from opacc_ray.labels import actions
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def run(tmp_path: Path) -> Run:
 
 def answer(run: Run, number: int) -> None:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in run.read_chosen(number).ids)
-    labels.import_labels(run, f"labels-{number}.csv", ("id,label\n" + rows).encode())
+    actions.import_labels(run, f"labels-{number}.csv", ("id,label\n" + rows).encode())
 
 
 def test_before_any_label_it_is_the_models_own_word(run: Run) -> None:

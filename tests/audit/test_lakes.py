@@ -16,20 +16,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from extracting_here import extracting_here
 from picture_audits import copied
 from pyiceberg.catalog.sql import SqlCatalog
 from small_model import network, picture, to_input
 from tables import parquet
 
-from opacc_ray.audit import labels, results, steps
-from opacc_ray.audit.pool_objects import find_changed
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import results, steps
 from opacc_ray.cli.texts import changed
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.labels import actions
 from opacc_ray.lake import iceberg
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.table_files import storage_options
+from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 N, PER_FILE = 120, 10
@@ -67,7 +69,7 @@ def label(run: Run, wrong: int = 4) -> None:
         f"{name},{(said + (i < wrong)) % 4}"
         for i, (name, said) in enumerate(zip(chosen.ids, chosen.predictions, strict=True))
     ]
-    labels.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
+    actions.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
 
 
 def features_of(run: Run) -> pa.Table:
@@ -355,7 +357,7 @@ def tables_on_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
 
 
-@pytest.mark.usefixtures("ray_cluster", "tables_on_s3")
+@pytest.mark.usefixtures("tables_on_s3")
 @pytest.mark.parametrize("kind", TABLES)
 def test_one_version_of_a_table_is_audited(
     kind: str, of_images: Run, spec: Callable[..., dict[str, Any]], bucket: str
@@ -364,7 +366,8 @@ def test_one_version_of_a_table_is_audited(
     first, _ = append(0, N), append(N, N + 20)
     columns = {"id": "id", "image": "image"}
     pool = {"uri": f"{bucket}/pool", "format": kind, "columns": columns, "version": first}
-    run = steps.run(parse_spec(spec(pool=pool), "spec"))
+    with extracting_here():
+        run = steps.run(parse_spec(spec(pool=pool), "spec"))
     assert run.header.pool.version == VERSION[kind].format(first)
     features, expected = features_of(run), features_of(of_images)
     assert features["id"].equals(expected["id"])

@@ -1,6 +1,7 @@
 """Actors and drivers that die: what comes after them ends in the same bytes, or in the name of a shard."""
 
 import json
+import logging
 import re
 import signal
 import subprocess
@@ -13,8 +14,8 @@ from killed_worker import killed_once
 from picture_audits import features_of, run_spec
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import ClusterError
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -49,7 +50,9 @@ def test_shard_that_always_kills_its_actor_fails_by_name(spec) -> None:
     assert run.rounds() == []
 
 
-def test_killed_driver_resumes_with_the_missing_shards_only(spec, finished: Run, tmp_path: Path) -> None:
+def test_killed_driver_resumes_with_the_missing_shards_only(
+    spec, finished: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     content = with_factory(spec, "slow_network") | {"name": "resumed"}
     run, _ = steps.start(parse_spec(content, "spec"))
     path = tmp_path / "spec.yaml"
@@ -65,9 +68,9 @@ def test_killed_driver_resumes_with_the_missing_shards_only(spec, finished: Run,
         driver.wait()
     before = len(run.finished_shards())
     assert 3 <= before < 12, (tmp_path / "log").read_text()
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    told = re.search(r"(\d+) of 12 shards were done before and are kept", done.stderr)
-    assert told, done.stderr
+    caplog.set_level(logging.INFO, "opacc_ray")
+    run_spec(content)
+    told = re.search(r"(\d+) of 12 shards were done before and are kept", caplog.text)
+    assert told, caplog.text
     assert before <= int(told[1]) < 12  # an actor may finish the shard it had in hand after its driver's death
     assert features_of(run) == features_of(finished)

@@ -1,11 +1,13 @@
 """What an audit on a real S3 server and a real Ray refuses, or leaves out and counts."""
 
 import pytest
+from extracting_here import extracting_here
 from picture_audits import labels_for, run_spec
 from small_model import picture
 
-from opacc_ray.audit import labels, results
+from opacc_ray.audit import results
 from opacc_ray.errors import ClusterError, DataError, OpaccError, SpecError, StorageError
+from opacc_ray.labels import actions
 from opacc_ray.lake.storage import open_store
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -74,12 +76,13 @@ def test_image_that_does_not_decode_is_named(spec, damaged: str) -> None:
 
 def test_image_that_does_not_decode_is_excluded_and_counted(spec, damaged: str) -> None:
     extract = {"shard_size": 10, "on_bad_item": "exclude"}
-    run = run_spec(spec(pool={"uri": damaged, "format": "images"}, extract=extract))
+    with extracting_here():
+        run = run_spec(spec(pool={"uri": damaged, "format": "images"}, extract=extract))
     index = run.read_index()
     assert index is not None
     assert index.num_examples == 59
     assert [item.id for item in index.bad] == ["031.png"]
-    labels.import_labels(run, "labels.csv", labels_for(run))
+    actions.import_labels(run, "labels.csv", labels_for(run))
     result = results.estimate(run).to_dict()
     assert (result["pool_size"], result["excluded"]) == (59, 1)
 
@@ -93,6 +96,7 @@ def test_nan_in_the_features_is_named(spec) -> None:
 def test_nan_in_the_features_can_be_excluded(spec) -> None:
     content = spec(extract={"shard_size": 10, "on_bad_item": "exclude"})
     content["model"] |= {"factory": "small_model:broken_network"}
-    index = run_spec(content).read_index()
+    with extracting_here():
+        index = run_spec(content).read_index()
     assert index is not None
     assert [item.id for item in index.bad] == ["033.png"]

@@ -12,14 +12,15 @@ import pytest
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import labels, results, several_models, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import results, several_models, steps
 from opacc_ray.cli import texts
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimators.calibration import calibrate
 from opacc_ray.estimators.comparison import compare
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
 from opacc_ray.labelling.costs import load_costs
+from opacc_ray.labels import actions
+from opacc_ray.runs.run import Run
 
 
 def label(run: Run, method: str = "srs", **parameters: Any) -> opacc.Selection:
@@ -27,7 +28,7 @@ def label(run: Run, method: str = "srs", **parameters: Any) -> opacc.Selection:
     chosen = steps.select(run, method, 60, parameters)
     names = run.spec.model.classes or [str(c) for c in range(3)]
     rows = "".join(f"{name},{names[TRUTH[IDS.index(name)]]}\n" for name in dict.fromkeys(chosen.ids))
-    labels.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     return chosen
 
 
@@ -47,7 +48,7 @@ def test_a_round_without_any_label_is_left_out_and_one_with_some_must_be_whole(r
     assert (after.value, after.low, after.high) == (before.value, before.low, before.high)
     assert ([item.labelled for item in after.rounds], after.missing, after.design_based) == ([60, 0], 40, True)
     assert "\nleft out   round 2, which waits for all of its 40 labels" in texts.estimate(after)
-    labels.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
+    actions.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
     with pytest.raises(LabelError, match=r"^39 of 100 labels are missing in .* give --partial"):
         results.state(run)
 
@@ -84,7 +85,7 @@ def test_classes_without_counts_or_with_heavy_weights_stay_as_they_are(
 def test_classes_say_that_labels_are_missing(run: Run) -> None:
     chosen = steps.select(run, "srs", 60, {})
     rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
-    labels.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     result = results.estimate(run, partial=True).to_dict()
     reasons = [result["reason"], result["by_true_class"]["cat"]["reason"], result["confusion"]["reason"]]
     assert all("20 of 60 labels of round 1 are taken to be missing at random" in reason for reason in reasons)
@@ -112,7 +113,7 @@ def test_other_model_with_missing_labels_or_examples(run: Run, tmp_path: Path) -
     other = write_run(tmp_path, "other", OTHER, classes=CLASSES)
     chosen = steps.select(run, "srs", 60, {})
     rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
-    labels.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     with pytest.raises(LabelError, match="20 of 60 labels are missing"):
         several_models.compare(run, other)
     result = several_models.compare(run, other, partial=True).to_dict()
@@ -151,7 +152,7 @@ def test_regressions_are_compared_on_the_scale_of_the_run(tmp_path: Path) -> Non
     other = write_run(tmp_path, "other", value + 0.3, task="regression", error_scale=7)
     chosen = steps.select(mine, "srs", 30, {})
     rows = "".join(f"{name},{value[IDS.index(name)].item()!r}\n" for name in chosen.ids)
-    labels.import_labels(mine, "labels.csv", ("id,label\n" + rows).encode())
+    actions.import_labels(mine, "labels.csv", ("id,label\n" + rows).encode())
     result = several_models.compare(mine, other).to_dict()
     assert result["first"]["value"] == pytest.approx(1 - 0.05**2)
     assert result["second"]["value"] == pytest.approx(1 - 0.15**2)

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import goals, labelled_rounds, labels, results, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import goals, results, steps
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.sequence import BETTING, SPENDING, confidence_sequence
+from opacc_ray.labels import actions, labelled_rounds
+from opacc_ray.runs.run import Run
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def run(tmp_path: Path) -> Run:
 
 def import_for(run: Run, ids: Sequence[str]) -> dict[str, Any]:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
-    return labels.import_labels(run, "labels.csv", ("id,label\n" + rows).encode()).to_dict()
+    return actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode()).to_dict()
 
 
 def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -254,11 +255,11 @@ def test_corrected_label_asks_for_another_estimate(run: Run) -> None:
     chosen = steps.select(run, "srs", 20, {})
     rows = [f"{name},cat,ann,2024-01-01T00:00\n" for name in chosen.ids]
     header = "id,label,annotator,labelled_at\n"
-    labels.import_labels(run, "labels.csv", (header + "".join(rows)).encode())
+    actions.import_labels(run, "labels.csv", (header + "".join(rows)).encode())
     results.estimate(run)
     assert status(run).to_dict()["waits_for"] == "nothing"
     correction = f"{header}{chosen.ids[0]},dog,ann,2024-01-02T00:00\n"
-    labels.import_labels(run, "correction.csv", correction.encode())
+    actions.import_labels(run, "correction.csv", correction.encode())
     assert status(run).to_dict()["waits_for"] == "nothing but `opacc estimate`"
     assert results.estimate(run).to_dict()["n"] == 20
     assert status(run).to_dict()["waits_for"] == "nothing"
@@ -269,4 +270,4 @@ def test_no_class_is_said_before_a_conflict(text: str, run: Run) -> None:
     chosen = steps.select(run, "srs", 20, {})
     import_for(run, chosen.ids)
     with pytest.raises(LabelError, match=f"has the label '{text}', which is none of the 3 classes"):
-        labels.import_labels(run, "more.csv", f"id,label\n{chosen.ids[0]},{text}\n".encode())
+        actions.import_labels(run, "more.csv", f"id,label\n{chosen.ids[0]},{text}\n".encode())

@@ -6,17 +6,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from extracting_here import extracting_here
 from small_model import network, picture, trained
 from small_spec import small_spec
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import labels, results, several_models, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import results, several_models, steps
 from opacc_ray.cli import texts
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.labels import actions
 from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.runs.run import Run
 from opacc_ray.samplers import neyman
 from opacc_ray.spec import parse_spec
 
@@ -42,7 +44,7 @@ def run(tmp_path: Path, others: list[Run]) -> Run:
 
 def answer(run: Run, chosen: opacc.Selection) -> None:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in chosen.ids)
-    labels.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
+    actions.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
 
 
 def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run: Run, others: list[Run]) -> None:
@@ -132,8 +134,7 @@ def write_arrow(store: Store, key: str, table: pa.Table) -> None:
     store.write(key, sink.getvalue())
 
 
-@pytest.mark.usefixtures("ray_cluster")
-def test_candidates_that_ray_extracted_are_drawn_for_together_from_a_column_of_the_users_own(s3: LocalS3) -> None:
+def test_candidates_that_were_extracted_are_drawn_for_together_from_a_column_of_the_users_own(s3: LocalS3) -> None:
     """120 pictures in an Arrow file, of which a judge says where the trained model fails; the other is untrained."""
     from safetensors.torch import save
 
@@ -148,7 +149,8 @@ def test_candidates_that_ray_extracted_are_drawn_for_together_from_a_column_of_t
         content["pool"] |= {"format": "huggingface", "columns": {"id": "id", "image": "png", "prior": "judge"}}
         content["model"] |= {"weights": f"{store.uri}/{name}.safetensors"}
         content["sample"] |= {"models": list(uris)} if uris else {}
-        uris.append(steps.run(parse_spec(content, "spec.yaml")).uri)
+        with extracting_here():
+            uris.append(steps.run(parse_spec(content, "spec.yaml")).uri)
     old, new = map(Run.open, uris)
     chosen = new.read_selection(1)
     with several_models.open_views(new, [old], (), neyman.Parameters()) as views:
@@ -156,7 +158,7 @@ def test_candidates_that_ray_extracted_are_drawn_for_together_from_a_column_of_t
         unjudged = opacc.select(views, "neyman", 40, 3)
     assert chosen.index.tolist() == expected.index.tolist() != unjudged.index.tolist()
     rows = "".join(f"{i:03d},{2 if fails[i] else i % 4}\n" for i in chosen.index)
-    labels.import_labels(new, "1.csv", ("id,label\n" + rows).encode())
+    actions.import_labels(new, "1.csv", ("id,label\n" + rows).encode())
     found = several_models.compare(new, old)
     assert found.predicted
     better = found.models[0].accuracy

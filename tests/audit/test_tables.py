@@ -13,11 +13,11 @@ import pytest
 from audited_run import CLASSES, KEYS, TRUTH, N, label, write_features, write_pool
 
 from opacc_ray.audit import results, steps
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.tables import TABLES, export_tables
 from opacc_ray.cli.main import main
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.run import Run
 
 
 @pytest.fixture

@@ -14,14 +14,15 @@ import pytest
 from audited_run import label, write_features, write_pool
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import goals, labels, results, steps
+from opacc_ray.audit import goals, results, steps
 from opacc_ray.audit.export import export_case
-from opacc_ray.audit.labelled_rounds import read_rounds
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.labels import actions
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.runs.run import Run
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def run(tmp_path: Path) -> Run:
 
 def import_for(run: Run, ids: Sequence[str]) -> dict[str, Any]:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
-    return labels.import_labels(run, "labels.csv", ("id,label\n" + rows).encode()).to_dict()
+    return actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode()).to_dict()
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -198,9 +199,9 @@ def test_label_for_either_track_comes_in_any_file(run: Run) -> None:
     wanted = listed(beside)
     import_for(run, wanted[: len(wanted) // 2])
     assert import_for(beside, wanted[len(wanted) // 2 :])["missing"] == 0
-    labels.correct(run, wanted[0], "owl", "chief")
+    actions.correct(run, wanted[0], "owl", "chief")
     assert dict(zip(*_truth(beside), strict=True))[wanted[0]] == "owl"
-    labels.withdraw(run, wanted[0])
+    actions.withdraw(run, wanted[0])
     assert read_rounds(beside)[0].missing == (wanted[0],)
 
 

@@ -10,9 +10,7 @@ import pytest
 from audited_run import KEYS, label, write_features, write_pool
 from audited_run import extract_by_hand as extract
 
-from opacc_ray.audit import extraction, feature_store, results, steps
-from opacc_ray.audit.run import Run
-from opacc_ray.audit.soundness import unfinished
+from opacc_ray.audit import extraction, results, steps
 from opacc_ray.audit.state_documents import Verification
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
@@ -20,6 +18,9 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, OpaccError
 from opacc_ray.extract.index import read_index
 from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.soundness import unfinished
 
 OLD = Path(__file__).parents[1] / "v0_1_0" / "runs"
 

@@ -9,10 +9,10 @@ from features_run import write_features
 
 from opacc_ray.audit import steps
 from opacc_ray.audit.characterization_documents import Characterization
-from opacc_ray.audit.run import Run
 from opacc_ray.cli.main import main
 from opacc_ray.report.gather import gather
 from opacc_ray.report.page import page
+from opacc_ray.runs.run import Run
 
 CLASSES = ["cat", "dog", "<owl>"]
 

@@ -9,8 +9,8 @@ from safetensors.torch import save
 from small_model import picture, trained
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.run import Run
 from opacc_ray.report.characterized import characterize
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 

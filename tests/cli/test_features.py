@@ -10,9 +10,9 @@ from safetensors.torch import save
 from small_model import picture, trained
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.feature_sets import FeatureSets, RemovedSet
-from opacc_ray.audit.run import Run
 from opacc_ray.cli.main import main
+from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 

@@ -152,7 +152,7 @@ def test_what_others_print_stays_out_of_the_result(told, monkeypatch: pytest.Mon
         print("(raylet) a worker died")
         raise LabelError("no such run")
 
-    monkeypatch.setattr("opacc_ray.audit.run.Run.open", noisy)
+    monkeypatch.setattr("opacc_ray.runs.run.Run.open", noisy)
     code, out, err = told("status", "anywhere", "--json")
     assert json.loads(out) == {"error": "no such run", "exit_code": 6}
     assert "a worker died" in err
@@ -166,7 +166,7 @@ def test_fault_of_the_program_is_one_sentence_and_its_traceback_in_a_log(
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("opacc_ray.audit.run.Run.open", faulty)
+    monkeypatch.setattr("opacc_ray.runs.run.Run.open", faulty)
     code, out, err = told("status", "anywhere", "--json")
     [log] = tmp_path.glob("opacc-*.log")
     message = f"unexpected ZeroDivisionError: division by zero; the traceback is in {log}"
@@ -184,7 +184,7 @@ def test_details_of_an_error_are_kept_in_a_log(told, monkeypatch: pytest.MonkeyP
         raise error
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("opacc_ray.audit.run.Run.open", failing)
+    monkeypatch.setattr("opacc_ray.runs.run.Run.open", failing)
     code, _, err = told("status", "anywhere")
     [log] = tmp_path.glob("opacc-*.log")
     assert (code, err) == (
@@ -214,7 +214,7 @@ def test_interrupted_command_says_that_work_is_kept(told, monkeypatch: pytest.Mo
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("opacc_ray.audit.run.Run.open", interrupted)
+    monkeypatch.setattr("opacc_ray.runs.run.Run.open", interrupted)
     code, out, err = told("status", "anywhere", "--json")
     assert code == json.loads(out)["exit_code"] == 130
     assert err == "opacc: interrupted; what is done is kept, so run the same command again\n"

@@ -8,11 +8,11 @@ import jsonschema
 import pytest
 
 from opacc_ray.audit import results
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
 from opacc_ray.cli.document_kinds import KINDS, schemas
 from opacc_ray.cli.main import main
 from opacc_ray.documents import Document, SealedDocument
+from opacc_ray.runs.run import Run
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from opacc_ray.audit.documents import StatedEstimate
 from opacc_ray.cli.texts import accuracy, interval
+from opacc_ray.runs.documents import StatedEstimate
 
 
 @pytest.mark.parametrize(

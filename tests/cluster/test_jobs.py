@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from ray_with_jobs import RayWithJobs, run
 
-from opacc_ray.audit.labels import import_labels
-from opacc_ray.audit.run import Run
 from opacc_ray.demo import digits
 from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.labels.actions import import_labels
 from opacc_ray.lake.storage import open_store, read_uri
+from opacc_ray.runs.run import Run
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ import yaml
 from ray._common.utils import get_system_memory
 from small_model import picture
 
-from opacc_ray.audit.run import Run
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.run import Run
 
 TESTS = Path(__file__).parents[1]
 ROOM = 3 << 30

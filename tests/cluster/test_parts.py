@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from synthetic_run import write_synthetic
 
-from opacc_ray.audit import feature_store, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import steps
 from opacc_ray.cluster import parts as parts_module
 from opacc_ray.cluster.parts import ActorParts, hold
 from opacc_ray.errors import ClusterError, DataError
 from opacc_ray.extract.features import Features, StoredParts
 from opacc_ray.parts.view import View
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

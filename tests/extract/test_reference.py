@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from extracting_here import extracting_here
 from killed_worker import killed_once
 from oracles.coverage import met
 from oracles.surprise import dsa as plain_dsa
@@ -18,21 +19,19 @@ from PIL import Image
 from small_model import Net, picture, to_input, trained
 from small_spec import small_spec
 
-from opacc_ray.audit import feature_store, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import steps
 from opacc_ray.cluster import extraction
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import reference
-from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.index import Index
-from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.neurons.coverage import Ranges
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 from opacc_ray.samplers import METHODS
 from opacc_ray.spec import parse_spec
-
-pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 TRAIN = range(200, 260)
 ALL = {"features": ["hidden", "output", "confidence", "dsa", "lsa", "coverage"], "coverage": {"criterion": "nbc"}}
@@ -69,10 +68,16 @@ def run_spec(content: dict[str, Any], progress: Callable[[int, int], None] = lam
     return steps.run(parse_spec(content, "spec"), progress)
 
 
+def extract_here(content: dict[str, Any]) -> Run:
+    """The same in this process, without actors."""
+    with extracting_here():
+        return run_spec(content)
+
+
 @pytest.fixture(scope="module")
-def finished(ray_cluster: None, lake: str, s3: LocalS3) -> Run:
-    """A run with every feature, by two actors. Not to be changed."""
-    return run_spec(make_spec(lake, s3.create_bucket("finished-reference"), ALL | TWO))
+def finished(lake: str, s3: LocalS3) -> Run:
+    """A run with every feature, extracted in this process. Not to be changed."""
+    return extract_here(make_spec(lake, s3.create_bucket("finished-reference"), ALL))
 
 
 def columns_of(run: Run, *names: str) -> list[np.ndarray]:
@@ -175,7 +180,7 @@ def test_every_method_selects_from_what_was_extracted(finished: Run, tmp_path: P
 def test_what_the_method_needs_is_extracted_and_nothing_else(
     spec, sample: dict[str, Any], extract: dict[str, Any], added: list[str]
 ) -> None:
-    run = run_spec(spec(sample=sample | {"budget": 40}, extract=extract))
+    run = extract_here(spec(sample=sample | {"budget": 40}, extract=extract))
     widths = index_of(run).features
     assert list(widths) == ["hidden", "output", "confidence", *added, "prediction"]
     compares = extract.get("coverage", {}).get("criterion") == "nbc"
@@ -194,7 +199,7 @@ def test_runs_share_a_reference(spec, caplog: pytest.LogCaptureFixture) -> None:
     written = []
     for auxiliary, needed in [("dsa", ["dsa"]), ("lsa", ["lsa"]), ("combined", ["dsa"])]:
         caplog.clear()
-        run = run_spec(spec(sample=DEEPEST | {"auxiliary": auxiliary}))
+        run = extract_here(spec(sample=DEEPEST | {"auxiliary": auxiliary}))
         assert len(run.read_selection(1)) == 20
         assert list(index_of(run).features) == ["hidden", "output", "confidence", *needed, "prediction"]
         reused = f"6 of 6 shards were done before and are kept: {reference_of(run).uri}"
@@ -238,12 +243,14 @@ def test_regression_and_layers_that_are_not_there_are_refused(spec) -> None:
         run_spec(spec(extract=extract, sample={"method": "deepreduce", "budget": 20}))
 
 
+@pytest.mark.usefixtures("ray_cluster")
 def test_same_bytes_with_one_actor(spec, finished: Run) -> None:
     again = run_spec(spec(extract=ALL))
     assert again.name == finished.name
     assert files_of(again) == files_of(finished)
 
 
+@pytest.mark.usefixtures("ray_cluster")
 def test_same_bytes_after_a_driver_and_an_actor_died(
     spec, finished: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,32 +270,13 @@ def test_same_bytes_after_a_driver_and_an_actor_died(
     assert files_of(run) == files_of(finished)
 
 
-# -- in this process -------------------------------------------------------------------------------------
-
-
-def extract_here(content: dict[str, Any]) -> Run:
-    """The extraction of a run by one extractor, without actors."""
-    run, stages = steps.start(parse_spec(content, "spec"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extraction, "extract_shards", _one_by_one)
-        steps.extract(stages, lambda *_: None)
-    return run
-
-
-def _one_by_one(job: Extraction, shards: list[Shard], on_done: Callable[[Shard, Any], None]) -> None:
-    extractor = Extractor(job)
-    for shard in shards:
-        on_done(shard, extractor.extract(shard))
+# -- what is in the way ----------------------------------------------------------------------------------
 
 
 def index_of(run: Run) -> Index:
     index = run.read_index()
     assert index is not None
     return index
-
-
-def test_actors_are_not_what_computes(spec, finished: Run) -> None:
-    assert files_of(extract_here(spec(extract=ALL))) == files_of(finished)
 
 
 def test_reference_of_a_model_without_weights_is_not_shared(spec) -> None:

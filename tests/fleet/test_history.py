@@ -10,13 +10,13 @@ from small_fleet import Weeks
 from written_run import IDS, PREDICTION, TRUTH, write_run
 
 from opacc_ray.audit import results, steps
-from opacc_ray.audit.documents import RunHeader
-from opacc_ray.audit.labels import import_labels
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.tables import export_tables
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
 from opacc_ray.fleet.history import history_in_tables, history_of_runs
+from opacc_ray.labels.actions import import_labels
+from opacc_ray.runs.documents import RunHeader
+from opacc_ray.runs.run import Run
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from extracting_here import extracting_here
 from real_browser import SIZES, assert_accessible, assert_fits, needs_browser, opened
 from small_fleet import Weeks, label, model, write_fleet
 
-from opacc_ray.audit.run import Run
 from opacc_ray.fleet.spec import load_fleet
 from opacc_ray.fleet.write import run_fleet
+from opacc_ray.runs.run import Run
 
 pytestmark = [pytest.mark.slow, needs_browser]
 

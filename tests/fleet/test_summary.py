@@ -11,13 +11,13 @@ from small_fleet import Weeks, label, model, write_fleet
 from small_model import picture
 
 from opacc_ray.audit import several_models, steps
-from opacc_ray.audit.run import Run
 from opacc_ray.cli.main import main
 from opacc_ray.errors import AlertError
 from opacc_ray.fleet.documents import AlertNotice, AuditSummary, FleetSummary
 from opacc_ray.fleet.evidence import Evidence
 from opacc_ray.fleet.spec import load_fleet
 from opacc_ray.fleet.write import FleetError, Written, run_fleet
+from opacc_ray.runs.run import Run
 
 
 @pytest.fixture

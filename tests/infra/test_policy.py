@@ -1,16 +1,16 @@
 """The policy in infra/ is all that an audit needs of S3, and no more: IAM, as moto plays it, decides each request."""
 
+import io
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import redirect_stdout
 from typing import Any
 
 import boto3
 import pytest
 from botocore.exceptions import ClientError
+from extracting_here import extracting_here
 from infra_files import INFRA
 from moto import settings
 from moto.iam.access_control import S3IAMRequest
@@ -18,9 +18,10 @@ from safetensors.torch import save
 from small_model import network, picture
 
 from opacc_ray.audit import results, steps
-from opacc_ray.audit.labels import import_labels
-from opacc_ray.audit.run import Run
+from opacc_ray.cli.main import main
+from opacc_ray.labels.actions import import_labels
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.run import Run
 
 POLICY = json.loads((INFRA / "s3-policy.json").read_text())
 ALLOWED = {(action, place) for item in POLICY["Statement"] for action in item["Action"] for place in item["Resource"]}
@@ -72,7 +73,7 @@ def account(moto_endpoint: str, decided: set[tuple[str, str]]) -> Iterator[dict[
 
 @pytest.fixture(scope="module")
 def audited(account: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A whole audit by that user: a run on a local Ray, labels, an estimate, a second round, a report."""
+    """A whole audit by that user: a run, labels, an estimate, a second round, a report."""
     folder = tmp_path_factory.mktemp("auditor")
     spec = {
         "name": "small",
@@ -83,27 +84,10 @@ def audited(account: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
         "output": "s3://audits/weekly",
     }
     (folder / "spec.yaml").write_text(json.dumps(spec))
-    tests = Path(__file__).parents[1]
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "opacc_ray",
-            "run",
-            "spec.yaml",
-            "--json",
-            "--exit-file",
-            "s3://audits/exits/weekly.json",
-        ],
-        env=plain | {"PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests)])},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    run = Run.open(json.loads(done.stdout)["run"])
+    command = ["run", str(folder / "spec.yaml"), "--json", "--exit-file", "s3://audits/exits/weekly.json"]
+    with extracting_here(), redirect_stdout(io.StringIO()) as said:
+        assert main(command) == 0
+    run = Run.open(json.loads(said.getvalue())["run"])
     label(run, 1)
     results.estimate(run)
     steps.next_round(run, 4)

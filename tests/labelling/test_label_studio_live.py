@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from labelled_pages import CLASSES, grey, run_to_label
 
-from opacc_ray.audit.agreement import agreement
-from opacc_ray.audit.labelled_rounds import read_rounds
-from opacc_ray.audit.labels import import_labels
-from opacc_ray.audit.tasks import Wanted, write_tasks
 from opacc_ray.labelling.label_studio import UNSURE
+from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.agreement import agreement
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.tasks import Wanted, write_tasks
 
 COMMAND = os.environ.get("OPACC_LABEL_STUDIO")
 PASSWORD = "labels-for-all-1"

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from labelled_pages import CLASSES, run_to_label
 
-from opacc_ray.audit.label_log import read_log
-from opacc_ray.audit.labelled_rounds import read_rounds
-from opacc_ray.audit.labels import correct, import_labels, withdraw
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import LabelError, StorageError
 from opacc_ray.labelpage.book import LOAN, LOOK, Book, TakenError, checked_name
+from opacc_ray.labels.actions import correct, import_labels, withdraw
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.log import read_log
 from opacc_ray.lake.local import LocalStore
+from opacc_ray.runs.run import Run
 
 
 class Clock:

@@ -9,10 +9,10 @@ import pytest
 from labelled_pages import CLASSES, grey, run_to_label, served
 from real_browser import assert_accessible, needs_browser
 
-from opacc_ray.audit.labelled_rounds import read_rounds
 from opacc_ray.audit.results import estimate
-from opacc_ray.audit.run import Run
+from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.run import Run
 
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 800}
 TOKEN = "the-same-after-a-restart"
@@ -98,7 +98,7 @@ def label_by_eye(person: Person, most: int) -> int:
     return most
 
 
-@pytest.mark.parametrize(("size", "alone", "turns"), [(PHONE, 10, 10), (DESKTOP, 40, 30)], ids=["phone", "desktop"])
+@pytest.mark.parametrize(("size", "alone", "turns"), [(PHONE, 10, 10), (DESKTOP, 20, 15)], ids=["phone", "desktop"])
 def test_many_images_by_keys_with_a_restart_and_two_people(
     browser: Any, tmp_path: Path, size: dict[str, int], alone: int, turns: int
 ) -> None:

@@ -19,9 +19,9 @@ import pytest
 from labelled_pages import CLASSES, run_to_label, served
 from PIL import Image
 
-from opacc_ray.audit.labelled_rounds import read_rounds
-from opacc_ray.audit.run import Run
+from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.run import Run
 
 NUM = 8
 

@@ -7,11 +7,11 @@ import pytest
 from reported_run import CLASSES, KEYS, TRUTH, label, write_run
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.labels import import_labels
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
+from opacc_ray.labels.actions import import_labels
 from opacc_ray.report.documents import RunReport, WrittenReport
+from opacc_ray.runs.run import Run
 
 
 @pytest.fixture

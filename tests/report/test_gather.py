@@ -9,12 +9,12 @@ import pytest
 from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label, write_run
 
 from opacc_ray.audit import results, steps
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError
 from opacc_ray.report.documents import RunReport
 from opacc_ray.report.gather import gather
 from opacc_ray.report.page import page
 from opacc_ray.report.sentences import answer, digits_for, percent, worth
+from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate
 
 

@@ -13,13 +13,13 @@ from PIL import Image
 from reported_run import KEYS, PREDICTION, TRUTH, N, label, write_run
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.run import Run
 from opacc_ray.report import rendering
 from opacc_ray.report.gather import gather
 from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
 from opacc_ray.report.pictures import draw
 from opacc_ray.report.write import make_report
+from opacc_ray.runs.run import Run
 
 VOID = {"meta", "img", "line", "circle", "path", "br", "link", "input"}
 HOSTILE = [

@@ -10,12 +10,12 @@ from PIL import Image
 from reported_run import label, picture, write_run
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.run import Run
 from opacc_ray.lake.storage import open_store
 from opacc_ray.report import pictures as report_pictures
 from opacc_ray.report.documents import Misprediction
 from opacc_ray.report.gather import gather
 from opacc_ray.report.pictures import LONGEST, Picture, draw
+from opacc_ray.runs.run import Run
 
 
 def pixels(found: Picture | str) -> np.ndarray:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from written_run import PREDICTION, write_run
 
-from opacc_ray.audit import labels, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import steps
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError
+from opacc_ray.labels import actions
+from opacc_ray.runs.run import Run
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def run(tmp_path: Path) -> Run:
 def refusal(run: Run, data: bytes, name: str = "back.csv") -> str:
     start = time.monotonic()
     with pytest.raises(LabelError) as caught:
-        labels.import_labels(run, name, data)
+        actions.import_labels(run, name, data)
     assert time.monotonic() - start < 5
     assert len(str(caught.value)) < 700
     assert not run.read_labels(1)
@@ -70,13 +71,13 @@ def test_file_over_the_limit_is_refused_before_it_is_read(run: Run, capsys: pyte
 
 LIMITED = """
 import resource, sys, time
-from opacc_ray.audit import labels
-from opacc_ray.audit.run import Run
+from opacc_ray.labels import actions
+from opacc_ray.runs.run import Run
 run, path = Run.open(sys.argv[1]), sys.argv[2]
 data = open(path, "rb").read()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 start = time.process_time()
-labels.import_labels(run, path, data, conflict="majority")
+actions.import_labels(run, path, data, conflict="majority")
 print(time.process_time() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
@@ -113,11 +114,11 @@ def test_time_to_come_is_refused(run: Run) -> None:
 def test_another_s_file_does_not_speak_for_ann(run: Run) -> None:
     first = run.read_selection(1).ids[0]
     header = "id,label,annotator,labelled_at\n"
-    labels.import_labels(run, "ann.csv", f"{header}{first},cat,ann,2024-01-01T00:00\n".encode(), annotator="ann")
+    actions.import_labels(run, "ann.csv", f"{header}{first},cat,ann,2024-01-01T00:00\n".encode(), annotator="ann")
     forged = f"{header}{first},dog,ann,2024-01-02T00:00\n".encode()
     with pytest.raises(LabelError, match="labels in conflict"):
-        labels.import_labels(run, "eve.csv", forged, annotator="eve")
-    result = labels.import_labels(run, "eve.csv", forged)
+        actions.import_labels(run, "eve.csv", forged, annotator="eve")
+    result = actions.import_labels(run, "eve.csv", forged)
     (overruled,) = result.overruled  # whoever imports it without a name of their own at least reads who overruled whom
     assert (overruled.label, overruled.by_label, overruled.by_annotator) == ("cat", "dog", "ann")
 

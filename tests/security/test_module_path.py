@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from small_model import picture
 
-from opacc_ray.audit.run import Run
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs.run import Run
 
 TRAPS = ("pyarrow", "numpy", "yaml", "pydantic", "torch", "ray", "opacc_ray", "secrets")
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from security.mutated_labels import run_mutations, sound_files
 from written_run import PREDICTION, write_run
 
-from opacc_ray.audit import label_answers, labels, results, steps
+from opacc_ray.audit import results, steps
+from opacc_ray.labels import actions, answers
 
 
 def test_mutated_files_are_imported_or_refused(tmp_path: Path) -> None:
@@ -14,8 +15,8 @@ def test_mutated_files_are_imported_or_refused(tmp_path: Path) -> None:
     found = run_mutations(run.uri, sound_files(chosen.ids), range(120), tmp_path)
     assert set(found) == {"imported", "refused"}
     assert min(found.values()) > 10
-    for item in label_answers.list_answers(run).answers:  # whatever was imported, the run is not at a dead end
+    for item in answers.list_answers(run).answers:  # whatever was imported, the run is not at a dead end
         if item.state != "counts":
-            labels.correct(run, item.id, "1", "the owner")
-    labels.set_rule(run, "error")
+            actions.correct(run, item.id, "1", "the owner")
+    actions.set_rule(run, "error")
     assert results.estimate(run, partial=True).n > 0

@@ -30,14 +30,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import PurePath
 
-from opacc_ray.audit import draws
-from opacc_ray.audit.chosen import Chosen, decode, encode
-from opacc_ray.audit.documents import AccuracyEstimate, ClosedRound, Goal, RunHeader
 from opacc_ray.errors import DataError, LabelError, SpecError, shown
-from opacc_ray.extract.feature_set import Complete, feature_set
+from opacc_ray.extract.feature_set import Complete, FeatureReader, feature_set
 from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import finished_shards
 from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.runs import draws
+from opacc_ray.runs.chosen import Chosen, decode, encode
+from opacc_ray.runs.documents import AccuracyEstimate, ClosedRound, Goal, RunHeader
+from opacc_ray.runs.snapshot import Snapshot
 from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
@@ -56,11 +57,14 @@ class Run:
     track : name of the track whose rounds and estimate are meant; None: the first one.
     """
 
-    def __init__(self, store: Store, header: RunHeader, track: str | None = None) -> None:
+    def __init__(
+        self, store: Store, header: RunHeader, track: str | None = None, reader: FeatureReader | None = None
+    ) -> None:
         self.store = store
         self.header = header
         self.feature_set = feature_set(store, header.features)
         self.features = self.feature_set.folder
+        self._reader = reader or FeatureReader(self.feature_set.read, self.feature_set.tags)
         self.track = track
         self._folder = "" if track is None else f"{TRACKS}{track}/"
 
@@ -76,9 +80,10 @@ class Run:
             It has no such track.
         """
         store = open_store(uri)
-        if not store.exists(HEADER):
+        header = store.read_if_there(HEADER)
+        if header is None:
             raise DataError(f"there is no run at {store.uri} (no {HEADER}); give the URI that `opacc run` printed")
-        run = cls(store, RunHeader.from_bytes(store.read(HEADER), store.uri_of(HEADER)))
+        run = cls(store, RunHeader.from_bytes(header, store.uri_of(HEADER)))
         return run if track is None else run.find_track(track)
 
     @classmethod
@@ -115,7 +120,12 @@ class Run:
             raise SpecError(
                 f"--track {shown(track)}: give a name of 1 to 64 letters, digits, '.', '_' and '-', such as ces-200"
             )
-        return Run(self.store, self.header, track)
+        return Run(self.store, self.header, track, self._reader)
+
+    def snapshot(self) -> "Run":
+        """The run as it is now, for what is read of its rounds and labels more than once."""
+        there = Snapshot.of(self.store, ("rounds/", TRACKS, "labels/"))
+        return Run(there, self.header, self.track, self._reader.once())
 
     def find_track(self, name: str) -> "Run":
         """The run along a track that is there; raises SpecError if it is not."""
@@ -141,7 +151,7 @@ class Run:
 
     def read_features(self) -> Complete | None:
         """The features and their index, or None while extraction is not complete."""
-        return self.feature_set.read()
+        return self._reader.read()
 
     def read_index(self) -> Index | None:
         """The index of features, or None while extraction is not complete."""
@@ -218,8 +228,12 @@ class Run:
         number, folder = selection.round, self.folder(selection.round)
         files = {draws.SELECTION: selection.to_json(), draws.PREDICTIONS: encode(chosen)} | manifests
         drawn = draws.write(folder, before + 1, files, self.drawn_for)
-        draws.publish(folder, draws.newest(folder, self.drawn_for) or drawn)
-        if drawn != draws.describe(files, self.drawn_for):
+        own, newest = draws.describe(files, self.drawn_for), draws.newest(folder, self.drawn_for) or drawn
+        if newest == own:
+            draws.copy(folder, files)
+        else:
+            draws.publish(folder, newest)
+        if drawn != own:
             raise LabelError(
                 f"another `opacc {'next' if number > 1 and not before else 'select'}` drew round {number} of "
                 f"{self.title} first; label what it chose, or run the command again to go on from there"

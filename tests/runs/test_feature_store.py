@@ -11,16 +11,19 @@ import pytest
 from synthetic_run import write_synthetic
 from written_run import CLASSES, CONFIDENCE, IDS, PREDICTION, N, write_run
 
-from opacc_ray.audit import feature_store, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import steps
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import features, ids
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import FeatureShard, encode_shard, report_on
+from opacc_ray.lake import parquet_io
 from opacc_ray.lake.examples import Plan, Shard
+from opacc_ray.lake.local import LocalStore
 from opacc_ray.lake.store import Entry
 from opacc_ray.parts.view import View
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 
 PLAN = Plan(tuple(Shard(number, ()) for number in range(3)), "")
 
@@ -239,6 +242,9 @@ def test_method_reads_its_own_columns_and_what_is_known_of_the_chosen(
     assert reads.names == columns | {"id", "uri", "prediction"}
 
 
+DIRECTIONS = "derived/directions-"
+
+
 @pytest.fixture
 def wide(tmp_path: Path) -> Run:
     """2,000 examples in four shards, with a hidden layer of 12."""
@@ -254,19 +260,19 @@ def test_directions_of_the_hidden_layer_are_kept_and_the_layer_is_not_read_again
     wide: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = draw(wide)
-    [kept] = [entry for entry in wide.features.list() if entry.key.startswith("derived/")]
+    [kept] = [entry for entry in wide.features.list() if entry.key.startswith(DIRECTIONS)]
     steps.select(wide, "srs", 20, {})
     monkeypatch.setattr(feature_store, "MEMORY_LIMIT", 0)  # its rows would be held by actors, which do not start
     reads = Reads(monkeypatch)
     assert draw(wide) == first
-    assert reads.names == {"confidence", "prediction", "id", "uri"}
-    assert kept.size < 2000 * 6 * 8  # a quarter of it is saved by its encoding, or more
+    assert not reads.names  # columns, ids and places are kept in one piece, too
+    assert kept.size < 2000 * 6 * 5
 
 
 @pytest.mark.parametrize("damage", [lambda _: b"", lambda data: data[:-9], lambda data: data[:99] + b"\1" + data[100:]])
 def test_directions_that_are_damaged_are_made_again(wide: Run, damage: Any, caplog: pytest.LogCaptureFixture) -> None:
     first = draw(wide)
-    [kept] = [entry.key for entry in wide.features.list() if entry.key.startswith("derived/")]
+    [kept] = [entry.key for entry in wide.features.list() if entry.key.startswith(DIRECTIONS)]
     data = wide.features.read(kept)
     wide.features.write(kept, damage(data))
     steps.select(wide, "srs", 20, {})
@@ -278,10 +284,10 @@ def test_directions_that_are_damaged_are_made_again(wide: Run, damage: Any, capl
 def test_directions_of_other_features_are_not_taken(wide: Run) -> None:
     first = draw(wide)
     other = write_synthetic(f"{wide.uri}x", 2000, 13, 500)
-    [kept] = [entry.key for entry in wide.features.list() if entry.key.startswith("derived/")]
+    [kept] = [entry.key for entry in wide.features.list() if entry.key.startswith(DIRECTIONS)]
     other.features.write(kept, wide.features.read(kept))
     assert draw(other)["index"] != first["index"]
-    assert len([entry for entry in other.features.list() if entry.key.startswith("derived/")]) == 2
+    assert len([entry for entry in other.features.list() if entry.key.startswith(DIRECTIONS)]) == 2
 
 
 def test_parts_of_a_view_identify_their_own(run: Run) -> None:
@@ -292,3 +298,36 @@ def test_parts_of_a_view_identify_their_own(run: Run) -> None:
         part: View = subset(view, index)
         assert part.identify([3, 0]) == [IDS[299], IDS[3]]
         assert np.array_equal(part.column("confidence"), CONFIDENCE[index])
+
+
+def test_columns_of_many_small_files_are_kept_in_one_piece(wide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = np.arange(0, 2000, 100)
+    first = feature_store.read_column(wide, "confidence"), *feature_store.find_rows(wide, index)
+    reads = Reads(monkeypatch)
+    again = Run.open(wide.uri)
+    then = feature_store.read_column(again, "confidence"), *feature_store.find_rows(again, index)
+    assert np.array_equal(first[0], then[0])
+    assert first[1:] == then[1:]
+    assert first[1][3] == "000000300.png"
+    assert not reads.seen
+    assert feature_store.find_rows(again, index[:10])[0] == first[1][:10]  # half of the files: each is asked
+    assert {names for _, names in reads.seen} == {("id", "prediction")}
+
+
+def test_columns_of_large_files_lie_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_synthetic(str(tmp_path / "wide-00000001"), 20_000, 2, 10_000)
+    feature_store.read_column(run, "confidence")
+    assert not [entry for entry in run.features.list() if entry.key.startswith("derived/")]
+
+
+def test_a_footer_is_read_once_by_a_command(wide: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    read = LocalStore.read_range
+    monkeypatch.setattr(LocalStore, "read_range", lambda *given: asked.append(given[1:]) or read(*given))
+    monkeypatch.setattr(parquet_io, "WHOLE", 0)  # as if files were large
+    with feature_store.open_view(wide, ["confidence", "prediction"]) as view:
+        for name in ("confidence", "prediction"):
+            view.column(name)
+        view.identify(np.array([3]))
+    parts = [given for given in asked if "part-" in given[0]]
+    assert len(parts) == len(set(parts)) == 4 * 3 + 1  # footers and two columns, and the ids of one file

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.chosen import Chosen
-from opacc_ray.audit.documents import RoundCounts
-from opacc_ray.audit.label_log import read_log
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labelling.agreement import opinions_of
 from opacc_ray.labelling.joining import Joined, join
 from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, value_of
 from opacc_ray.labelling.rows import Label
+from opacc_ray.labels.log import read_log
+from opacc_ray.runs.chosen import Chosen
+from opacc_ray.runs.documents import RoundCounts
+from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec
 
@@ -110,9 +110,17 @@ def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = 
     DataError
         A round is damaged, or of another pool.
     """
-    log, tracks = read_log(run), read_tracks(run)
+    return read_all(run, conflict=conflict, score=score)[0]
+
+
+def read_all(
+    run: Run, *, conflict: str | None = None, score: Score | None = None
+) -> tuple[list[LabelledRound], set[str]]:
+    """What :func:`read_rounds` and :func:`read_labelled` give, read once."""
+    now = run.snapshot()
+    log, tracks = read_log(now), read_tracks(now)
     joined = join_labels(tracks, log.labels(), conflict or log.conflict)
-    return labelled_rounds(*tracks[0], joined, score or log.score)
+    return labelled_rounds(*tracks[0], joined, score or log.score), set(joined.label)
 
 
 def read_labelled(run: Run) -> set[str]:
@@ -134,8 +142,9 @@ def is_labelled(run: Run, number: int) -> bool:
 
 def _join_all(run: Run) -> Joined:
     """The labels of the examples of all tracks."""
-    tracks = [_read_track(other) for other in run.tracks()]
-    log = read_log(run)
+    now = run.snapshot()
+    tracks = [_read_track(other) for other in now.tracks()]
+    log = read_log(now)
     return join_labels(tracks, log.labels(), log.conflict)
 
 

@@ -6,12 +6,12 @@ import pytest
 from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, label, write_features, write_pool
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.agreement import agreement
-from opacc_ray.audit.labels import correct, import_labels
 from opacc_ray.audit.results import estimate
-from opacc_ray.audit.run import Run
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
+from opacc_ray.labels.actions import correct, import_labels
+from opacc_ray.labels.agreement import agreement
+from opacc_ray.runs.run import Run
 
 
 @pytest.fixture

@@ -21,12 +21,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from opacc_ray.audit.label_documents import LabelAction
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError
 from opacc_ray.labelling.outcomes import Score
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.rows import Label
+from opacc_ray.labels.documents import LabelAction
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import ConflictRule, ScoreSpec, Spec
 
 FOLDER = "labels/"

@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from opacc_ray.audit.documents import UnusedRows
-from opacc_ray.audit.label_documents import Overruling, RenamedRows, Votes
-from opacc_ray.audit.label_log import Returned
-from opacc_ray.audit.labelled_rounds import Track
 from opacc_ray.errors import LabelError
 from opacc_ray.labelling.joining import Joined, time_of, votes_of
 from opacc_ray.labelling.messages import quoted
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.rows import Label
+from opacc_ray.labels.documents import Overruling, RenamedRows, Votes
+from opacc_ray.labels.labelled_rounds import Track
+from opacc_ray.labels.log import Returned
+from opacc_ray.runs.documents import UnusedRows
 
 CLOCKS_DIFFER = timedelta(minutes=10)
 """By how much the clock of a labelling tool may be ahead of ours."""

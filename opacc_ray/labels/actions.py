@@ -1,6 +1,6 @@
-"""What people do with labels: take a file back, correct, withdraw, and set a rule (`label_answers.py` lists them).
+"""What people do with labels: take a file back, correct, withdraw, and set a rule (`answers.py` lists them).
 
-Every verb writes one action to the log (`label_log.py`) and none changes a file that is there.
+Every verb writes one action to the log (`log.py`) and none changes a file that is there.
 """
 
 import json
@@ -9,17 +9,17 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import chain
 
-from opacc_ray.audit import label_report
-from opacc_ray.audit.label_answers import answers_of, chosen_ids
-from opacc_ray.audit.label_documents import Answered, ImportedLabels, LabelAction, Overruling
-from opacc_ray.audit.label_log import LabelLog, Returned, now_after, read_log, write_action
-from opacc_ray.audit.label_report import LISTED, Seen
-from opacc_ray.audit.labelled_rounds import canonical_form, join_labels, labelled_rounds, read_rounds, read_tracks
-from opacc_ray.audit.run import Run, name_of_labels
 from opacc_ray.errors import LabelError
 from opacc_ray.labelling.messages import few, quoted
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.rows import LONGEST, Label
+from opacc_ray.labels import report
+from opacc_ray.labels.answers import answers_of, chosen_ids
+from opacc_ray.labels.documents import Answered, ImportedLabels, LabelAction, Overruling
+from opacc_ray.labels.labelled_rounds import canonical_form, join_labels, labelled_rounds, read_rounds, read_tracks
+from opacc_ray.labels.log import LabelLog, Returned, now_after, read_log, write_action
+from opacc_ray.labels.report import LISTED, Seen
+from opacc_ray.runs.run import Run, name_of_labels
 from opacc_ray.spec import ConflictRule
 
 
@@ -52,7 +52,7 @@ def import_labels(
     rows = chain(_labels_beside(log, file), seen.count(file, read_again=again is not None))
     joined = join_labels(tracks, rows, conflict or log.conflict, source=name)
     rounds = labelled_rounds(*tracks[0], joined, log.score)  # raises before anything is kept
-    overruled = label_report.overruled(joined, file.order)
+    overruled = report.overruled(joined, file.order)
     new_rule = conflict if conflict != log.conflict else None
     if not again or new_rule:
         write_action(run, _import_action(log, file, new_rule, overruled))
@@ -65,8 +65,8 @@ def import_labels(
         annotator=annotator,
         renamed=seen.renamed,
         conflict=conflict or log.conflict,
-        not_used=label_report.not_used(joined, file.order, tracks),
-        votes=label_report.votes(joined, log.names() | {file.order: name}),
+        not_used=report.not_used(joined, file.order, tracks),
+        votes=report.votes(joined, log.names() | {file.order: name}),
         overruled=overruled[:LISTED],
         num_overruled=len(overruled),
         **rounds[-1].counts().model_dump(),

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit import feature_store
-from opacc_ray.audit.example_files import ExampleFiles
-from opacc_ray.audit.label_documents import ExportedLabels
-from opacc_ray.audit.labelled_rounds import LabelledRound, read_rounds
-from opacc_ray.audit.run import Run
-from opacc_ray.audit.tasks import context_of
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.labelling import fiftyone
 from opacc_ray.labelling.fiftyone import LabelledExample
+from opacc_ray.labels.documents import ExportedLabels
+from opacc_ray.labels.example_files import ExampleFiles
+from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.labels.tasks import context_of
 from opacc_ray.lake.storage import open_store
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 
 
 def export_labels(run: Run, tool: str, folder: str) -> ExportedLabels:

@@ -11,7 +11,6 @@ from functools import cached_property
 
 import numpy as np
 
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.labelling import file_names
@@ -19,6 +18,7 @@ from opacc_ray.labelling.messages import quoted
 from opacc_ray.labelling.pictures import Picture, render, render_array
 from opacc_ray.lake.examples import Example, Plan
 from opacc_ray.lake.pools import plan_shards, read_chosen
+from opacc_ray.runs.run import Run
 
 KEPT_BYTES = 256 << 20
 """Bytes of pictures of rows that are kept."""

@@ -15,10 +15,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from opacc_ray.audit.documents import Draw, DrawnFile
 from opacc_ray.errors import DataError, StorageError
 from opacc_ray.lake.storage import Store
 from opacc_ray.lake.store import in_order
+from opacc_ray.runs.documents import Draw, DrawnFile
 
 SELECTION, PREDICTIONS, MANIFEST = "selection.json", "predictions.parquet", "manifest."
 """Names of a draw's files; those of manifests begin with the last."""
@@ -105,6 +105,12 @@ def read_file(folder: Store, draw: Draw | None, name: str) -> bytes:
     return _checked(folder, key, draw.files[name], f"restore it, from {folder.uri_of(name)} if that is as it was")
 
 
+def copy(folder: Store, files: Mapping[str, bytes]) -> None:
+    """Write the files of a draw where people look for them, the selection last."""
+    for name in sorted(files, key=_last):
+        folder.write(name, files[name])
+
+
 def publish(folder: Store, draw: Draw) -> list[str]:
     """Copy the files of a draw to where people look for them; returns the names of those that were not there."""
     names = [name for name, _ in faults(folder, draw)]
@@ -129,8 +135,7 @@ def faults(folder: Store, draw: Draw) -> list[tuple[str, str]]:
             return str(error).partition("; ")[0]
         return None
 
-    # The selection last, as a draw is published: whoever sees it sees the rest.
-    names = sorted(draw.files, key=lambda name: (name == SELECTION, name))
+    names = sorted(draw.files, key=_last)
     return [(name, text) for name, text in zip(names, in_order(fault, names, THREADS), strict=True) if text]
 
 
@@ -151,6 +156,11 @@ def _read_beside_writers(folder: Store, key: str) -> bytes | None:
         if not folder.exists(key):
             return None
     return folder.read(key)
+
+
+def _last(name: str) -> tuple[bool, str]:
+    """An order in which the selection comes last: whoever sees it sees the rest."""
+    return name == SELECTION, name
 
 
 def _place(files: Mapping[str, DrawnFile]) -> str:

@@ -10,13 +10,13 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from opacc_ray.audit.documents import RunHeader
-from opacc_ray.audit.run import HEADER
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.feature_set import DESCRIPTION, HOME, FeatureSetDescription, read_description
 from opacc_ray.extract.index import INDEX, Index, read_index
 from opacc_ray.lake.storage import Entry, Store, open_store
+from opacc_ray.runs.documents import RunHeader
+from opacc_ray.runs.run import HEADER
 
 
 class StoredSet(Part):

@@ -11,16 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from opacc_ray.audit import feature_store, steps
-from opacc_ray.audit.example_files import ExampleFiles
-from opacc_ray.audit.provenance import header_of
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import steps
 from opacc_ray.errors import DataError
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.extract.source import open_pool, rules_of
+from opacc_ray.labels.example_files import ExampleFiles
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_examples
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.provenance import header_of
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 NUM = 40
@@ -104,7 +105,7 @@ def test_a_shard_is_read_once_for_all_its_rows(tmp_path: Path, monkeypatch: pyte
     run = run_over(tmp_path, write_parquet(tmp_path / "pool"))
     files, read = ExampleFiles(run, [1]), []
     monkeypatch.setattr(
-        "opacc_ray.audit.example_files.read_chosen",
+        "opacc_ray.labels.example_files.read_chosen",
         lambda *asked: read.append(asked[2].number) or read_chosen(*asked),
     )
     for id in files.in_pool_order(run.read_chosen(1).ids):

@@ -14,8 +14,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.documents import ChangedObjects, RoundCounts, UnusedRows
 from opacc_ray.documents import Document, Part
+from opacc_ray.runs.documents import ChangedObjects, RoundCounts, UnusedRows
 from opacc_ray.spec import ConflictRule, ScoreSpec
 
 

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
-from opacc_ray.audit import label_answers, labels, results, steps
-from opacc_ray.audit.label_documents import LabelAction
-from opacc_ray.audit.label_log import adopt_rules, read_log, write_action
-from opacc_ray.audit.labelled_rounds import read_rounds
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import results, steps
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
+from opacc_ray.labels import actions, answers
+from opacc_ray.labels.documents import LabelAction
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.log import adopt_rules, read_log, write_action
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import LabelsSpec, ScoreSpec, Spec, parse_spec
 
 
@@ -41,7 +42,7 @@ def truth(ids: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def label_all(run: Run) -> None:
-    labels.import_labels(run, "back/labels.csv", csv_of(truth(ids_of(run))))
+    actions.import_labels(run, "back/labels.csv", csv_of(truth(ids_of(run))))
 
 
 def files_of(run: Run) -> dict[str, bytes]:
@@ -49,7 +50,7 @@ def files_of(run: Run) -> dict[str, bytes]:
 
 
 def states(run: Run, id: str) -> list[tuple[str | None, str | None, str]]:
-    return [(item.label, item.annotator, item.state) for item in label_answers.list_answers(run, id).answers]
+    return [(item.label, item.annotator, item.state) for item in answers.list_answers(run, id).answers]
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
@@ -66,7 +67,7 @@ def test_label_of_a_class_that_the_model_does_not_have(tmp_path: Path) -> None:
     run = write_run(tmp_path, "nameless", PREDICTION)
     first, *_ = steps.select(run, "srs", 20, {}).ids
     with pytest.raises(LabelError, match=r"label '3', which is none of the 3 classes.*0 to 2 \(back\.csv line 2\)"):
-        labels.import_labels(run, "back.csv", csv_of([(first, "3")]))
+        actions.import_labels(run, "back.csv", csv_of([(first, "3")]))
     assert files_of(run) == {}
 
 
@@ -78,7 +79,7 @@ def test_forms_of_one_class_never_conflict(tmp_path: Path) -> None:
     for run, forms in ((nameless, ("1", "1.0", " 1 ", "01")), (named, ("dog", "1", "1.0", " dog "))):
         first, *_ = steps.select(run, "srs", 20, {}).ids
         for number, text in enumerate(forms):
-            labels.import_labels(run, f"{number}.csv", csv_of([(first, text, str(number))], "id,label,annotator"))
+            actions.import_labels(run, f"{number}.csv", csv_of([(first, text, str(number))], "id,label,annotator"))
         (known,) = read_rounds(run)
         assert known.truth == (run.spec.model.name_of(1),)
 
@@ -98,7 +99,7 @@ def test_conflict_that_a_rule_settled_never_comes_back(
         told(capsys, "labels", "import", run.uri, str(more), "--conflict", "majority", code=6 if number == 1 else 0)
         if number == 1:  # one against one is a tie; the two together are not
             more2 = csv_of([(first, wrong, "a"), (first, wrong, "b")], "id,label,annotator")
-            labels.import_labels(run, "both.csv", more2, conflict="majority")
+            actions.import_labels(run, "both.csv", more2, conflict="majority")
     assert read_log(run).conflict == "majority"
     told(capsys, "estimate", run.uri)
     told(capsys, "status", run.uri)
@@ -115,26 +116,26 @@ def test_conflict_of_an_old_run_is_settled_by_a_rule_or_a_correction(run: Run) -
         results.estimate(run)
     assert "in conflict" in status(run).waits_for
     with pytest.raises(LabelError, match="in conflict"):
-        labels.set_rule(run, "error")
+        actions.set_rule(run, "error")
     with pytest.raises(LabelError, match="none is the latest"):
-        labels.set_rule(run, "latest")
-    labels.set_rule(run, "majority")
+        actions.set_rule(run, "latest")
+    actions.set_rule(run, "majority")
     assert results.estimate(run).n == 20
-    labels.correct(run, first, "owl", "ann")
-    labels.set_rule(run, "error")
+    actions.correct(run, first, "owl", "ann")
+    actions.set_rule(run, "error")
     assert read_rounds(run)[0].truth[0] == "owl"
 
 
 def test_latest_label_counts_by_its_time_or_by_the_order_of_the_files(run: Run) -> None:
     label_all(run)
-    labels.set_rule(run, "latest")
+    actions.set_rule(run, "latest")
     first = ids_of(run)[0]
     for text in ("cat", "dog", "owl"):
-        labels.import_labels(run, f"{text}.csv", csv_of([(first, text)]))
+        actions.import_labels(run, f"{text}.csv", csv_of([(first, text)]))
         assert read_rounds(run)[0].truth[0] == text
     timed = [(first, "dog", "a", "2024-01-02T00:00"), (first, "cat", "b", "2024-01-01T00:00")]
-    labels.withdraw(run, first)
-    labels.import_labels(run, "timed.csv", csv_of(timed, "id,label,annotator,labelled_at"))
+    actions.withdraw(run, first)
+    actions.import_labels(run, "timed.csv", csv_of(timed, "id,label,annotator,labelled_at"))
     assert read_rounds(run)[0].truth[0] == "dog"
 
 
@@ -144,7 +145,7 @@ def test_rule_of_an_edited_spec_holds_without_another_run(run: Run) -> None:
     adopt_rules(run, run.spec)
     assert read_log(run).actions == ()
     adopt_rules(run, spec)
-    labels.set_rule(run, "majority")
+    actions.set_rule(run, "majority")
     adopt_rules(run, spec)  # the spec says nothing new: the command's word stays
     assert read_log(run).conflict == "majority"
     adopt_rules(run, run.spec)
@@ -163,11 +164,11 @@ def test_correction_outranks_what_was_said_and_keeps_it(run: Run, capsys: pytest
     assert said.startswith(f"corrected: {first!r}, by 'ann'\n1 answers overruled: {first!r}: {right!r} of somebody")
     assert read_rounds(run)[0].truth[0] == wrong
     assert states(run, first) == [(right, None, "overruled"), (wrong, "ann", "counts")]
-    labels.import_labels(run, "again.csv", csv_of(truth([first])))  # a cumulative export brings the old answer again
+    actions.import_labels(run, "again.csv", csv_of(truth([first])))  # a cumulative export brings the old answer again
     assert read_rounds(run)[0].truth[0] == wrong
-    labels.correct(run, first, "?", "bob")
+    actions.correct(run, first, "?", "bob")
     assert read_rounds(run)[0].unsure == (first,)
-    labels.correct(run, first, right, "bob")
+    actions.correct(run, first, right, "bob")
     assert read_rounds(run)[0].truth[0] == right
     assert before.items() <= files_of(run).items()
     assert [item[2] for item in states(run, first)] == ["overruled", "overruled", "overruled", "overruled", "counts"]
@@ -189,7 +190,7 @@ def test_correction_that_is_refused_changes_nothing(
     id: str | None, label: str, annotator: str, message: str, run: Run
 ) -> None:
     with pytest.raises(LabelError, match=message):
-        labels.correct(run, id or ids_of(run)[0], label, annotator)
+        actions.correct(run, id or ids_of(run)[0], label, annotator)
     assert (read_log(run).actions, files_of(run)) == ((), {})
 
 
@@ -198,9 +199,9 @@ def test_withdrawn_label_of_no_class_lets_a_run_go_on(run: Run) -> None:
     with pytest.raises(LabelError, match="'horse', which is none of the 3 classes"):
         read_rounds(run)
     assert states(run, ids_of(run)[0]) == [("horse", None, "no label")]
-    labels.withdraw(run, ids_of(run)[0])
+    actions.withdraw(run, ids_of(run)[0])
     assert read_rounds(run)[0].missing == (ids_of(run)[0],)
-    labels.import_labels(run, "new.csv", csv_of(truth(ids_of(run)[:1])))
+    actions.import_labels(run, "new.csv", csv_of(truth(ids_of(run)[:1])))
     assert results.estimate(run).n == 20
 
 
@@ -208,16 +209,16 @@ def test_withdrawn_file_counts_no_longer_until_it_comes_back(run: Run, capsys: p
     label_all(run)
     assert "the labels of the file" in told(capsys, "labels", "withdraw", run.uri, "labels.csv")
     assert len(read_rounds(run)[0].missing) == 20
-    assert {item.state for item in label_answers.list_answers(run).answers} == {"withdrawn"}
+    assert {item.state for item in answers.list_answers(run).answers} == {"withdrawn"}
     with pytest.raises(LabelError, match=r"'labels\.csv' is no selected id and no file"):
-        labels.withdraw(run, "labels.csv")
+        actions.withdraw(run, "labels.csv")
     label_all(run)
     assert results.estimate(run).n == 20
 
 
 def test_file_that_comes_back_twice_changes_nothing(run: Run) -> None:
     label_all(run)
-    again = labels.import_labels(run, "other name.csv", csv_of(truth(ids_of(run))))
+    again = actions.import_labels(run, "other name.csv", csv_of(truth(ids_of(run))))
     assert (again.again, again.rows, again.labelled) == (True, 20, 20)
     assert len(read_log(run).actions) == 1
     assert read_rounds(run)[0].labelled.all()
@@ -236,8 +237,8 @@ def test_action_follows_all_that_it_knew_whatever_the_clocks_say(run: Run) -> No
     label_all(run)
     ahead = LabelAction(action="rule", at="2100-01-01T00:00:00.000000+00:00", conflict="majority")
     write_action(run, ahead)  # by a machine whose clock is wrong
-    labels.set_rule(run, "latest")
-    labels.withdraw(run, ids_of(run)[0])
+    actions.set_rule(run, "latest")
+    actions.withdraw(run, ids_of(run)[0])
     log = read_log(run)
     assert [action.action for action in log.actions] == ["import", "rule", "rule", "withdraw"]
     assert log.conflict == "latest"
@@ -262,15 +263,15 @@ def test_importer_says_who_wrote_a_file(run: Run, capsys: pytest.CaptureFixture[
     path.write_bytes(csv_of(rows, "id,label,annotator"))
     said = told(capsys, "labels", "import", run.uri, str(path), "--annotator", "bob")
     assert "20 rows name 'ann' as their annotator; they count as 'bob''s" in said
-    assert {item.annotator for item in label_answers.list_answers(run).answers} == {"bob"}
-    labels.import_labels(run, "back.csv", path.read_bytes())
-    assert {item.annotator for item in label_answers.list_answers(run).answers} == {"bob"}
+    assert {item.annotator for item in answers.list_answers(run).answers} == {"bob"}
+    actions.import_labels(run, "back.csv", path.read_bytes())
+    assert {item.annotator for item in answers.list_answers(run).answers} == {"bob"}
 
 
 def test_same_answers_of_two_people_are_two_votes(run: Run) -> None:
     label_all(run)
     for name in ("ann", "bob"):
-        result = labels.import_labels(run, "labels.csv", csv_of(truth(ids_of(run))), annotator=name)
+        result = actions.import_labels(run, "labels.csv", csv_of(truth(ids_of(run))), annotator=name)
     assert [(item.annotator, item.labels) for item in result.votes] == [("ann", 20), ("bob", 20)]
 
 
@@ -280,7 +281,7 @@ def test_who_overruled_whom_and_whose_votes_count_is_said_and_kept(run: Run) -> 
     right = dict(truth([first]))[first]
     wrong = next(name for name in CLASSES if name != right)
     forged = csv_of([(first, wrong, f"nobody {i}") for i in range(3)], "id,label,annotator")
-    result = labels.import_labels(run, "forged.csv", forged, conflict="majority")
+    result = actions.import_labels(run, "forged.csv", forged, conflict="majority")
     assert [(item.annotator, item.file, item.labels) for item in result.votes] == [
         (None, "back/labels.csv", 20),
         *((f"nobody {i}", "forged.csv", 1) for i in range(3)),
@@ -301,7 +302,7 @@ def regression(tmp_path: Path) -> Run:
     )
     chosen = steps.select(made, "srs", 30, {})
     rows = [(name, repr(value[IDS.index(name)].item())) for name in chosen.ids]
-    labels.import_labels(made, "labels.csv", csv_of(rows))
+    actions.import_labels(made, "labels.csv", csv_of(rows))
     return made
 
 
@@ -341,9 +342,9 @@ def test_score_of_an_edited_spec_extracts_nothing_anew(regression: Run) -> None:
 
 def test_numbers_in_other_forms_do_not_conflict(regression: Run) -> None:
     first = ids_of(regression)[0]
-    labels.withdraw(regression, first)
+    actions.withdraw(regression, first)
     for number, text in enumerate(["7", "7.0", "70e-1", "+7."]):
-        labels.import_labels(regression, f"{number}.csv", csv_of([(first, text)]))
+        actions.import_labels(regression, f"{number}.csv", csv_of([(first, text)]))
     assert read_rounds(regression)[0].truth[0] == "7"
 
 

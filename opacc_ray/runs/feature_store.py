@@ -9,11 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.chosen import Chosen
-from opacc_ray.audit.pool_objects import find_objects
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract.derived import Derived
 from opacc_ray.extract.extractor import Extraction, refusal
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.features import Features, StoredParts, TooLarge
@@ -26,6 +22,9 @@ from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.store import in_order
 from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import COLUMNS
+from opacc_ray.runs.chosen import Chosen
+from opacc_ray.runs.pool_objects import find_objects
+from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
 
@@ -87,7 +86,7 @@ def open_view(
     ``welcome`` ones are there if the run has them; ``instead`` says how to go without some.
     """
     there = _features_of(run)
-    features, index = there.features, there.index
+    features, index = there.features.holding(), there.index
     _refuse_missing(run, index, names, instead or {})
     optional = [name for name in welcome if name in index.features]
     wanted = tuple(dict.fromkeys([*names, *optional, "prediction"]))
@@ -95,7 +94,7 @@ def open_view(
     layers = sum(_bytes_of(index, name) for name in asked if name not in COLUMNS)
     columns = sum(_bytes_of(index, name) for name in asked if name in COLUMNS)
     elsewhere = wanted if columns > COLUMNS_LIMIT else [name for name in wanted if name not in COLUMNS]
-    memory = Derived(features.store, index)
+    memory = features.derived
     if layers <= MEMORY_LIMIT and columns <= COLUMNS_LIMIT:
         yield View(StoredParts(features, wanted), memory)
         return
@@ -121,16 +120,16 @@ class _LateActors(StoredParts):
         self._held: Parts | None = None
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
-        if self._held is None:
-            with suppress(TooLarge):
-                return super().call(calls)
-        return self._hold().call(calls)
+        return list(self._ask("call", calls))
 
     def total(self, calls: Sequence[Call]) -> Any:
+        return self._ask("total", calls)
+
+    def _ask(self, verb: str, calls: Sequence[Call]) -> Any:
         if self._held is None:
             with suppress(TooLarge):
-                return super().total(calls)
-        return self._hold().total(calls)
+                return getattr(super(), verb)(calls)
+        return getattr(self._hold(), verb)(calls)
 
     def _hold(self) -> Parts:
         if self._held is None:

@@ -17,9 +17,9 @@ import pytest
 from audited_run import KEYS, label, write_features, write_pool
 
 from opacc_ray.audit import results, steps
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, LabelError, OpaccError
 from opacc_ray.lake.storage import join
+from opacc_ray.runs.run import Run
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 from audited_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, label, write_features, write_pool
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.labelled_examples import export_labels
 from opacc_ray.audit.results import estimate
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import LabelError
+from opacc_ray.labels.labelled_examples import export_labels
+from opacc_ray.runs.run import Run
 
 
 @pytest.fixture

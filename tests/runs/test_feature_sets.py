@@ -17,12 +17,13 @@ from PIL import Image
 from safetensors.torch import save
 from small_model import Net, picture, to_input, trained, value_network
 
-from opacc_ray.audit import feature_store, steps
-from opacc_ray.audit.run import Run
+from opacc_ray.audit import steps
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import DataError
 from opacc_ray.extract.feature_set import plan_set
 from opacc_ray.lake.examples import Plan
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 SURPRISED = {"method": "deepest", "budget": 9, "auxiliary": "dsa"}
@@ -323,7 +324,7 @@ def test_example_without_an_added_feature_is_left_out_of_its_runs_alone(spec: An
 
 
 def test_example_left_out_for_a_feature_that_a_run_does_not_want_is_not_left_out_of_it(spec: Any, lake: Path) -> None:
-    model = {"factory": "audit.test_feature_sets:Blank", "weights": f"{lake}/model.safetensors"}
+    model = {"factory": "runs.test_feature_sets:Blank", "weights": f"{lake}/model.safetensors"}
     excluding = {"batch_size": 4, "shard_size": 10, "on_bad_item": "exclude"}
     full, _ = run_spec(spec(model=model, extract=excluding))
     few, made = run_spec(spec(model=model, extract=excluding | {"features": ["output"]}))

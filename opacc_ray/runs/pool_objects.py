@@ -9,14 +9,14 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from opacc_ray.audit.chosen import Chosen
-from opacc_ray.audit.documents import ChangedObjects
-from opacc_ray.audit.run import Run
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.pools import digest_of, newest_version
 from opacc_ray.lake.store import Entry, in_order
+from opacc_ray.runs.chosen import Chosen
+from opacc_ray.runs.documents import ChangedObjects
+from opacc_ray.runs.run import Run
 
 log = logging.getLogger(__name__)
 

@@ -7,13 +7,13 @@ import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
-from opacc_ray.audit.documents import IgnoredFiles, ModelDigest, PoolListing, ReferenceListing, RunHeader
 from opacc_ray.errors import SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.extract.shards import FEATURES_FORMAT
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import absolute, read_uri
+from opacc_ray.runs.documents import IgnoredFiles, ModelDigest, PoolListing, ReferenceListing, RunHeader
 from opacc_ray.spec import Spec
 
 PACKAGES = ("opacc_ray", "numpy", "torch", "ray", "pyarrow", "boto3")

@@ -14,15 +14,15 @@ from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, write_features
 from PIL import Image
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.label_log import adopt_rules, read_log
-from opacc_ray.audit.labelled_rounds import read_rounds
-from opacc_ray.audit.labels import import_labels
-from opacc_ray.audit.run import Run
-from opacc_ray.audit.tasks import Wanted, write_tasks
 from opacc_ray.errors import DataError, LabelError, SpecError, StorageError
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.tools import TOOLS
+from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.log import adopt_rules, read_log
+from opacc_ray.labels.tasks import Wanted, write_tasks
 from opacc_ray.lake.storage import join, open_store
+from opacc_ray.runs.run import Run
 
 
 def drawn_run(home: str) -> Run:

@@ -1,0 +1,96 @@
+"""What is kept beside the features: it comes back bit for bit, or not at all."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from opacc_ray.extract import derived as derived_module
+from opacc_ray.extract.derived import Derived
+from opacc_ray.lake.storage import open_store
+
+RNG = np.random.default_rng(0)
+WIDE = np.iinfo(np.int64)
+NUMBERS = {
+    "directions": RNG.normal(1e9, 3e9, (50, 3)).astype(np.int64),
+    "confidence": RNG.beta(6, 1, (50, 1)),
+    "classes": RNG.integers(0, 7, (50, 1)),
+    "one class": np.full((50, 1), 3),
+    "nothing": np.zeros((50, 2)),
+    "whole range": np.array([[WIDE.min], [WIDE.max], [0], [-1]] * 12 + [[5], [6]]),
+    "floats of all kinds": np.array([[np.nan], [-np.inf], [np.inf], [-0.0], [5e-324]] * 10),
+}
+
+
+def kept_in(folder: Path, digests: Sequence[str | None] = ("a", "b")) -> Derived:
+    return Derived(open_store(str(folder)), 50, lambda name: digests)
+
+
+@pytest.mark.parametrize("rows", [50, 49, 20, 7])
+@pytest.mark.parametrize("values", NUMBERS.values(), ids=NUMBERS)
+def test_numbers_come_back_bit_for_bit_however_they_are_cut(
+    values: np.ndarray, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(derived_module, "ROWS", rows)
+    kept_in(tmp_path).keep("it", 50, iter(np.split(values, [13, 30])))
+    assert len(list(tmp_path.iterdir())) == -(-50 // rows)
+    found = list(kept_in(tmp_path).recall("it", np.array([0, 1, 25, 50])))
+    assert [len(own) for own in found] == [1, 24, 25]
+    whole = np.concatenate(found)
+    assert whole.dtype == values.dtype
+    assert np.array_equal(whole.view(np.int64), values.view(np.int64))
+
+
+def test_nothing_is_taken_of_files_that_are_not_the_same_or_not_known(tmp_path: Path) -> None:
+    kept_in(tmp_path).keep("it", 50, iter([NUMBERS["classes"]]))
+    for digests in (["a", "c"], ["a", None]):
+        assert not list(kept_in(tmp_path, digests).recall("it", np.array([0, 50])))
+
+
+def test_a_flipped_bit_never_gives_other_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    values = NUMBERS["directions"]
+    kept_in(tmp_path).keep("it", 50, iter([values]))
+    [path] = tmp_path.iterdir()
+    sound, lost = path.read_bytes(), 0
+    for place in range(0, len(sound), 3):
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ 1 << place % 8]) + sound[place + 1 :])
+        found = list(kept_in(tmp_path).recall("it", np.array([0, 50])))
+        lost += not found
+        assert all(np.array_equal(own, values) for own in found), place
+    assert lost > len(sound) / 6
+    assert "it is made again" in caplog.text
+
+
+def test_files_that_are_mixed_up_are_not_taken(tmp_path: Path) -> None:
+    kept, texts = kept_in(tmp_path), pa.array([f"frame-{i}" for i in range(50)])
+    kept.keep("a", 50, iter([NUMBERS["confidence"]]))
+    kept.keep("b", 50, iter([NUMBERS["confidence"][::-1]]))
+    kept.keep_texts("id", texts)
+    paths = {path.name.partition("-")[0]: path for path in tmp_path.iterdir()}
+    paths["b"].replace(paths["a"])
+    paths["id"].rename(paths["id"].with_name(paths["id"].name.replace("id", "uri")))
+    assert not list(kept_in(tmp_path).recall("a", np.array([0, 50])))
+    assert kept_in(tmp_path).recall_texts("uri") is None
+
+
+def test_texts_come_back_and_are_lost_if_they_are_cut_short(tmp_path: Path) -> None:
+    texts = [f"frame-{i}-ü" for i in range(50)]
+    assert kept_in(tmp_path).recall_texts("id") is None
+    kept_in(tmp_path).keep_texts("id", pa.array(texts))
+    found: Any = kept_in(tmp_path).recall_texts("id")
+    assert found.to_pylist() == texts
+    [path] = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-20])
+    assert kept_in(tmp_path).recall_texts("id") is None
+
+
+def test_whole_numbers_take_little_more_than_their_spread(tmp_path: Path) -> None:
+    """Six normal columns around means far from 0: their entropy is log2 of the standard deviation and 2.05 bits."""
+    values = RNG.normal(RNG.normal(0, 2.0**34, 6), 2.0**32, (20_000, 6)).astype(np.int64)
+    kept = Derived(open_store(str(tmp_path)), 20_000, lambda name: ["a"])
+    kept.keep("it", 20_000, iter([values]))
+    [path] = tmp_path.iterdir()
+    assert 34.0 < path.stat().st_size * 8 / values.size < 35.0
