@@ -2,10 +2,13 @@
 
     python benchmarks/throughput.py [--share 1.0] [--cases npy png jpeg] [--ray-data]
 
-At --share 1: 200,000 images of 28×28 in 20 npy files; 10,000 PNGs of 28×28; 2,000 JPEGs of 640×480 through a ResNet-18;
-all on one real S3 server. Both sides have one actor, one thread of torch, 16 threads that read and one that decodes.
-The bare loop runs in a process of its own, with the same libraries and nothing of this package but its model.
-Start-up is stated apart: on both sides images a second are counted from the end of the first batch.
+At --share 1: 200,000 images of 28×28 in npy files; 10,000 PNGs of 28×28; 2,000 JPEGs of 640×480 through a ResNet-18
+with channels last; all on one real S3 server, each pool in three parts. The bare loop and then the job take a part,
+and so on, so that what changes on the machine meets both; the last column is the median of the parts' ratios, and
+their range. Both sides have one actor, one thread of torch, 16 threads that read and one that decodes. The bare loop
+runs in a process of its own, with the same libraries and nothing of this package but its model. Start-up is stated
+apart: on both sides images a second are counted from the end of the first batch. The JPEGs take a quarter of an hour
+on 2 cores.
 With --ray-data, Ray Data does the PNGs from a folder (read_images, map_batches on one actor, write_parquet), whole
 against whole. Prints a Markdown table.
 """
@@ -13,6 +16,7 @@ against whole. Prints a Markdown table.
 import argparse
 import io
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,6 +34,9 @@ from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.spec import parse_spec
 
 HERE = Path(__file__).parent
+TURNS = 3
+"""Parts of a pool."""
+
 COLUMNS = ("pool", "side", "images", "start-up, s", "images a second", "of the bare loop")
 
 
@@ -40,12 +47,13 @@ class Case(NamedTuple):
     factory: str
     batch: int
     shard: int
+    channels_last: bool = False
 
 
 CASES = {
     "npy": Case(200_000, "small", 256, 4096),
     "png": Case(10_000, "small", 256, 512),
-    "jpeg": Case(2_000, "resnet18", 16, 64),
+    "jpeg": Case(2_000, "resnet18", 16, 64, channels_last=True),
 }
 
 
@@ -67,9 +75,10 @@ def main() -> None:
         server.create_bucket("audits")
         for name in given.cases:
             case = CASES[name]
-            num = max(4 * case.shard, int(given.share * case.images))
+            num = max(4 * case.shard, int(given.share * case.images) // TURNS)
             server.create_bucket(name)
-            fill(open_store(f"s3://{name}"), name, num)
+            for turn in range(TURNS):
+                fill(open_store(f"s3://{name}/{turn}"), name, num)
             _compare(name, case, num)
         if given.ray_data:
             _against_ray_data(home, max(2048, int(given.share * CASES["png"].images)))
@@ -79,9 +88,10 @@ def fill(pool: Store, name: str, num: int) -> None:
     """Put the images of a case into a store."""
     generator = np.random.default_rng(0)
     if name == "npy":
-        for part in range(20):
+        files = round(20 / TURNS)
+        for part in range(files):
             sink = io.BytesIO()
-            np.save(sink, generator.integers(0, 255, (num // 20, 28, 28), dtype=np.uint8))
+            np.save(sink, generator.integers(0, 255, (num // files, 28, 28), dtype=np.uint8))
             pool.write(f"{part:02d}.npy", sink.getvalue())
         return
     shape, kind = ((28, 28), "PNG") if name == "png" else ((480, 640, 3), "JPEG")
@@ -95,25 +105,45 @@ def _encoded(pixels: np.ndarray, kind: str) -> bytes:
     return sink.getvalue()
 
 
+class Stretch(NamedTuple):
+    """One side's work on one part of a pool."""
+
+    start: float  # seconds until the end of the first batch
+    rate: float  # images a second from then on
+
+
 def _compare(name: str, case: Case, num: int) -> None:
-    command = [sys.executable, str(HERE / "throughput_loop.py"), name, case.factory, str(case.batch)]
+    loops, jobs = [], []
+    for turn in range(TURNS):
+        loops.append(_loop(name, turn, case))
+        with tempfile.TemporaryDirectory(prefix="opacc-throughput-") as folder:
+            jobs.append(_job(name, turn, case, Path(folder, "first")))
+    ratios = [job.rate / loop.rate for job, loop in zip(jobs, loops, strict=True)]
+    _row(name, "bare loop", num, loops, "1")
+    _row(name, "job", num, jobs, f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+def _loop(name: str, turn: int, case: Case) -> Stretch:
+    loop = [str(HERE / "throughput_loop.py"), name, f"{turn}/", case.factory, str(case.batch)]
+    command = [sys.executable, *loop, *(["channels_last"] if case.channels_last else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     images, start, seconds = (float(word) for word in done.stdout.split())
-    bare = images / seconds
-    _row(name, "bare loop", num, start, bare, 1.0)
-    with tempfile.TemporaryDirectory(prefix="opacc-throughput-") as folder:
-        start, rate = _job(f"s3://{name}", "npy" if name == "npy" else "images", case, Path(folder, "first"))
-    _row(name, "job", num, start, rate, rate / bare)
+    return Stretch(start, images / seconds)
 
 
-def _job(pool: str, kind: str, case: Case, note: Path) -> tuple[float, float]:
-    """Seconds until a job has computed its first batch, which it notes in a file, and images a second from then on."""
+def _job(name: str, turn: int, case: Case, note: Path) -> Stretch:
+    """A job, whose model notes in a file when it has computed its first batch."""
     content: dict[str, Any] = {
-        "name": f"throughput-{kind}",
-        "pool": {"uri": pool, "format": kind},
+        "name": f"throughput-{name}-{turn}",
+        "pool": {"uri": f"s3://{name}/{turn}", "format": "npy" if name == "npy" else "images"},
         "model": {"factory": f"throughput_model:{case.factory}", "arguments": {"note": str(note)}},
         "transform": "throughput_model:to_input",
-        "extract": {"actors": 1, "batch_size": case.batch, "shard_size": case.shard},
+        "extract": {
+            "actors": 1,
+            "batch_size": case.batch,
+            "shard_size": case.shard,
+            "channels_last": case.channels_last,
+        },
         "sample": {"method": "srs", "budget": 10},
         "output": "s3://audits/",
     }
@@ -124,11 +154,13 @@ def _job(pool: str, kind: str, case: Case, note: Path) -> tuple[float, float]:
     num = stages[0].plan.num_examples
     assert num is not None
     first = float(note.read_text())  # of the clock that all processes of a machine share
-    return first - begun, (num - case.batch) / (ends[-1] - first)
+    return Stretch(first - begun, (num - case.batch) / (ends[-1] - first))
 
 
-def _row(pool: str, side: str, num: int, start: float, rate: float, ratio: float) -> None:
-    cells = (pool, side, f"{num}", f"{start:.1f}", f"{rate:.0f}", f"{ratio:.2f}")
+def _row(pool: str, side: str, num: int, stretches: list[Stretch], ratio: str) -> None:
+    """The medians of a side, and its rate as a share of the bare loop's."""
+    start, rate = (statistics.median(values) for values in zip(*stretches, strict=True))
+    cells = (pool, side, f"{TURNS} × {num}", f"{start:.1f}", f"{rate:{'.0f' if rate >= 100 else '.2f'}}", ratio)
     print(markdown.row(cells), flush=True)
 
 

@@ -1,6 +1,7 @@
 """The bare loop of `throughput.py`: prints images, seconds of start-up, and seconds from the first batch on.
 
-One thread reads ahead with 16 others and decodes; the main one computes, with one thread of torch.
+One thread reads ahead with 16 others and decodes; the main one computes, with one thread of torch. Images and weights
+have the channels last in memory where the last argument says so, else not.
 """
 
 import io
@@ -15,31 +16,32 @@ from concurrent.futures import ThreadPoolExecutor
 BEGUN = time.monotonic()
 
 
-def main(bucket: str, factory: str, batch: int) -> None:
+def main(bucket: str, prefix: str, factory: str, batch: int, layout: str = "contiguous_format") -> None:
     import numpy as np
     import throughput_model
     import torch
 
     torch.set_num_threads(1)
-    model = getattr(throughput_model, factory)().eval()
+    memory_format = getattr(torch, layout)
+    model = getattr(throughput_model, factory)().eval().to(memory_format=memory_format)
     ready: queue.Queue[list[np.ndarray] | None] = queue.Queue(1)
-    threading.Thread(target=_fill, args=(ready, bucket, batch, throughput_model.to_input), daemon=True).start()
+    threading.Thread(target=_fill, args=(ready, bucket, prefix, batch, throughput_model.to_input), daemon=True).start()
     kept, first, counted = [], 0.0, 0
     hidden: list[torch.Tensor] = []
     last = [part for part in model.modules() if isinstance(part, torch.nn.Linear)][-1]
     last.register_forward_pre_hook(lambda _, inputs: hidden.append(inputs[0].clone()))
     while (inputs := ready.get()) is not None:
         with torch.inference_mode():
-            output = model(torch.from_numpy(np.stack(inputs)))
+            output = model(torch.from_numpy(np.stack(inputs)).contiguous(memory_format=memory_format))
         kept.append((hidden.pop().numpy(), output.numpy(), torch.softmax(output, 1).amax(1).numpy()))
         counted += len(inputs) if first else 0
         first = first or time.monotonic()
     print(counted, first - BEGUN, time.monotonic() - first)
 
 
-def _fill(ready: "queue.Queue", bucket: str, batch: int, to_input) -> None:
+def _fill(ready: "queue.Queue", bucket: str, prefix: str, batch: int, to_input) -> None:
     inputs: list = []
-    for image in _images(bucket):
+    for image in _images(bucket, prefix):
         inputs.append(to_input(image))
         if len(inputs) == batch:
             ready.put(inputs)
@@ -49,14 +51,14 @@ def _fill(ready: "queue.Queue", bucket: str, batch: int, to_input) -> None:
     ready.put(None)
 
 
-def _images(bucket: str) -> Iterator:
+def _images(bucket: str, prefix: str) -> Iterator:
     import boto3
     import numpy as np
     from botocore.config import Config
     from PIL import Image
 
     s3 = boto3.client("s3", config=Config(max_pool_connections=16, s3={"addressing_style": "path"}))
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket)
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     keys = [found["Key"] for page in pages for found in page["Contents"]]
 
     def read(key: str) -> bytes:
@@ -77,4 +79,4 @@ def _images(bucket: str) -> Iterator:
 
 if __name__ == "__main__":
     os.environ.pop("OMP_NUM_THREADS", None)
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(*sys.argv[1:4], int(sys.argv[4]), *sys.argv[5:])

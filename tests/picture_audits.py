@@ -21,8 +21,8 @@ def copied(run: Run, home: str) -> Run:
 
 
 def features_of(run: Run) -> dict[str, bytes]:
-    """The files of a run's set but the one that says what model it is of."""
-    keys = [entry.key for entry in run.features.list() if entry.key != "set.json"]
+    """What was extracted into a run's set, without what says what model it is of."""
+    keys = [entry.key for entry in run.features.list() if not entry.key.startswith(("derived/", "set.json"))]
     return {key: run.features.read(key) for key in keys}
 
 

@@ -1,7 +1,5 @@
 """Sharing a budget among strata, and drawing each stratum's share at random."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +20,8 @@ def allocate(budget: int, shares: NDArray[np.float64], sizes: NDArray[np.int64])
         want = np.maximum(budget * shares - given, 0) * (given < sizes)
         if want.sum() == 0:  # every share is met or full: the rest goes where there is room
             want = shares * (given < sizes)
+        if want.sum() == 0:  # which is only in strata without a share
+            want = (sizes - given).astype(np.float64)
         ideal = left * want / want.sum()
         add = np.minimum(np.floor(ideal).astype(np.int64), sizes - given)
         if add.sum() == 0:
@@ -40,13 +40,8 @@ def check_budget(budget: int, sizes: NDArray[np.int64]) -> None:
 
 
 def draw_strata(
-    rng: np.random.Generator, members: Sequence[NDArray[np.int64]], allocation: NDArray[np.int64]
+    rng: np.random.Generator, sizes: NDArray[np.int64], allocation: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Simple random samples of the strata's ``members``: examples (n,) and their strata (n,), stratum by stratum."""
-    drawn = [rng.choice(own, size=num, replace=False) for own, num in zip(members, allocation, strict=True)]
+    """Simple random samples of strata of some ``sizes`` (H,): places in the strata (n,), and these, one by one (n,)."""
+    drawn = [rng.choice(size, size=num, replace=False) for size, num in zip(sizes, allocation, strict=True)]
     return np.concatenate(drawn), np.repeat(np.arange(len(drawn)), allocation)
-
-
-def sizes_of(members: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Examples of each stratum, (H,)."""
-    return np.array([len(own) for own in members], dtype=np.int64)

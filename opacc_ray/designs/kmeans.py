@@ -7,6 +7,8 @@ which makes the cost independent of the size of the pool, and clusters end where
 Legend: N values, B cells, K clusters.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,22 +21,39 @@ def kmeans_1d(values: NDArray[np.float64], num: int) -> NDArray[np.int64]:
 
     The sum of squared distances to the clusters' means is the least there is, up to the width of a cell.
     """
-    cell = _cells(values)  # (N,) in 0 .. CELLS - 1
-    count = np.bincount(cell)
+    cell = Cells(float(values.min()), float(values.max())).of(values)
+    centred, nothing = values - values.mean(), np.zeros(CELLS)  # squares of large values would cancel
+    total, squares = tally(cell, centred, nothing), tally(cell, centred**2, nothing)
+    return best_clusters(np.bincount(cell, minlength=CELLS), total, squares, num)[cell]
+
+
+class Cells(NamedTuple):
+    """The cells between the least value and the greatest."""
+
+    low: float
+    high: float
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The cell of each value, (N,) in 0 .. CELLS - 1."""
+        if self.low == self.high:
+            return np.zeros(len(values), dtype=np.int64)
+        return np.minimum((values - self.low) / (self.high - self.low) * CELLS, CELLS - 1).astype(np.int64)
+
+
+def tally(cell: NDArray[np.integer], values: NDArray[np.float64], before: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``before`` (cells,) with ``values`` (N,) added to it by their cells, one after the other."""
+    cells = np.concatenate([np.arange(len(before)), cell])
+    return np.bincount(cells, weights=np.concatenate([before, values])).astype(np.float64)
+
+
+def best_clusters(
+    count: NDArray[np.int64], total: NDArray[np.float64], squares: NDArray[np.float64], num: int
+) -> NDArray[np.int64]:
+    """Cluster of each cell, from the number of values in it, their sum and that of their squares: (cells,) each."""
     used = np.flatnonzero(count)  # (B,)
-    centred = values - values.mean()  # squares of large values would cancel
-    total = np.bincount(cell, weights=centred)[used].astype(np.float64)
-    squares = np.bincount(cell, weights=centred**2)[used].astype(np.float64)
-    starts = _best_starts(_within(count[used], total, squares), min(num, len(used)))
-    cluster = np.searchsorted(used[starts], np.arange(len(count)), side="right") - 1  # of each cell
-    return cluster[cell]
-
-
-def _cells(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    low, high = float(values.min()), float(values.max())
-    if low == high:
-        return np.zeros(len(values), dtype=np.int64)
-    return np.minimum((values - low) / (high - low) * CELLS, CELLS - 1).astype(np.int64)
+    starts = _best_starts(_within(count[used], total[used], squares[used]), min(num, len(used)))
+    found: NDArray[np.int64] = np.searchsorted(used[starts], np.arange(len(count)), side="right") - 1
+    return found
 
 
 def _within(count: NDArray[np.int64], total: NDArray[np.float64], squares: NDArray[np.float64]) -> NDArray[np.float64]:

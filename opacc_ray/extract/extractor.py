@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -30,6 +31,7 @@ from opacc_ray.extract.shards import (
     to_numpy,
 )
 from opacc_ray.extract.source import open_pool, rules_of
+from opacc_ray.lake.ahead import next_ahead
 from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.storage import Store
@@ -88,9 +90,11 @@ class Extraction:
 class Extractor:
     """Holds the model, and what features compare with; turns shards into files of features.
 
-    ``extract`` may be called from two threads at a time: the second reads and decodes a batch while the first computes.
-    The transform is called by one of them at a time, the model too. Each holds the inputs of one batch, one decoded
-    example and what was read ahead, whatever the size of the shard; ``readers`` threads decode images ahead.
+    ``extract`` may be called from two threads at a time. While one computes a batch of its shard, the next one is read
+    and decoded on a further thread; the other writes the shard before, reads the first batch of the one after, and
+    computes when the first has to wait. The transform is called by one thread at a time, the model too. Of each shard,
+    one decoded example, what was read ahead and the inputs of a batch are in memory, and those of a second batch of
+    the one that computes. Images are decoded by ``readers`` threads ahead.
     """
 
     def __init__(self, job: Extraction, device: str = "cpu", readers: int = 1) -> None:
@@ -103,11 +107,17 @@ class Extractor:
         self._computing = threading.RLock()
         self._transforming = threading.Lock()
         self._interrupted = threading.Event()
-        self.places: dict[int, tuple[str, str]] = {}  # number of a shard in work -> first and last id of its batch
+        self._read: dict[int, tuple[str, str]] = {}  # number of a shard in work -> first and last id that were read
+        self._computed: dict[int, tuple[str, str]] = {}  # and of the batch that the model is given
 
     def interrupt(self) -> None:
         """End shards after the batch that is being computed, and begin no other: they raise Interrupted."""
         self._interrupted.set()
+
+    @property
+    def places(self) -> dict[int, tuple[str, str]]:
+        """First and last id of the batch that each shard in work has come to, by the shard's number."""
+        return self._read | self._computed
 
     def prepare(self) -> "Device | FunctionModel":
         """Load the model, if it is to run, and the reference, once: their errors come before any shard is read."""
@@ -152,7 +162,7 @@ class Extractor:
         report = report_on(features, data, folder.uri_of(shard.file))
         check_plan(folder, self._job.source.format, shard, report)
         folder.write(shard.file, data)
-        self.places.pop(shard.number, None)
+        self._read.pop(shard.number, None)
         return report
 
     def _on_base(self, shard: Shard, base: Base) -> FeatureShard:
@@ -184,20 +194,39 @@ class Extractor:
         found = FeatureShard([], uris, {}, [], own_ids=False)
         parts: list[Columns] = []
         ranges: list[Ranges] = []
-        for batch in self.read_batches(shard, found.bad):
-            self._refuse_interrupted(shard)
-            columns_of_batch, activations = self.compute(batch)
-            parts.append(columns_of_batch)
-            sound = np.delete(np.arange(len(batch.inputs)), list(not_finite(parts[-1])))
-            if self._job.ranges and len(sound):
-                ranges.append(Ranges.of([values[sound] for values in activations.layers]))
-            found.ids.extend(batch.ids)
-            uris.extend(batch.uris)
-            found = found._replace(own_ids=batch.own_ids)
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
-        with self._computing:
+        with next_ahead(self.read_batches(shard, found.bad), self._others_compute) as batches, self._computing:
+            for batch in batches:
+                self._refuse_interrupted(shard)
+                with self._at(shard, batch):
+                    columns_of_batch, activations = self.compute(batch)
+                batch.inputs.clear()  # those of the next one are in memory
+                parts.append(columns_of_batch)
+                if self._job.ranges:
+                    ranges += _ranges_of(columns_of_batch, activations)
+                found.ids.extend(batch.ids)
+                uris.extend(batch.uris)
+                found = found._replace(own_ids=batch.own_ids)
+            columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
             surprise = {} if self._job.base else surprise_of(self._job, self._reference, columns)
             return found._replace(columns=columns | surprise), ranges
+
+    @contextmanager
+    def _others_compute(self) -> Iterator[None]:
+        """Let the other shard compute while this one has no batch to do so."""
+        self._computing.release()
+        try:
+            yield
+        finally:
+            self._computing.acquire()
+
+    @contextmanager
+    def _at(self, shard: Shard, batch: Batch) -> Iterator[None]:
+        """Note what the model is given while it computes."""
+        self._computed[shard.number] = batch.ids[0], batch.ids[-1]
+        try:
+            yield
+        finally:
+            del self._computed[shard.number]
 
     def _refuse_interrupted(self, shard: Shard) -> None:
         if self._interrupted.is_set():
@@ -220,7 +249,7 @@ class Extractor:
                 check_bad(self._job, [item])
                 bad.append(item)
                 continue
-            self.places[shard.number] = (batch.ids[0] if batch.ids else item.id, item.id)
+            self._read[shard.number] = (batch.ids[0] if batch.ids else item.id, item.id)
             with self._transforming:
                 batch.add(item, transformed(transform, item))
             if len(batch.inputs) == spec.extract.batch_size:
@@ -257,6 +286,12 @@ class Extractor:
         return {name: values for name, values in columns.items() if name in wanted}
 
 
+def _ranges_of(columns: Columns, activations: "Activations") -> list[Ranges]:
+    """Ranges of the covered neurons over the examples of a batch that are finite; none where no example is."""
+    sound = np.delete(np.arange(len(activations.output)), list(not_finite(columns)))
+    return [Ranges.of([values[sound] for values in activations.layers])] if len(sound) else []
+
+
 def surprise_of(
     job: Extraction, loaded: reference.Loaded, columns: Columns, names: Sequence[str] | None = None
 ) -> Columns:
@@ -279,8 +314,11 @@ def kept_rows(
     found = not_finite(shard.columns)
     bad = [BadItem(shard.ids[row], _reason(loaded, name, shard.columns, row)) for row, name in found.items()]
     check_bad(job, [*shard.bad, *bad])
+    wanted = job.names if names is None else names
+    if not found:
+        return shard._replace(columns={name: shard.columns[name] for name in wanted if name in shard.columns})
     kept = [row for row in range(len(shard.ids)) if row not in found]
-    return _take(shard, kept, job.names if names is None else names)._replace(bad=[*shard.bad, *bad])
+    return _take(shard, kept, wanted)._replace(bad=[*shard.bad, *bad])
 
 
 def _reason(loaded: reference.Loaded, name: str, columns: Columns, row: int) -> str:

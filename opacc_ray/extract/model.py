@@ -50,7 +50,7 @@ class Device:
     @property
     def arrays(self) -> Arrays:
         """The library and the device, as a place to search neighbours."""
-        return Arrays(torch, lambda values: torch.from_numpy(values).to(self.device), _to_numpy)
+        return Arrays(torch, lambda values: torch.from_numpy(values).to(self.device), _to_numpy, _memory_errors)
 
     @property
     def machine(self) -> Machine:

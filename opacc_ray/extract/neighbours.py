@@ -3,11 +3,15 @@
 Legend: M traces (the points), m neurons (their dimensions), k queries, b queries of a block.
 """
 
+import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+log = logging.getLogger(__name__)
 
 _QUERIES, _TRACES = 256, 4096  # shape of the largest matrix of distances in memory
 
@@ -18,6 +22,7 @@ class Arrays(NamedTuple):
     library: Any
     put: Callable[[NDArray[Any]], Any]  # to the library's arrays
     get: Callable[[Any], NDArray[Any]]  # and back
+    memory_errors: Callable[[], AbstractContextManager[None]] = nullcontext  # MemoryError where there is none left
 
 
 HOST = Arrays(np, np.asarray, np.asarray)
@@ -42,30 +47,48 @@ class Neighbours:
         np.subtract(traces, self._centre, out=points[:, :m])
         square = squares(points[:, :m])
         points[:, m] = square * (1 - self._rounding)
-        self._points = arrays.put(points)  # (M, m + 1): the product with [-2q, 1] is the lower bound, but for |q|
-        self._slack = arrays.put((2 * self._rounding * square).astype(np.float32))  # (M,) from lower to upper bound
+        with arrays.memory_errors():
+            self._points = arrays.put(points)  # (M, m + 1): the product with [-2q, 1] is the lower bound, but for |q|
+            self._slack = arrays.put((2 * self._rounding * square).astype(np.float32))  # (M,) from lower to upper bound
 
     def nearest(
         self, queries: NDArray[np.float32], start: int, stop: int, unseen: ArrayLike = (0, 0)
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Index of the trace in [start, stop) nearest to each query, the first among equals, and its distance.
 
-        queries (k, m); ``unseen``, one or (k, 2), is a range of traces that a query passes over.
+        queries (k, m); ``unseen``, one or (k, 2), is a range of traces that a query passes over. A block of queries for
+        which memory is short is searched in halves, to the same result; MemoryError if it is short for one query.
         """
         passed = np.broadcast_to(unseen, (len(queries), 2))
         index = np.empty(len(queries), dtype=np.int64)
         distance = np.empty(len(queries))
         for first in range(0, len(queries), _QUERIES):
             block = slice(first, first + _QUERIES)
-            query, trace = self._narrow(queries[block], start, stop, passed[block])
-            index[block], distance[block] = self._decide(queries[block], query, trace)
+            index[block], distance[block] = self._search(queries[block], start, stop, passed[block])
         return index, distance
+
+    def _search(
+        self, queries: NDArray[np.float32], start: int, stop: int, unseen: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Index and distance of the nearest of each query, (b,) each, for a block of them or its halves."""
+        try:
+            with self._arrays.memory_errors():
+                pairs = self._narrow(queries, start, stop, unseen)
+            return self._decide(queries, *pairs)
+        except MemoryError as error:
+            if len(queries) == 1:
+                raise
+            log.warning("%s; the nearest traces of %d examples are searched in halves", error, len(queries))
+        middle = len(queries) // 2
+        first = self._search(queries[:middle], start, stop, unseen[:middle])
+        second = self._search(queries[middle:], start, stop, unseen[middle:])
+        return np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
 
     def _narrow(
         self, queries: NDArray[np.float32], start: int, stop: int, unseen: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Pairs (query, trace) that float32 cannot tell from the nearest, (pairs,) each; b queries."""
-        library, put, get = self._arrays
+        library, put, get, _ = self._arrays
         centred = (queries - self._centre).astype(np.float32)
         factors = put(np.hstack([-2 * centred, np.ones((len(queries), 1), dtype=np.float32)]))  # (b, m + 1)
         slack = put((2 * self._rounding * squares(centred) + np.finfo(np.float32).tiny).astype(np.float32))  # (b,)

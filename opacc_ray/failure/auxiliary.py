@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.kmeans import kmeans_1d
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.parts.sums import exact_sum, mean_of
 from opacc_ray.parts.view import View
@@ -108,12 +107,6 @@ def read(view: View, auxiliary: str) -> NDArray[np.float64]:
 def beliefs(view: View, auxiliary: str) -> NDArray[np.float64]:
     """P of every example, (N,); raises as :func:`find`."""
     return np.concatenate(view.map(part_belief, find(view, auxiliary)))
-
-
-def strata(view: View, auxiliary: str, num: int) -> NDArray[np.int64]:
-    """Stratum of every example, (N,), of ``num`` at most by k-means of beliefs; raises as :func:`find`."""
-    found: NDArray[np.int64] = view.once("strata", (auxiliary, num), lambda: kmeans_1d(beliefs(view, auxiliary), num))
-    return found.copy()
 
 
 def draw_probabilities(beliefs: NDArray[np.float64], floor: float, taken: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -38,3 +39,31 @@ def ahead(
         finally:
             for future, _ in waiting:
                 future.cancel()
+
+
+@contextmanager
+def next_ahead(
+    items: Iterator[Item], while_waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> Iterator[Iterator[Item]]:
+    """Take items on a thread of their own: the first as the block begins, and then one ahead.
+
+    Parameters
+    ----------
+    items : none of them is None
+    while_waiting : entered while an item that is asked for is not there yet
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="opacc-ahead") as pool:
+        first = pool.submit(next, items, None)
+
+        def taken(coming: Future[Item | None]) -> Iterator[Item]:
+            while True:
+                if not coming.done():
+                    with while_waiting():
+                        wait([coming])
+                item = coming.result()
+                if item is None:
+                    return
+                coming = pool.submit(next, items, None)
+                yield item
+
+        yield taken(first)

@@ -30,10 +30,10 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.allocation import check_budget, sizes_of
-from opacc_ray.failure import auxiliary
+from opacc_ray.designs.allocation import check_budget
+from opacc_ray.failure.strata import Strata, cut_strata
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, Task
+from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Task
 from opacc_ray.samplers.ssrs import Parameters, draw_shuffled, needs
 
 __all__ = ["Parameters", "draw", "needs"]
@@ -44,19 +44,17 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     return draw_shuffled(rng, *plan(view, task))
 
 
-def plan(view: View, task: Task) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
-    """The examples of each stratum that can be drawn, and how many of each to draw (H,)."""
+def plan(view: View, task: Task) -> tuple[Strata, NDArray[np.int64]]:
+    """The strata of the examples that can be drawn, and how many of each to draw (H,)."""
     assert task.budget is not None
-    name, (labelled, outcome) = task.parameters.auxiliary, task.previous
-    stratum = auxiliary.strata(view, name, task.parameters.strata)
-    num = int(stratum.max()) + 1
-    counted = np.bincount(stratum[labelled], minlength=num)
-    failures = np.bincount(stratum[labelled], weights=1 - outcome, minlength=num).astype(np.float64)
-    stratum[labelled] = num  # none of these can be drawn
-    every = [np.flatnonzero(stratum == h) for h in range(num)]
-    open_ = [h for h in range(num) if len(every[h])]
-    members = [every[h] for h in open_]
-    return members, _climb(task.budget, sizes_of(members), counted[open_], failures[open_])
+    labelled, outcome = task.previous
+    strata = cut_strata(view, task.parameters.auxiliary, task.parameters.strata, NO_PREVIOUS.chosen)
+    stratum, num = strata.of(labelled), len(strata.sizes)
+    counted = np.bincount(stratum, minlength=num)
+    failures = np.bincount(stratum, weights=1 - outcome, minlength=num).astype(np.float64)
+    left = strata.without(labelled)
+    open_ = np.flatnonzero(left.sizes)
+    return left.only(open_), _climb(task.budget, left.sizes[open_], counted[open_], failures[open_])
 
 
 def _climb(

@@ -18,17 +18,16 @@ best there are instead of those of a random start. A later round samples the exa
 Legend: N pool, N_h stratum, n budget, S_h standard deviation of the belief in stratum h.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.allocation import allocate, draw_strata, sizes_of
-from opacc_ray.designs.kmeans import kmeans_1d
+from opacc_ray.designs.allocation import allocate, draw_strata
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
+from opacc_ray.failure.strata import Strata, cut_strata
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
@@ -53,26 +52,17 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Cut the strata, share the budget, and draw."""
     assert task.budget is not None
-    name = task.parameters.auxiliary
-    beliefs = auxiliary.beliefs(view, name)
-    free, num = np.delete(np.arange(view.size), task.previous.chosen), task.parameters.strata
-    stratum = auxiliary.strata(view, name, num) if len(free) == view.size else kmeans_1d(beliefs[free], num)
-    members = [free[stratum == h] for h in range(stratum.max() + 1)]
-    sizes = sizes_of(members)
-    spread = sizes * np.array([_deviation(beliefs[examples]) for examples in members])  # N_h · S_h
+    name, labelled = task.parameters.auxiliary, task.previous.chosen
+    strata = cut_strata(view, name, task.parameters.strata, labelled)
+    sizes = strata.sizes
+    spread = sizes * strata.deviations(auxiliary.find(view, name))  # N_h · S_h
     shares = spread / spread.sum() if spread.sum() > 0 else sizes / sizes.sum()
-    return draw_shuffled(rng, members, allocate(task.budget, shares, sizes))
+    return draw_shuffled(rng, strata, allocate(task.budget, shares, sizes))
 
 
-def _deviation(values: NDArray[np.float64]) -> float:
-    """Standard deviation; 0 of equal values, which NumPy's mean may miss in the last bit."""
-    return float(values.std()) if values.min() < values.max() else 0.0
-
-
-def draw_shuffled(
-    rng: np.random.Generator, members: Sequence[NDArray[np.int64]], allocation: NDArray[np.int64]
-) -> Draw:
+def draw_shuffled(rng: np.random.Generator, strata: Strata, allocation: NDArray[np.int64]) -> Draw:
     """Draw each stratum's share. In random order: should labelling stop early, no stratum is left out as the last."""
-    chosen, stratum = draw_strata(rng, members, allocation)
+    ranks, stratum = draw_strata(rng, strata.sizes, allocation)
     order = rng.permutation(len(stratum))
-    return Draw(chosen[order], Stratified(stratum[order], sizes_of(members)), {})
+    ranks, stratum = ranks[order], stratum[order]
+    return Draw(strata.find(stratum, ranks), Stratified(stratum, strata.sizes), {})

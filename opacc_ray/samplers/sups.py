@@ -14,15 +14,18 @@ their mean are therefore lifted to it. A later round draws among the examples no
 Legend: N pool, n budget, p draw probability.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
-from opacc_ray.designs.unequal import draw_proportional
 from opacc_ray.failure import auxiliary
+from opacc_ray.failure.proportional import Lifted, draw_in_parts, find_lifted
 from opacc_ray.parts.view import View
+from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 
@@ -44,17 +47,25 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """n independent draws by belief."""
-    name = task.parameters.auxiliary
-    beliefs = auxiliary.beliefs(view, name)
-    return draw_independent(
-        rng, auxiliary.draw_probabilities(beliefs, task.parameters.floor, task.previous.chosen), task
-    )
+    parameters, labelled = task.parameters, task.previous.chosen
+    lifted = find_lifted(view, parameters.auxiliary, parameters.floor, labelled)
+    return draw_independent(rng, view, part_probability, [(lifted, own) for own in view.rows_of(labelled)], task)
 
 
-def draw_independent(rng: np.random.Generator, probability: NDArray[np.float64], task: Task) -> Draw:
-    """n draws with ``probability`` (N,), which is 0 for the examples labelled before."""
+def part_probability(part: Pool, lifted: Lifted, labelled: NDArray[np.int64]) -> NDArray[np.float64]:
+    """p of a part's examples, (n,)."""
+    return lifted.of(part, labelled)
+
+
+def draw_independent(
+    rng: np.random.Generator,
+    view: View,
+    probability: Callable[..., NDArray[np.float64]],
+    arguments: Sequence[tuple[Any, ...]],
+    task: Task,
+) -> Draw:
+    """n draws with ``probability(part, *own)`` (n,), which is 0 for the examples labelled before."""
     assert task.budget is not None
-    chosen = draw_proportional(rng, probability, task.budget)
-    least = float(probability.min(where=probability > 0, initial=1.0))
-    free = len(probability) - len(task.previous.chosen)
-    return Draw(chosen, HansenHurwitz(probability[chosen], free, least), {})
+    drawn = draw_in_parts(rng, view, probability, arguments, task.budget)
+    free = view.size - len(task.previous.chosen)
+    return Draw(drawn.chosen, HansenHurwitz(drawn.probability, free, min(drawn.least, 1.0)), {})

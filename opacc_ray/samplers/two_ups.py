@@ -20,10 +20,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opacc_ray.designs.kmeans import tally
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
+from opacc_ray.failure.proportional import Array, Lifted, Numbers, find_lifted
+from opacc_ray.failure.strata import cut_strata, part_strata_of
 from opacc_ray.parts.view import View
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.pool import Pool
+from opacc_ray.samplers.base import NO_PREVIOUS, Draw, MethodParameters, Task, parameter
 from opacc_ray.samplers.sups import draw_independent
 
 
@@ -48,12 +52,23 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """n independent draws in two stages, which are those of SUPS with the mean belief of the stratum."""
-    name, labelled = task.parameters.auxiliary, task.previous.chosen
-    beliefs = auxiliary.beliefs(view, name)
-    stratum = auxiliary.strata(view, name, task.parameters.strata)
-    lifted = auxiliary.draw_probabilities(beliefs, task.parameters.floor, labelled)
-    size = np.bincount(stratum) - np.bincount(stratum[labelled], minlength=stratum.max() + 1)
-    mean = np.bincount(stratum, weights=lifted) / np.maximum(size, 1)
-    probability = mean[stratum]
+    parameters, labelled = task.parameters, task.previous.chosen
+    strata = cut_strata(view, parameters.auxiliary, parameters.strata, NO_PREVIOUS.chosen)
+    lifted = find_lifted(view, parameters.auxiliary, parameters.floor, labelled)
+    rows, total = view.rows_of(labelled), np.zeros(len(strata.sizes))
+    for part, own in enumerate(rows):  # one after the other: each adds to what those before it have
+        [total] = view.parts.call([(part, part_totals, (strata.key, lifted, own, total))])
+    mean = total / np.maximum(strata.without(labelled).sizes, 1)  # of the beliefs in each stratum
+    return draw_independent(rng, view, part_means, [(strata.key, mean, own) for own in rows], task)
+
+
+def part_totals(part: Pool, key: str, lifted: Lifted, labelled: Array, before: Numbers) -> Numbers:
+    """A_h of the parts up to this one, (H,)."""
+    return tally(part_strata_of(part, key), lifted.of(part, labelled), before)
+
+
+def part_means(part: Pool, key: str, mean: Numbers, labelled: Array) -> Numbers:
+    """p of a part's examples, (n,)."""
+    probability: Numbers = mean[part_strata_of(part, key)]
     probability[labelled] = 0
-    return draw_independent(rng, probability, task)
+    return probability

@@ -74,7 +74,9 @@ class ExtractSpec(Section):
     )
     threads_per_actor: int = Field(default=1, ge=1, description="CPU threads of the model in one actor")
     channels_last: bool = Field(
-        default=False, description="images and weights with channels last in memory: often faster with bfloat16 on GPUs"
+        default=False,
+        description="images and weights with channels last in memory: often faster for convolutions over colour "
+        "images, on CPUs and with bfloat16 on GPUs",
     )
     readers: int | Literal["auto"] = Field(
         default="auto",

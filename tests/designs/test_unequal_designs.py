@@ -85,8 +85,9 @@ class TestUnbiased:
         rest = np.delete(np.arange(5), labelled)
         parameters = parse_parameters("gbs", {"strata": 2})
         task = Task(3, parameters, Previous(labelled, outcome[labelled]))
-        members, allocation = gbs.plan(view_of(Pool(confidence=CONFIDENCE)), task)
-        sizes = np.array([len(own) for own in members])
+        strata, allocation = gbs.plan(view_of(Pool(confidence=CONFIDENCE)), task)
+        sizes = strata.sizes
+        members = [strata.find(np.full(size, h), np.arange(size)) for h, size in enumerate(sizes.tolist())]
 
         def estimate(sample: reference.Sample) -> Estimate:
             return by_design(Stratified(np.array(sample.stratum), sizes), outcome[list(sample.index)], 0.95)

@@ -237,3 +237,31 @@ def test_another_array_library_gives_the_same_bits(data, device):
     traces, classes, hidden, predicted = example(11, 5000, 300, 12, 3, data)
     here = Reference(traces, classes).dsa(hidden, predicted)
     np.testing.assert_array_equal(Reference(traces, classes, elsewhere).dsa(hidden, predicted), here)
+
+
+def test_a_block_for_which_memory_is_short_is_searched_in_halves(caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(0)
+    traces, classes = relu(rng, 200, 5), rng.integers(0, 3, 200)
+    hidden, predicted = relu(rng, 70, 5), rng.integers(0, 3, 70)
+
+    def put(values: np.ndarray) -> np.ndarray:
+        if 6 < len(values) < len(traces):
+            raise MemoryError("CUDA out of memory")
+        return values
+
+    found = Reference(traces, classes, Arrays(np, put, np.asarray)).dsa(hidden, predicted)
+    np.testing.assert_array_equal(found, Reference(traces, classes).dsa(hidden, predicted))
+    assert "CUDA out of memory; the nearest traces of" in caplog.text
+
+
+def test_an_example_for_which_memory_is_short_is_an_error() -> None:
+    rng = np.random.default_rng(0)
+
+    def put(values: np.ndarray) -> np.ndarray:
+        if len(values) < 20:
+            raise MemoryError("CUDA out of memory")
+        return values
+
+    reference = Reference(relu(rng, 20, 3), np.arange(20) % 2, Arrays(np, put, np.asarray))
+    with pytest.raises(MemoryError):
+        reference.dsa(relu(rng, 4, 3), np.zeros(4, dtype=int))

@@ -1,11 +1,14 @@
 """Work on threads: in order, within its bytes, and ended with whoever takes it."""
 
+import queue
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from opacc_ray.lake.ahead import ahead
+from opacc_ray.lake.ahead import ahead, next_ahead
 
 
 def test_results_come_in_order() -> None:
@@ -43,3 +46,52 @@ def test_an_error_comes_when_its_turn_does() -> None:
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="three"):
         next(results)
+
+
+def test_the_first_item_is_taken_before_anyone_asks_and_then_one_ahead() -> None:
+    asked: queue.Queue[int] = queue.Queue()
+
+    def items() -> Iterator[int]:
+        for number in range(4):
+            asked.put(number)
+            yield number
+
+    with next_ahead(items()) as found:
+        assert asked.get(timeout=10) == 0
+        assert next(found) == 0
+        assert asked.get(timeout=10) == 1
+        assert asked.empty()
+        assert list(found) == [1, 2, 3]
+
+
+def test_an_error_on_the_thread_ahead_comes_after_what_was_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("two")
+
+    with next_ahead(items()) as found:
+        assert next(found) == 1
+        with pytest.raises(ValueError, match="two"):
+            next(found)
+
+
+def test_who_takes_items_learns_that_one_is_not_there_yet() -> None:
+    ready, waited = threading.Event(), []
+
+    def items() -> Iterator[int]:
+        yield 1
+        ready.wait(10)
+        yield 2
+
+    @contextmanager
+    def while_waiting() -> Iterator[None]:
+        waited.append("began")
+        ready.set()
+        yield
+        waited.append("ended")
+
+    with next_ahead(items(), while_waiting) as found:
+        assert next(found) == 1
+        waited.clear()  # the first may not have been there
+        assert next(found) == 2
+    assert waited == ["began", "ended"]

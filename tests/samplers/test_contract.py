@@ -205,6 +205,7 @@ def test_css_orders_by_confidence_and_shares_the_budget(pool: Pool) -> None:
         (3, [0.98, 0.01, 0.01], [50, 50, 50], [1, 1, 1]),  # every stratum is seen
         (100, [0.2, 0.4, 0.4], [80, 10, 10], [80, 10, 10]),  # what a small stratum cannot take goes on
         (60, [0.2, 0.4, 0.4], [80, 10, 10], [40, 10, 10]),
+        (20, [0.0, 1.0, 0.0], [40, 5, 20], [10, 5, 5]),  # only strata without a share have room
     ],
 )
 def test_allocation(budget: int, shares: list[float], sizes: list[int], given: list[int]) -> None:
