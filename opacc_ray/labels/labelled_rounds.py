@@ -125,26 +125,25 @@ def read_all(
 
 def read_labelled(run: Run) -> set[str]:
     """The ids of all examples that have a label, whichever track chose them."""
-    return set(_join_all(run).label)
+    now = run.snapshot()
+    return set(_join_all(now, [_read_track(other) for other in now.tracks()]).label)
 
 
 def is_labelled(run: Run, number: int) -> bool:
     """Whether a round has labels: files that came back for it, or answers to examples that no other round chose."""
-    if run.read_labels(number):
-        return True
-    joined = _join_all(run)
-    rounds = [(own.track, item) for own, selections in map(_read_track, run.tracks()) for item in selections]
-    here = (run.track, number)
-    others = [item.ids for track, item in rounds if (track, item.round) != here]
-    own = set(run.read_selection(number).ids).difference(*others)
-    return any(joined.answers[id] for id in own)
-
-
-def _join_all(run: Run) -> Joined:
-    """The labels of the examples of all tracks."""
     now = run.snapshot()
+    if now.read_labels(number):
+        return True
     tracks = [_read_track(other) for other in now.tracks()]
-    log = read_log(now)
+    chosen = {(own.track, item.round): item.ids for own, selections in tracks for item in selections}
+    own = set(chosen.pop((run.track, number), ())).difference(*chosen.values())
+    answers = _join_all(now, tracks).answers
+    return any(answers[id] for id in own)
+
+
+def _join_all(run: Run, tracks: Sequence[Track]) -> Joined:
+    """The labels of the examples of all tracks."""
+    log = read_log(run)
     return join_labels(tracks, log.labels(), log.conflict)
 
 
