@@ -6,8 +6,8 @@ A shard's file is written once and whole, so it is the checkpoint of its work: w
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -31,7 +31,7 @@ from opacc_ray.extract.shards import (
     to_numpy,
 )
 from opacc_ray.extract.source import open_pool, rules_of
-from opacc_ray.lake.ahead import next_ahead
+from opacc_ray.lake.ahead import NextAhead
 from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.storage import Store
@@ -121,6 +121,8 @@ class Extractor:
 
     def prepare(self) -> "Device | FunctionModel":
         """Load the model, if it is to run, and the reference, once: their errors come before any shard is read."""
+        if self._device is not None:  # what writes a shard asks, and need not wait for one that computes
+            return self._device
         with self._computing:
             if self._device is None:
                 device = self._load()
@@ -194,30 +196,32 @@ class Extractor:
         found = FeatureShard([], uris, {}, [], own_ids=False)
         parts: list[Columns] = []
         ranges: list[Ranges] = []
-        with next_ahead(self.read_batches(shard, found.bad), self._others_compute) as batches, self._computing:
+        with closing(self._batches_in_turn(shard, found.bad)) as batches:
             for batch in batches:
                 self._refuse_interrupted(shard)
                 with self._at(shard, batch):
                     columns_of_batch, activations = self.compute(batch)
-                batch.inputs.clear()  # those of the next one are in memory
                 parts.append(columns_of_batch)
                 if self._job.ranges:
                     ranges += _ranges_of(columns_of_batch, activations)
                 found.ids.extend(batch.ids)
                 uris.extend(batch.uris)
                 found = found._replace(own_ids=batch.own_ids)
-            columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
-            surprise = {} if self._job.base else surprise_of(self._job, self._reference, columns)
-            return found._replace(columns=columns | surprise), ranges
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
+        if self._job.base is None and self._reference.traces is not None:
+            with self._computing:
+                columns |= surprise_of(self._job, self._reference, columns)
+        return found._replace(columns=columns), ranges
 
-    @contextmanager
-    def _others_compute(self) -> Iterator[None]:
-        """Let the other shard compute while this one has no batch to do so."""
-        self._computing.release()
-        try:
-            yield
-        finally:
-            self._computing.acquire()
+    def _batches_in_turn(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
+        """Batches of inputs, read one ahead; no other shard computes until one of this shard has to be waited for."""
+        with NextAhead(self.read_batches(shard, bad)) as ahead:
+            while (batch := ahead.take()) is not None:
+                with self._computing:
+                    while batch is not None:
+                        yield batch
+                        batch.inputs.clear()  # those of the next one are in memory
+                        batch = ahead.take() if ahead.is_there else None
 
     @contextmanager
     def _at(self, shard: Shard, batch: Batch) -> Iterator[None]:

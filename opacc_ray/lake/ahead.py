@@ -2,9 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, Self, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -41,29 +40,31 @@ def ahead(
                 future.cancel()
 
 
-@contextmanager
-def next_ahead(
-    items: Iterator[Item], while_waiting: Callable[[], AbstractContextManager[None]] = nullcontext
-) -> Iterator[Iterator[Item]]:
-    """Take items on a thread of their own: the first as the block begins, and then one ahead.
+class NextAhead(Generic[Item]):
+    """Takes items, none of which is None, on a thread of its own: the first when it is made, and then one ahead.
 
-    Parameters
-    ----------
-    items : none of them is None
-    while_waiting : entered while an item that is asked for is not there yet
+    To be used in a ``with``, which ends the thread.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="opacc-ahead") as pool:
-        first = pool.submit(next, items, None)
 
-        def taken(coming: Future[Item | None]) -> Iterator[Item]:
-            while True:
-                if not coming.done():
-                    with while_waiting():
-                        wait([coming])
-                item = coming.result()
-                if item is None:
-                    return
-                coming = pool.submit(next, items, None)
-                yield item
+    def __init__(self, items: Iterator[Item]) -> None:
+        self._items = items
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="opacc-ahead")
+        self._coming = self._pool.submit(next, items, None)
 
-        yield taken(first)
+    @property
+    def is_there(self) -> bool:
+        """Whether the next item, or the end, need not be waited for."""
+        return self._coming.done()
+
+    def take(self) -> Item | None:
+        """Return the next item, None after the last; what taking it raised is raised here."""
+        item = self._coming.result()
+        if item is not None:
+            self._coming = self._pool.submit(next, self._items, None)
+        return item
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()

@@ -1,6 +1,9 @@
 """What an actor does with a shard, without Ray: one example at a time is decoded, and bad ones are set aside."""
 
 import io
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,8 @@ from opacc_ray.errors import DataError
 from opacc_ray.extract import extractor
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.inference import in_halves
-from opacc_ray.extract.model import Activations
-from opacc_ray.extract.shards import ShardReport, read_table, to_numpy
+from opacc_ray.extract.model import Activations, Model
+from opacc_ray.extract.shards import ShardReport, encode_shard, read_table, to_numpy
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import ChangedError
@@ -94,6 +97,30 @@ def test_threads_that_decode_change_no_bit(tmp_path: Path) -> None:
     spec = spec_of(tmp_path)
     found = [extract(spec, tmp_path, readers)._replace(machine=None) for readers in (1, 4)]
     assert found[0] == found[1]  # digests among them
+
+
+def test_a_shard_is_written_while_another_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, features = open_store(str(tmp_path / "pool")), open_store(str(tmp_path / "features"))
+    pool.write_many((f"{i:03d}.png", picture(i)) for i in range(16))
+    spec, calls = spec_of(tmp_path), itertools.count()
+    written = threading.Event()
+
+    def run(model: Model, batch: np.ndarray) -> Activations:
+        if next(calls):  # the second shard's only batch
+            assert written.wait(20)
+        return model(batch)
+
+    def encode(*given: Any) -> bytes:
+        written.set()
+        return encode_shard(*given)
+
+    monkeypatch.setattr(extractor, "run_model", run)
+    monkeypatch.setattr(extractor, "encode_shard", encode)
+    both = Extractor(Extraction(spec, spec.pool, spec.features(), features))
+    both.prepare()
+    with ThreadPoolExecutor(2) as threads:
+        reports = list(threads.map(both.extract, plan_shards(pool, "images", 8).shards))
+    assert [report.num_examples for report in reports] == [8, 8]
 
 
 def test_channels_last_changes_no_digest_of_a_run_without_it(tmp_path: Path) -> None:

@@ -4,11 +4,10 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from opacc_ray.lake.ahead import ahead, next_ahead
+from opacc_ray.lake.ahead import NextAhead, ahead
 
 
 def test_results_come_in_order() -> None:
@@ -52,16 +51,16 @@ def test_the_first_item_is_taken_before_anyone_asks_and_then_one_ahead() -> None
     asked: queue.Queue[int] = queue.Queue()
 
     def items() -> Iterator[int]:
-        for number in range(4):
+        for number in range(1, 5):
             asked.put(number)
             yield number
 
-    with next_ahead(items()) as found:
-        assert asked.get(timeout=10) == 0
-        assert next(found) == 0
+    with NextAhead(items()) as found:
         assert asked.get(timeout=10) == 1
+        assert found.take() == 1
+        assert asked.get(timeout=10) == 2
         assert asked.empty()
-        assert list(found) == [1, 2, 3]
+        assert [found.take() for _ in range(5)] == [2, 3, 4, None, None]
 
 
 def test_an_error_on_the_thread_ahead_comes_after_what_was_before_it() -> None:
@@ -69,29 +68,20 @@ def test_an_error_on_the_thread_ahead_comes_after_what_was_before_it() -> None:
         yield 1
         raise ValueError("two")
 
-    with next_ahead(items()) as found:
-        assert next(found) == 1
+    with NextAhead(items()) as found:
+        assert found.take() == 1
         with pytest.raises(ValueError, match="two"):
-            next(found)
+            found.take()
 
 
-def test_who_takes_items_learns_that_one_is_not_there_yet() -> None:
-    ready, waited = threading.Event(), []
+def test_who_takes_items_learns_whether_one_is_there() -> None:
+    ready = threading.Event()
 
     def items() -> Iterator[int]:
-        yield 1
         ready.wait(10)
-        yield 2
+        yield 1
 
-    @contextmanager
-    def while_waiting() -> Iterator[None]:
-        waited.append("began")
+    with NextAhead(items()) as found:
+        assert not found.is_there
         ready.set()
-        yield
-        waited.append("ended")
-
-    with next_ahead(items(), while_waiting) as found:
-        assert next(found) == 1
-        waited.clear()  # the first may not have been there
-        assert next(found) == 2
-    assert waited == ["began", "ended"]
+        assert found.take() == 1
