@@ -145,10 +145,8 @@ features and both sweeps over them; *driver* is the most memory of the process t
         """\
 Images from a real S3 server on the same machine through one actor, beside a loop without Ray and without this package
 that reads, decodes and computes the same with the same threads and writes nothing; and PNGs in a folder beside Ray
-Data, whole command against whole command. Loop and job take a third of the images in turn; numbers are medians of the
-three turns, and the last column has the range of their ratios, too. *Start-up* lasts until the end of the first batch;
-images a second are counted from there to the end of the last write. JPEGs have their channels last on both sides; an
-actor takes large tensors in huge pages, the loop as torch does by itself.""",
+Data, whole command against whole command. *Start-up* lasts until the end of the first batch; images a second are
+counted from there to the end of the last write.""",
     ),
     "chaos": Document(
         "Audits that are disturbed",

@@ -40,6 +40,12 @@ TURNS = 3
 COLUMNS = ("pool", "side", "images", "start-up, s", "images a second", "of the bare loop")
 
 
+NOTE = """
+Loop and job take a third of the images in turn. Numbers are medians of the three turns, and in parentheses is the range
+of their ratios. JPEGs have their channels last on both sides. An actor takes large tensors in huge pages, the loop as
+torch does by itself."""
+
+
 class Case(NamedTuple):
     """One pool and its model."""
 
@@ -82,6 +88,7 @@ def main() -> None:
             _compare(name, case, num)
         if given.ray_data:
             _against_ray_data(home, max(2048, int(given.share * CASES["png"].images)))
+    print(NOTE)
 
 
 def fill(pool: Store, name: str, num: int) -> None:
