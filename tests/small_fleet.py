@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from safetensors.torch import save_file
-from small_model import network, picture, trained
+from small_model import Net, network, picture, trained
 
 from opacc_ray.labels.actions import import_labels
 from opacc_ray.lake.storage import open_store
@@ -24,7 +24,7 @@ def write_fleet(home: Path, **changes: Any) -> Path:
     for name, size in SIZES.items():
         if not (home / name).exists():
             open_store(str(home / name)).write_many((f"{i:03d}.png", picture(i)) for i in range(size))
-    for name, net in (("random", network()), ("trained", trained())):
+    for name, net in (("random", network()), ("trained", trained()), ("biased", biased())):
         save_file(net.state_dict(), home / f"{name}.safetensors")
     content: dict[str, Any] = {
         "name": "weekly",
@@ -41,6 +41,13 @@ def write_fleet(home: Path, **changes: Any) -> Path:
     kept = {key: value for key, value in (content | changes).items() if value is not None}
     file.write_text(yaml.safe_dump(kept, sort_keys=False))
     return file
+
+
+def biased() -> Net:
+    """Predicts class 0 more often than the random one."""
+    net = network()
+    net.last.bias.data[0] += 1
+    return net
 
 
 def model(home: Path, name: str, factory: str = "network") -> dict[str, Any]:

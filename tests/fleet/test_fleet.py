@@ -1,4 +1,4 @@
-"""A whole fleet by its command, on a real Ray and S3: 2 models × 2 pools, one broken weight file, labels, history."""
+"""A whole fleet by its command, on a real Ray and S3: 3 models × 2 pools, one broken weight file, labels, history."""
 
 import json
 from pathlib import Path
@@ -13,8 +13,8 @@ from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
 
-PAIRS = [f"weekly-{model}-{pool}" for model in ("trained", "random") for pool in ("shop", "field")]
-BROKEN = "weekly-random-field"
+PAIRS = [f"weekly-{model}-{pool}" for model in ("random", "trained", "biased") for pool in ("shop", "field")]
+BROKEN = "weekly-biased-field"
 
 
 class Fleet:
@@ -22,10 +22,11 @@ class Fleet:
 
     def __init__(self, home: Path, output: str) -> None:
         (home / "broken.safetensors").write_bytes(b"cut off")
+        names = ("random", "trained", "biased")
         broken = {"model": {"weights": str(home / "broken.safetensors")}}
-        overrides = [{"models": ["random"], "pools": ["field"], "spec": broken}]
+        overrides = [{"models": ["biased"], "pools": ["field"], "spec": broken}]
         self.home, self.output = home, output
-        models = {name: model(home, name) for name in ("trained", "random")}
+        models = {name: model(home, name) for name in names}
         self.file = write_fleet(home, models=models, overrides=overrides, output=output)
         self.extracted: list[str] = []  # folder of each extraction on actors
 
@@ -57,15 +58,15 @@ def test_a_fleet_from_its_file_to_its_alerts(fleet: Fleet, capsys: pytest.Captur
     assert [name for name, run in runs.items() if run is None] == [BROKEN]
     assert [item["name"] for item in answer["audits"] if item["failure"]] == [BROKEN]
     assert code == 5
-    assert f"opacc: 1 audit of 4 failed: {BROKEN}" in said
-    assert "broken.safetensors is neither safetensors nor" in answer["audits"][3]["failure"]["error"]
-    assert len(fleet.extracted) == len(set(fleet.extracted)) == 3
+    assert f"opacc: 1 audit of 6 failed: {BROKEN}" in said
+    assert "broken.safetensors is neither safetensors nor" in answer["audits"][5]["failure"]["error"]
+    assert len(fleet.extracted) == len(set(fleet.extracted)) == 5
     assert {entry.key for entry in open_store(fleet.output).list("fleets/")} == {
         f"fleets/weekly/summary.{kind}" for kind in ("html", "json", "md")
     }
-    assert {item["waiting"][0]["missing"] for item in answer["audits"][:3]} == {30}
+    assert {item["waiting"][0]["missing"] for item in answer["audits"][:5]} == {30}
 
-    (fleet.home / "broken.safetensors").write_bytes((fleet.home / "random.safetensors").read_bytes())
+    (fleet.home / "broken.safetensors").write_bytes((fleet.home / "biased.safetensors").read_bytes())
     fleet.extracted.clear()
     code, answer, _ = fleet.run(capsys)
     assert code == 0
@@ -81,7 +82,7 @@ def test_a_fleet_from_its_file_to_its_alerts(fleet: Fleet, capsys: pytest.Captur
     code, answer, _ = fleet.run(capsys)
     assert code == 0
     assert fleet.extracted == []
-    assert [item["waiting"] for item in answer["audits"]] == [[]] * 4
+    assert [item["waiting"] for item in answer["audits"]] == [[]] * 6
     by_name = {item["name"]: item["last"] for item in answer["audits"]}
     assert by_name["weekly-trained-shop"]["value"] == by_name["weekly-trained-field"]["value"] == 1.0
     assert by_name["weekly-random-shop"]["high"] < 0.9

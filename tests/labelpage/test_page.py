@@ -98,7 +98,7 @@ def label_by_eye(person: Person, most: int) -> int:
     return most
 
 
-@pytest.mark.parametrize(("size", "alone", "turns"), [(PHONE, 10, 10), (DESKTOP, 20, 15)], ids=["phone", "desktop"])
+@pytest.mark.parametrize(("size", "alone", "turns"), [(PHONE, 10, 10), (DESKTOP, 40, 30)], ids=["phone", "desktop"])
 def test_many_images_by_keys_with_a_restart_and_two_people(
     browser: Any, tmp_path: Path, size: dict[str, int], alone: int, turns: int
 ) -> None:
