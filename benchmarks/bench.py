@@ -24,6 +24,7 @@ import numpy as np
 import opacc_ray as opacc
 from opacc_ray.extract.surprise import Reference
 from opacc_ray.neurons import set_cover
+from opacc_ray.parts.view import view_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from oracles import ces as plain_ces
@@ -58,15 +59,14 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     given = parser().parse_args()
-    rng = np.random.default_rng(0)  # one for all tasks: a PATTERN gives them other numbers
     print(markdown.header(COLUMNS, texts=2))
     for task in TASKS:
         if re.search(given.pattern, task.name, re.IGNORECASE):
-            print(markdown.row(_cells(task, rng)), flush=True)
+            print(markdown.row(_cells(task)), flush=True)
 
 
-def _cells(task: Task, rng: np.random.Generator) -> list[str]:
-    sides = task.prepare(rng)
+def _cells(task: Task) -> list[str]:
+    sides = task.prepare(np.random.default_rng(0))
     first = sides.ours()  # compiles
     seconds = statistics.median(_time(sides.ours) for _ in range(5))
     memory = f"{_peak(sides.ours) / 2**20:.0f} MiB"
@@ -128,6 +128,25 @@ def neyman(rng: np.random.Generator) -> Sides:
     return Sides(two_rounds)
 
 
+def neyman_step(step: str, rng: np.random.Generator) -> Sides:
+    """One step of an audit in rounds of 20, 40, 60 and 80 labels, whose signals stay in memory after the first."""
+    N = 1_000_000
+    confidence, hidden = rng.beta(6, 1, N), _activations(rng, N, 64)
+    outcome = (rng.random(N) < confidence).astype(float)
+    pool = opacc.Pool(confidence=confidence, prediction=rng.integers(0, 100, N), hidden=hidden)
+    view = view_of(pool)
+    rounds: list[tuple[opacc.Selection, np.ndarray]] = []
+    for size in (20, 40, 60, 80):
+        drawn = opacc.select(view, "neyman", size, seed=1, previous=rounds)
+        rounds.append((drawn, outcome[drawn.index]))
+    steps = {
+        "first round": lambda: opacc.select(pool, "neyman", 20, seed=1),
+        "next round": lambda: opacc.select(view, "neyman", 80, seed=1, previous=rounds[:3]),
+        "estimate": lambda: opacc.estimate(*zip(*rounds, strict=True), pool=view),
+    }
+    return Sides(steps[step])
+
+
 def surprise_small(name: str, rng: np.random.Generator) -> Sides:
     hidden, traces = _activations(rng, 20, 84), _activations(rng, 2000, 84)
     predicted, classes = rng.integers(0, 10, 20), rng.integers(0, 10, 2000)
@@ -155,6 +174,10 @@ TASKS = (
     Task("HGS, full look-ahead", "10,000 × 3,432", partial(cover, 10_000, 3432, False)),
     Task("DeepEST, n=200", "10⁷", deepest),
     Task("neyman, rounds of 80 and 120", "10⁶", neyman),
+    *(
+        Task(f"neyman, {step}", "10⁶ × 64, 100 classes", partial(neyman_step, step))
+        for step in ("first round", "next round", "estimate")
+    ),
     Task("DSA", "20 × 2,000 × 84", partial(surprise_small, "dsa")),
     Task("DSA", "10,000 × 60,000 × 84", partial(surprise, "dsa")),
     Task("LSA", "20 × 2,000 × 84", partial(surprise_small, "lsa")),
