@@ -100,7 +100,7 @@ def end_on_sigterm() -> None:
     def end(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         _sigterm_came.set()
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(signal.Signals(number))
 
     if threading.current_thread() is threading.main_thread():
         _sigterm_came.clear()

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import signal
 import socket
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -81,7 +82,7 @@ def serve(
         try:
             uvicorn.Server(settings).run(sockets=[opened])
         except KeyboardInterrupt as end:
-            if type(end) is not KeyboardInterrupt:  # SIGTERM has its own exit code
+            if signal.SIGTERM in end.args:  # which has its own exit code
                 raise
     progress = book.progress("")
     return LabelSession(

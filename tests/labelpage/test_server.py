@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -226,12 +227,15 @@ def test_without_its_packages_it_says_what_to_install(site: Site, tmp_path: Path
     assert (code, said) == (2, "opacc: opacc label needs uvicorn: pip install 'opacc_ray[page]'\n")
 
 
-def test_sigterm_ends_it_with_its_own_code(tmp_path: Path) -> None:
+@pytest.mark.parametrize("serving", [False, True])
+def test_sigterm_ends_it_with_its_own_code(tmp_path: Path, serving: bool) -> None:
     run = run_to_label(str(tmp_path), 2, CLASSES)
     command = [sys.executable, "-m", "opacc_ray", "label", run.uri, "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    process.stderr.readline()
+    said = process.stderr.readline()
+    if serving:
+        urlopen(re.findall(r"http://\S+", said)[0], timeout=30).close()
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
     assert process.returncode == 143
