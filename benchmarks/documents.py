@@ -52,6 +52,16 @@ deviations of SRS.""",
 E, the mean squared error over that of a simple random sample with as many labels, where confidence is shuffled, so that
 it says nothing: the price of having trusted it. 1,000 repetitions.""",
     ),
+    "misled": Document(
+        "neyman with a reference, and misled",
+        ("misled.py",),
+        """\
+`neyman` on classifications with hidden layers and surprise, as each case has them. A *reference* is 2,000 examples with
+their outcomes, which were taken out of the pool; then something is wrong with it, or with the confidence. *E* is the
+mean squared error over that of a simple random sample with as many labels; *worst* is the case with the largest, which
+is in part chance where many are near it; *covers* the least share, over the cases, of 95 % intervals that hold the
+truth, in percent. What follows ± is one standard error.""",
+    ),
     "ces": Document(
         "CES: objectives and settings",
         ("ces_objectives.py",),

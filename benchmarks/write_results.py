@@ -7,6 +7,7 @@
     methods     study_tables.py, `opacc study`          CASES… [--repetitions R]: fully labelled .npz, .csv, .parquet
     neyman      study_tables.py, a study of its own     as before
     control     study_tables.py, a study of its own     CASES… which have a confidence
+    misled      misled.py                               CASES… which have a confidence [--minutes M]
     ces         ces_objectives.py                       FOLDER of .npz
     deepest     deepest_table2.py                       FOLDER of the five .csv of the DeepEST authors
     intervals   intervals_coverage.py                   CASE…

@@ -21,6 +21,7 @@ import driver_memory
 import fashion_job
 import intervals_coverage
 import many_models
+import misled
 import numpy as np
 import pytest
 import study_tables
@@ -126,6 +127,12 @@ def test_the_control_has_every_method_and_budget_of_its_study() -> None:
     assert [row[:2] for row in table[1:]] == [[label, n] for label in labels_of(spec) for n in budgets_of(spec)]
 
 
+def test_every_aid_of_neyman_is_measured() -> None:
+    [table] = tables("misled")
+    assert tuple(table[0]) == misled.COLUMNS
+    assert first_column(table) == list(misled.AIDS)
+
+
 def test_ces_has_every_setting_and_number_of_labels() -> None:
     [table] = tables("ces")
     cases = dict.fromkeys(column.rpartition(" n=")[0] for column in table[0][1:])
@@ -214,7 +221,7 @@ def test_a_page_quotes_documents_word_for_word(page: Path) -> None:
     [
         ("README.md", {"methods", "speed"}),
         ("docs/ces.md", {"ces"}),
-        ("docs/neyman.md", {"neyman", "control"}),
+        ("docs/neyman.md", {"neyman", "control", "misled"}),
         ("docs/intervals.md", {"models"}),
     ],
 )
