@@ -59,18 +59,18 @@ _CONFIDENCE = {"confidence": Coefficient(0.8, 0.2)}
 _RANK = {"rank": Coefficient(2.5, 1.0)}
 _BOTH = {"confidence": Coefficient(0.6, 0.2), "rank": Coefficient(0.8, 1.0)}
 _SURPRISE = {"surprise": Coefficient(0.8, 1.0)}
-_HINTS = {"prediction": Coefficient(0.0, 0.5), "direction": Coefficient(0.0, 0.45)}
+_HINTS = {"prediction": Coefficient(0.0, 1.0), "direction": Coefficient(0.0, 0.45)}
 _CLASSES = {"prediction": Coefficient(0.0, 3.0)}
 _DIRECTIONS = {"direction": Coefficient(0.0, 2.7)}
 _PRIOR = {"prior": Coefficient(0.8, 0.8)}
 EXPERTS = (
     Expert(0.05, {}),
     Expert(0.05, _RANK),
-    Expert(0.18, _CONFIDENCE),
-    Expert(0.18, _BOTH | _SURPRISE),
-    Expert(0.18, _BOTH | _SURPRISE | _HINTS),
-    Expert(0.18, _CONFIDENCE | _SURPRISE | _CLASSES),
-    Expert(0.18, _CLASSES | _DIRECTIONS),
+    Expert(0.05, _CONFIDENCE),
+    Expert(0.1, _BOTH | _SURPRISE),
+    Expert(0.45, _BOTH | _SURPRISE | _HINTS),
+    Expert(0.15, _CONFIDENCE | _SURPRISE | _CLASSES),
+    Expert(0.15, _CLASSES | _DIRECTIONS),
     Expert(0.3, _PRIOR),
     Expert(0.3, _PRIOR | _BOTH | _SURPRISE | _HINTS),
 )

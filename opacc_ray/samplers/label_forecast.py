@@ -2,7 +2,8 @@
 
     neyman      least n with z·√V(n) <= W,  V(n) = N⁻² Σ σ²(1/π - 1),  σ² = p(1 - p),  π as neyman would draw n at once
     srs         1/(W²/(z²·θ(1 - θ)) + 1/N)     at θ = mean p, the share of failures that is foreseen
-    worthless   (1 + price) · srs              if p says nothing of where failures are
+    worthless   (1 + price) · srs              if p says nothing of where failures are; price is twice as high where a
+                                               history has taught p
     at worst    srs at θ = ½, times 1 + price  whatever is true
 
 Any other method that draws at random has V(n) = (1/n - 1/N)/(1/m - 1/N) · V(m), V(m) being the mean of the variances
@@ -69,10 +70,11 @@ def forecast_labels(
 
 
 def _forecast(view: View, half_width: float, level: float, own: neyman.Parameters, history: History) -> LabelForecast:
-    unlabelled, chances, _ = neyman.allocate(view, Task(1, own, NO_PREVIOUS, history=history))
+    task = Task(1, own, NO_PREVIOUS, history=history)
+    unlabelled, chances, _ = neyman.allocate(view, task)
     variance = (half_width / normal_quantile(level)) ** 2
     share = unlabelled.expected / view.size
-    by_srs, price = _labels_of_srs(variance, share, view.size), 1 + own.price
+    by_srs, price = _labels_of_srs(variance, share, view.size), 1 + neyman.price_of(task)
     worst = price * _labels_of_srs(variance, 0.5, view.size)
     return LabelForecast(
         1 - share,

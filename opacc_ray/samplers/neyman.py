@@ -21,13 +21,14 @@ The uniform share is the insurance. Should p be worthless, failures lie anywhere
 
 times the variance of SRS: the price of having trusted p. φ is the least share, not below ``floor``, at which
 
-    A(φ) <= 1 + price · max(1, B)
+    A(φ) <= 1 + price · max(1, κB)
 
-with B the Bayes factor by which the labels so far speak for the signals. Without labels B = 1, and whatever the model
-says of itself, it costs 10 % at most. Where the signals have foreseen failures B soon is in the thousands, and φ at its
-floor. No worthless predictor gets there: then B is above 1/α with a probability of about α (the mean of a Bayes factor
-is 1 where its denominator holds). A predictor that is not worthless but the wrong way round, calm where the failures
-are, can cost more, at most 1/φ.
+with B the Bayes factor by which the labels so far speak for the signals, and κ = 1. Without labels B = 1, and whatever
+the model says of itself, it costs 10 % at most. Where the signals have foreseen failures B soon is in the thousands,
+and φ at its floor. No worthless predictor gets there: then B is above 1/α with a probability of about α (the mean of a
+Bayes factor is 1 where its denominator holds). A predictor that is not worthless but the wrong way round, calm where
+the failures are, can cost more, at most 1/φ. Once labels have taught p, those of the pool or of a history, κ = 2: on a
+history alone 20 % are staked at most.
 
 The batch is drawn by the cube method (:mod:`opacc_ray.samplers.cube`), exactly n examples with exactly π. p is learned
 from few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, x being its signal. So the sample is balanced on
@@ -77,6 +78,9 @@ from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, pa
 from opacc_ray.samplers.chances import Chances, Foreseen, Unlabelled, find_unlabelled, part_free
 
 COMBINATIONS = ("labels", "rounds")
+
+CREDIT = 2.0
+"""κ where labels, of the pool or of a history, have taught p."""
 
 KEPT_PER_LABEL, LEAST_KEPT = 25, 1000
 """Examples that the walk starts from, for each to draw and in all."""
@@ -223,14 +227,19 @@ def plan(view: View, task: Task) -> Plan:
 
 def allocate(view: View, task: Task) -> tuple[Unlabelled, Chances, PoolSignals]:
     """Learn p from the labels so far, and set π."""
-    parameters = task.parameters
     assert task.budget is not None
     forecasts = foresee(view, task)
     unlabelled = find_unlabelled(forecasts, task.previous.chosen)
-    trust = min(forecast.bayes_factor for forecast in forecasts)
-    share = unlabelled.uniform_share(parameters.price * max(1.0, trust), parameters.floor)
+    price = price_of(task, min(forecast.bayes_factor for forecast in forecasts))
+    share = unlabelled.uniform_share(price, task.parameters.floor)
     sizes = Chances(unlabelled.doubts, share)
     return unlabelled, unlabelled.capped(sizes, task.budget, unlabelled.total(sizes)), forecasts[0].signals
+
+
+def price_of(task: Task, bayes_factor: float = 1.0) -> float:
+    """price · max(1, κB): what predictions that are worthless may add to the variance of SRS."""
+    taught = len(task.previous.chosen) or all(model.history.labelled for model in (task, *task.others))
+    return float(task.parameters.price * max(1.0, CREDIT * bayes_factor if taught else bayes_factor))
 
 
 def foresee(view: View, task: Task) -> list[Forecast]:

@@ -14,6 +14,7 @@ from opacc_ray.failure.signals import read_signals, signals_beside
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Task
+from opacc_ray.samplers.label_forecast import forecast_labels
 
 
 def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
@@ -63,6 +64,22 @@ def test_labels_here_overrule_a_history_that_is_wrong() -> None:
         read_signals(view, 6, history), labelled, 1 - outcome[labelled], read_lessons(view, 6, history)
     ).failure
     assert p[outcome == 0].mean() > 0.5 > 0.2 > p[outcome == 1].mean()
+
+
+def test_a_history_of_labels_may_stake_twice_the_price() -> None:
+    """And no more, whatever it says; a column without labels stakes the price."""
+    (pool, _), (other, known) = make_pool(2000, 2), make_pool(800, 3)
+    view, parameters = view_of(pool), neyman.Parameters(price=0.05)
+    for history, price in (
+        (opacc.History(), 0.05),
+        (opacc.History(prior=np.arange(2000)), 0.05),
+        (opacc.History(labelled=[(other, known)]), 0.1),
+        (opacc.History(labelled=[(other, 1 - known)]), 0.1),
+    ):
+        plan = whole_plan(view, Task(20, parameters, NO_PREVIOUS, history=history))
+        assert np.mean(plan.probability.mean() / plan.probability) - 1 == pytest.approx(price, abs=1e-3)
+        forecast = forecast_labels(view, 0.1, parameters=parameters, history=history)
+        assert forecast.worthless == pytest.approx((1 + price) * forecast.srs, abs=2)
 
 
 def test_a_column_of_the_users_own_is_learned_from() -> None:

@@ -91,11 +91,11 @@ def predicted_failure(pool: dict[str, list[float]], labelled: dict[int, float]) 
     experts = [
         (0.05, None, None, None, None),
         (0.05, None, (2.5, 1.0), None, None),
-        (0.18, (0.8, 0.2), None, None, None),
-        (0.18, (0.6, 0.2), (0.8, 1.0), (0.8, 1.0), None),
-        (0.18, (0.6, 0.2), (0.8, 1.0), (0.8, 1.0), 0.5),
-        (0.18, (0.8, 0.2), None, (0.8, 1.0), 3.0),
-        (0.18, None, None, None, 3.0),
+        (0.05, (0.8, 0.2), None, None, None),
+        (0.1, (0.6, 0.2), (0.8, 1.0), (0.8, 1.0), None),
+        (0.45, (0.6, 0.2), (0.8, 1.0), (0.8, 1.0), 1.0),
+        (0.15, (0.8, 0.2), None, (0.8, 1.0), 3.0),
+        (0.15, None, None, None, 3.0),
     ]
     log_evidence, predictions, priors = [], [], []
     for number, (prior, own, own_rank, other, by_class) in enumerate(experts):
