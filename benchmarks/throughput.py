@@ -2,13 +2,13 @@
 
     python benchmarks/throughput.py [--share 1.0] [--cases npy png jpeg] [--ray-data]
 
-At --share 1: 200,000 images of 28×28 in npy files, three times; 10,000 PNGs of 28×28, three times; 2,000 JPEGs of 640×480
-through a ResNet-18 with channels last, in three parts; all on one real S3 server. The bare loop and then the job take
-a part, and so on, so that what changes on the machine meets both; the last column is the median of the parts' ratios,
-and their range. Both sides have one actor, one thread of torch, 16 threads that read and one that decodes. The bare loop
-runs in a process of its own, with the same libraries and nothing of this package but its model. Start-up is stated
-apart: on both sides images a second are counted from the end of the first batch. The JPEGs take a quarter of an hour
-on 2 cores.
+At --share 1, on one real S3 server: 200,000 images of 28×28 in npy files, three times; 10,000 PNGs of 28×28, three
+times; 2,000 JPEGs of 640×480 through a ResNet-18 with channels last, in three parts. The bare loop and then the job
+take a part, and so on, so that what changes on the machine meets both; the last column is the median of the parts'
+ratios, and their range. Both sides have one actor, one thread of torch, 16 threads that read and one that decodes. The
+bare loop runs in a process of its own, with the same libraries and nothing of this package but its model. Start-up is
+stated apart: on both sides images a second are counted from the end of the first batch. The JPEGs take a quarter of
+an hour on 2 cores.
 With --ray-data, Ray Data does the PNGs from a folder (read_images, map_batches on one actor, write_parquet), whole
 against whole. Prints a Markdown table.
 """
