@@ -1,6 +1,5 @@
-"""Drawing examples with unequal probabilities: independently, or a fixed number of distinct ones (π-ps designs).
+"""Drawing a fixed number of distinct examples with unequal probabilities (π-ps designs).
 
-The latter:
 J.-C. Deville, "Une nouvelle (encore une!) méthode de tirage à probabilités inégales", INSEE 9804 (1998), known as
 Deville's systematic sampling; G. Chauvet, "On a characterization of ordered pivotal sampling", Bernoulli 18 (2012),
 shows that it is the same design as Deville and Tillé's pivotal method in a fixed order.
@@ -39,14 +38,6 @@ def inclusion_probabilities(size: NDArray[np.float64], num: int) -> NDArray[np.f
         if not more.any():
             return np.where(sure, 1.0, scale * size)
         sure |= more
-
-
-def draw_proportional(rng: np.random.Generator, weight: NDArray[np.float64], num: int) -> NDArray[np.int64]:
-    """``num`` independent draws from the range of ``weight``, each proportional to it."""
-    cumulative = np.cumsum(weight)
-    last = int(np.flatnonzero(weight)[-1])  # should rounding lead past the end
-    place = np.searchsorted(cumulative, rng.random(num) * cumulative[-1], side="right")
-    return np.minimum(place, last).astype(np.int64)
 
 
 class Found(Protocol):

@@ -28,10 +28,10 @@ from opacc_ray.extract.shards import (
     read_report,
     read_table,
     report_on,
-    to_numpy,
 )
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.ahead import NextAhead
+from opacc_ray.lake.arrow import to_numpy
 from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.lake.storage import Store

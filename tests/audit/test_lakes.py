@@ -157,7 +157,7 @@ def test_stored_outputs_are_audited_by_commands_without_ray_or_torch(
     path.write_text(json.dumps(of_features(bucket, {"hidden": "embedding", "output": "logits"})))
     code = (
         "import sys; from opacc_ray.cli.main import main; code = main(sys.argv[1:]);"
-        "print([name for name in ('torch', 'ray') if name in sys.modules], file=sys.stderr); sys.exit(code)"
+        "print([name for name in ('torch', 'ray', 'pandas') if name in sys.modules], file=sys.stderr); sys.exit(code)"
     )
     said = {}
     for command in ("check", "run"):

@@ -385,7 +385,7 @@ def test_second_audit_of_a_pool_extracts_nothing_and_starts_no_ray(spec: Any, tm
     path.write_text(json.dumps(spec(sample={"method": "neyman", "budget": 8}, name="second")))
     code = (
         "import sys; from opacc_ray.cli.main import main; code = main(['run', sys.argv[1], '--json']);"
-        "print(sorted({'ray', 'torch', 'boto3'} & sys.modules.keys()), file=sys.stderr); sys.exit(code)"
+        "print(sorted({'ray', 'torch', 'boto3', 'pandas'} & sys.modules.keys()), file=sys.stderr); sys.exit(code)"
     )
     root = Path(__file__).parents[1]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
