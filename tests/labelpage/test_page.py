@@ -24,7 +24,7 @@ class Person:
     """Somebody at a page who uses only the keyboard."""
 
     def __init__(self, browser: Any, address: str, name: str | None, size: dict[str, int] = DESKTOP) -> None:
-        self.page = browser.new_context(viewport=size).new_page()
+        self.page = browser.new_context(viewport=size, reduced_motion="reduce").new_page()
         self.page.set_default_timeout(20_000)
         self.faults: list[str] = []
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
