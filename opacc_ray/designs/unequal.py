@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 SURE = 1 - 1e-9
 """From here on, rounding decides whether π is 1."""
 
+AHEAD = 32
+"""Strata whose other example is looked up at a time: a line may be in the actors of a cluster."""
+
 
 def inclusion_probabilities(size: NDArray[np.float64], num: int) -> NDArray[np.float64]:
     """π (N,) proportional to ``size`` (N,) > 0, capped at 1, with sum ``num`` <= N.
@@ -126,5 +129,8 @@ def draw_along(rng: np.random.Generator, line: Line, num: int) -> NDArray[np.int
     if_taken = dict(zip(follow.tolist(), other(follow, uniform).tolist(), strict=True))
     for k in range(1, num):
         if chosen[k - 1] == across.index[k]:
-            chosen[k] = if_taken[k] if k in if_taken else other(np.array([k]), uniform)[0]
+            if k not in if_taken:  # the one before has changed; where one does, the next ones often do
+                ahead = np.arange(k, min(k + AHEAD, num))
+                if_taken |= zip(ahead.tolist(), other(ahead, uniform).tolist(), strict=True)
+            chosen[k] = if_taken[k]
     return chosen

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.estimators.roots import root
+
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
@@ -48,7 +50,6 @@ def mid_p_low(count: float, size: float, level: float) -> float:
     "Significance tests in discrete distributions", JASA 56, 1961). With few events it is far below Wilson's end, which
     a single event would lift above most of the shares that are likely to show one; with many the two agree.
     """
-    from scipy.optimize import brentq
     from scipy.special import betainc
 
     most = min(count / size, 1.0)
@@ -59,7 +60,7 @@ def mid_p_low(count: float, size: float, level: float) -> float:
         more = betainc(count + 1, left, share) if left else 0.0
         return float(at_least + more) / 2 - tail
 
-    return float(brentq(excess, 0.0, most, xtol=1e-9)) if excess(most) > 0 else most
+    return root(excess, 0.0, most, 1e-9) if excess(most) > 0 else most
 
 
 def zero_failure_bound(num: int, level: float) -> float:
@@ -111,8 +112,6 @@ def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Arr
     shares : (J,) P_j, sums to 1
     factors : (J,) g_j, finite population corrections
     """
-    from scipy.optimize import brentq
-
     doubtful = factors > 0
     known = float(shares[~doubtful] @ (successes / sizes)[~doubtful])  # of strata that are labelled in full
     if not doubtful.any():
@@ -136,7 +135,7 @@ def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Arr
 
         weak, strong = math.log(1e-9), math.log(1e12 * float(sizes.sum()))
         if beyond(strong) > 0:
-            strong = brentq(beyond, weak, strong, xtol=1e-15)
+            strong = root(beyond, weak, strong, 1e-15)
         return known + float(shares @ likely(strong))
 
     return end(-1), end(+1)
@@ -145,12 +144,11 @@ def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Arr
 def _constrained(successes: Array, sizes: Array, pull: Array) -> Array:
     """Most likely shares of success under a pull up: the root in [0, 1] of a·p² + (n - a)·p - x = 0."""
     rest = sizes - pull
-    root = np.sqrt(rest**2 + 4 * pull * successes)
+    apart = np.sqrt(rest * rest + 4 * pull * successes)
+    falls = rest > 0
     # two forms of one root: neither subtracts nearly equal numbers on its side
-    rising = (root - rest) / (2 * pull)
-    falling = 2 * successes / np.where(rest > 0, rest + root, 1)
-    share: Array = np.minimum(np.maximum(np.where(rest > 0, falling, rising), 0), 1)
-    return share
+    share: Array = np.where(falls, 2 * successes, apart - rest) / np.where(falls, rest + apart, 2 * pull)
+    return np.minimum(np.maximum(share, 0, out=share), 1, out=share)
 
 
 def _first(true_from: Callable[[int], bool], low: int, high: int) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import small_model
 from PIL import Image
-from small_model import picture
+from small_pictures import picture
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract import extractor

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_model import network, picture
+from small_model import network
+from small_pictures import picture
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.extractor import Extraction, Extractor
