@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 test test-cpus test-lowest: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpus test-lowest lint format bench bench-gpu results docs docs-pages docs-site fuzz chaos lock wheel wheel-check sbom clean
+.PHONY: help setup demo test test-cpus test-lowest lint style types format bench bench-gpu results docs docs-pages docs-site fuzz chaos lock wheel wheel-check sbom clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ /' | while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
@@ -44,8 +44,11 @@ demo: $(READY)  ## a whole audit on handwritten digits, in about a minute
 
 # Three at a time, file by file: each has its own Ray and S3 server, for which it waits now and then.
 # For one at a time, and its prints: .venv/bin/pytest -s
-test: $(READY) lint  ## lint, then the tests
-	$(BIN)/pytest $(AT_ONCE)
+# Types are checked beside the tests, on one core, and what is wrong with them is said after the tests.
+test: $(READY) style  ## lint and the tests
+	@log=$$(mktemp); $(MAKE) --no-print-directory types >"$$log" 2>&1 & types=$$!; \
+	$(BIN)/pytest $(AT_ONCE); tests=$$?; \
+	wait $$types; types=$$?; cat "$$log"; rm -f "$$log"; exit $$((tests ? tests : types))
 
 # The tests with three machines' arithmetic: this one's, torch's own loops without AVX, and the libraries' without AVX.
 # Matrix products then differ in their last bits. NumPy's come from OpenBLAS, torch's from MKL and oneDNN.
@@ -64,9 +67,13 @@ test-lowest: $(TOOLED)  ## the tests with the oldest versions that pyproject.tom
 	"$$(grep '^torch==' infra/constraints.txt)"
 	PYTHONPATH=. $(LOWEST)/bin/python -m pytest $(AT_ONCE)
 
-lint: $(READY)  ## ruff, mypy and the layers of the package
+lint: style types  ## style and types
+
+style: $(READY)  ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(READY)  ## mypy and the layers of the package
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import markdown_table as markdown
 import numpy as np
+from labelled_rounds import label_rounds
 
 import opacc_ray as opacc
 from opacc_ray.extract.surprise import Reference
@@ -135,14 +136,11 @@ def neyman_step(step: str, rng: np.random.Generator) -> Sides:
     outcome = (rng.random(N) < confidence).astype(float)
     pool = opacc.Pool(confidence=confidence, prediction=rng.integers(0, 100, N), hidden=hidden)
     view = view_of(pool)
-    rounds: list[tuple[opacc.Selection, np.ndarray]] = []
-    for size in (20, 40, 60, 80):
-        drawn = opacc.select(view, "neyman", size, seed=1, previous=rounds)
-        rounds.append((drawn, outcome[drawn.index]))
+    labelled = label_rounds(view, outcome, "neyman", (20, 40, 60, 80), seed=1)
     steps = {
         "first round": lambda: opacc.select(pool, "neyman", 20, seed=1),
-        "next round": lambda: opacc.select(view, "neyman", 80, seed=1, previous=rounds[:3]),
-        "estimate": lambda: opacc.estimate(*zip(*rounds, strict=True), pool=view),
+        "next round": lambda: opacc.select(view, "neyman", 80, seed=1, previous=list(zip(*labelled, strict=True))[:3]),
+        "estimate": lambda: opacc.estimate(*labelled, pool=view),
     }
     return Sides(steps[step])
 

@@ -10,17 +10,15 @@ that there was (`--minutes`) are the same for each, and on all cores. Printed is
 
 import argparse
 import re
-import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from functools import cache, partial
 from typing import NamedTuple
 
 import markdown_table as markdown
 import numpy as np
+from labelled_rounds import Labelled, in_rounds, label_rounds
 from numpy.typing import NDArray
-from processes import repeat
+from processes import repeat_within
 from scipy.optimize import brentq
 from scipy.special import expit
 
@@ -35,7 +33,6 @@ BUDGETS = (50, 100, 200, 400)
 ACCURACIES = (0.5, 0.9, 0.99, 0.999)
 CONFIDENCES = ("calibrated", "silent")
 DESIGNS = ("srs", "css", "neyman", "neyman, 4 rounds")
-ROUNDS = (0.1, 0.2, 0.3, 0.4)
 COLUMNS = (
     *("accuracy", "confidence", "design", "n", "failures met"),
     *(f"covers, {100 * level:g} %" for level in LEVELS),
@@ -81,14 +78,7 @@ def main() -> None:
     given = parser().parse_args()
     designs = [design for design in DESIGNS if re.search(given.only, design)]
     rows = [Row(a, c, d, n) for a in ACCURACIES for c in CONFIDENCES for d in designs for n in BUDGETS]
-    trials: list[list[Trial]] = []  # of each repetition, those of all rows
-    end = time.monotonic() + 60 * given.minutes
-    with closing(repeat(partial(audit_all, rows, given.size), range(given.repetitions))) as repetitions:
-        for own in repetitions:
-            trials.append(own)
-            print(f"repetition {len(trials)}", end="\r", file=sys.stderr, flush=True)
-            if time.monotonic() > end:
-                break
+    trials = repeat_within(given.minutes, partial(audit_all, rows, given.size), given.repetitions)
     print(markdown.header(COLUMNS, texts=3))
     for row, own in zip(rows, zip(*trials, strict=True), strict=True):
         print(markdown.row(cells(row, own, make_case(row.accuracy, row.confidence, given.size).outcome)))
@@ -123,29 +113,19 @@ def make_case(accuracy: float, confidence: str, size: int) -> Case:
 
 def audit(case: Case, row: Row, seed: int) -> Trial:
     """Draw, label and state at all levels."""
-    rounds: list[opacc.Selection] = []
-    outcomes: list[NDArray[np.float64]] = []
     method = row.design.partition(",")[0]
-    for size in _sizes(row):
-        drawn = opacc.select(case.view, method, size, seed, previous=list(zip(rounds, outcomes, strict=True)))
-        rounds.append(drawn)
-        outcomes.append(case.outcome[drawn.index])
-    failures = int(sum((1 - own).sum() for own in outcomes))
-    return Trial(list(_estimates(case, method, rounds, outcomes)), failures)
+    sizes = in_rounds(row.budget) if "rounds" in row.design else [row.budget]
+    labelled = label_rounds(case.view, case.outcome, method, sizes, seed)
+    failures = int(sum((1 - own).sum() for own in labelled.outcomes))
+    return Trial(list(_estimates(case, method, labelled)), failures)
 
 
-def _estimates(
-    case: Case, method: str, rounds: list[opacc.Selection], outcomes: list[NDArray[np.float64]]
-) -> Iterator[Estimate]:
+def _estimates(case: Case, method: str, labelled: Labelled) -> Iterator[Estimate]:
     if method == "neyman":  # as opacc.estimate with the pool, whose failures are predicted once for all levels
-        combined = learn_from_all(case.view, rounds, outcomes)
+        combined = learn_from_all(case.view, *labelled)
         yield from (combined.estimate(level) for level in LEVELS)
     else:
-        yield from (opacc.estimate(rounds, outcomes, level) for level in LEVELS)
-
-
-def _sizes(row: Row) -> list[int]:
-    return [round(share * row.budget) for share in ROUNDS] if "rounds" in row.design else [row.budget]
+        yield from (opacc.estimate(*labelled, level) for level in LEVELS)
 
 
 def cells(row: Row, trials: Sequence[Trial], outcome: NDArray[np.float64]) -> list[str]:

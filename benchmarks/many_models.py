@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import markdown_table as markdown
 import numpy as np
+from labelled_rounds import in_rounds
 from numpy.typing import NDArray
 from processes import repeat
 
@@ -30,7 +31,6 @@ COLUMNS = (
     *("models", "design", "n", "E", "E, own labels", "E of differences", "covers", "all differences", "width"),
     *("best chosen", "P(best)"),
 )
-ROUNDS = (0.1, 0.2, 0.3, 0.4)
 WAYS = ("two at once", "all at once")
 ALONE = "one at a time"
 DESIGNS = ("neyman, 4 rounds", "neyman", "srs")
@@ -196,7 +196,7 @@ def audit(trial: Trial, design: str) -> SeveralModels:
 
 
 def _sizes(budget: int, design: str) -> Sequence[int]:
-    return [round(share * budget) for share in ROUNDS] if "rounds" in design else [budget]
+    return in_rounds(budget) if "rounds" in design else [budget]
 
 
 def _cells(scores: Sequence[Score]) -> list[str]:

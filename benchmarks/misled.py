@@ -9,17 +9,15 @@ a Markdown table. E is the mean squared error over the variance of a simple rand
 """
 
 import argparse
-import sys
-import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from functools import cache, partial
 from typing import NamedTuple
 
 import markdown_table as markdown
 import numpy as np
+from labelled_rounds import in_rounds, label_rounds
 from numpy.typing import NDArray
-from processes import repeat
+from processes import repeat_within
 
 import opacc_ray as opacc
 from opacc_ray.parts.view import LocalParts, View, view_of
@@ -29,7 +27,7 @@ from opacc_ray.study.cases import Source, find_cases, read_case
 from opacc_ray.study.spec import CaseSpec
 
 REFERENCE = 2000
-DESIGNS = {"one round": (1.0,), "four rounds": (0.1, 0.2, 0.3, 0.4)}
+DESIGNS: dict[str, Callable[[int], list[int]]] = {"one round": lambda budget: [budget], "four rounds": in_rounds}
 COLUMNS = ("what is known", *(f"{design}, {what}" for design in DESIGNS for what in ("mean E", "worst E", "covers")))
 
 
@@ -67,14 +65,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     given = parser().parse_args()
     sources = classifications(find_cases([CaseSpec(path=path) for path in given.cases], {}, None))
-    scores: list[list[Score]] = []  # of each repetition, those of all cells
-    end = time.monotonic() + 60 * given.minutes
-    with closing(repeat(partial(audit_all, sources, given.budget), range(given.repetitions))) as repetitions:
-        for own in repetitions:
-            scores.append(own)
-            print(f"repetition {len(scores)}", end="\r", file=sys.stderr, flush=True)
-            if time.monotonic() > end:
-                break
+    scores = repeat_within(given.minutes, partial(audit_all, sources, given.budget), given.repetitions)
     measured = np.array(scores, dtype=np.float64).reshape(len(scores), len(AIDS), len(DESIGNS), len(sources), 2)
     print(markdown.header(COLUMNS))
     for aid, own in zip(AIDS, measured.swapaxes(0, 1), strict=True):
@@ -90,24 +81,18 @@ def classifications(sources: Sequence[Source]) -> tuple[Source, ...]:
 def audit_all(sources: tuple[Source, ...], budget: int, seed: int) -> list[Score]:
     """One audit of each aid, design and case, in this order."""
     return [
-        audit(prepared(aid, source, sources), shares, budget, seed)
+        audit(prepared(aid, source, sources), sizes(budget), seed)
         for aid in AIDS
-        for shares in DESIGNS.values()
+        for sizes in DESIGNS.values()
         for source in sources
     ]
 
 
-def audit(case: Audited, shares: Sequence[float], budget: int, seed: int) -> Score:
+def audit(case: Audited, sizes: Sequence[int], seed: int) -> Score:
     """Draw, label and state."""
-    rounds: list[opacc.Selection] = []
-    outcomes: list[NDArray[np.float64]] = []
-    for share in shares:
-        previous = list(zip(rounds, outcomes, strict=True))
-        drawn = opacc.select(case.view, "neyman", round(share * budget), seed, previous=previous, history=case.history)
-        rounds.append(drawn)
-        outcomes.append(case.outcome[drawn.index])
-    found, truth = learned_estimate(case.view, rounds, outcomes, 0.95, case.history), float(case.outcome.mean())
-    by_srs = case.outcome.var() * (1 / budget - 1 / len(case.outcome))
+    labelled = label_rounds(case.view, case.outcome, "neyman", sizes, seed, case.history)
+    found, truth = learned_estimate(case.view, *labelled, 0.95, case.history), float(case.outcome.mean())
+    by_srs = case.outcome.var() * (1 / sum(sizes) - 1 / len(case.outcome))
     return Score((found.value - truth) ** 2 / by_srs, found.low <= truth <= found.high)
 
 

@@ -115,7 +115,8 @@ def ray_cluster(s3: LocalS3, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def scans(s3: LocalS3) -> str:
     """A bucket with 120 small grey PNGs under `pool/` and the weights of `small_model` under `model.safetensors`."""
     from safetensors.torch import save
-    from small_model import network, picture
+    from small_model import network
+    from small_pictures import picture
 
     store = open_store(s3.create_bucket("scans"))
     store.write_many((f"pool/{i:03d}.png", picture(i)) for i in range(120))
@@ -130,12 +131,20 @@ def spec(scans: str, bucket: str) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """This machine's Chromium; tests that ask for it carry `needs_browser`."""
+def chromium() -> Iterator[Any]:
+    """This machine's Chromium."""
     from playwright.sync_api import sync_playwright
-    from real_browser import browser_path
+    from real_browser import launched
 
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
+        opened = launched(playwright.chromium)
         yield opened
         opened.close()
+
+
+@pytest.fixture
+def browser(chromium: Any) -> Iterator[Any]:
+    """That Chromium, whose pages end with the test; tests that ask for it carry `needs_browser`."""
+    yield chromium
+    for context in chromium.contexts:
+        context.close()

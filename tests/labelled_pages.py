@@ -1,23 +1,30 @@
 """Runs to label on a page, the page as a process, and the one browser that opens it."""
 
 import io
+import logging
 import os
+import queue
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import audited_run
 import numpy as np
+import pytest
+import uvicorn
 from PIL import Image
 
 from opacc_ray.audit import steps
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.labelpage.serving import Address, serve
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.runs import feature_store
@@ -86,3 +93,36 @@ def served(uri: str, *options: str, token: str | None = None) -> Iterator[str]:
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, out + err
     assert "Traceback" not in err
+
+
+@contextmanager
+def served_here(run: Run, overlap: float | None = None) -> Iterator[str]:
+    """The address of the same page, served by a thread of this process: the command takes a second of CPU to start."""
+    servers: list[uvicorn.Server] = []
+    faults: list[str] = []
+    addresses: queue.Queue[str] = queue.Queue()
+
+    class Noting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            faults.append(self.format(record))
+
+    class Noted(uvicorn.Server):
+        def __init__(self, config: uvicorn.Config) -> None:
+            super().__init__(config)
+            logging.getLogger("uvicorn.error").addHandler(noting)
+            servers.append(self)
+
+    noting = Noting(logging.ERROR)
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as thread:
+        patch.setattr(uvicorn, "Server", Noted)
+        session = thread.submit(serve, run, Address(port=0), addresses.put, overlap=overlap)
+        try:
+            yield addresses.get(timeout=60)
+        finally:
+            while not servers and not session.done():
+                time.sleep(0.01)
+            for server in servers:
+                server.should_exit = True
+            session.result(timeout=60)
+            logging.getLogger("uvicorn.error").removeHandler(noting)
+    assert faults == []

@@ -7,6 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+_LEFT_OUT = (
+    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup"),  # pages of the address bar, in a process for each window
+    *("HttpsUpgrades", "PaintHolding", "AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose"),
+    *("OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled", "PreconnectToSearch", "MediaRouter"),
+)
+"""Features of the browser. Playwright leaves out all but the first two by the same option, the last of which counts."""
+
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
 """Width and height of windows, in pixels."""
 
@@ -15,6 +22,12 @@ def browser_path() -> str | None:
     """The browser of this machine, if it has one: Debian's package chromium, or Chrome."""
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def launched(chromium: Any) -> Any:
+    """Start the browser."""
+    left_out = f"--disable-features={','.join(_LEFT_OUT)}"
+    return chromium.launch(executable_path=browser_path(), args=["--no-sandbox", left_out])
 
 
 needs_browser = pytest.mark.skipif(browser_path() is None, reason="no browser is installed: apt-get install chromium")

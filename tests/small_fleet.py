@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 from safetensors.torch import save_file
-from small_model import Net, network, picture, trained
+from small_model import Net, network, trained
+from small_pictures import picture
 
 from opacc_ray.labels.actions import import_labels
 from opacc_ray.lake.storage import open_store
@@ -30,7 +31,7 @@ def write_fleet(home: Path, **changes: Any) -> Path:
         "name": "weekly",
         "output": str(home / "audits"),
         "spec": {
-            "transform": "small_model:to_input",
+            "transform": "small_pictures:to_input",
             "extract": {"batch_size": 15, "shard_size": 15, "actors": 1},
             "sample": {"method": "srs", "budget": 30},
         },

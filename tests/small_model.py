@@ -1,6 +1,5 @@
-"""The model of the tests' users, and its pictures: 8x8 grey, picture i with its quarter i % 4 the brightest."""
+"""The model of the tests' users, for the pictures of `small_pictures`."""
 
-import io
 import os
 import time
 import weakref
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from small_pictures import pixels, to_input
 
 
 class Net(torch.nn.Module):
@@ -51,26 +50,6 @@ def value_network() -> Net:
     return net
 
 
-def slow_network() -> Net:
-    """The same, but a batch takes a while: time to kill something."""
-    net = network()
-    net.register_forward_hook(lambda *_: time.sleep(0.15))
-    return net
-
-
-def dying_network() -> Net:
-    """The same, but its process dies at the picture 055, always."""
-    net = network()
-    poison = to_input(np.asarray(Image.open(io.BytesIO(picture(55)))))
-
-    def die(_: torch.nn.Module, inputs: tuple[torch.Tensor]) -> None:
-        if any(np.array_equal(item.numpy(), poison) for item in inputs[0]):
-            os._exit(1)
-
-    net.register_forward_pre_hook(die)
-    return net
-
-
 def noted_network(folder: str, seconds: float = 5) -> Net:  # by default until all actors have started
     """The same, but every process that runs it leaves a file of its number, and takes its time."""
     net = network()
@@ -83,18 +62,14 @@ def noted_network(folder: str, seconds: float = 5) -> Net:  # by default until a
     return net
 
 
-def spoiled_network(how: str, folder: str, times: int) -> Net:
-    """The same, but at the picture 055 it hangs, or finds no memory: the first ``times`` times over all processes."""
+def spoiled_network(folder: str, times: int) -> Net:
+    """The same, but at the picture 055 it finds no memory: the first ``times`` times over all processes."""
     net = network()
-    poison = to_input(np.asarray(Image.open(io.BytesIO(picture(55)))))
+    poison = to_input(pixels(55))
 
     def spoil(_: torch.nn.Module, inputs: tuple[torch.Tensor]) -> None:
         if any(np.array_equal(item.numpy(), poison) for item in inputs[0]) and len(os.listdir(folder)) < times:
             Path(folder, str(time.time_ns())).touch()
-            if how == "hang":
-                time.sleep(1000)
-            if how == "interpreter":
-                raise MemoryError("no memory for 055")
             torch.empty(1 << 60)
 
     net.register_forward_pre_hook(spoil)
@@ -122,7 +97,7 @@ def greedy_network(folder: str) -> Net:
 def broken_network() -> Net:
     """The same, but it answers picture 033 with NaN."""
     net = network()
-    bad = to_input(np.asarray(Image.open(io.BytesIO(picture(33)))))
+    bad = to_input(pixels(33))
 
     def spoil(_: torch.nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
         hit = torch.tensor([np.array_equal(item.numpy(), bad) for item in inputs[0]])
@@ -130,10 +105,6 @@ def broken_network() -> Net:
 
     net.register_forward_hook(spoil)
     return net
-
-
-def to_input(image: np.ndarray) -> np.ndarray:
-    return image[None].astype(np.float32) / 255
 
 
 HELD: list[int] = []
@@ -152,13 +123,3 @@ def shrink(image: np.ndarray) -> np.ndarray:
 def fit(image: np.ndarray) -> np.ndarray:
     """8 x 8 of an image of any size, repeated where it is smaller."""
     return to_input(np.resize(image[:8, :8], (8, 8)))
-
-
-def picture(i: int) -> bytes:
-    """PNG of picture i."""
-    pixels = np.random.default_rng(i).integers(0, 120, (8, 8), dtype=np.uint8)
-    row, column = divmod(i % 4, 2)
-    pixels[4 * row : 4 * row + 4, 4 * column : 4 * column + 4] += 120
-    sink = io.BytesIO()
-    Image.fromarray(pixels).save(sink, format="PNG")
-    return sink.getvalue()

@@ -30,6 +30,7 @@ from opacc_ray.labelling.joining import join
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labels.labelled_rounds import LabelledRound, canonical_form, outcome_of, outcomes_of_another, read_rounds
 from opacc_ray.labels.log import read_log
+from opacc_ray.lake.arrow import numbers, rows_of_numbers, to_numpy
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import Store, open_store, read_uri
@@ -318,13 +319,10 @@ def _encode(found: _Labelled) -> bytes:
     import pyarrow.parquet as pq
 
     columns = {
-        name: pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
-        if values.ndim > 1
-        else values
-        for name, values in found.features.items()
+        name: rows_of_numbers(values) if values.ndim > 1 else numbers(values) for name, values in found.features.items()
     }
     sink = io.BytesIO()
-    pq.write_table(pa.table(columns | {"outcome": found.outcome}), sink)
+    pq.write_table(pa.table(columns | {"outcome": numbers(found.outcome)}), sink)
     return sink.getvalue()
 
 
@@ -345,10 +343,6 @@ def _decode(files: dict[str, bytes], place: str) -> History:
 
 def _labelled(data: bytes) -> tuple[Pool, NDArray[np.float64]]:
     table = read_bytes(data)
-    arrays = {}
-    for name in table.column_names:
-        column = table[name].combine_chunks()
-        values = (column.flatten() if name == "hidden" else column).to_numpy(zero_copy_only=False)
-        arrays[name] = values.reshape(len(table), -1) if name == "hidden" else values
+    arrays: dict[str, Any] = {name: to_numpy(table[name]) for name in table.column_names}
     outcome = arrays.pop("outcome")
     return Pool(**arrays), outcome

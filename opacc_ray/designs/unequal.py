@@ -1,6 +1,5 @@
-"""Drawing examples with unequal probabilities: independently, or a fixed number of distinct ones (π-ps designs).
+"""Drawing a fixed number of distinct examples with unequal probabilities (π-ps designs).
 
-The latter:
 J.-C. Deville, "Une nouvelle (encore une!) méthode de tirage à probabilités inégales", INSEE 9804 (1998), known as
 Deville's systematic sampling; G. Chauvet, "On a characterization of ordered pivotal sampling", Bernoulli 18 (2012),
 shows that it is the same design as Deville and Tillé's pivotal method in a fixed order.
@@ -22,6 +21,9 @@ from numpy.typing import NDArray
 SURE = 1 - 1e-9
 """From here on, rounding decides whether π is 1."""
 
+AHEAD = 32
+"""Strata whose other example is looked up at a time: a line may be in the actors of a cluster."""
+
 
 def inclusion_probabilities(size: NDArray[np.float64], num: int) -> NDArray[np.float64]:
     """π (N,) proportional to ``size`` (N,) > 0, capped at 1, with sum ``num`` <= N.
@@ -36,14 +38,6 @@ def inclusion_probabilities(size: NDArray[np.float64], num: int) -> NDArray[np.f
         if not more.any():
             return np.where(sure, 1.0, scale * size)
         sure |= more
-
-
-def draw_proportional(rng: np.random.Generator, weight: NDArray[np.float64], num: int) -> NDArray[np.int64]:
-    """``num`` independent draws from the range of ``weight``, each proportional to it."""
-    cumulative = np.cumsum(weight)
-    last = int(np.flatnonzero(weight)[-1])  # should rounding lead past the end
-    place = np.searchsorted(cumulative, rng.random(num) * cumulative[-1], side="right")
-    return np.minimum(place, last).astype(np.int64)
 
 
 class Found(Protocol):
@@ -135,5 +129,8 @@ def draw_along(rng: np.random.Generator, line: Line, num: int) -> NDArray[np.int
     if_taken = dict(zip(follow.tolist(), other(follow, uniform).tolist(), strict=True))
     for k in range(1, num):
         if chosen[k - 1] == across.index[k]:
-            chosen[k] = if_taken[k] if k in if_taken else other(np.array([k]), uniform)[0]
+            if k not in if_taken:  # the one before has changed; where one does, the next ones often do
+                ahead = np.arange(k, min(k + AHEAD, num))
+                if_taken |= zip(ahead.tolist(), other(ahead, uniform).tolist(), strict=True)
+            chosen[k] = if_taken[k]
     return chosen

@@ -145,12 +145,11 @@ def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Arr
 def _constrained(successes: Array, sizes: Array, pull: Array) -> Array:
     """Most likely shares of success under a pull up: the root in [0, 1] of a·p² + (n - a)·p - x = 0."""
     rest = sizes - pull
-    root = np.sqrt(rest**2 + 4 * pull * successes)
+    apart = np.sqrt(rest * rest + 4 * pull * successes)
+    falls = rest > 0
     # two forms of one root: neither subtracts nearly equal numbers on its side
-    rising = (root - rest) / (2 * pull)
-    falling = 2 * successes / np.where(rest > 0, rest + root, 1)
-    share: Array = np.minimum(np.maximum(np.where(rest > 0, falling, rising), 0), 1)
-    return share
+    share: Array = np.where(falls, 2 * successes, apart - rest) / np.where(falls, rest + apart, 2 * pull)
+    return np.minimum(np.maximum(share, 0, out=share), 1, out=share)
 
 
 def _first(true_from: Callable[[int], bool], low: int, high: int) -> int:

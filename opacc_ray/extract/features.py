@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from opacc_ray.extract.derived import ROWS, Derived
 from opacc_ray.extract.index import Index, IndexedShard
-from opacc_ray.extract.shards import read_table, to_numpy
+from opacc_ray.extract.shards import read_table
+from opacc_ray.lake.arrow import numbers, texts, to_numpy
 from opacc_ray.lake.storage import Store
 from opacc_ray.lake.store import in_order
 from opacc_ray.parts.view import Call, Located, add_up, answers, locate, starts_of
@@ -144,12 +145,12 @@ class Features:
         """The values of each name (ids and places are names, too) for ``index`` (k,)."""
         located = locate(starts_of(self.sizes), index)
         if self.derived and self.are_many and len(located) > MOST_OF * len(self.files) and sum(self.sizes) <= ROWS:
-            return [self._whole(name).take(index).to_pylist() for name in names]
+            return [self._whole(name).take(numbers(index)).to_pylist() for name in names]
         found: list[list[Any]] = [[None] * len(index) for _ in names]
 
         def read(own: Located) -> list[list[Any]]:
-            table = self._read(self.files[own.part], names)  # its own `take` would import pandas
-            return [[table[name][row].as_py() for row in own.rows.tolist()] for name in names]
+            table = self._read(self.files[own.part], names).take(numbers(own.rows))
+            return [table[name].to_pylist() for name in names]
 
         for own, rows in zip(located, in_order(read, located, self._threads), strict=True):
             for values, some in zip(found, rows, strict=True):
@@ -163,7 +164,7 @@ class Features:
 
         assert self.derived is not None
         if name not in TEXTS:
-            return pa.array(self.column(name))
+            return numbers(self.column(name))
         found = self.derived.recall_texts(name)
         if found is None:
             found = pa.concat_arrays(self._each(lambda table: table[name].combine_chunks(), [name]))
@@ -176,7 +177,7 @@ class Features:
         found: dict[str, NDArray[Any]] = {}
 
         def read(own: Located) -> dict[str, NDArray[Any]]:
-            return _arrays(self._read(self.files[own.part], names).take(own.rows), names)
+            return _arrays(self._read(self.files[own.part], names).take(numbers(own.rows)), names)
 
         for own, arrays in zip(located, in_order(read, located, self._threads), strict=True):
             for name, values in arrays.items():
@@ -194,10 +195,9 @@ class Features:
 
     def search(self, ids: Sequence[str], name: str) -> dict[str, Any]:
         """The values of ``name`` for those of the ``ids`` that are in the pool."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        wanted = pa.array(dict.fromkeys(ids), pa.string())
+        wanted = texts(list(dict.fromkeys(ids)))
 
         def found(table: Any) -> dict[str, Any]:
             own = table.filter(pc.is_in(table["id"], value_set=wanted))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.source import open_pool, rules_of
+from opacc_ray.lake.arrow import to_numpy
 from opacc_ray.lake.cells import numbers_of
 from opacc_ray.lake.examples import Columns, Plan, Shard
 from opacc_ray.lake.parquet import ids_of
@@ -63,7 +64,7 @@ def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[list[str], list[float]
     for batch in read_rows(store, pool.format, shard, rules):
         source = store.uri_of(batch.entry.key)
         ids, column = ids_of(batch, rules.columns.id), batch.columns[name].combine_chunks()
-        missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
+        missing = np.flatnonzero(to_numpy(column.is_null()))
         if len(missing) == len(ids):
             raise DataError(f"{source} has no number in the column {name!r}, which pool.columns.prior names")
         if len(missing):

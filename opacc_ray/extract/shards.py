@@ -20,6 +20,7 @@ from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract.columns import Columns
 from opacc_ray.extract.ids import Hashes, digest_of, hashes_of
 from opacc_ray.extract.machine import Machine
+from opacc_ray.lake.arrow import numbers, rows_of_numbers, texts, to_numpy
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.parquet_io import Footer, footer_of, read_columns, read_footer
 from opacc_ray.lake.storage import Store
@@ -70,11 +71,11 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns: dict[str, Any] = {"id": pa.array(shard.ids, pa.string())}
+    columns: dict[str, Any] = {"id": texts(shard.ids)}
     if shard.uris is not None:
-        columns["uri"] = pa.array(shard.uris, pa.string())
+        columns["uri"] = texts(shard.uris)
     for name, values in shard.columns.items():
-        columns[name] = pa.array(values) if values.ndim == 1 else _list_array(values)
+        columns[name] = numbers(values) if values.ndim == 1 else rows_of_numbers(values)
     table = pa.table(columns)
     sink = io.BytesIO()
     options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
@@ -186,16 +187,6 @@ def _check(sha256: str, footer: Footer, before: bytes | None) -> None:
         raise ValueError("it does not fit its digest")
 
 
-def to_numpy(column: Any) -> NDArray[Any]:
-    """Return an Arrow column of numbers as (N,), or of lists of fixed size as (N, width)."""
-    import pyarrow as pa
-
-    if not pa.types.is_fixed_size_list(column.type):
-        return np.asarray(column.to_numpy())
-    whole = column.combine_chunks()
-    return np.asarray(whole.flatten().to_numpy()).reshape(len(whole), whole.type.list_size)
-
-
 def finished_shards(folder: Store) -> set[str]:
     """Names of the shards whose features are in a folder, those in folders below it aside."""
     keys = [entry.key for entry in folder.list() if "/" not in entry.key]
@@ -239,12 +230,6 @@ def widths(schema: Any) -> dict[str, int]:
 
     held = [item for item in schema if item.name not in ("id", "uri")]
     return {item.name: item.type.list_size if pa.types.is_fixed_size_list(item.type) else 1 for item in held}
-
-
-def _list_array(values: NDArray[Any]) -> Any:
-    import pyarrow as pa
-
-    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
 
 
 @contextmanager

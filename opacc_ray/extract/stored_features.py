@@ -20,6 +20,7 @@ from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.extract.trial import left_nothing
+from opacc_ray.lake.arrow import numbers, to_numpy
 from opacc_ray.lake.cells import is_list, numbers_of
 from opacc_ray.lake.examples import BadItem, Plan, Shard
 from opacc_ray.lake.parquet import ids_of, uris_of
@@ -87,7 +88,9 @@ def _parts(job: Extraction, shard: Shard) -> Iterator[FeatureShard]:
         uris = uris_of(store, batch, rules.columns.uri)
         named = _named(batch, rules.columns.id, job.source.columns.features)
         sound = np.array([row for row, name in enumerate(named) if isinstance(name, str)], dtype=np.int64)
-        part = batch if len(sound) == len(named) else Batch(batch.entry, batch.rows[sound], batch.columns.take(sound))
+        part = batch
+        if len(sound) < len(named):
+            part = Batch(batch.entry, batch.rows[sound], batch.columns.take(numbers(sound)))
         try:
             columns = _columns(job, part)
         except DataError as error:
@@ -102,7 +105,7 @@ def _named(batch: Batch, column: str | None, features: dict[str, tuple[str, ...]
     found = ids_of(batch, column)
     for feature, names in features.items():
         for name in names:
-            for row in np.flatnonzero(batch.columns[name].is_null().to_numpy()).tolist():
+            for row in np.flatnonzero(to_numpy(batch.columns[name].is_null())).tolist():
                 said = found[row]
                 found[row] = BadItem(said, f"its {feature} ({name}) is null") if isinstance(said, str) else said
     return found

@@ -104,32 +104,8 @@ def read(view: View, auxiliary: str) -> NDArray[np.float64]:
     return np.concatenate(view.map(part_read, find(view, auxiliary)))
 
 
-def beliefs(view: View, auxiliary: str) -> NDArray[np.float64]:
-    """P of every example, (N,); raises as :func:`find`."""
-    return np.concatenate(view.map(part_belief, find(view, auxiliary)))
-
-
-def draw_probabilities(beliefs: NDArray[np.float64], floor: float, taken: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Probabilities proportional to belief, (N,): 0 for the ``taken``, positive for all others, 1 in sum.
-
-    Beliefs below ``floor`` times their mean are lifted to it. Without that, an example of belief 0 could never be
-    drawn, its failure never be seen, and the estimate would be biased; and a failure in which one hardly believes
-    would, in the rare sample that meets it, count as thousands.
-    """
-    lifted = beliefs.copy()
-    lifted[taken] = 0
-    mean = lifted.sum() / (len(lifted) - len(taken))
-    np.maximum(lifted, floor * mean if mean > 0 else 1.0, out=lifted)
-    lifted[taken] = 0
-    return lifted / lifted.sum()
-
-
 def part_read(part: Pool, variable: Variable) -> NDArray[np.float64]:
     return variable.read(part)
-
-
-def part_belief(part: Pool, variable: Variable) -> NDArray[np.float64]:
-    return variable.belief(variable.read(part))
 
 
 def part_sum(part: Pool, variable: Variable) -> int:

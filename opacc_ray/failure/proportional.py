@@ -1,7 +1,11 @@
 """Independent draws by probabilities that the parts of a pool make of beliefs in failure.
 
-They are those of :func:`opacc_ray.designs.unequal.draw_proportional` with the probabilities of all parts in one array,
-to the last bit: sums are NumPy's, and cumulative sums go on from one part to the next.
+A probability is proportional to the belief, and beliefs below ``floor`` times their mean are lifted to it. Without
+that, an example of belief 0 could never be drawn, its failure never be seen, and the estimate would be biased; and a
+failure in which one hardly believes would, in the rare sample that meets it, count as thousands.
+
+Probabilities and draws are those of all parts in one array, to the last bit: sums are NumPy's, and cumulative sums go
+on from one part to the next.
 
 Legend: N pool, n draws.
 """
@@ -24,7 +28,7 @@ Numbers = NDArray[np.float64]
 
 
 class Lifted(NamedTuple):
-    """Probabilities as :func:`opacc_ray.failure.auxiliary.draw_probabilities` makes them of beliefs."""
+    """Probabilities in proportion to beliefs, of which small ones are lifted: positive, and 1 in sum."""
 
     variable: Variable
     least: float  # belief to which smaller ones are lifted
@@ -37,16 +41,22 @@ class Lifted(NamedTuple):
 
 
 def find_lifted(view: View, name: str, floor: float, taken: Array) -> Lifted:
-    """Probabilities in the auxiliary variable ``name`` for a pool without ``taken`` (k,), found once per view."""
+    """Probabilities in the auxiliary variable ``name`` for a pool without ``taken`` (k,), found once per view.
+
+    Raises as :func:`opacc_ray.failure.auxiliary.find`.
+    """
     return view.once("lifted", (name, floor, key_of(taken)), lambda: _find(view, name, floor, taken))
 
 
 def _find(view: View, name: str, floor: float, taken: Array) -> Lifted:
     variable, rows = auxiliary.find(view, name), view.rows_of(taken)
-    beliefs = sum_as_one(view, part_lifted, [(variable, 0.0, own) for own in rows])
-    mean = beliefs / (view.size - len(taken))
+
+    def total(least: float) -> float:
+        return sum_as_one(view, part_lifted, [(variable, least, own) for own in rows], view.parts.sizes)
+
+    mean = total(0.0) / (view.size - len(taken))
     least = floor * mean if mean > 0 else 1.0
-    return Lifted(variable, least, sum_as_one(view, part_lifted, [(variable, least, own) for own in rows]))
+    return Lifted(variable, least, total(least))
 
 
 def part_lifted(part: Pool, variable: Variable, least: float, taken: Array) -> Numbers:
@@ -54,6 +64,11 @@ def part_lifted(part: Pool, variable: Variable, least: float, taken: Array) -> N
     lifted = np.maximum(variable.belief(variable.read(part)), least)
     lifted[taken] = 0
     return lifted
+
+
+def part_probability(part: Pool, lifted: Lifted, taken: Array) -> Numbers:
+    """p of a part's examples, (n,), 0 for the rows ``taken``."""
+    return lifted.of(part, taken)
 
 
 class Drawn(NamedTuple):

@@ -98,9 +98,10 @@ class Strata(NamedTuple):
         ends = [own for own in self.view.map_each(part_ends, arguments) if own is not None]
         if min(low for low, _ in ends) == max(high for _, high in ends):
             return 0.0
-        size = self.sizes[h]
-        mean = sum_as_one(self.view, part_members, arguments) / size
-        return float(np.sqrt(sum_as_one(self.view, part_squares, [(*own, mean) for own in arguments]) / size))
+        counts = self.counts[:, h]
+        mean = sum_as_one(self.view, part_members, arguments, counts) / counts.sum()
+        squares = sum_as_one(self.view, part_squares, [(*own, mean) for own in arguments], counts)
+        return float(np.sqrt(squares / counts.sum()))
 
 
 def cut_strata(view: View, name: str, num: int, taken: Array) -> Strata:
@@ -117,7 +118,8 @@ def _cut(view: View, name: str, num: int, taken: Array, digest: str) -> Strata:
     some = [(Some(variable, own),) for own in rows]
     ends = [own for own in view.map_each(part_bounds, some) if own is not None]
     cells = Cells(min(low for low, _ in ends), max(high for _, high in ends))
-    mean = sum_as_one(view, part_beliefs, some) / (view.size - len(taken))
+    free = np.array(view.parts.sizes) - list(map(len, rows))
+    mean = sum_as_one(view, part_beliefs, some, free) / free.sum()
     tallied = np.zeros((2, CELLS))
     for part, own in enumerate(some):  # one after the other: each adds to what those before it have
         [tallied] = view.parts.call([(part, part_tally, (*own, cells, mean, tallied))])

@@ -126,7 +126,7 @@ def read_all(
 def read_labelled(run: Run) -> set[str]:
     """The ids of all examples that have a label, whichever track chose them."""
     now = run.snapshot()
-    return set(_join_all(now, [_read_track(other) for other in now.tracks()]).label)
+    return set(_join_all(now, _all_tracks(now)).label)
 
 
 def is_labelled(run: Run, number: int) -> bool:
@@ -134,7 +134,7 @@ def is_labelled(run: Run, number: int) -> bool:
     now = run.snapshot()
     if now.read_labels(number):
         return True
-    tracks = [_read_track(other) for other in now.tracks()]
+    tracks = _all_tracks(now)
     chosen = {(own.track, item.round): item.ids for own, selections in tracks for item in selections}
     own = set(chosen.pop((run.track, number), ())).difference(*chosen.values())
     answers = _join_all(now, tracks).answers
@@ -153,6 +153,11 @@ def read_tracks(run: Run) -> list[Track]:
     if not own.selections:
         raise LabelError(f"{run.title} has no selection yet; run its spec, or `opacc select`")
     return [own, *(_read_track(other) for other in run.tracks() if other.track != run.track)]
+
+
+def _all_tracks(run: Run) -> list[Track]:
+    """The first one first, then by name."""
+    return [_read_track(other) for other in run.tracks()]
 
 
 def _read_track(run: Run) -> Track:

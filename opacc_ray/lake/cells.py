@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
+from opacc_ray.lake.arrow import to_numpy
 
 
 def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
@@ -30,7 +31,7 @@ def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
         return numbers_of(column.storage, name)
     if is_list(kind):
         inner = numbers_of(column.flatten(), name)
-        lengths = column.value_lengths().to_numpy(zero_copy_only=False)
+        lengths = to_numpy(column.value_lengths())
         if inner is None or (lengths != lengths[:1]).any():
             return None
         return inner.reshape(len(column), -1 if len(inner) else 0, *inner.shape[1:])
@@ -39,7 +40,7 @@ def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
     check_number(kind, name)
     if pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
-    return np.asarray(column.to_numpy(zero_copy_only=False))
+    return to_numpy(column)
 
 
 def is_list(kind: Any) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 
 from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.lake import parquet
+from opacc_ray.lake.arrow import numbers
 from opacc_ray.lake.examples import BadItem, Cut, Found, Items, Limits, Rules, Shard
 from opacc_ray.lake.filters import columns_of, expression_of, parse_filter
 from opacc_ray.lake.listing import find_files
@@ -107,10 +108,10 @@ def read_arrow(store: Store, entry: Entry, rules: Rules) -> Iterator[Batch]:
             table = pa.table({name: batch[name] for name in wanted_columns(rules, condition)})
             kept = np.arange(len(table))
             if condition is not None:  # on a copy in Arrow's own memory, since its threads filter: see parquet_io.py
-                kept = np.flatnonzero(mask_of(condition, table.select(columns_of(condition)).take(kept)))
+                kept = np.flatnonzero(mask_of(condition, table.select(columns_of(condition)).take(numbers(kept))))
             columns = table.select(rules.columns.names)
             if len(kept):
-                yield Batch(entry, start + kept, columns if len(kept) == len(table) else columns.take(kept))
+                yield Batch(entry, start + kept, columns if len(kept) == len(table) else columns.take(numbers(kept)))
             start += len(table)
     if not store.read_entry_range(entry, entry.size - len(_END), entry.size).endswith(_END):
         raise _BrokenOff("it has no end")  # Arrow takes one that ends between two batches for whole

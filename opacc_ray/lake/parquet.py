@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
+from opacc_ray.lake.arrow import numbers, to_numpy
 from opacc_ray.lake.cells import is_list, numbers_of
 from opacc_ray.lake.decode import ImageError, decode_image
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard
@@ -129,15 +130,14 @@ def _named(store: Store, uris: Sequence[str | None], rules: Rules) -> Iterator[N
 
 def _arrays(table: Any, names: Sequence[str]) -> Iterator[NDArray[Any] | str]:
     """The numbers of each row: those of one column, or of several beside one another."""
-    import pyarrow as pa
 
     columns = [table[name].combine_chunks() for name in names]
     several = next((f"{n!r} is {c.type}" for n, c in zip(names, columns, strict=True) if is_list(c.type)), None)
     if len(names) > 1 and several:
         raise DataError(f"pool.columns.array: of several columns each holds one number a row, and {several}; name one")
-    absent = [column.is_null().to_numpy(zero_copy_only=False) for column in columns]
+    absent = [to_numpy(column.is_null()) for column in columns]
     null = np.logical_or.reduce(absent)
-    sound = pa.array(~null)
+    sound = numbers(~null)
     found = [_rows(column.filter(sound), name) for column, name in zip(columns, names, strict=True)]
     values = iter(found[0] if len(found) == 1 else np.stack(found, axis=1))
     for row in range(len(null)):

@@ -229,6 +229,7 @@ def _new_client(process: int, checksums: str, settings: tuple[tuple[str, str], .
         s3={"addressing_style": "path"} if custom else None,
         request_checksum_calculation=when,
         response_checksum_validation=when,
+        user_agent=plain.config.user_agent,  # as it is: botocore would write it anew for each request
     )
     return session.client("s3", region_name=region, config=config)
 
@@ -327,13 +328,16 @@ def _is_md5(tag: str, answer: Any) -> bool:
 
 
 def _parse_time(value: Any) -> datetime:
-    """What botocore makes of a time in an answer, and a hundred times faster for those of a listing."""
-    try:
-        found = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        found = None
-    if found is not None and found.tzinfo is not None:
-        return found
+    """What botocore makes of a time in an answer, and a hundred times faster for those of listings and objects."""
+    from email.utils import parsedate_to_datetime
+
+    for parse in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            found = parse(value)
+        except (TypeError, ValueError, AttributeError):
+            continue
+        if found.tzinfo is not None:
+            return found
     from botocore.utils import parse_timestamp
 
     return cast(datetime, parse_timestamp(value))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
+from opacc_ray.lake.arrow import numbers, to_numpy
 from opacc_ray.lake.examples import Constants, Cut, Found, Limits, Piece, Rules, Shard, in_shards
 from opacc_ray.lake.filters import Condition, columns_of, expression_of, keeps, needed_of, parse_filter
 from opacc_ray.lake.object_file import ObjectFile
@@ -142,16 +143,16 @@ def _read(
     for table in _tables(file, footer, group, names, constants, source):
         own = kept[np.searchsorted(kept, start) : np.searchsorted(kept, start + len(table))]
         if len(own):
-            yield own, table if len(own) == len(table) else table.take(own - start)
+            yield own, table if len(own) == len(table) else table.take(numbers(own - start))
         start += len(table)
 
 
 def mask_of(condition: Condition, table: Any) -> NDArray[np.bool_]:
     """Rows of a table that a condition keeps, (N,)."""
-    numbered = table.append_column("", [np.arange(len(table))])
+    numbered = table.append_column("", numbers(np.arange(len(table))))
     left = numbered.filter(expression_of(condition, table.schema))
     mask = np.zeros(len(table), dtype=bool)
-    mask[left.column(numbered.num_columns - 1).to_numpy()] = True
+    mask[to_numpy(left.column(numbered.num_columns - 1))] = True
     return mask
 
 

@@ -104,11 +104,14 @@ class Line:
 
     def find(self, places: Array) -> Found:
         """The example that each of ``places`` (t,), from 0 to below the total, lies in."""
+        if self._all is not None:
+            at = np.searchsorted(self._all.end, places, side="right")
+            return Found(self._all.index[at], self._all.begin[at], self._all.end[at])
         bucket = np.searchsorted(self._length_below, places, side="right") - 1
         found = Found(*(np.empty(len(places), dtype=np.int64) for _ in range(3)))
         for buckets in self._groups(np.unique(bucket)):
             mine = np.flatnonzero((bucket >= buckets[0]) & (bucket <= buckets[-1]))
-            near = self._all or self._members(buckets)
+            near = self._members(buckets)
             at = np.searchsorted(near.end, places[mine], side="right")
             found.index[mine], found.begin[mine], found.end[mine] = near.index[at], near.begin[at], near.end[at]
         return found

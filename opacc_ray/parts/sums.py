@@ -66,16 +66,21 @@ class Nodes(NamedTuple):
     values: dict[Node, NDArray[np.float64]]  # its own of the leaves that lie in others, too
 
 
-def sum_as_one(view: View, values: Callable[..., NDArray[np.float64]], arguments: Sequence[tuple[Any, ...]]) -> float:
+def sum_as_one(
+    view: View,
+    values: Callable[..., NDArray[np.float64]],
+    arguments: Sequence[tuple[Any, ...]],
+    sizes: Sequence[int] | NDArray[np.int64],
+) -> float:
     """The sum that NumPy gives of ``values(part, *own)`` of all parts in one array, to the last bit.
 
     Parameters
     ----------
-    values : gives the values of a part, (n,), n of any size
+    values : gives the values of a part, (n,)
     arguments : its other arguments, one tuple for each part
+    sizes : how many values each part gives, which may be none
     """
-    num = view.map_each(part_number, [(values, own) for own in arguments])
-    starts = np.cumsum([0, *num]).tolist()
+    starts = np.cumsum([0, *sizes]).tolist()
     shares: list[Nodes] = view.map_each(
         part_nodes, [(values, own, at, starts[-1]) for own, at in zip(arguments, starts, strict=False)]
     )
@@ -90,10 +95,6 @@ def sum_as_one(view: View, values: Callable[..., NDArray[np.float64]], arguments
         return add(first) + add(second)
 
     return add((0, starts[-1]))
-
-
-def part_number(part: Pool, values: Callable[..., NDArray[np.float64]], own: tuple[Any, ...]) -> int:
-    return len(values(part, *own))
 
 
 def part_nodes(

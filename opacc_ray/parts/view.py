@@ -63,7 +63,8 @@ class LocalParts:
     def identify(self, index: NDArray[np.int64]) -> list[str]:
         starts = starts_of(self.sizes)
         home = np.searchsorted(starts, index, side="right") - 1
-        return [self.pools[part].ids[i - starts[part]] for part, i in zip(home, index, strict=True)]
+        ids, rows = [pool.ids for pool in self.pools], index - starts[home]
+        return [ids[part][row] for part, row in zip(home.tolist(), rows.tolist(), strict=True)]
 
 
 class Memory(Protocol):

@@ -4,7 +4,10 @@ import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from opacc_ray.errors import DataError
+from opacc_ray.lake.arrow import numbers, texts
 from opacc_ray.lake.parquet_io import read_bytes
 
 
@@ -25,11 +28,24 @@ def encode(chosen: Chosen) -> bytes:
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()
-    texts = {"id": chosen.ids, "uri": chosen.uris, "object": chosen.objects, "tag": chosen.tags}
-    columns = {name: pa.array(values, pa.string()) for name, values in texts.items()}
-    labelled = list(chosen.labelled) or [False] * len(chosen.ids)
-    pq.write_table(pa.table(columns | {"prediction": chosen.predictions, "labelled": labelled}), sink)
+    labelled = np.array(list(chosen.labelled) or [False] * len(chosen.ids), dtype=bool)
+    columns = {
+        "id": texts(chosen.ids),
+        "uri": texts(chosen.uris),
+        "object": texts(chosen.objects),
+        "tag": texts(chosen.tags),
+        "prediction": _predictions(chosen.predictions),
+        "labelled": numbers(labelled),
+    }
+    pq.write_table(pa.table(columns), sink)
     return sink.getvalue()
+
+
+def _predictions(values: list[Any]) -> Any:
+    """Classes or numbers as an Arrow array; nulls where there are none."""
+    import pyarrow as pa
+
+    return pa.nulls(len(values)) if set(values) <= {None} else numbers(np.array(values))
 
 
 def decode(data: bytes, source: str) -> Chosen:

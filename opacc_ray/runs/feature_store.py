@@ -120,7 +120,8 @@ class _LateActors(StoredParts):
         self._held: Parts | None = None
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
-        return list(self._ask("call", calls))
+        found: list[Any] = self._ask("call", calls)
+        return found
 
     def total(self, calls: Sequence[Call]) -> Any:
         return self._ask("total", calls)

@@ -9,8 +9,11 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract.source import open_pool, rules_of
+from opacc_ray.lake.arrow import numbers, texts
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.pools import digest_of, newest_version
 from opacc_ray.lake.store import Entry, in_order
@@ -42,10 +45,9 @@ def write_listing(run: Run, entries: Sequence[Entry]) -> None:
     except DataError as error:
         log.warning("%s; it is written again", str(error).partition("; ")[0])
     sink = io.BytesIO()
-    columns = dict(zip(Entry._fields, zip(*entries, strict=True), strict=True))
-    pq.write_table(
-        pa.table({k: list(v) for k, v in columns.items()}), sink, compression="zstd", write_page_checksum=True
-    )
+    keys, sizes, tags = zip(*entries, strict=True)
+    columns = {"key": texts(keys), "size": numbers(np.array(sizes)), "tag": texts(tags)}
+    pq.write_table(pa.table(columns), sink, compression="zstd", write_page_checksum=True)
     run.store.write(LISTING, sink.getvalue())
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
 from opacc_ray.failure import auxiliary
+from opacc_ray.failure.proportional import find_lifted, part_probability
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
@@ -44,9 +45,9 @@ def needs(parameters: Parameters) -> tuple[str, ...]:
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Split into groups and draw one example of each."""
     assert task.budget is not None
-    name = task.parameters.auxiliary
-    beliefs = auxiliary.beliefs(view, name)
-    probability = auxiliary.draw_probabilities(beliefs, task.parameters.floor, task.previous.chosen)
+    parameters, labelled = task.parameters, task.previous.chosen
+    lifted = find_lifted(view, parameters.auxiliary, parameters.floor, labelled)
+    probability = np.concatenate(view.map_each(part_probability, [(lifted, own) for own in view.rows_of(labelled)]))
     order = rng.permutation(np.flatnonzero(probability))  # (free,) group after group
     size = np.full(task.budget, len(order) // task.budget)
     size[: len(order) % task.budget] += 1

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.failure import auxiliary
-from opacc_ray.failure.proportional import Lifted, draw_in_parts, find_lifted
+from opacc_ray.failure.proportional import draw_in_parts, find_lifted, part_probability
 from opacc_ray.parts.view import View
-from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 
@@ -50,11 +49,6 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     parameters, labelled = task.parameters, task.previous.chosen
     lifted = find_lifted(view, parameters.auxiliary, parameters.floor, labelled)
     return draw_independent(rng, view, part_probability, [(lifted, own) for own in view.rows_of(labelled)], task)
-
-
-def part_probability(part: Pool, lifted: Lifted, labelled: NDArray[np.int64]) -> NDArray[np.float64]:
-    """p of a part's examples, (n,)."""
-    return lifted.of(part, labelled)
 
 
 def draw_independent(

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from extracting_here import extracting_here
 from picture_audits import answer, labels_for, run_spec
-from small_model import network, picture
+from small_model import network
+from small_pictures import picture
 
 from opacc_ray.audit import goals, results, several_models, steps
 from opacc_ray.audit.status import status

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from extracting_here import extracting_here
 from picture_audits import answer, features_of, labels_for, run_spec
-from small_model import picture
+from small_pictures import picture
 
 from opacc_ray.audit import results, steps
 from opacc_ray.audit.status import status

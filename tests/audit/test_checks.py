@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from safetensors.torch import save_file
-from small_model import network, picture
+from small_model import network
+from small_pictures import picture
 
 from opacc_ray.audit import steps
 from opacc_ray.audit.checks import check
@@ -63,7 +64,7 @@ def mistakes(lake: Path) -> dict[str, tuple[dict[str, Any], str]]:
         "model layer": ({"model": model(lake, hidden_layer="fc9")}, "no layer 'fc9'; it has first, last"),
         "model output": ({"model": model(lake, output="probabilities")}, "say model.output: logits"),
         "model classes": ({"model": model(lake, classes=["a", "b"])}, "names 2 classes and the model has 4"),
-        "model transform": ({"transform": "small_model:picture"}, "transform, given example '000.png'"),
+        "model transform": ({"transform": "small_pictures:picture"}, "transform, given example '000.png'"),
         "model example": ({"pool": {"uri": f"{lake}/bad", "format": "images"}, "sample": BUDGET}, "000.png"),
     }
 

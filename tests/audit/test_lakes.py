@@ -19,7 +19,8 @@ import pytest
 from extracting_here import extracting_here
 from picture_audits import copied
 from pyiceberg.catalog.sql import SqlCatalog
-from small_model import network, picture, to_input
+from small_model import network
+from small_pictures import picture, pixels, to_input
 from tables import parquet
 
 from opacc_ray.audit import results, steps
@@ -107,7 +108,7 @@ def outputs() -> dict[str, np.ndarray]:
     import torch
 
     net = network()
-    batch = torch.from_numpy(np.stack([to_input(as_pixels(i)) for i in range(N)]))
+    batch = torch.from_numpy(np.stack([to_input(pixels(i)) for i in range(N)]))
     with torch.inference_mode():
         hidden = torch.relu(net.first(batch.flatten(1)))
         output = net.last(hidden)
@@ -118,12 +119,6 @@ def outputs() -> dict[str, np.ndarray]:
         "prediction": output.argmax(1).numpy(),
         "confidence": share.amax(1).numpy(),
     }
-
-
-def as_pixels(i: int) -> np.ndarray:
-    from PIL import Image
-
-    return np.asarray(Image.open(io.BytesIO(picture(i))))
 
 
 def of_features(home: str, columns: dict[str, Any], **sections: Any) -> dict[str, Any]:
@@ -162,7 +157,7 @@ def test_stored_outputs_are_audited_by_commands_without_ray_or_torch(
     path.write_text(json.dumps(of_features(bucket, {"hidden": "embedding", "output": "logits"})))
     code = (
         "import sys; from opacc_ray.cli.main import main; code = main(sys.argv[1:]);"
-        "print([name for name in ('torch', 'ray') if name in sys.modules], file=sys.stderr); sys.exit(code)"
+        "print([name for name in ('torch', 'ray', 'pandas') if name in sys.modules], file=sys.stderr); sys.exit(code)"
     )
     said = {}
     for command in ("check", "run"):

@@ -3,7 +3,7 @@
 import pytest
 from extracting_here import extracting_here
 from picture_audits import labels_for, run_spec
-from small_model import picture
+from small_pictures import picture
 
 from opacc_ray.audit import results
 from opacc_ray.errors import ClusterError, DataError, OpaccError, SpecError, StorageError
@@ -71,7 +71,8 @@ def damaged(bucket: str) -> str:
 
 
 def test_image_that_does_not_decode_is_named(spec, damaged: str) -> None:
-    refused(spec(pool={"uri": damaged, "format": "images"}), DataError, r"'031\.png'.*are no image.*on_bad_item")
+    content = spec(pool={"uri": damaged, "format": "images"}, model={"function": "numpy_model:random"})
+    refused(content, DataError, r"'031\.png'.*are no image.*on_bad_item")
 
 
 def test_image_that_does_not_decode_is_excluded_and_counted(spec, damaged: str) -> None:
@@ -88,8 +89,7 @@ def test_image_that_does_not_decode_is_excluded_and_counted(spec, damaged: str) 
 
 
 def test_nan_in_the_features_is_named(spec) -> None:
-    content = spec()
-    content["model"] |= {"factory": "small_model:broken_network"}
+    content = spec(model={"function": "numpy_model:broken"})
     refused(content, DataError, r"example '033\.png' .* NaN or infinity in output")
 
 

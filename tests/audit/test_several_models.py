@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from extracting_here import extracting_here
-from small_model import network, picture, trained
+from small_model import network, trained
+from small_pictures import picture
 from small_spec import small_spec
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from small_model import picture
+from small_pictures import picture
 
 from opacc_ray.audit.submission import Order, as_yaml, submit
 from opacc_ray.errors import SpecError, StorageError

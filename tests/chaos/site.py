@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 from faulty_proxy import FaultyProxy
-from small_model import network, picture
+from small_model import network
+from small_pictures import picture
 
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.storage import Store, open_store

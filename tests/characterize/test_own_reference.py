@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from extracting_here import extracting_here
 from safetensors.torch import save
-from small_model import picture, trained
+from small_model import trained
+from small_pictures import picture
 
 from opacc_ray.audit import steps
 from opacc_ray.report.characterized import characterize

@@ -31,9 +31,9 @@ def extracted(content: dict[str, Any]) -> Run:
 def with_model(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Makes specs of two actors and another model; its arguments have an empty folder of their own."""
 
-    def make(factory: str, arguments: dict[str, Any], **extract: Any) -> dict[str, Any]:
-        content = spec()
-        content["model"] |= {"factory": f"small_model:{factory}", "arguments": {"folder": str(tmp_path)} | arguments}
+    def make(function: str, arguments: dict[str, Any], **extract: Any) -> dict[str, Any]:
+        model = {"function": f"numpy_model:{function}", "arguments": {"folder": str(tmp_path)} | arguments}
+        content = spec(model=model)
         content["extract"] |= {"actors": 2} | extract
         return content
 
@@ -42,7 +42,7 @@ def with_model(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_two_shards_go_to_two_actors(with_model: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    extracted(with_model("noted_network", {}, shard_size=60, batch_size=60))
+    extracted(with_model("noted", {}, shard_size=60, batch_size=60))
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -50,7 +50,7 @@ def test_two_shards_go_to_two_actors(with_model: Callable[..., dict[str, Any]], 
 def test_shard_that_hangs_is_given_to_another_actor(
     with_model: Callable[..., dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = extracted(with_model("spoiled_network", {"how": "hang", "times": 1}, shard_timeout=8, actors=1))
+    run = extracted(with_model("spoiled", {"how": "hang", "times": 1}, shard_timeout=8, actors=1))
     assert "an actor finished nothing for 8 s; it is replaced" in caplog.text
     assert len(list(tmp_path.iterdir())) == 1
     index = run.read_index()
@@ -63,11 +63,11 @@ def test_an_idle_actor_is_given_a_copy_of_the_slowest_shard(
     spec: Callable[..., dict[str, Any]], with_model: Callable[..., dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="opacc_ray")
-    slow = extracted(with_model("spoiled_network", {"how": "hang", "times": 1}))  # 1000 s, with shard_timeout 1800
+    slow = extracted(with_model("spoiled", {"how": "hang", "times": 1}))  # 1000 s, with shard_timeout 1800
     assert "shard part-000005 is slow; another actor is given a copy" in caplog.text
     assert "replaced" not in caplog.text
     with extracting_here():
-        usual = extracted(spec(name="usual"))
+        usual = extracted(spec(name="usual", model={"function": "numpy_model:random"}))
     assert slow.read_index() == usual.read_index()
 
 
@@ -75,7 +75,7 @@ def test_an_idle_actor_is_given_a_copy_of_the_slowest_shard(
 def test_an_actor_whose_machine_is_taken_back_ends_cleanly(
     with_model: Callable[..., dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    content = with_model("noted_network", {"seconds": 0.3}, actors=1, attempts=1)
+    content = with_model("noted", {"seconds": 0.3}, actors=1, attempts=1)
     run, stages = steps.start(parse_spec(content, "spec"))
 
     def take_back(done: int, _: int) -> None:
@@ -93,7 +93,7 @@ def test_an_actor_whose_machine_is_taken_back_ends_cleanly(
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_shard_that_always_hangs_is_named(with_model: Callable[..., dict[str, Any]]) -> None:
-    content = with_model("spoiled_network", {"how": "hang", "times": 9}, shard_timeout=8, attempts=2, actors=1)
+    content = with_model("spoiled", {"how": "hang", "times": 9}, shard_timeout=8, attempts=2, actors=1)
     message = (
         r"part-000005 \(050\.png \.\. 059\.png\) failed 2 times, last with: nothing was finished for 8 s: an example "
     )
@@ -103,9 +103,16 @@ def test_shard_that_always_hangs_is_named(with_model: Callable[..., dict[str, An
 
 
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("how", ["interpreter", "torch"])
-def test_memory_that_runs_out_costs_a_try(with_model: Callable[..., dict[str, Any]], tmp_path: Path, how: str) -> None:
-    run = extracted(with_model("spoiled_network", {"how": how, "times": 2}, actors=1))
+@pytest.mark.parametrize("where", ["interpreter", "torch"])
+def test_memory_that_runs_out_costs_a_try(
+    with_model: Callable[..., dict[str, Any]], scans: str, tmp_path: Path, where: str
+) -> None:
+    content = with_model("spoiled", {"how": "memory", "times": 2}, actors=1)
+    if where == "torch":
+        arguments = {"folder": str(tmp_path), "times": 2}
+        weights = f"{scans}/model.safetensors"
+        content["model"] = {"factory": "small_model:spoiled_network", "weights": weights, "arguments": arguments}
+    run = extracted(content)
     assert len(list(tmp_path.iterdir())) == 2
     assert run.read_index() is not None
 
@@ -114,12 +121,11 @@ def test_memory_that_runs_out_costs_a_try(with_model: Callable[..., dict[str, An
 def test_memory_that_always_runs_out_names_the_shard_and_the_fix(with_model: Callable[..., dict[str, Any]]) -> None:
     message = r"part-000005 .* failed 3 times, last with: memory ran out; lower extract\.batch_size"
     with pytest.raises(ClusterError, match=message):
-        extracted(with_model("spoiled_network", {"how": "interpreter", "times": 9}, actors=1))
+        extracted(with_model("spoiled", {"how": "memory", "times": 9}, actors=1))
 
 
 def test_sigterm_ends_a_run_as_an_interruption_does(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    content = spec()
-    content["model"] |= {"factory": "small_model:slow_network"}
+    content = spec(model={"function": "numpy_model:slow"})
     run, _ = steps.start(parse_spec(content, "spec"))
     path, log = tmp_path / "spec.yaml", tmp_path / "log"
     path.write_text(json.dumps(content))

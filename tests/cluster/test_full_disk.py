@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_model import picture
+from small_pictures import picture
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.storage import open_store
@@ -49,7 +49,7 @@ def test_a_full_disk_ends_a_run_that_goes_on_where_there_is_room(tmp_path: Path)
     content = {
         "name": "full",
         "pool": {"uri": str(tmp_path / "pool"), "format": "images"},
-        "model": {"factory": "small_model:network"},
+        "model": {"function": "numpy_model:random"},
         "extract": {"shard_size": 10, "actors": 1},
         "sample": {"method": "srs", "budget": 5},
         "output": str(tmp_path / "full"),

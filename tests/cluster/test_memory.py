@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from ray._common.utils import get_system_memory
-from small_model import picture
+from small_pictures import picture
 
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run

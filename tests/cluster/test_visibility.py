@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_model import picture
+from small_pictures import picture
 
 from opacc_ray.audit import steps
 from opacc_ray.cluster.visibility import refuse_unseen
@@ -49,7 +49,8 @@ def test_relative_paths_mean_the_drivers_folder(
 ) -> None:
     open_store(str(tmp_path / "pool")).write_many((f"{i:03d}.png", picture(i)) for i in range(12))
     monkeypatch.chdir(tmp_path)
-    content = spec(pool={"uri": "pool", "format": "images"}, sample={"method": "srs", "budget": 5}, output="runs")
+    pool, model = {"uri": "pool", "format": "images"}, {"function": "numpy_model:random"}
+    content = spec(pool=pool, model=model, sample={"method": "srs", "budget": 5}, output="runs")
     run = steps.run(parse_spec(content, "spec"))
     assert run.spec.pool.uri == str(tmp_path / "pool")
     assert run.uri.startswith(str(tmp_path / "runs"))

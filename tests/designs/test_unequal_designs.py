@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 from oracles import unequal_designs as reference
+from oracles.proportional import draw_probabilities
 
 import opacc_ray as opacc
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
@@ -14,7 +15,6 @@ from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.by_design import by_design
 from opacc_ray.estimators.weighted import failure_bounds
-from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, gbs, ssrs
@@ -29,7 +29,7 @@ outcomes = pytest.mark.parametrize("outcome", [OUTCOME, SCORE], ids=["0/1", "sco
 
 
 def _p(floor: float = 0.2) -> list[float]:
-    return auxiliary.draw_probabilities(1 - CONFIDENCE, floor, NOBODY).tolist()
+    return draw_probabilities(1 - CONFIDENCE, floor, NOBODY).tolist()
 
 
 def _moments(

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 import small_model
 from PIL import Image
-from small_model import picture
+from small_pictures import picture
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract import extractor
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.inference import in_halves
 from opacc_ray.extract.model import Activations, Model
-from opacc_ray.extract.shards import ShardReport, encode_shard, read_table, to_numpy
+from opacc_ray.extract.shards import ShardReport, encode_shard, read_table
+from opacc_ray.lake.arrow import to_numpy
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import ChangedError

@@ -16,7 +16,8 @@ from oracles.surprise import dsa as plain_dsa
 from oracles.surprise import lsa as plain_lsa
 from picture_audits import copied
 from PIL import Image
-from small_model import Net, picture, to_input, trained
+from small_model import Net, trained
+from small_pictures import picture, to_input
 from small_spec import small_spec
 
 from opacc_ray.audit import steps
@@ -219,7 +220,7 @@ def test_digest_names_what_decides_the_content(lake: str) -> None:
     others = [
         digest("y"),
         digest(reference={"uri": "s3://a", "format": "npy"}),
-        digest(transform="small_model:to_input"),
+        digest(transform="small_pictures:to_input"),
         digest(model=model | {"sha256": "0" * 64}),
         digest(model=model | {"hidden_layer": "first"}),
         digest(extract={"batch_size": 9}),

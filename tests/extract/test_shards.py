@@ -13,7 +13,8 @@ import pytest
 from opacc_ray.errors import DataError
 from opacc_ray.extract.ids import digest_of, hashes_of
 from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.shards import FeatureShard, encode_shard, read_report, read_table, report_on, to_numpy
+from opacc_ray.extract.shards import FeatureShard, encode_shard, read_report, read_table, report_on
+from opacc_ray.lake.arrow import to_numpy
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.storage import Store, open_store
 

@@ -1,4 +1,4 @@
-"""Beliefs, draw probabilities and the strata cut from them."""
+"""Beliefs, and the strata cut from them."""
 
 import itertools
 
@@ -7,7 +7,6 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.designs.kmeans import kmeans_1d
-from opacc_ray.designs.unequal import draw_proportional
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
@@ -18,7 +17,6 @@ POOL = Pool(
     dsa=np.array([0.0, 2.0, 1.0, 0.5]),
     lsa=np.array([-3.0, 5.0, 0.0, 1.0]),
 )
-NOBODY = np.empty(0, dtype=np.int64)
 
 
 @pytest.mark.parametrize(
@@ -31,17 +29,22 @@ NOBODY = np.empty(0, dtype=np.int64)
     ],
 )
 def test_belief(name: str, expected: list[float]) -> None:
-    np.testing.assert_allclose(auxiliary.beliefs(view_of(POOL), name), expected, atol=1e-15)
+    np.testing.assert_allclose(beliefs(view_of(POOL), name), expected, atol=1e-15)
+
+
+def beliefs(view: View, name: str) -> np.ndarray:
+    variable = auxiliary.find(view, name)
+    return np.concatenate(view.map(lambda part: variable.belief(variable.read(part))))
 
 
 def test_lsa_is_taken_as_it_is_where_none_is_negative() -> None:
-    assert auxiliary.beliefs(view_of(Pool(lsa=[7.0, 30.0])), "lsa").tolist() == [7, 30]
+    assert beliefs(view_of(Pool(lsa=[7.0, 30.0])), "lsa").tolist() == [7, 30]
 
 
 @pytest.mark.parametrize("name", ["dsa", "lsa"])
 def test_surprise_without_spread_is_no_reason_to_believe_in_failures(name: str) -> None:
     view = view_of(Pool(**{name: np.zeros(5)}))
-    assert auxiliary.beliefs(view, name).tolist() == [0] * 5
+    assert beliefs(view, name).tolist() == [0] * 5
     assert not active(view, name).any()
 
 
@@ -80,37 +83,13 @@ def test_names_the_example_whose_value_cannot_be(pool: Pool, name: str, message:
 
 def test_confidence_may_exceed_1_by_rounding() -> None:
     pool = Pool(confidence=np.array([np.float32(1) + np.float32(1e-7), 0.5]))
-    assert auxiliary.beliefs(view_of(pool), "confidence").tolist() == [0, 0.5]
+    assert beliefs(view_of(pool), "confidence").tolist() == [0, 0.5]
 
 
-class TestDrawProbabilities:
-    def test_are_proportional_to_belief_above_the_floor(self) -> None:
-        beliefs = np.array([0.0, 0.01, 1.0, 2.0, 2.0])  # mean 1.002
-        p = auxiliary.draw_probabilities(beliefs, 0.1, NOBODY)
-        assert p.sum() == pytest.approx(1)
-        assert p[3] / p[2] == pytest.approx(2)
-        assert p[0] == p[1] == pytest.approx(0.1002 * p[2])
-
-    def test_leave_out_the_labelled(self) -> None:
-        beliefs = np.array([9.0, 1.0, 0.0, 3.0])
-        p = auxiliary.draw_probabilities(beliefs, 0.3, np.array([0]))
-        np.testing.assert_allclose(p, np.array([0, 1, 0.4, 3]) / 4.4)  # floor 0.3 · mean 4/3
-        assert beliefs.tolist() == [9, 1, 0, 3]
-
-    def test_are_equal_where_nothing_is_believed(self) -> None:
-        assert auxiliary.draw_probabilities(np.zeros(4), 0.1, np.array([2])).tolist() == [1 / 3, 1 / 3, 0, 1 / 3]
-
-    @pytest.mark.parametrize("floor", [0.0, -1.0, 1.5])
-    def test_refuse_a_floor_that_leaves_examples_out(self, floor: float) -> None:
-        with pytest.raises(opacc.OpaccError, match=f"floor={floor}"):
-            auxiliary.check_floor(floor)
-
-
-def test_draws_in_proportion_and_never_what_has_no_weight() -> None:
-    weight = np.array([0.0, 3.0, 0.0, 1.0, 0.0])
-    drawn = draw_proportional(np.random.default_rng(1), weight, 20_000)
-    assert set(drawn.tolist()) == {1, 3}
-    assert np.mean(drawn == 1) == pytest.approx(0.75, abs=0.015)
+@pytest.mark.parametrize("floor", [0.0, -1.0, 1.5])
+def test_a_floor_that_leaves_examples_out_is_refused(floor: float) -> None:
+    with pytest.raises(opacc.OpaccError, match=f"floor={floor}"):
+        auxiliary.check_floor(floor)
 
 
 class TestKMeans:

@@ -22,11 +22,11 @@ class Fleet:
 
     def __init__(self, home: Path, output: str) -> None:
         (home / "broken.safetensors").write_bytes(b"cut off")
-        names = ("random", "trained", "biased")
         broken = {"model": {"weights": str(home / "broken.safetensors")}}
         overrides = [{"models": ["biased"], "pools": ["field"], "spec": broken}]
         self.home, self.output = home, output
-        models = {name: model(home, name) for name in names}
+        models = {name: {"function": f"numpy_model:{name}"} for name in ("random", "trained")}
+        models["biased"] = model(home, "biased")
         self.file = write_fleet(home, models=models, overrides=overrides, output=output)
         self.extracted: list[str] = []  # folder of each extraction on actors
 

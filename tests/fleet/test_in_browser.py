@@ -24,7 +24,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     with extracting_here(), pytest.MonkeyPatch.context() as patch:
         weeks = Weeks(patch)
         for week in range(3):
-            spec = {"transform": "small_model:to_input", "seed": week, "sample": {"method": "srs", "budget": 40}}
+            spec = {"transform": "small_pictures:to_input", "seed": week, "sample": {"method": "srs", "budget": 40}}
             file = write_fleet(home, models=models, spec=spec, alerts={"min_accuracy": 0.9, "max_drop": 0.01})
             if week == 2:
                 (home / "random.safetensors").write_bytes(b"cut off")

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy_model
 import pytest
-import small_model
 from extracting_here import extracting_here
-from small_fleet import model, write_fleet
+from small_fleet import write_fleet
 
 from opacc_ray.cli.main import main
 
@@ -20,24 +20,24 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.mark.slow
 def test_sigterm_ends_all_audits_and_the_next_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = {"slow": model(tmp_path, "random", "noted_network") | {"arguments": {"folder": str(tmp_path), "seconds": 1}}}
+    slow = {"slow": {"function": "numpy_model:noted", "arguments": {"folder": str(tmp_path), "seconds": 1}}}
     extract = {"batch_size": 5, "shard_size": 5, "actors": 1}
     file = write_fleet(
         tmp_path,
         models=slow,
-        spec={"transform": "small_model:to_input", "extract": extract, "sample": {"method": "srs", "budget": 9}},
+        spec={"transform": "small_pictures:to_input", "extract": extract, "sample": {"method": "srs", "budget": 9}},
     )
     process = start(file)
-    wait_for_shards(tmp_path / "audits" / "features", 2)
+    wait_for_shards(process, tmp_path / "audits", 2)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 143, said
     assert "ended by SIGTERM; what is done is kept" in said
     assert "failed" not in said
-    done = shards(tmp_path / "audits" / "features")
+    done = shards(tmp_path / "audits")
     assert 2 <= len(done) < 21
     times = {path: path.stat().st_mtime_ns for path in done}
-    monkeypatch.setattr(small_model, "time", SimpleNamespace(sleep=lambda _: None))
+    monkeypatch.setattr(numpy_model, "time", SimpleNamespace(sleep=lambda _: None))
     with extracting_here() as made:  # without a second Ray, which takes long to start
         assert main(["fleet", str(file), "--no-trial"]) == 0
     assert len(made) == 21 - len(done)
@@ -52,11 +52,12 @@ def start(file: Path) -> subprocess.Popen[str]:
 
 
 def shards(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*/part-*.parquet"))
+    return sorted(folder.rglob("part-*.parquet"))
 
 
-def wait_for_shards(folder: Path, number: int) -> None:
+def wait_for_shards(process: subprocess.Popen[str], folder: Path, number: int) -> None:
     until = time.monotonic() + 300
     while len(shards(folder)) < number:
+        assert process.poll() is None, "the fleet has ended before"
         assert time.monotonic() < until, "no shard was finished in five minutes"
         time.sleep(0.05)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from extracting_here import extracting_here
 from small_fleet import Weeks, label, model, write_fleet
-from small_model import picture
+from small_pictures import picture
 
 from opacc_ray.audit import several_models, steps
 from opacc_ray.cli.main import main
@@ -98,7 +98,7 @@ def test_another_model_on_the_same_pool_is_compared_by_the_same_labels(home: Hom
 
 @pytest.mark.parametrize("method", ["neyman", "deepest", "ces"])
 def test_weeks_of_any_method_have_a_change_and_are_held_to_both_limits(home: Home, weeks: Weeks, method: str) -> None:
-    spec = {"transform": "small_model:to_input", "sample": {"method": method, "budget": 30}}
+    spec = {"transform": "small_pictures:to_input", "sample": {"method": method, "budget": 30}}
     asked = {"spec": spec, "alerts": {"min_accuracy": 0.9, "max_drop": 0.01}}
     home.label(home.run(models={"served": model(home.home, "trained")}, **asked))
     weeks.next()

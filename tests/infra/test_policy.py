@@ -15,7 +15,8 @@ from infra_files import INFRA
 from moto import settings
 from moto.iam.access_control import S3IAMRequest
 from safetensors.torch import save
-from small_model import network, picture
+from small_model import network
+from small_pictures import picture
 
 from opacc_ray.audit import results, steps
 from opacc_ray.cli.main import main

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labelled_pages import CLASSES, grey, run_to_label, served
+from labelled_pages import CLASSES, grey, run_to_label, served, served_here
 from real_browser import assert_accessible, needs_browser
 
 from opacc_ray.audit.results import estimate
@@ -24,7 +24,7 @@ class Person:
     """Somebody at a page who uses only the keyboard."""
 
     def __init__(self, browser: Any, address: str, name: str | None, size: dict[str, int] = DESKTOP) -> None:
-        self.page = browser.new_context(viewport=size).new_page()
+        self.page = browser.new_context(viewport=size, reduced_motion="reduce").new_page()
         self.page.set_default_timeout(20_000)
         self.faults: list[str] = []
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
@@ -127,7 +127,7 @@ def test_many_images_by_keys_with_a_restart_and_two_people(
 
 def test_the_overlap_is_shown_to_both(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 10, CLASSES)
-    with served(run.uri, "--overlap", "0.5") as address:
+    with served_here(run, overlap=0.5) as address:
         ann, bob = (Person(browser, address, name) for name in ("ann", "bob"))
         num = label_by_eye(ann, 20) + label_by_eye(bob, 20)
     assert num == 15
@@ -138,7 +138,7 @@ def test_the_overlap_is_shown_to_both(browser: Any, tmp_path: Path) -> None:
 
 def test_undo_and_cannot_tell(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 3, CLASSES)
-    with served(run.uri) as address:
+    with served_here(run) as address:
         ann = Person(browser, address, "ann")
         first = ann.wait()
         ann.answer("1")
@@ -163,7 +163,7 @@ def test_undo_and_cannot_tell(browser: Any, tmp_path: Path) -> None:
 def test_ten_thousand_classes_are_searched(browser: Any, tmp_path: Path) -> None:
     names = [f"{colour} {thing} {i}" for colour in ("red", "blue") for thing in ("fox", "car") for i in range(2500)]
     run = run_to_label(str(tmp_path), 6, names)
-    with served(run.uri) as address:
+    with served_here(run) as address:
         ann = Person(browser, address, "ann")
         ann.wait()
         start = time.perf_counter()
@@ -183,7 +183,7 @@ def test_ten_thousand_classes_are_searched(browser: Any, tmp_path: Path) -> None
 
 def test_digits_are_their_own_keys(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 3, [str(i) for i in range(10)])
-    with served(run.uri) as address:
+    with served_here(run) as address:
         ann = Person(browser, address, "ann")
         for key in "709":
             ann.answer(key)
@@ -192,7 +192,7 @@ def test_digits_are_their_own_keys(browser: Any, tmp_path: Path) -> None:
 
 def test_a_regression_takes_numbers(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 4, None, task="regression", error_scale=2.0)
-    with served(run.uri) as address:
+    with served_here(run) as address:
         ann = Person(browser, address, "ann")
         ann.answer(*"12.5", "Enter")
         ann.answer(*"-3,25", "Enter")
@@ -211,7 +211,7 @@ def test_a_regression_takes_numbers(browser: Any, tmp_path: Path) -> None:
 
 def test_nothing_is_answered_before_it_is_seen(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 3, CLASSES)
-    with served(run.uri) as address:
+    with served_here(run) as address:
         ann = Person(browser, address, None)
         held: list[Any] = []
         hold = True
@@ -230,7 +230,7 @@ def test_nothing_is_answered_before_it_is_seen(browser: Any, tmp_path: Path) -> 
 
 def test_a_key_that_is_held_down_answers_once(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 5, CLASSES)
-    with served(run.uri) as address:
+    with served_here(run) as address:
         ann = Person(browser, address, "ann")
         before = ann.wait()
         for _ in range(20):
@@ -243,7 +243,7 @@ def test_a_key_that_is_held_down_answers_once(browser: Any, tmp_path: Path) -> N
 
 def test_a_server_that_is_gone_loses_nothing_and_is_said(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 3, CLASSES)
-    with served(run.uri) as address:
+    with served_here(run) as address:
         ann = Person(browser, address, "ann")
         number = ann.answer("1")
     ann.keys("2")
@@ -257,7 +257,7 @@ def test_a_picture_that_cannot_be_shown_is_left_out_or_passed_by(browser: Any, t
     run = run_to_label(str(tmp_path), 2, CLASSES)
     first = run.read_selection(1).ids[0]
     open_store(run.spec.pool.uri).write(first, b"no picture")
-    with served(run.uri) as address:
+    with served_here(run) as address:
         ann = Person(browser, address, "ann")
         ann.page.wait_for_selector("#broken:has-text('do not decode')")
         ann.keys("1")
@@ -271,7 +271,7 @@ def test_a_picture_that_cannot_be_shown_is_left_out_or_passed_by(browser: Any, t
 def test_zooming_brings_all_pixels(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 1, CLASSES)
     open_store(run.spec.pool.uri).write(run.read_selection(1).ids[0], grey(120, (5000, 4000)))
-    with served(run.uri) as address:
+    with served_here(run) as address:
         ann = Person(browser, address, "ann")
         ann.wait()
         width = ann.page.locator("#picture").bounding_box()["width"]
@@ -292,7 +292,7 @@ def test_it_fits_the_screen_and_text_can_be_read(
     browser: Any, tmp_path: Path, size: dict[str, int], scheme: str
 ) -> None:
     run = run_to_label(str(tmp_path), 1, ["a class with a name that is far too long for a button on a phone", *CLASSES])
-    with served(run.uri) as address:
+    with served_here(run) as address:
         ann = Person(browser, address, "somebody with a long name", size)
         ann.page.emulate_media(color_scheme=scheme)
         ann.wait()
@@ -309,7 +309,7 @@ def test_it_fits_the_screen_and_text_can_be_read(
 @pytest.mark.parametrize(("size", "scheme"), [(PHONE, "dark"), (DESKTOP, "light")], ids=["phone", "desktop"])
 def test_axe_finds_no_violation(browser: Any, tmp_path: Path, size: dict[str, int], scheme: str) -> None:
     run = run_to_label(str(tmp_path), 2, [f"class {i}" for i in range(60)])
-    with served(run.uri) as address:
+    with served_here(run) as address:
         page = browser.new_context(viewport=size, color_scheme=scheme, bypass_csp=True).new_page()
         page.goto(address)
         page.wait_for_selector("#namefield:focus")

@@ -36,7 +36,7 @@ def test_a_sum_of_parts_is_the_one_that_numpy_gives_of_all(num: int) -> None:
         edges = [0, *cuts, num]
         view = View(LocalParts([Pool(dsa=values[a:b]) if b > a else Pool(dsa=values[:1]) for a, b in pairwise(edges)]))
         arguments = [(b - a,) for a, b in pairwise(edges)]  # a part may have nothing to add
-        assert sum_as_one(view, part_values, arguments) == values.sum()
+        assert sum_as_one(view, part_values, arguments, [own for (own,) in arguments]) == values.sum()
 
 
 def part_values(part: Pool, num: int) -> np.ndarray:

@@ -15,7 +15,8 @@ import torch
 from extracting_here import extracting_here
 from PIL import Image
 from safetensors.torch import save
-from small_model import Net, picture, to_input, trained, value_network
+from small_model import Net, trained, value_network
+from small_pictures import picture, to_input
 
 from opacc_ray.audit import steps
 from opacc_ray.audit.verify import verify
@@ -138,14 +139,14 @@ def test_digest_names_all_that_decides_features(lake: Path, tmp_path: Path) -> N
         digest(pool=pool | {"alpha": "drop"}),
         digest(pool=pool | {"max_pixels": 99}),
         digest(pool=pool | {"format": "npy"}),
-        digest(model=model | {"factory": "small_model:slow_network"}),
+        digest(model=model | {"factory": "small_model:value_network"}),
         digest(model=model | {"arguments": {"a": 1}}),
         digest(model=model | {"sha256": "0" * 64}),
         digest(model=model | {"hidden_layer": "first"}),
         digest(model=model | {"task": "regression"}),
         digest(model=model | {"output": "probabilities"}),
         digest(model=model | {"output": "logit", "threshold": 0.2}),
-        digest(transform="small_model:to_input"),
+        digest(transform="small_pictures:to_input"),
         *(digest(extract={key: 7}) for key in ("batch_size", "shard_size", "shard_bytes", "threads_per_actor")),
         digest(extract={"precision": "bfloat16"}),
         digest(extract={"features": ["output"]}),
@@ -384,7 +385,7 @@ def test_second_audit_of_a_pool_extracts_nothing_and_starts_no_ray(spec: Any, tm
     path.write_text(json.dumps(spec(sample={"method": "neyman", "budget": 8}, name="second")))
     code = (
         "import sys; from opacc_ray.cli.main import main; code = main(['run', sys.argv[1], '--json']);"
-        "print(sorted({'ray', 'torch', 'boto3'} & sys.modules.keys()), file=sys.stderr); sys.exit(code)"
+        "print(sorted({'ray', 'torch', 'boto3', 'pandas'} & sys.modules.keys()), file=sys.stderr); sys.exit(code)"
     )
     root = Path(__file__).parents[1]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_model import picture
+from small_pictures import picture
 
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run

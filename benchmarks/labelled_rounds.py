@@ -1,0 +1,44 @@
+"""Audits of a pool whose outcomes are known: round after round is drawn and labelled."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import opacc_ray as opacc
+from opacc_ray.failure.history import NO_HISTORY
+from opacc_ray.parts.view import View
+
+IN_ROUNDS = (0.1, 0.2, 0.3, 0.4)
+"""Shares of the labels in four rounds that grow."""
+
+
+class Labelled(NamedTuple):
+    """The rounds of an audit with their outcomes."""
+
+    rounds: list[opacc.Selection]
+    outcomes: list[NDArray[np.float64]]
+
+
+def label_rounds(
+    view: View,
+    outcome: NDArray[np.float64],
+    method: str,
+    sizes: Sequence[int],
+    seed: int,
+    history: opacc.History = NO_HISTORY,
+) -> Labelled:
+    """Draw batches of these ``sizes``, each knowing the ``outcome`` (N,) of those before it."""
+    found = Labelled([], [])
+    for size in sizes:
+        previous = list(zip(*found, strict=True))
+        drawn = opacc.select(view, method, size, seed, previous=previous, history=history)
+        found.rounds.append(drawn)
+        found.outcomes.append(outcome[drawn.index])
+    return found
+
+
+def in_rounds(budget: int) -> list[int]:
+    """How many labels each of four rounds has."""
+    return [round(share * budget) for share in IN_ROUNDS]
