@@ -238,7 +238,9 @@ def allocate(view: View, task: Task) -> tuple[Unlabelled, Chances, PoolSignals]:
 
 def price_of(task: Task, bayes_factor: float = 1.0) -> float:
     """price · max(1, κB): what predictions that are worthless may add to the variance of SRS."""
-    taught = len(task.previous.chosen) or all(model.history.labelled for model in (task, *task.others))
+    taught = len(task.previous.chosen) or all(
+        own.labelled for own in (task.history, *(model.history for model in task.others))
+    )
     return float(task.parameters.price * max(1.0, CREDIT * bayes_factor if taught else bayes_factor))
 
 
