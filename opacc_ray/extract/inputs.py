@@ -11,8 +11,8 @@ from opacc_ray.extract.user_code import user_code
 from opacc_ray.lake.examples import Example
 from opacc_ray.spec import Spec, load_function
 
-_FIRST_BYTES = 1 << 26
-"""Of inputs that a batch has room for at first; it grows with them."""
+_FIRST_BYTES = 1 << 30
+"""Of inputs that a batch has room for at first, which takes no memory until they come; then it grows."""
 
 
 def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:
