@@ -144,7 +144,7 @@ def actor_bytes(spec: Spec, pace: Pace, readers: int) -> int:
     extract = spec.extract
     ahead = READ_BYTES + (DECODED_BYTES if readers > 1 else 0)
     images = 2 * (readers + 1) * pace.example_bytes
-    batch = 2 * extract.batch_size * pace.input_bytes  # the inputs one by one, and stacked
+    batch = 2 * extract.batch_size * pace.input_bytes  # the inputs, and the same as the model lays them in memory
     features = 3 * extract.shard_size * pace.feature_bytes  # by batch, together, and encoded
     return pace.process_bytes + 2 * (ahead + images + batch + features)
 

@@ -11,8 +11,8 @@ from opacc_ray.extract.user_code import user_code
 from opacc_ray.lake.examples import Example
 from opacc_ray.spec import Spec, load_function
 
-_FIRST_BYTES = 1 << 26
-"""Of inputs that a batch has room for at first; it grows with them."""
+_FIRST_BYTES = 1 << 30
+"""Of inputs that a batch has room for at first, which takes no memory until they come; then it grows."""
 
 
 def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:
@@ -69,10 +69,8 @@ class Batch:
 
     def add(self, example: Example, value: NDArray[np.float32]) -> None:
         if self._room is None:
-            self._room, self._shape = (
-                _room_for(value, min(self._most, _FIRST_BYTES // max(value.nbytes, 1) + 1)),
-                value.shape,
-            )
+            num = min(self._most, _FIRST_BYTES // max(value.nbytes, 1) + 1)
+            self._room, self._shape = _room_for(value, num), value.shape
         elif value.shape != self._shape:
             raise DataError(
                 f"example {example.id!r} has shape {value.shape} and {self.ids[0]!r} {self._shape}; "

@@ -28,7 +28,7 @@ def example(number: int, bytes_: int = 8) -> Example:
 
 
 @pytest.mark.parametrize("value", INPUTS.values(), ids=list(INPUTS))
-@pytest.mark.parametrize("first_bytes", [1, 1 << 26], ids=["growing", "at once"])
+@pytest.mark.parametrize("first_bytes", [1, 1 << 30], ids=["growing", "at once"])
 def test_inputs_are_those_that_numpy_stacks(
     value: NDArray[np.float32], first_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
