@@ -9,8 +9,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimators.roots import root
-
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
@@ -50,6 +48,7 @@ def mid_p_low(count: float, size: float, level: float) -> float:
     "Significance tests in discrete distributions", JASA 56, 1961). With few events it is far below Wilson's end, which
     a single event would lift above most of the shares that are likely to show one; with many the two agree.
     """
+    from scipy.optimize import brentq
     from scipy.special import betainc
 
     most = min(count / size, 1.0)
@@ -60,7 +59,7 @@ def mid_p_low(count: float, size: float, level: float) -> float:
         more = betainc(count + 1, left, share) if left else 0.0
         return float(at_least + more) / 2 - tail
 
-    return root(excess, 0.0, most, 1e-9) if excess(most) > 0 else most
+    return float(brentq(excess, 0.0, most, xtol=1e-9)) if excess(most) > 0 else most
 
 
 def zero_failure_bound(num: int, level: float) -> float:
@@ -112,6 +111,8 @@ def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Arr
     shares : (J,) P_j, sums to 1
     factors : (J,) g_j, finite population corrections
     """
+    from scipy.optimize import brentq
+
     doubtful = factors > 0
     known = float(shares[~doubtful] @ (successes / sizes)[~doubtful])  # of strata that are labelled in full
     if not doubtful.any():
@@ -135,7 +136,7 @@ def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Arr
 
         weak, strong = math.log(1e-9), math.log(1e12 * float(sizes.sum()))
         if beyond(strong) > 0:
-            strong = root(beyond, weak, strong, 1e-15)
+            strong = brentq(beyond, weak, strong, xtol=1e-15)
         return known + float(shares @ likely(strong))
 
     return end(-1), end(+1)

@@ -36,7 +36,6 @@ import numpy as np
 
 from opacc_ray.designs.base import Before, Stream
 from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.roots import bisected
 from opacc_ray.estimators.rounds import known, plain_estimate
 from opacc_ray.selection import Selection
 
@@ -93,14 +92,14 @@ def stream_of(selections: Sequence[Selection], outcomes: Sequence[Any]) -> Strea
 
 def least_share(stream: Stream, alpha: float) -> float:
     """The lower confidence bound of m: excluded are shares at which the capital has ever reached 1/α."""
+    from scipy.optimize import bisect  # not Brent's: the capital is infinite where m is impossible
 
     def excess(share: float) -> float:
         return largest_capital(stream, share) + math.log(alpha)
 
     if excess(0.0) < 0:
         return 0.0
-    # not Brent's method: the capital is infinite where m is impossible
-    return bisected(excess, 0.0, 1.0, 1e-15) if excess(1.0) < 0 else 1.0
+    return float(bisect(excess, 0.0, 1.0, xtol=1e-15)) if excess(1.0) < 0 else 1.0
 
 
 def largest_capital(stream: Stream, share: float) -> float:

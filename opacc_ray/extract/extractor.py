@@ -220,7 +220,7 @@ class Extractor:
                 with self._computing:
                     while batch is not None:
                         yield batch
-                        batch.inputs.clear()  # those of the next one are in memory
+                        batch.release()  # the inputs of the next one are in memory
                         batch = ahead.take() if ahead.is_there else None
 
     @contextmanager
@@ -239,7 +239,7 @@ class Extractor:
     def compute(self, batch: "Batch") -> tuple[Columns, "Activations"]:
         """Columns of a batch, and what the model made of it; one thread at a time."""
         with self._computing:
-            activations = self._run(np.stack(batch.inputs))
+            activations = self._run(batch.inputs)
             return self._measure(activations), activations
 
     def read_batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["Batch"]:
@@ -247,7 +247,7 @@ class Extractor:
         spec, source = self._job.spec, self._job.source
         rules = rules_of(source)._replace(readers=self._readers)
         transform = load_transform(spec)
-        batch = Batch()
+        batch = Batch(spec.extract.batch_size)
         for item in read_examples(self._source, source.format, shard, rules):
             if isinstance(item, BadItem):
                 check_bad(self._job, [item])
@@ -256,10 +256,10 @@ class Extractor:
             self._read[shard.number] = (batch.ids[0] if batch.ids else item.id, item.id)
             with self._transforming:
                 batch.add(item, transformed(transform, item))
-            if len(batch.inputs) == spec.extract.batch_size:
+            if batch.is_full:
                 yield batch
-                batch = Batch()
-        if batch.inputs:
+                batch = Batch(spec.extract.batch_size)
+        if batch.ids:
             yield batch
 
     def _run(self, batch: NDArray[np.float32]) -> "Activations":

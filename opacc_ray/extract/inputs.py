@@ -1,7 +1,6 @@
 """Decoded examples as inputs of the model: the transform, and batches of what it gives."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,9 @@ from opacc_ray.errors import DataError
 from opacc_ray.extract.user_code import user_code
 from opacc_ray.lake.examples import Example
 from opacc_ray.spec import Spec, load_function
+
+_FIRST_BYTES = 1 << 26
+"""Of inputs that a batch has room for at first; it grows with them."""
 
 
 def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:
@@ -39,25 +41,61 @@ def transformed(transform: Callable[[NDArray[Any]], Any], example: Example) -> N
             raise error
 
 
-@dataclass
 class Batch:
-    """Inputs of the model, all of one shape, and whose they are."""
+    """Inputs of the model, all of one shape, and whose they are; at most ``most``.
 
-    ids: list[str] = field(default_factory=list)
-    uris: list[str] = field(default_factory=list)
-    inputs: list[NDArray[np.float32]] = field(default_factory=list)
-    own_ids: bool = False
-    largest: int = 0  # bytes of the largest decoded example
+    Each input is copied to its place when it comes: by who reads, while another thread computes. To stack them later,
+    that thread would wait for this one at each of them, for NumPy's copies hand over Python's lock.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.ids: list[str] = []
+        self.uris: list[str] = []
+        self.own_ids = False
+        self.largest = 0  # bytes of the largest decoded example
+        self._most = most
+        self._room: NDArray[np.float32] | None = None
+        self._shape: tuple[int, ...] = ()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.ids) == self._most
+
+    @property
+    def inputs(self) -> NDArray[np.float32]:
+        """(B, ...), in memory as ``np.stack`` lays them."""
+        assert self._room is not None
+        return self._room[: len(self.ids)]
 
     def add(self, example: Example, value: NDArray[np.float32]) -> None:
-        if self.inputs and value.shape != self.inputs[0].shape:
+        if self._room is None:
+            self._room, self._shape = (
+                _room_for(value, min(self._most, _FIRST_BYTES // max(value.nbytes, 1) + 1)),
+                value.shape,
+            )
+        elif value.shape != self._shape:
             raise DataError(
-                f"example {example.id!r} has shape {value.shape} and {self.ids[0]!r} {self.inputs[0].shape}; "
+                f"example {example.id!r} has shape {value.shape} and {self.ids[0]!r} {self._shape}; "
                 "set transform to a function that makes them alike"
             )
+        elif len(self.ids) == len(self._room):
+            more = _room_for(value, min(self._most, 2 * len(self._room)))
+            more[: len(self._room)] = self._room
+            self._room = more
+        self._room[len(self.ids)] = value
         self.ids.append(example.id)
         self.uris.append(example.uri)
-        self.inputs.append(value)
         self.own_ids = example.own_id
-        if example.array.nbytes > self.largest:
-            self.largest = example.array.nbytes
+        self.largest = max(self.largest, example.array.nbytes)
+
+    def release(self) -> None:
+        """Forget the inputs."""
+        self._room = None
+
+
+def _room_for(value: NDArray[np.float32], num: int) -> NDArray[np.float32]:
+    """Room for ``num`` inputs like ``value``, with the axes in memory in the order of ``np.stack``."""
+    strides = np.stack([value, value]).strides[1:]
+    order = sorted(range(value.ndim), key=lambda axis: -strides[axis])
+    room = np.empty((num, *(value.shape[axis] for axis in order)), dtype=np.float32)
+    return room.transpose(0, *(1 + order.index(axis) for axis in range(value.ndim)))
