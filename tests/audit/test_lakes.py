@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from extracting_here import extracting_here
-from picture_audits import copied
 from pyiceberg.catalog.sql import SqlCatalog
 from small_model import network
 from small_pictures import picture, pixels, to_input
+from small_spec import small_spec
 from tables import parquet
 
 from opacc_ray.audit import results, steps
@@ -36,6 +36,7 @@ from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 N, PER_FILE = 120, 10
+MODEL = {"function": "numpy_model:random"}
 
 
 def pictures(start: int, stop: int) -> pa.Table:
@@ -79,9 +80,10 @@ def features_of(run: Run) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def of_images(finished: Run, s3: LocalS3) -> Run:
+def of_images(scans: str, s3: LocalS3) -> Run:
     """The run of the same pictures as image files, with labels."""
-    run = copied(finished, s3.create_bucket("of-images"))
+    with extracting_here():
+        run = steps.run(parse_spec(small_spec(scans, s3.create_bucket("of-images"), model=MODEL), "spec"))
     label(run)
     return run
 
@@ -92,7 +94,7 @@ def test_a_pool_is_audited_where_it_lies(
     write: Callable[[Store], dict[str, Any]], of_images: Run, spec: Callable[..., dict[str, Any]], bucket: str
 ) -> None:
     pool = {"uri": f"{bucket}/pool", **write(open_store(f"{bucket}/pool"))}
-    run = steps.run(parse_spec(spec(pool=pool), "spec"), trial=True)
+    run = steps.run(parse_spec(spec(pool=pool, model=MODEL), "spec"), trial=True)
     features, expected = features_of(run), features_of(of_images)
     for name in ("hidden", "output", "prediction", "confidence"):
         assert features[name].equals(expected[name]), name
@@ -362,7 +364,7 @@ def test_one_version_of_a_table_is_audited(
     columns = {"id": "id", "image": "image"}
     pool = {"uri": f"{bucket}/pool", "format": kind, "columns": columns, "version": first}
     with extracting_here():
-        run = steps.run(parse_spec(spec(pool=pool), "spec"))
+        run = steps.run(parse_spec(spec(pool=pool, model=MODEL), "spec"))
     assert run.header.pool.version == VERSION[kind].format(first)
     features, expected = features_of(run), features_of(of_images)
     assert features["id"].equals(expected["id"])

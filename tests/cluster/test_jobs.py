@@ -34,7 +34,8 @@ def scores(batch):
     if "SPOILED" in os.environ:
         print("spoiled by", os.environ["SPOILED"])
         raise RuntimeError(os.environ["SPOILED"] + " beside " + " ".join(sorted(os.listdir())))
-    return batch.reshape(len(batch), -1) @ WEIGHTS
+    hidden = batch.reshape(len(batch), -1)
+    return hidden, hidden @ WEIGHTS
 """
 
 SCANNING = """

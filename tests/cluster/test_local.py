@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 HEAD = """
 import os, sys
 from opacc_ray.cluster import local

@@ -238,10 +238,10 @@ def test_digest_names_what_decides_the_content(lake: str) -> None:
 
 def test_regression_and_layers_that_are_not_there_are_refused(spec) -> None:
     with pytest.raises(SpecError, match="a regression has none"):
-        run_spec(spec(model={"factory": "small_model:network", "task": "regression"}, sample=DEEPEST))
+        extract_here(spec(model={"factory": "small_model:network", "task": "regression"}, sample=DEEPEST))
     extract = {"coverage": {"layers": ["first", "fc9"]}}
     with pytest.raises(DataError, match=r"extract\.coverage\.layers: .* no layer 'fc9'; it has first, last"):
-        run_spec(spec(extract=extract, sample={"method": "deepreduce", "budget": 20}))
+        extract_here(spec(extract=extract, sample={"method": "deepreduce", "budget": 20}))
 
 
 @pytest.mark.usefixtures("ray_cluster")
@@ -262,7 +262,7 @@ def test_same_bytes_after_a_driver_and_an_actor_died(
 
     marker = tmp_path / "died"
     with pytest.raises(KeyboardInterrupt):
-        run_spec(spec(extract=ALL | TWO), die)
+        run_spec(spec(extract=ALL), die)
     monkeypatch.setattr(extraction, "Worker", killed_once(marker))
     caplog.set_level(logging.INFO, "opacc_ray")
     run = run_spec(spec(extract=ALL | TWO))

@@ -10,6 +10,8 @@ import grpc
 import pytest
 from listening import Listener, family, grpc_codes, http_status, listeners
 
+pytestmark = pytest.mark.slow
+
 HOLD = """
 import ray, sys
 from opacc_ray.cluster.session import connected

@@ -12,6 +12,8 @@ from small_pictures import picture
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
 
+pytestmark = pytest.mark.slow
+
 TRAPS = ("pyarrow", "numpy", "yaml", "pydantic", "torch", "ray", "opacc_ray", "secrets")
 
 MODEL = """
