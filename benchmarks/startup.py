@@ -64,7 +64,7 @@ def _timed(command: list[str]) -> tuple[float, float]:
 def _first_shard(trial: bool) -> float:
     """Seconds from the command to its first shard: 512 small images in a folder, two actors."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from small_model import picture
+    from small_pictures import picture
 
     with tempfile.TemporaryDirectory(prefix="opacc-startup-") as home:
         open_store(f"{home}/pool").write_many((f"{i:04d}.png", picture(i)) for i in range(512))
