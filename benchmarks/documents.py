@@ -62,6 +62,14 @@ mean squared error over that of a simple random sample with as many labels; *wor
 is in part chance where many are near it; *covers* the least share, over the cases, of 95 % intervals that hold the
 truth, in percent. What follows ± is one standard error.""",
     ),
+    "gap": Document(
+        "Where neyman loses to its bound",
+        ("bound_gap.py",),
+        """\
+The variance of the estimate given the designs of four rounds that were drawn, over that of a simple random sample with
+as many labels: as it is, and with what the failure model says that has seen all outcomes, as in the *bound*, in place
+of the p that is used at the end, of the inclusion probabilities π of every round, or of both.""",
+    ),
     "ces": Document(
         "CES: objectives and settings",
         ("ces_objectives.py",),

@@ -8,6 +8,7 @@
     neyman      study_tables.py, a study of its own     as before
     control     study_tables.py, a study of its own     CASES… which have a confidence
     misled      misled.py                               CASES… which have a confidence [--minutes M]
+    gap         bound_gap.py                            CASES… which have a confidence [--budget N] [--repetitions R]
     ces         ces_objectives.py                       FOLDER of .npz
     deepest     deepest_table2.py                       FOLDER of the five .csv of the DeepEST authors
     intervals   intervals_coverage.py                   CASE…

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 import bench
+import bound_gap
 import ces_objectives
 import coverage_grid
 import deepest_table2
@@ -133,6 +134,14 @@ def test_every_aid_of_neyman_is_measured() -> None:
     assert first_column(table) == list(misled.AIDS)
 
 
+def test_the_gap_to_the_bound_is_split_for_every_case_of_neyman() -> None:
+    [table] = tables("gap")
+    assert tuple(table[0]) == bound_gap.COLUMNS
+    [neyman] = tables("neyman")
+    bounded = dict.fromkeys(row[0] for row in neyman[1:] if row[2] != "–")
+    assert first_column(table) == [*bounded, "mean"]
+
+
 def test_ces_has_every_setting_and_number_of_labels() -> None:
     [table] = tables("ces")
     cases = dict.fromkeys(column.rpartition(" n=")[0] for column in table[0][1:])
@@ -221,7 +230,7 @@ def test_a_page_quotes_documents_word_for_word(page: Path) -> None:
     [
         ("README.md", {"methods", "speed"}),
         ("docs/ces.md", {"ces"}),
-        ("docs/neyman.md", {"neyman", "control", "misled"}),
+        ("docs/neyman.md", {"neyman", "control", "misled", "gap"}),
         ("docs/intervals.md", {"models"}),
     ],
 )
