@@ -20,13 +20,20 @@ written is in every listing that starts later.
 import hashlib
 import uuid
 from itertools import count
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from opacc_ray.lake.store import Store
+from typing import Any, Protocol
 
 
-def agree(store: "Store", key: str, data: bytes) -> bytes:
+class Objects(Protocol):
+    """What a server does at least."""
+
+    def exists(self, key: str) -> bool: ...
+    def read(self, key: str) -> bytes: ...
+    def write(self, key: str, data: bytes) -> None: ...
+    def list(self, prefix: str) -> list[Any]:
+        """The objects whose keys begin so, each with its ``key``."""
+
+
+def agree(store: Objects, key: str, data: bytes) -> bytes:
     """Return the content of ``key``: that which is there, else the one that its writers agree on, now written."""
     if store.exists(key):
         return store.read(key)
@@ -39,7 +46,7 @@ def agree(store: "Store", key: str, data: bytes) -> bytes:
     return data
 
 
-def _one_level(store: "Store", place: str, writer: str, data: bytes) -> tuple[bytes, bool]:
+def _one_level(store: Objects, place: str, writer: str, data: bytes) -> tuple[bytes, bool]:
     """The content to go on with, and whether it is decided."""
     own = hashlib.sha256(data).hexdigest()
     store.write(f"{place}-proposal/{own}-{writer}", data)
@@ -52,11 +59,11 @@ def _one_level(store: "Store", place: str, writer: str, data: bytes) -> tuple[by
     return data if chosen == own else store.read(_proposal(store, place, chosen)), decided
 
 
-def _proposal(store: "Store", place: str, digest: str) -> str:
+def _proposal(store: Objects, place: str, digest: str) -> str:
     return next(key for found, key in _names(store, f"{place}-proposal/") if found == digest)
 
 
-def _names(store: "Store", prefix: str) -> list[tuple[str, str]]:
+def _names(store: Objects, prefix: str) -> list[tuple[str, str]]:
     """(digest, key) of each claim."""
     keys = [entry.key for entry in store.list(prefix)]
     return [(key.removeprefix(prefix).partition("-")[0], key) for key in keys]
