@@ -1,6 +1,6 @@
 """What `neyman` gains by a labelled reference, and what it pays where it is misled: E beside a simple random sample.
 
-    python benchmarks/misled.py CASES… [--budget 100] [--repetitions 1000] [--minutes M]
+    python benchmarks/misled.py CASES… [--budget 100] [--repetitions 1000] [--minutes M] [--only PATTERN]
 
 CASES are fully labelled classifications, `.npz`, `.csv` or `.parquet` files or folders of them. A reference is 2,000 of
 a case's examples, the same ones in every repetition; what is audited are the others. Repetitions go over all cases and
@@ -9,6 +9,7 @@ a Markdown table. E is the mean squared error over the variance of a simple rand
 """
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import NamedTuple
@@ -59,16 +60,18 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--budget", type=int, default=100)
     found.add_argument("--repetitions", type=int, default=1000)
     found.add_argument("--minutes", type=float, default=float("inf"), help="end after the repetition in which it is up")
+    found.add_argument("--only", default="", metavar="PATTERN", help="only rows that match")
     return found
 
 
 def main() -> None:
     given = parser().parse_args()
+    aids = tuple(aid for aid in AIDS if re.search(given.only, aid))
     sources = classifications(find_cases([CaseSpec(path=path) for path in given.cases], {}, None))
-    scores = repeat_within(given.minutes, partial(audit_all, sources, given.budget), given.repetitions)
-    measured = np.array(scores, dtype=np.float64).reshape(len(scores), len(AIDS), len(DESIGNS), len(sources), 2)
+    scores = repeat_within(given.minutes, partial(audit_all, aids, sources, given.budget), given.repetitions)
+    measured = np.array(scores, dtype=np.float64).reshape(len(scores), len(aids), len(DESIGNS), len(sources), 2)
     print(markdown.header(COLUMNS))
-    for aid, own in zip(AIDS, measured.swapaxes(0, 1), strict=True):
+    for aid, own in zip(aids, measured.swapaxes(0, 1), strict=True):
         print(markdown.row([aid, *(cell for design in own.swapaxes(0, 1) for cell in cells(design, sources))]))
     print(f"\n{given.budget} labels, {len(sources)} cases, {len(scores)} repetitions of each.")
 
@@ -78,11 +81,11 @@ def classifications(sources: Sequence[Source]) -> tuple[Source, ...]:
     return tuple(source for source in sources if "confidence" in read_case(source).view.fields)
 
 
-def audit_all(sources: tuple[Source, ...], budget: int, seed: int) -> list[Score]:
+def audit_all(aids: Sequence[str], sources: tuple[Source, ...], budget: int, seed: int) -> list[Score]:
     """One audit of each aid, design and case, in this order."""
     return [
         audit(prepared(aid, source, sources), sizes(budget), seed)
-        for aid in AIDS
+        for aid in aids
         for sizes in DESIGNS.values()
         for source in sources
     ]
