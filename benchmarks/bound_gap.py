@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from processes import repeat
 
 from opacc_ray.designs.unequal import inclusion_probabilities
+from opacc_ray.estimators.cross_fitted import round_weights
 from opacc_ray.failure.folds import fold_of, predict_without_fold
 from opacc_ray.failure.model import predict_failure
 from opacc_ray.failure.signals import PoolSignals, part_signals, read_signals
@@ -156,8 +157,7 @@ def given_designs(case: Case, rounds: list[Round], fold: NDArray[np.int64], pred
         foreseen.append((mean * (1 - mean)) @ (1 / own.probability - 1))
         true.append(share @ _balanced(case, own, predicted))
         start += n
-    weight = 1 / np.array(foreseen)
-    return float((weight / weight.sum()) ** 2 @ np.array(true)) / case.view.size**2
+    return float(round_weights(foreseen) ** 2 @ np.array(true)) / case.view.size**2
 
 
 def _balanced(case: Case, own: Round, predicted: Numbers) -> Numbers:

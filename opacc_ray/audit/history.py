@@ -30,7 +30,7 @@ from opacc_ray.labelling.joining import join
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labels.labelled_rounds import LabelledRound, canonical_form, outcome_of, outcomes_of_another, read_rounds
 from opacc_ray.labels.log import read_log
-from opacc_ray.lake.arrow import numbers, rows_of_numbers, to_numpy
+from opacc_ray.lake.arrow import numbers, to_numpy
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import Store, open_store, read_uri
@@ -318,9 +318,7 @@ def _encode(found: _Labelled) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {
-        name: rows_of_numbers(values) if values.ndim > 1 else numbers(values) for name, values in found.features.items()
-    }
+    columns = {name: numbers(values) for name, values in found.features.items()}
     sink = io.BytesIO()
     pq.write_table(pa.table(columns | {"outcome": numbers(found.outcome)}), sink)
     return sink.getvalue()

@@ -20,7 +20,7 @@ from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract.columns import Columns
 from opacc_ray.extract.ids import Hashes, digest_of, hashes_of
 from opacc_ray.extract.machine import Machine
-from opacc_ray.lake.arrow import numbers, rows_of_numbers, texts, to_numpy
+from opacc_ray.lake.arrow import numbers, texts, to_numpy
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.parquet_io import Footer, footer_of, read_columns, read_footer
 from opacc_ray.lake.storage import Store
@@ -75,7 +75,7 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
     if shard.uris is not None:
         columns["uri"] = texts(shard.uris)
     for name, values in shard.columns.items():
-        columns[name] = numbers(values) if values.ndim == 1 else rows_of_numbers(values)
+        columns[name] = numbers(values)
     table = pa.table(columns)
     sink = io.BytesIO()
     options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}

@@ -15,21 +15,16 @@ _MOST_BYTES = 2**31 - 1
 
 
 def numbers(values: NDArray[Any]) -> Any:
-    """Return numbers or booleans (N,) as an Arrow array; numbers share their memory."""
+    """Return numbers or booleans (N,), or (N, width) as lists of fixed size, as an Arrow array; numbers are shared."""
     import pyarrow as pa
 
+    if values.ndim == 2:
+        return pa.FixedSizeListArray.from_arrays(numbers(values.ravel()), values.shape[1])
     held = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
     if held.dtype.kind not in "biuf":
         return pa.array(held)
     data = np.packbits(held, bitorder="little") if held.dtype.kind == "b" else held
     return pa.Array.from_buffers(pa.from_numpy_dtype(held.dtype), len(held), [None, pa.py_buffer(data)])
-
-
-def rows_of_numbers(values: NDArray[Any]) -> Any:
-    """Return numbers (N, width) as an Arrow array of lists of fixed size."""
-    import pyarrow as pa
-
-    return pa.FixedSizeListArray.from_arrays(numbers(values.ravel()), values.shape[1])
 
 
 def texts(values: Sequence[str | None]) -> Any:

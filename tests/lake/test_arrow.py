@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from opacc_ray.lake.arrow import numbers, rows_of_numbers, texts, to_numpy
+from opacc_ray.lake.arrow import numbers, texts, to_numpy
 
 ARRAYS = [
     np.arange(5, dtype=np.uint8),
@@ -38,7 +38,7 @@ def test_numbers_come_back_whole_in_pieces_and_from_the_middle(values: NDArray[n
 
 def test_rows_come_back_whole_in_pieces_and_from_the_middle() -> None:
     rows = np.arange(12.0).reshape(4, 3)
-    made = rows_of_numbers(rows)
+    made = numbers(rows)
     assert made.type == pa.list_(pa.float64(), 3)
     np.testing.assert_array_equal(to_numpy(made), rows)
     np.testing.assert_array_equal(to_numpy(pa.chunked_array([made[3:], made[1:3]])), rows[[3, 1, 2]])
