@@ -107,8 +107,8 @@ class Extractor:
         self._computing = threading.RLock()
         self._transforming = threading.Lock()
         self._interrupted = threading.Event()
-        self._read: dict[int, tuple[str, str]] = {}  # number of a shard in work -> first and last id that were read
-        self._computed: dict[int, tuple[str, str]] = {}  # and of the batch that the model is given
+        self._reading: dict[int, Batch] = {}  # number of a shard in work -> the batch that is read
+        self._computed: dict[int, Batch] = {}  # and the one that the model is given
 
     def interrupt(self) -> None:
         """End shards after the batch that is being computed, and begin no other: they raise Interrupted."""
@@ -117,7 +117,7 @@ class Extractor:
     @property
     def places(self) -> dict[int, tuple[str, str]]:
         """First and last id of the batch that each shard in work has come to, by the shard's number."""
-        return self._read | self._computed
+        return {number: batch.span for number, batch in (self._reading | self._computed).items()}
 
     def prepare(self) -> "Device | FunctionModel":
         """Load the model, if it is to run, and the reference, once: their errors come before any shard is read."""
@@ -164,7 +164,7 @@ class Extractor:
         report = report_on(features, data, folder.uri_of(shard.file))
         check_plan(folder, self._job.source.format, shard, report)
         folder.write(shard.file, data)
-        self._read.pop(shard.number, None)
+        self._reading.pop(shard.number, None)
         return report
 
     def _on_base(self, shard: Shard, base: Base) -> FeatureShard:
@@ -226,7 +226,7 @@ class Extractor:
     @contextmanager
     def _at(self, shard: Shard, batch: Batch) -> Iterator[None]:
         """Note what the model is given while it computes."""
-        self._computed[shard.number] = batch.ids[0], batch.ids[-1]
+        self._computed[shard.number] = batch
         try:
             yield
         finally:
@@ -253,7 +253,9 @@ class Extractor:
                 check_bad(self._job, [item])
                 bad.append(item)
                 continue
-            self._read[shard.number] = (batch.ids[0] if batch.ids else item.id, item.id)
+            batch.coming = item.id
+            if not batch.ids:
+                self._reading[shard.number] = batch
             with self._transforming:
                 batch.add(item, transformed(transform, item))
             if batch.is_full:

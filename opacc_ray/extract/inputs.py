@@ -52,9 +52,10 @@ class Batch:
         self.ids: list[str] = []
         self.uris: list[str] = []
         self.own_ids = False
+        self.coming = ""  # id of the example that is made an input now, or was last
         self.largest = 0  # bytes of the largest decoded example
         self._most = most
-        self._room: NDArray[np.float32] | None = None
+        self._room = np.empty(0, dtype=np.float32)
         self._shape: tuple[int, ...] = ()
 
     @property
@@ -62,33 +63,43 @@ class Batch:
         return len(self.ids) == self._most
 
     @property
+    def span(self) -> tuple[str, str]:
+        """First and last id that it has come to."""
+        return self.ids[0] if self.ids else self.coming, self.coming
+
+    @property
     def inputs(self) -> NDArray[np.float32]:
         """(B, ...), in memory as ``np.stack`` lays them."""
-        assert self._room is not None
         return self._room[: len(self.ids)]
 
     def add(self, example: Example, value: NDArray[np.float32]) -> None:
-        if self._room is None:
+        place = len(self.ids)
+        if place == len(self._room) or value.shape != self._shape:
+            self._make_room(example, value)
+        self._room[place] = value
+        self.ids.append(example.id)
+        self.uris.append(example.uri)
+        if example.array.nbytes > self.largest:
+            self.largest = example.array.nbytes
+
+    def _make_room(self, example: Example, value: NDArray[np.float32]) -> None:
+        """For the first value, or for more of its shape; raises DataError if this one has another."""
+        if not self.ids:
             num = min(self._most, _FIRST_BYTES // max(value.nbytes, 1) + 1)
-            self._room, self._shape = _room_for(value, num), value.shape
+            self._room, self._shape, self.own_ids = _room_for(value, num), value.shape, example.own_id
         elif value.shape != self._shape:
             raise DataError(
                 f"example {example.id!r} has shape {value.shape} and {self.ids[0]!r} {self._shape}; "
                 "set transform to a function that makes them alike"
             )
-        elif len(self.ids) == len(self._room):
+        else:
             more = _room_for(value, min(self._most, 2 * len(self._room)))
             more[: len(self._room)] = self._room
             self._room = more
-        self._room[len(self.ids)] = value
-        self.ids.append(example.id)
-        self.uris.append(example.uri)
-        self.own_ids = example.own_id
-        self.largest = max(self.largest, example.array.nbytes)
 
     def release(self) -> None:
         """Forget the inputs."""
-        self._room = None
+        self._room = self._room[:0].copy()
 
 
 def _room_for(value: NDArray[np.float32], num: int) -> NDArray[np.float32]:

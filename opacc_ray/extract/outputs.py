@@ -55,8 +55,10 @@ def read_output(
     several = "the classes of a binary model are told by one value: say model.output: logit, or probability"
     _check_width(output, output.shape[1] >= 2, several)
     _check_sums(output, kind, _TOLERANCE[precision])
-    confidence = output.max(axis=1).astype(np.float64) if kind == "probabilities" else _softmax_of_largest(output)
-    return {"output": output, "prediction": output.argmax(axis=1).astype(np.int64), "confidence": confidence}
+    prediction = output.argmax(axis=1)
+    largest = output[np.arange(len(output)), prediction]
+    confidence = largest.astype(np.float64) if kind == "probabilities" else _softmax_of(largest, output)
+    return {"output": output, "prediction": prediction.astype(np.int64), "confidence": confidence}
 
 
 def _check_width(output: Output, fits: bool, remedy: str) -> None:
@@ -90,14 +92,15 @@ def _check_shares(output: Output, tolerance: float) -> None:
 
 def _check_sums(output: Output, kind: str, tolerance: float) -> None:
     """Refuse scores that the spec calls probabilities, and the other way round; NaN is judged elsewhere."""
-    rows = output[np.isfinite(output).all(axis=1)].astype(np.float64)
-    sums = rows.sum(axis=1)
-    is_share = (np.abs(sums - 1) <= tolerance) & ((rows >= -tolerance) & (rows <= 1 + tolerance)).all(axis=1)
+    if kind == "logits" and len(output) and np.isfinite(output[0]).all() and not _are_shares(output[:1], tolerance)[0]:
+        return  # one row of scores tells, in nearly every batch
+    rows = output[np.isfinite(output).all(axis=1)]
+    is_share = _are_shares(rows, tolerance)
     if kind == "probabilities" and not is_share.all():
-        first = int(np.flatnonzero(~is_share)[0])
+        first = rows[~is_share][0]
         raise DataError(
-            f"model.output says probabilities, and a row of the model's output sums to {sums[first]:.4g}, "
-            f"with values from {rows[first].min():.4g} to {rows[first].max():.4g}; say model.output: logits, "
+            f"model.output says probabilities, and a row of the model's output sums to {first.sum(dtype=float):.4g}, "
+            f"with values from {first.min():.4g} to {first.max():.4g}; say model.output: logits, "
             "or return the softmax of it"
         )
     if kind == "logits" and len(rows) and is_share.all():
@@ -107,7 +110,13 @@ def _check_sums(output: Output, kind: str, tolerance: float) -> None:
         )
 
 
-def _softmax_of_largest(output: Output) -> NDArray[np.float64]:
-    """Largest softmax probability: (B, C) -> (B,)."""
-    shifted = output.astype(np.float64) - output.max(axis=1, keepdims=True)
+def _are_shares(rows: Output, tolerance: float) -> NDArray[np.bool_]:
+    """Whether each row (C,) of finite values is shares of 1, (B,)."""
+    inside = ((rows >= -tolerance) & (rows <= 1 + tolerance)).all(axis=1)
+    return np.asarray(inside & (np.abs(rows.sum(axis=1, dtype=np.float64) - 1) <= tolerance))
+
+
+def _softmax_of(largest: Output, output: Output) -> NDArray[np.float64]:
+    """Softmax probability of the ``largest`` (B,) of each row: (B, C) -> (B,)."""
+    shifted = output.astype(np.float64) - largest[:, None]
     return np.asarray(1.0 / np.exp(shifted).sum(axis=1))
