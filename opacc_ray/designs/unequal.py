@@ -62,8 +62,9 @@ class Line(Protocol):
 
 def lengths(probability: NDArray[np.float64], num: int) -> NDArray[np.int64]:
     """Lengths (N,) on a line of ``num`` strata in units so small that all of them fit in 2^61."""
-    unit = 2.0 ** (61 - int(num).bit_length())
-    return np.maximum(np.rint(probability * unit), 1).astype(np.int64)
+    length = probability * 2.0 ** (61 - int(num).bit_length())
+    np.rint(length, out=length)
+    return np.maximum(length, 1, out=length).astype(np.int64)
 
 
 def draw_ordered(

@@ -36,7 +36,8 @@ class Lifted(NamedTuple):
 
     def of(self, part: Pool, taken: Array) -> Numbers:
         """(n,) of a part's examples, 0 for the rows ``taken``."""
-        lifted: Numbers = part_lifted(part, self.variable, self.least, taken) / self.total
+        lifted = part_lifted(part, self.variable, self.least, taken)
+        lifted /= self.total
         return lifted
 
 
@@ -61,7 +62,9 @@ def _find(view: View, name: str, floor: float, taken: Array) -> Lifted:
 
 def part_lifted(part: Pool, variable: Variable, least: float, taken: Array) -> Numbers:
     """Beliefs of at least ``least``, and 0 for the rows ``taken``, (n,)."""
-    lifted = np.maximum(variable.belief(variable.read(part)), least)
+    values = variable.read(part)
+    belief = variable.belief(values)
+    lifted = np.maximum(belief, least, out=None if belief is values else belief)
     lifted[taken] = 0
     return lifted
 

@@ -9,7 +9,7 @@ it finds does not depend on how the pool is cut.
 Legend: N pool, n examples of a part, t places.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -58,8 +58,12 @@ class Found:
     """The examples at some places, (t,) each."""
 
     index: Array
+    number: Array  # how many others lie before
     begin: Array
     end: Array
+
+    def take(self, at: Array) -> "Found":
+        return Found(self.index[at], self.number[at], self.begin[at], self.end[at])
 
 
 def part_lay(
@@ -104,16 +108,24 @@ class Line:
 
     def find(self, places: Array) -> Found:
         """The example that each of ``places`` (t,), from 0 to below the total, lies in."""
+        return self._find(places, self._length_below, lambda near: near.end)
+
+    def find_numbers(self, numbers: Array) -> Found:
+        """The examples before which ``numbers`` (t,) others lie, from 0 to below how many there are."""
+        return self._find(numbers, self._num_below, lambda near: near.number + 1)
+
+    def _find(self, places: Array, below: Array, ends: Callable[[Found], Array]) -> Found:
+        """Examples by what the line measures: ``below`` each bucket, and at their ``ends``."""
         if self._all is not None:
-            at = np.searchsorted(self._all.end, places, side="right")
-            return Found(self._all.index[at], self._all.begin[at], self._all.end[at])
-        bucket = np.searchsorted(self._length_below, places, side="right") - 1
-        found = Found(*(np.empty(len(places), dtype=np.int64) for _ in range(3)))
+            return self._all.take(np.searchsorted(ends(self._all), places, side="right"))
+        bucket = np.searchsorted(below, places, side="right") - 1
+        found = Found(*(np.empty(len(places), dtype=np.int64) for _ in range(4)))
         for buckets in self._groups(np.unique(bucket)):
             mine = np.flatnonzero((bucket >= buckets[0]) & (bucket <= buckets[-1]))
             near = self._members(buckets)
-            at = np.searchsorted(near.end, places[mine], side="right")
-            found.index[mine], found.begin[mine], found.end[mine] = near.index[at], near.begin[at], near.end[at]
+            own = near.take(np.searchsorted(ends(near), places[mine], side="right"))
+            found.index[mine], found.number[mine] = own.index, own.number
+            found.begin[mine], found.end[mine] = own.begin, own.end
         return found
 
     def _cut(self) -> None:
@@ -161,7 +173,8 @@ class Line:
         last = np.cumsum(num)
         missing = self._length_below[buckets] - np.concatenate([[0], end])[last - num]  # what lies in other buckets
         end += np.repeat(missing, num)
-        return Found(index, end - length, end)
+        number = np.repeat(self._num_below[buckets] - last + num, num) + np.arange(len(index))
+        return Found(index, number, end - length, end)
 
 
 def part_extent(part: Pool, name: str, key: str) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from oracles import unequal_designs as reference
 from oracles.proportional import draw_probabilities
+from scipy import stats
 
 import opacc_ray as opacc
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
@@ -150,6 +151,18 @@ class TestDraws:
             assert drawn.design.group_size.tolist() == [3, 2]
             assert drawn.design.group_probability.sum() == pytest.approx(1)
             assert (drawn.design.draw_probability < drawn.design.group_probability).all()
+
+    def test_rhcs_splits_in_every_way_alike(self) -> None:
+        """Beliefs are powers of two, so that a group's probability says who is in it."""
+        pool = Pool(confidence=1 - 2.0 ** np.arange(-6, 0))
+        draws = _draws("rhcs", pool, 3, 9000, floor=1e-6)
+        groups = np.array([drawn.design.group_probability * 63 for drawn in draws])
+        seen, counts = np.unique(np.rint(groups).astype(int), axis=0, return_counts=True)
+        np.testing.assert_allclose(groups, np.rint(groups), atol=1e-9)
+        assert len(seen) == 90  # 6! / (2! · 2! · 2!)
+        assert (seen.sum(axis=1) == 63).all()
+        assert {mask.bit_count() for mask in seen.ravel().tolist()} == {2}
+        assert ((counts - 100) ** 2 / 100).sum() < stats.chi2.isf(1e-4, 89)
 
     def test_rhcs_of_the_whole_pool_knows_the_truth(self) -> None:
         chosen = opacc.select(Pool(confidence=CONFIDENCE), "rhcs", 5)

@@ -54,6 +54,10 @@ class TestLargePools:
         assert found.index.tolist() == ordered[at].tolist()
         assert found.end.tolist() == end[at].tolist()
         assert (found.end - found.begin).tolist() == length[ordered][at].tolist()
+        assert found.number.tolist() == at.tolist()
+        counted = line.find_numbers(found.number[::-1])
+        for name in ("index", "number", "begin", "end"):
+            assert getattr(counted, name).tolist() == getattr(found, name)[::-1].tolist(), name
 
     def test_every_example_knows_how_many_are_below(self, kind: str, cuts: list[int]) -> None:
         values = values_of(kind)
