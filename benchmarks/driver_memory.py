@@ -2,11 +2,11 @@
 
     python benchmarks/driver_memory.py [--actors 2] [--labels 200] [--folder /tmp] EXAMPLES×NEURONS:METHOD,METHOD…
 
-Writes features of that many examples in a folder: predictions, confidences, and a hidden layer unless NEURONS is 0.
-What they hold is random, how they lie is real. Each method then runs in a process of its own, which starts a local Ray
-and actors, waits until they hold what the method reads, and draws. Prints a Markdown table: megabytes that were
-resident before the draw and at most, seconds until the actors were ready and of the draw, on the clock and of the
-driver's CPU.
+Writes what the methods read of that many examples in a folder: predictions of ten classes, confidences, and hidden and
+output layers unless NEURONS is 0. What they hold is random, how they lie is real. Each method then runs in a process of
+its own, which starts a local Ray and actors, waits until they hold what the method reads, and draws. Prints a Markdown
+table: megabytes that were resident before the draw and at most, seconds until the actors were ready and of the draw, on
+the clock and of the driver's CPU.
 """
 
 import argparse
@@ -36,6 +36,8 @@ COLUMNS = ("examples", "neurons", "method", "MB before", "MB at most", "s to hol
 
 SHARD_SIZE = 100_000
 
+CLASSES = 10
+
 
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -52,7 +54,7 @@ def main() -> None:
     for case in given.cases:
         size, width, methods = parts_of(case)
         with tempfile.TemporaryDirectory(prefix="opacc-driver-", dir=given.folder) as home:
-            write(open_store(home), size, width)
+            write(open_store(home), size, width, {name for method in methods for name in features_of(method, width)})
             for method in methods:
                 own = [home, str(size), str(width), method, str(given.actors), str(given.labels)]
                 done = subprocess.run([sys.executable, __file__, "draw", *own], capture_output=True, text=True)
@@ -69,27 +71,35 @@ def parts_of(case: str) -> tuple[int, int, list[str]]:
     return int(found[1]), int(found[2]), found[3].split(",")
 
 
-def write(store: Store, size: int, width: int) -> None:
+def features_of(method: str, width: int) -> list[str]:
+    """Features that a method reads, of those that are written."""
+    parameters = parse_parameters(method, {})
+    wanted = (*find_method(method).needs(parameters), *parameters.optional_features)
+    there = ("confidence", "prediction", *(("hidden", "output") if width else ()))
+    return [name for name in there if name in wanted] or ["prediction"]
+
+
+def write(store: Store, size: int, width: int, names: set[str]) -> None:
     """Features in files of `SHARD_SIZE` examples, which have the same ids in each."""
     ids = [f"{row:09d}.png" for row in range(min(SHARD_SIZE, size))]
     for start in range(0, size, SHARD_SIZE):
         rng, num = np.random.default_rng(start), min(SHARD_SIZE, size - start)
-        columns = {"confidence": 1 - rng.beta(0.3, 4, num), "prediction": rng.integers(0, 10, num)}
+        columns = {"confidence": 1 - rng.beta(0.3, 4, num), "prediction": rng.integers(0, CLASSES, num)}
         if width:
             columns["hidden"] = rng.standard_normal((num, width), dtype=np.float32)
+        if "output" in names:
+            columns["output"] = rng.standard_normal((num, CLASSES), dtype=np.float32)
         store.write(name_of(start), encode_shard(FeatureShard(ids[:num], ids[:num], columns, [])))
 
 
 def draw(home: str, size: int, width: int, method: str, num_actors: int, num_labels: int) -> None:
     """Draw with actors that hold the features, and print what it took."""
-    starts, parameters = range(0, size, SHARD_SIZE), parse_parameters(method, {})
+    starts, names = range(0, size, SHARD_SIZE), features_of(method, width)
     files = [FeatureFile(name_of(start), min(SHARD_SIZE, size - start), None, None, None) for start in starts]
     features = Features(open_store(home), tuple(files))
-    wanted = (*find_method(method).needs(parameters), *parameters.optional_features)
-    names = [name for name in ("confidence", "prediction", *["hidden"] * bool(width)) if name in wanted]
     with connected():
         begun = time.perf_counter()
-        view = View(ActorParts(features, names or ["prediction"], num_actors))
+        view = View(ActorParts(features, names, num_actors))
         view.map(part_load, names)
         held, before = time.perf_counter() - begun, _megabytes("VmRSS")
         begun, cpu = time.perf_counter(), time.process_time()

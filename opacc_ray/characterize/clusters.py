@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from opacc_ray.characterize.classes import Grouped, blocks, part_classes
 from opacc_ray.errors import DataError
-from opacc_ray.parts.cache import Kept, key_of
+from opacc_ray.parts.cache import Kept, key_of, part_recall
 from opacc_ray.pool import Pool
 
 Distances = tuple[NDArray[np.float64], NDArray[np.int64]]
 """Of each example of a part: its distance from the centroid of its class, and its class."""
+
+
+_KEPT = "centroid distances"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +52,10 @@ class CentroidDistances:
     data : the examples; hidden (N, m) is needed
     centroid : (C, m)
 
+    Attributes
+    ----------
+    key : of what the parts keep from the first call on
+
     Raises
     ------
     DataError
@@ -63,9 +70,9 @@ class CentroidDistances:
                 "give a reference that the same model has seen"
             )
         self._num_classes, self._num_parts = data.num_classes, len(data.view.parts.sizes)
-        key = key_of(centroid, "predicted" if data.label is None else data.label)
+        self.key = key_of(centroid, "predicted" if data.label is None else data.label)
         recipes = [(own, data.num_classes, centroid) for own in data.labels_by_part]
-        self._kept = Kept(data.view.parts, "centroid distances", key, part_distances, recipes)
+        self._kept = Kept(data.view.parts, _KEPT, self.key, part_distances, recipes)
 
     def reach(self) -> NDArray[np.float64]:
         """The largest distance of each class, (C,); NaN for a class without examples."""
@@ -77,10 +84,6 @@ class CentroidDistances:
         """Examples of each class (C,) not farther than ``radius`` (C,) from its centroid; none where it is NaN."""
         found = self._kept.map(part_count_within, [(radius,)] * self._num_parts)
         return np.sum(found, axis=0, dtype=np.int64)
-
-    def all(self) -> NDArray[np.float64]:
-        """Of each example, (N,)."""
-        return np.concatenate(self._kept.map(part_distance, [()] * self._num_parts))
 
 
 def find_clusters(data: Grouped) -> Clusters:
@@ -140,8 +143,10 @@ def part_count_within(distances: Distances, radius: NDArray[np.float64]) -> NDAr
     return np.bincount(classes[distance <= radius[classes]], minlength=len(radius))
 
 
-def part_distance(distances: Distances) -> NDArray[np.float64]:
-    return distances[0]
+def part_kept_distances(part: Pool, key: str) -> Distances:
+    """What a part keeps of its examples; raises Forgotten if it does not."""
+    found: Distances = part_recall(part, _KEPT, key)
+    return found
 
 
 def part_width(part: Pool) -> int:

@@ -25,15 +25,19 @@ AHEAD = 32
 """Strata whose other example is looked up at a time: a line may be in the actors of a cluster."""
 
 
-def inclusion_probabilities(size: NDArray[np.float64], num: int) -> NDArray[np.float64]:
+def inclusion_probabilities(
+    size: NDArray[np.float64], num: int, count: NDArray[np.int64] | None = None
+) -> NDArray[np.float64]:
     """π (N,) proportional to ``size`` (N,) > 0, capped at 1, with sum ``num`` <= N.
 
-    Sizes too large for their share are included for sure, and the rest shares what is left.
+    Sizes too large for their share are included for sure, and the rest shares what is left. With ``count`` (N,) each
+    size is that of so many examples, which may be none.
     """
     sure = np.zeros(len(size), dtype=bool)
+    total = size if count is None else size * count
     while True:
-        left = num - int(sure.sum())
-        scale = left / size[~sure].sum() if left else 0.0
+        left = num - int(sure.sum() if count is None else count[sure].sum())
+        scale = left / total[~sure].sum() if left else 0.0
         more = ~sure & (scale * size >= SURE)
         if not more.any():
             return np.where(sure, 1.0, scale * size)

@@ -23,30 +23,38 @@ def ten() -> Pool:
     )
 
 
+EVERY = np.arange(10)
+
+
 def test_regions_and_probabilities_are_those_worked_by_hand() -> None:
     """Of class 0 the centroid is 2 and the reach 8; of class 1 -17.25 and 8.25: examples 0 and 6 lie beyond half."""
     ready = coverage.plan(view_of(ten()), Task(4, PARAMETERS, NO_PREVIOUS))
-    assert ready.region.tolist() == [2, 1, 1, 1, 0, 0, 2, 1, 1, 0]
+    assert (ready.cells(EVERY) // 2).tolist() == [2, 1, 1, 1, 0, 0, 2, 1, 1, 0]
     # of 4 labels 2.4 near boundaries, 1.2 for each class: 0.6 of two examples, and the one of class 1 for sure
     # what is left, 3 labels, goes by 0.3 to class 0's boundary, 0.2 to centroids, 0.2 between: 3 / 0.7 of each
     share = 3 / 0.7
     expected = [0.1, 0.1 / 3, 0.1 / 3, 0.1 / 3, 0.15, 0.15, 0.1, 0.05, 0.05]
-    assert ready.probability == pytest.approx([*(share * value for value in expected), 1.0], abs=1e-12)
-    assert ready.order.tolist() == [4, 5, 9, 2, 1, 3, 7, 8, 0, 6]
+    assert ready.probability[ready.cells(EVERY)] == pytest.approx([*(share * own for own in expected), 1.0], abs=1e-12)
+    always, line, num = ready.lay(4)
+    assert (always.tolist(), num) == ([9], 3)
+    assert line.find_numbers(np.arange(9)).index.tolist() == [4, 5, 2, 1, 3, 7, 8, 0, 6]
 
 
 def test_over_all_samples_the_estimate_is_the_truth_exactly() -> None:
     failure = np.array([1, 0, 0, 1, 1, 0, 0, 1, 0, 1.0])
     for budget in (2, 3, 4, 6):
         ready = coverage.plan(view_of(ten()), Task(budget, PARAMETERS, NO_PREVIOUS))
+        always, line, num = ready.lay(budget)
+        order = line.find_numbers(np.arange(10 - len(always))).index
+        probability = ready.probability[ready.cells(EVERY)]
         inclusion, mean = np.zeros(10), 0.0
-        for sample, chance in reference.samples(ready.probability[ready.order].tolist()).items():
-            places = ready.order[sorted(sample)]
-            drawn = ready.draw(places)
-            assert len(places) == budget
+        for sample, chance in reference.samples(probability[order].tolist()).items():
+            drawn = ready.draw(np.concatenate([always, order[sorted(sample)]]))
+            assert len(sample) == num
+            assert len(drawn.chosen) == budget
             inclusion[drawn.chosen] += chance
             mean += chance * drawn.design.failure_share(failure[drawn.chosen])
-        assert inclusion == pytest.approx(ready.probability, abs=1e-12)
+        assert inclusion == pytest.approx(probability, abs=1e-12)
         assert mean == pytest.approx(failure.mean(), abs=1e-12)
 
 
@@ -70,7 +78,7 @@ def test_labels_go_by_the_shares_evenly_over_classes_and_spread_over_pairs(share
     assert counts["between"] == pytest.approx(20, abs=1)
     assert counts["near_centroid"] == pytest.approx(180 * shares[0], abs=1)
     assert counts["near_boundary"] == pytest.approx(180 * shares[1], abs=1)
-    near = chosen.index[ready.region[chosen.index] == coverage.BOUNDARY]
+    near = chosen.index[ready.cells(chosen.index) // 4 == coverage.BOUNDARY]
     per_class = np.bincount(pool.prediction[near], minlength=4)
     assert np.abs(per_class - len(near) / 4).max() <= 1
     pairs = set(zip(pool.prediction[near].tolist(), np.argsort(-pool.output[near], axis=1)[:, 1].tolist(), strict=True))

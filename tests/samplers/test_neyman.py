@@ -123,6 +123,14 @@ class TestDrawing:
             assert probability == pytest.approx(reference.inclusion(sizes.tolist(), num))
             assert probability.sum() == pytest.approx(num, abs=1e-9)
 
+    def test_inclusion_probabilities_of_several_alike_are_those_of_each(self) -> None:
+        rng = np.random.default_rng(0)
+        for num in range(1, 40):
+            sizes, count = rng.gamma(0.2, 1, 9) + 1e-9, np.array([7, 0, 12, 1, 1, 0, 3, 9, 7])
+            each = inclusion_probabilities(np.repeat(sizes, count), num)
+            found = inclusion_probabilities(sizes, num, count)
+            assert np.repeat(found, count) == pytest.approx(each, rel=1e-12)
+
 
 class TestUnbiased:
     def test_one_round_over_all_samples(self) -> None:
