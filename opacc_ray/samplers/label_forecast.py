@@ -2,8 +2,8 @@
 
     neyman      least n with z·√V(n) <= W,  V(n) = N⁻² Σ σ²(1/π - 1),  σ² = p(1 - p),  π as neyman would draw n at once
     srs         1/(W²/(z²·θ(1 - θ)) + 1/N)     at θ = mean p, the share of failures that is foreseen
-    worthless   (1 + price) · srs              if p says nothing of where failures are; price is twice as high where a
-                                               history has taught p
+    worthless   (1 + price) · srs              if p says nothing of where failures are; price is three times as
+                                               high where a history has taught p
     at worst    srs at θ = ½, times 1 + price  whatever is true
 
 Any other method that draws at random has V(n) = (1/n - 1/N)/(1/m - 1/N) · V(m), V(m) being the mean of the variances

@@ -66,15 +66,15 @@ def test_labels_here_overrule_a_history_that_is_wrong() -> None:
     assert p[outcome == 0].mean() > 0.5 > 0.2 > p[outcome == 1].mean()
 
 
-def test_a_history_of_labels_may_stake_twice_the_price() -> None:
+def test_a_history_of_labels_may_stake_three_times_the_price() -> None:
     """And no more, whatever it says; a column without labels stakes the price."""
     (pool, _), (other, known) = make_pool(2000, 2), make_pool(800, 3)
     view, parameters = view_of(pool), neyman.Parameters(price=0.05)
     for history, price in (
         (opacc.History(), 0.05),
         (opacc.History(prior=np.arange(2000)), 0.05),
-        (opacc.History(labelled=[(other, known)]), 0.1),
-        (opacc.History(labelled=[(other, 1 - known)]), 0.1),
+        (opacc.History(labelled=[(other, known)]), 0.15),
+        (opacc.History(labelled=[(other, 1 - known)]), 0.15),
     ):
         plan = whole_plan(view, Task(20, parameters, NO_PREVIOUS, history=history))
         assert np.mean(plan.probability.mean() / plan.probability) - 1 == pytest.approx(price, abs=1e-3)
