@@ -8,7 +8,7 @@ import opacc_ray as opacc
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import coverage
-from opacc_ray.samplers.base import NO_PREVIOUS, Task
+from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
 
 PARAMETERS = coverage.Parameters(shares=(0.25, 0.75), between=0.2)
 
@@ -67,6 +67,18 @@ def pool_of(num: int, seed: int = 0) -> tuple[Pool, np.ndarray]:
     confidence = 1 / np.exp(output - output.max(1, keepdims=True)).sum(1)
     pool = Pool(hidden=hidden, output=output, prediction=output.argmax(1), confidence=confidence)
     return pool, (output.argmax(1) == truth).astype(float)
+
+
+def test_a_later_round_counts_what_is_not_labelled_in_the_same_cells() -> None:
+    pool, _ = pool_of(600)
+    first = coverage.plan(view_of(pool), Task(60, coverage.Parameters(), NO_PREVIOUS))
+    labelled = np.flatnonzero(first.cells(np.arange(600)) < 4)[:50]
+    later = coverage.plan(view_of(pool), Task(60, coverage.Parameters(), Previous(labelled, np.ones(50))))
+    free = np.delete(np.arange(600), labelled)
+    assert later.cells(free).tolist() == first.cells(free).tolist()
+    assert later.size.tolist() == np.bincount(first.cells(free), minlength=12).tolist()
+    assert later.probability[later.cells(free)].sum() == pytest.approx(60, rel=1e-12)
+    assert later.expected == pytest.approx((1 - pool.confidence[free]).sum(), rel=1e-12)
 
 
 @pytest.mark.parametrize("shares", [(0.3, 0.7), (0.5, 0.5), (0.7, 0.3)])
