@@ -11,6 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from opacc_ray.extract.allocation import tune_allocation
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import ShardReport
@@ -25,18 +26,12 @@ ANSWER = 5.0
 LEAVE = 2.0
 """Seconds that actors which are no longer needed have to end the shard that they write."""
 
-HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
-"""Variable by which torch takes large tensors in huge pages, on a CPU; read at its first tensor.
-
-Else each layer's output costs a page fault every 4 KiB, a quarter of a ResNet's time.
-"""
-
 
 class Worker:
     """Extractor in an actor: picks its device from what Ray assigned to it, and ends cleanly on SIGTERM."""
 
     def __init__(self, job: Extraction, readers: int) -> None:
-        os.environ.setdefault(HUGE_PAGES, "1")
+        tune_allocation()
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         self._extractor = Extractor(job, "cuda" if gpus else "cpu", readers)
         signal.signal(signal.SIGTERM, self._on_sigterm)  # an actor is made in its process's main thread

@@ -15,8 +15,10 @@ from opacc_ray.lake.storage import open_store
 SCRIPT = """
 import resource, sys
 from pathlib import Path
+from opacc_ray.extract.allocation import tune_allocation
 from test_extractor import extract, spec_of
 
+tune_allocation()
 folder, readers = Path(sys.argv[1]), int(sys.argv[2])
 def peak():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:")) << 10
