@@ -1,8 +1,8 @@
 """How a process that computes takes memory from the system: seldom, and large tensors in huge pages.
 
 Each layer's output is new memory. Where the system gives it anew for every batch, each of its pages costs a fault when
-it is first written: a quarter of a ResNet's time in pages of 4 KiB, a tenth of a small model's where the C library gives
-back what a thread has freed.
+it is first written: a quarter of a ResNet's time in pages of 4 KiB, a tenth of a small model's where the C library
+gives back what a thread has freed.
 """
 
 import ctypes
