@@ -17,8 +17,14 @@ import ray
 OBJECT_STORE = 200 << 20
 """Bytes: what passes through it are reports of shards, and parts of a draw."""
 
-QUIET = {"enable_metrics_collection": False}
-"""Ray's own settings: the port of its metrics answers everyone, without the token."""
+NICENESS = "RAY_worker_niceness"
+"""Variable for how far actors give way to other processes: 15 by Ray's own default, by which a model is interrupted."""
+
+SETTINGS = {
+    "enable_metrics_collection": False,  # the port of its metrics answers everyone, without the token
+    "worker_niceness": int(os.environ.get(NICENESS, 0)),
+}
+"""Ray's own settings."""
 
 
 def main() -> None:
@@ -48,7 +54,7 @@ def _start_least() -> tuple[str, Callable[[], None]]:
         include_dashboard=False,
         no_monitor=True,
         include_log_monitor=False,
-        _system_config=QUIET,
+        _system_config=SETTINGS,
     )
     head = Head(parameters, head=True, shutdown_at_exit=False, spawn_reaper=True)
 
@@ -67,7 +73,7 @@ def _start_all() -> tuple[str, Callable[[], None]]:
         include_dashboard=False,
         log_to_driver=False,
         logging_level=logging.ERROR,
-        _system_config=QUIET,
+        _system_config=SETTINGS,
     )
     return ray.get_runtime_context().gcs_address, ray.shutdown
 

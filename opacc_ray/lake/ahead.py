@@ -43,12 +43,12 @@ def ahead(
 class NextAhead(Generic[Item]):
     """Takes items, none of which is None, on a thread of its own: the first when it is made, and then one ahead.
 
-    To be used in a ``with``, which ends the thread.
+    To be used in a ``with``, which ends the thread. The thread calls ``begin`` first.
     """
 
-    def __init__(self, items: Iterator[Item]) -> None:
+    def __init__(self, items: Iterator[Item], begin: Callable[[], object] | None = None) -> None:
         self._items = items
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="opacc-ahead")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="opacc-ahead", initializer=begin)
         self._coming = self._pool.submit(next, items, None)
 
     @property
