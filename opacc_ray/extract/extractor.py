@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -21,7 +22,7 @@ from opacc_ray.extract.inference import check_hidden, in_halves, load_model, run
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.planned import check_plan
-from opacc_ray.extract.process import wait_for_turns, waiting_for_turns
+from opacc_ray.extract.process import stand_behind
 from opacc_ray.extract.shards import (
     FeatureShard,
     ShardReport,
@@ -161,11 +162,15 @@ class Extractor:
         return self._write(job.target, shard, whole)
 
     def _write(self, folder: Store, shard: Shard, features: FeatureShard) -> ShardReport:
-        with waiting_for_turns():
-            data = encode_shard(features, self.prepare().machine)
-            report = report_on(features, data, folder.uri_of(shard.file))
-            check_plan(folder, self._job.source.format, shard, report)
-            folder.write(shard.file, data)
+        """Write a shard on a thread that gives way to the one that computes."""
+        with ThreadPoolExecutor(1, "opacc-write", stand_behind) as behind:
+            return behind.submit(self._write_now, folder, shard, features).result()
+
+    def _write_now(self, folder: Store, shard: Shard, features: FeatureShard) -> ShardReport:
+        data = encode_shard(features, self.prepare().machine)
+        report = report_on(features, data, folder.uri_of(shard.file))
+        check_plan(folder, self._job.source.format, shard, report)
+        folder.write(shard.file, data)
         self._reading.pop(shard.number, None)
         return report
 
@@ -217,7 +222,7 @@ class Extractor:
 
     def _batches_in_turn(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
         """Batches of inputs, read one ahead; no other shard computes until one of this shard has to be waited for."""
-        with NextAhead(self.read_batches(shard, bad), wait_for_turns) as ahead:
+        with NextAhead(self.read_batches(shard, bad), stand_behind) as ahead:
             while (batch := ahead.take()) is not None:
                 with self._computing:
                     while batch is not None:

@@ -1,0 +1,30 @@
+"""Which threads give way."""
+
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from opacc_ray.extract.process import BEHIND, stand_behind
+
+LOWEST = 19
+
+
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+def niceness_of_a_thread() -> int:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(niceness).result()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux alone")
+def test_a_thread_and_those_it_starts_give_way_and_no_other() -> None:
+    before = niceness()
+    with ThreadPoolExecutor(1, initializer=stand_behind) as behind:
+        own, started = behind.submit(niceness).result(), behind.submit(niceness_of_a_thread).result()
+    assert own == started == min(before + BEHIND, LOWEST)
+    assert niceness() == niceness_of_a_thread() == before
