@@ -112,8 +112,9 @@ def _check_sums(output: Output, kind: str, tolerance: float) -> None:
 
 def _are_shares(rows: Output, tolerance: float) -> NDArray[np.bool_]:
     """Whether each row (C,) of finite values is shares of 1, (B,)."""
-    inside = ((rows >= -tolerance) & (rows <= 1 + tolerance)).all(axis=1)
-    return np.asarray(inside & (np.abs(rows.sum(axis=1, dtype=np.float64) - 1) <= tolerance))
+    values = rows.astype(np.float64)
+    inside = ((values >= -tolerance) & (values <= 1 + tolerance)).all(axis=1)
+    return np.asarray(inside & (np.abs(values.sum(axis=1) - 1) <= tolerance))
 
 
 def _softmax_of(largest: Output, output: Output) -> NDArray[np.float64]:

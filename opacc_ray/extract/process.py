@@ -12,6 +12,7 @@ import ctypes
 import os
 import sys
 import threading
+from contextlib import suppress
 
 HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 """Variable by which torch takes large tensors in huge pages, on a CPU; read at its first tensor."""
@@ -39,4 +40,5 @@ def stand_behind() -> None:
     """Let this thread, and those that it starts, give way to the others of the process, on Linux."""
     if sys.platform == "linux":  # elsewhere this would be said of the whole process
         thread = threading.get_native_id()
-        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + BEHIND)
+        with suppress(OSError):  # where a sandbox forbids it, the work is done as well, if later
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + BEHIND)
