@@ -12,7 +12,6 @@ n examples, and along the given order it is spread as evenly as a stratified sam
 Legend: N examples, n to draw, π inclusion probability, σ size.
 """
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -69,39 +68,6 @@ def lengths(probability: NDArray[np.float64], num: int) -> NDArray[np.int64]:
     length = probability * 2.0 ** (61 - int(num).bit_length())
     np.rint(length, out=length)
     return np.maximum(length, 1, out=length).astype(np.int64)
-
-
-def draw_ordered(
-    rng: np.random.Generator, probability: NDArray[np.float64], order: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """A sample, spread along ``order``, with inclusion probabilities ``probability`` (N,); their sum n is whole.
-
-    Returns (n,) distinct examples: those that are sure, then one per stratum.
-    """
-    inside = probability[order]
-    sure = inside >= SURE
-    unsure, num = order[~sure], round(float(inside[~sure].sum()))
-    return np.concatenate([order[sure], unsure[draw_along(rng, _Array(lengths(inside[~sure], num)), num)]])
-
-
-@dataclass(frozen=True)
-class _Places:
-    index: NDArray[np.int64]
-    begin: NDArray[np.int64]
-    end: NDArray[np.int64]
-
-
-class _Array:
-    """A line in memory."""
-
-    def __init__(self, length: NDArray[np.int64]) -> None:
-        self._end = np.cumsum(length)
-        self._begin = self._end - length
-        self.total = int(self._end[-1]) if len(length) else 0
-
-    def find(self, places: NDArray[np.int64]) -> _Places:
-        index = np.searchsorted(self._end, places, side="right")
-        return _Places(index, self._begin[index], self._end[index])
 
 
 def draw_along(rng: np.random.Generator, line: Line, num: int) -> NDArray[np.int64]:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from oracles.cube import ways
+from oracles.ordered import draw_ordered
 
-from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
+from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.samplers.cube import draw_balanced, walk
 
 

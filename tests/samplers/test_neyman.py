@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from oracles import cube
 from oracles import neyman as reference
+from oracles.ordered import draw_ordered
 from whole_plan import WholePlan, whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.designs.unequal import draw_ordered, inclusion_probabilities
+from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.rounds import combine
 from opacc_ray.failure.directions import project
