@@ -7,6 +7,7 @@ Legend: N examples, C classes, m neurons.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from opacc_ray.pool import Pool
 Distances = tuple[NDArray[np.float64], NDArray[np.int64]]
 """Of each example of a part: its distance from the centroid of its class, and its class."""
 
+
+SUMS_AT_ONCE = 1 << 25
+"""Numbers of the parts' sums: 256 MiB."""
 
 _KEPT = "centroid distances"
 
@@ -86,17 +90,20 @@ class CentroidDistances:
         return np.sum(found, axis=0, dtype=np.int64)
 
 
-def find_clusters(data: Grouped) -> Clusters:
-    """The clusters of all classes, from sums over the parts.
+def find_clusters(data: Grouped, at_once: int = SUMS_AT_ONCE) -> Clusters:
+    """The clusters of all classes, from sums over the parts, of which the caller holds ``at_once`` numbers at a time.
 
     Raises
     ------
     DataError
         A feature is not finite.
     """
-    answers = data.map(part_sums)
-    num = np.stack([answer[0] for answer in answers]).sum(axis=0)
-    total = np.stack([answer[1] for answer in answers]).sum(axis=0)
+    num = np.sum(data.map(part_nums), axis=0)
+    total = np.empty((data.num_classes, _width(data)))
+    step = max(at_once // (len(data.view.parts.sizes) * data.num_classes), 1)
+    for start in range(0, total.shape[1], step):
+        neurons = slice(start, start + step)
+        total[:, neurons] = reduce(np.add, data.map(part_sums, neurons))
     if not np.isfinite(total).all():
         wrong = int(np.flatnonzero(~np.isfinite(total).all(axis=1))[0])
         raise DataError(f"the hidden layer of an example of class {wrong} is not finite; extract it again")
@@ -104,18 +111,21 @@ def find_clusters(data: Grouped) -> Clusters:
     return Clusters(num, centroid, CentroidDistances(data, centroid).reach())
 
 
-def part_sums(
-    part: Pool, label: NDArray[np.int64] | None, num_classes: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Examples (C,) and summed features (C, m) of each class."""
+def part_nums(part: Pool, label: NDArray[np.int64] | None, num_classes: int) -> NDArray[np.int64]:
+    """Examples of each class, (C,)."""
+    return np.bincount(part_classes(part, label, num_classes), minlength=num_classes)
+
+
+def part_sums(part: Pool, label: NDArray[np.int64] | None, num_classes: int, neurons: slice) -> NDArray[np.float64]:
+    """Summed features (C, m) of each class, of some ``neurons``."""
     assert part.hidden is not None
-    classes = part_classes(part, label, num_classes)
-    total = np.zeros((num_classes, part.hidden.shape[1]))
+    classes, hidden = part_classes(part, label, num_classes), part.hidden[:, neurons]
+    total = np.zeros((num_classes, hidden.shape[1]))
     for rows in blocks(part.size):
         order = np.argsort(classes[rows], kind="stable")
         present, first = np.unique(classes[rows][order], return_index=True)
-        total[present] += np.add.reduceat(part.hidden[rows][order], first, axis=0, dtype=np.float64)
-    return np.bincount(classes, minlength=num_classes), total
+        total[present] += np.add.reduceat(hidden[rows][order], first, axis=0, dtype=np.float64)
+    return total
 
 
 def part_distances(

@@ -106,6 +106,15 @@ def test_parts_give_what_the_plain_formulas_give(bounds: list[int]) -> None:
         assert np.abs(getattr(found, name) - getattr(expected, name)).max() <= 1e-12, name
 
 
+def test_a_few_sums_at_a_time_give_the_centroids_of_all_at_once() -> None:
+    pools = [pool_of(20_000, seed) for seed in range(3)]
+
+    def centroid(at_once: int) -> bytes:
+        return find_clusters(Grouped(View(LocalParts(pools)), 4), at_once).centroid.tobytes()
+
+    assert centroid(1) == centroid(3 * 4 * 2) == centroid(3 * 4 * 7)
+
+
 def test_distances_are_kept_in_the_order_of_the_data_set() -> None:
     data = Grouped(view_of(twelve()), 3)
     distances = CentroidDistances(data, find_clusters(data).centroid)
