@@ -19,8 +19,9 @@ def stated_text(point: HistoryPoint) -> tuple[str, str]:
 
 
 def difference(value: float, measure: str, digits: int = 1) -> str:
-    """A difference with its sign: of shares in percentage points."""
-    return f"{100 * value:+.{digits}f}" if is_share(measure) else f"{value:+.{digits + 2}f}"
+    """A difference with its sign, of shares in percentage points; none where it is too small to be seen."""
+    text = f"{100 * value:+.{digits}f}" if is_share(measure) else f"{value:+.{digits + 2}f}"
+    return text if float(text) else text[1:]
 
 
 def change_text(change: Change, measure: str) -> tuple[str, str, str]:

@@ -15,6 +15,7 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import AlertError
 from opacc_ray.fleet.documents import AlertNotice, AuditSummary, FleetSummary
 from opacc_ray.fleet.evidence import Evidence
+from opacc_ray.fleet.sentences import difference
 from opacc_ray.fleet.spec import load_fleet
 from opacc_ray.fleet.write import FleetError, Written, run_fleet
 from opacc_ray.runs.run import Run
@@ -209,3 +210,17 @@ def test_the_files_say_the_same_and_escape_what_others_wrote(home: Home) -> None
     [page, _, text] = [Path(uri).read_text() for uri in written.files]
     assert "&lt;script&gt;" in page
     assert "<script>" not in page + text
+
+
+@pytest.mark.parametrize(
+    ("value", "measure", "text"),
+    [
+        (0.0, "accuracy", "0.0"),
+        (-0.0004, "accuracy", "0.0"),
+        (0.0004, "mean loss", "0.000"),
+        (-0.0006, "accuracy", "-0.1"),
+        (0.012, "accuracy", "+1.2"),
+    ],
+)
+def test_a_difference_too_small_to_be_seen_has_no_sign(value: float, measure: str, text: str) -> None:
+    assert difference(value, measure) == text
