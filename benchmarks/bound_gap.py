@@ -52,7 +52,6 @@ class Case(NamedTuple):
     failure: Numbers  # (N,)
     signals: PoolSignals
     values: Numbers  # (d, N) x
-    known: Numbers  # (N,) p of the model that has seen all outcomes
 
 
 class Round(NamedTuple):
@@ -93,11 +92,21 @@ def cells(name: str, budget: int, values: list[float] | Numbers) -> list[str]:
 @cache
 def prepared(source: Source) -> Case:
     found = read_case(source)
-    assert isinstance(found.view.parts, LocalParts)
-    [pool] = found.view.parts.pools
-    signals = read_signals(found.view, neyman.Parameters().directions)
-    known = predict_failure(signals, np.arange(found.view.size), 1 - found.outcome).failure
-    return Case(found.view, 1 - found.outcome, signals, part_signals(pool, signals.key).values, known)
+    return case_of(found.view, found.outcome)
+
+
+def case_of(view: View, outcome: Numbers) -> Case:
+    assert isinstance(view.parts, LocalParts)
+    [pool] = view.parts.pools
+    signals = read_signals(view, neyman.Parameters().directions)
+    return Case(view, 1 - outcome, signals, part_signals(pool, signals.key).values)
+
+
+@cache
+def all_seen(source: Source) -> Numbers:
+    """p (N,) of the failure model that has seen all outcomes."""
+    case = prepared(source)
+    return predict_failure(case.signals, np.arange(case.view.size), case.failure).failure
 
 
 def by_srs(case: Case, budget: int) -> float:
@@ -108,23 +117,23 @@ def by_srs(case: Case, budget: int) -> float:
 def measure(source: Source, budget: int, seed: int) -> list[float]:
     """E given the designs of one audit, as it is and with what the bound knows: see KINDS."""
     case = prepared(source)
-    rounds = draw_rounds(case, in_rounds(budget), seed)
+    rounds = draw_rounds(case, in_rounds(budget), seed, neyman.Parameters())
     fold = fold_of([len(own.index) for own in rounds])
     learned = predictions(case, rounds, fold)  # (folds, N)
-    known = np.repeat(case.known[None], len(learned), axis=0)
-    best = [with_bound(case, own) for own in rounds]
+    known = np.repeat(all_seen(source)[None], len(learned), axis=0)
+    best = [with_bound(own, all_seen(source)) for own in rounds]
     return [
         given_designs(case, designs, fold, p) / by_srs(case, budget)
         for designs, p in ((rounds, learned), (rounds, known), (best, learned), (best, known))
     ]
 
 
-def draw_rounds(case: Case, sizes: list[int], seed: int) -> list[Round]:
+def draw_rounds(case: Case, sizes: list[int], seed: int, parameters: neyman.Parameters) -> list[Round]:
     """Draw the rounds of an audit, each knowing the labels of those before it."""
     rng, rounds = np.random.default_rng(seed), list[Round]()
     for size in sizes:
         labelled = np.sort(np.concatenate([own.index for own in rounds])) if rounds else np.empty(0, dtype=np.int64)
-        task = Task(size, neyman.Parameters(), Previous(labelled, 1 - case.failure[labelled]))
+        task = Task(size, parameters, Previous(labelled, 1 - case.failure[labelled]))
         ready = neyman.plan(case.view, task)
         foreseen = ready.unlabelled.at(np.delete(np.arange(case.view.size), labelled))
         free = np.ones(case.view.size, dtype=bool)
@@ -134,9 +143,9 @@ def draw_rounds(case: Case, sizes: list[int], seed: int) -> list[Round]:
     return rounds
 
 
-def with_bound(case: Case, own: Round) -> Round:
-    """A round whose π is in proportion to the σ of the bound."""
-    variance = (case.known * (1 - case.known))[own.free]
+def with_bound(own: Round, known: Numbers) -> Round:
+    """A round whose π is in proportion to the σ of the bound, whose p is ``known`` (N,)."""
+    variance = (known * (1 - known))[own.free]
     return own._replace(probability=inclusion_probabilities(np.sqrt(variance), len(own.index)), variance=variance)
 
 

@@ -70,6 +70,14 @@ The variance of the estimate given the designs of four rounds that were drawn, o
 as many labels: as it is, and with what the failure model says that has seen all outcomes, as in the *bound*, in place
 of the p that is used at the end, of the inclusion probabilities π of every round, or of both.""",
     ),
+    "prices": Document(
+        "What a price buys and costs",
+        ("prices.py",),
+        """\
+`neyman` with other prices than the default: the variance of the estimate given the designs that were drawn, over that
+of a simple random sample with as many labels, in the mean over the cases, and in the case where it is largest. Cases as
+they are, with outcomes in random order, and with the confidence reversed.""",
+    ),
     "ces": Document(
         "CES: objectives and settings",
         ("ces_objectives.py",),

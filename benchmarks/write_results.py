@@ -9,6 +9,7 @@
     control     study_tables.py, a study of its own     CASES… which have a confidence
     misled      misled.py                               CASES… which have a confidence [--minutes M]
     gap         bound_gap.py                            CASES… which have a confidence [--budget N] [--repetitions R]
+    prices      prices.py                               as before [--prices P…]
     ces         ces_objectives.py                       FOLDER of .npz
     deepest     deepest_table2.py                       FOLDER of the five .csv of the DeepEST authors
     intervals   intervals_coverage.py                   CASE…

@@ -24,6 +24,7 @@ import intervals_coverage
 import many_models
 import misled
 import numpy as np
+import prices
 import pytest
 import study_tables
 import until
@@ -31,6 +32,7 @@ import write_results
 import yaml
 
 from opacc_ray.samplers import METHODS
+from opacc_ray.samplers.neyman import Parameters
 from opacc_ray.study.spec import MethodSpec, parse_method
 
 ROOT = documents.ROOT
@@ -134,6 +136,14 @@ def test_every_aid_of_neyman_is_measured() -> None:
     assert first_column(table) == list(misled.AIDS)
 
 
+def test_every_aid_is_measured_at_the_default_price_and_beside_it() -> None:
+    [table] = tables("prices")
+    assert tuple(table[0]) == prices.COLUMNS
+    assert list(dict.fromkeys(first_column(table))) == list(prices.AIDS)
+    measured = [float(row[1]) for row in table[1:]][: len(table[1:]) // len(prices.AIDS)]
+    assert Parameters().price in measured[1:-1]
+
+
 def test_the_gap_to_the_bound_is_split_for_every_case_of_neyman() -> None:
     [table] = tables("gap")
     assert tuple(table[0]) == bound_gap.COLUMNS
@@ -230,7 +240,7 @@ def test_a_page_quotes_documents_word_for_word(page: Path) -> None:
     [
         ("README.md", {"methods", "speed"}),
         ("docs/ces.md", {"ces"}),
-        ("docs/neyman.md", {"neyman", "control", "misled", "gap"}),
+        ("docs/neyman.md", {"neyman", "control", "prices", "misled", "gap"}),
         ("docs/intervals.md", {"models"}),
     ],
 )
