@@ -62,6 +62,11 @@ class SimpleRandom(Design):
     def is_distinct(self) -> bool:
         return not self.replacement
 
+    @property
+    def drawn_after(self) -> NDArray[np.int64] | None:
+        """With replacement every round draws from all of the pool, whatever is labelled."""
+        return np.empty(0, dtype=np.int64) if self.replacement else None
+
     def failure_variance(self, failure: Array) -> float:
         """One label alone is given the largest variance that a mean like it could have."""
         if self.num > 1:

@@ -43,8 +43,8 @@ def select(
     method : a name of ``opacc_ray.samplers.METHODS``
     budget : number of labels that can be paid for, at most the number of unlabelled examples
     seed : a whole number of at least 0; the same seed, pool and parameters give the same selection
-    previous : (selection, outcome) of every earlier round; their examples are not chosen again. For several models the
-        outcomes are (models, n), whichever model the round was drawn for
+    previous : (selection, outcome) of every earlier round; their examples are not chosen again, except by `srs` with
+        replacement. For several models the outcomes are (models, n), whichever model the round was drawn for
     replicates : choose from that many random parts of the pool apart, each with its share of the budget; their spread
         gives an interval to methods whose design gives none
     history : what is known before the first label, for methods that learn from it: labels of other examples, columns

@@ -2,7 +2,7 @@
 
 With or without replacement. The estimator is the mean of the outcomes; it is unbiased under both. Without
 replacement its variance is (N - n)/(N - 1) · θ(1 - θ)/n for 0/1 outcomes, and the exact interval comes from the
-hypergeometric law. Round r draws among the examples that no earlier round has labelled.
+hypergeometric law. Round r draws among the examples that no earlier round has labelled, with replacement among all.
 
 Legend: N pool, n budget.
 """
