@@ -59,6 +59,10 @@ _ROUNDING = 1e-12
 """A covariance that is smaller than the variances by this is none."""
 
 
+_SOFTMAX = 1e-6
+"""A confidence of float32 may exceed 1 by it."""
+
+
 class _Predicted(NamedTuple):
     """Predicted failures: of the labels, and what is known of the pool's."""
 
@@ -143,12 +147,13 @@ def _predicted(selections: Sequence[Selection], prediction: ArrayLike) -> _Predi
             f"prediction has shape {values.shape} and type {values.dtype}, and the pool {size} examples: give one "
             "number per example of the whole pool, in its order"
         )
-    bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
+    bad = np.flatnonzero(~((values >= 0) & (values <= 1 + _SOFTMAX)))
     if len(bad):
         raise DataError(
             f"prediction {values[bad[0]]} of example number {bad[0]} of the pool is not in [0, 1]: give the outcome "
             "to expect, 1 for correct"
         )
+    values = np.minimum(values, 1)
     labelled = np.concatenate([selection.index for selection in selections])
     mean, least = float(values.mean(dtype=np.float64)), float(values.min())
     return _Predicted(1 - values[labelled].astype(np.float64), 1 - mean, 1 - least)

@@ -134,15 +134,16 @@ class Labels(NamedTuple):
     @property
     def half_failure(self) -> tuple[float, float]:
         """h₁ and h₂."""
-        place, failure = self.expected / self.expected.sum(), self.error + self.expected
+        place, failure = _or_ones(self.expected), self.error + self.expected
+        place = place / place.sum()
         scores = failure.max() > 0 and not is_binary(failure.round(9))
         num, size = (1.0, min(2 * float(failure.max()), 1.0)) if scores else (0.5, 1.0)
         return num * size * float(place @ self.effect), num * size**2 * float(place @ self.effect**2)
 
     @property
     def half_success(self) -> float:
-        right = 1 - self.expected
-        return 0.5 * float(right @ self.effect) / max(float(right.sum()), 1e-300)
+        right = _or_ones(1 - self.expected)
+        return 0.5 * float(right @ self.effect) / float(right.sum())
 
     @property
     def foreseen(self) -> float:
@@ -179,6 +180,11 @@ def labels_of(rounds: Sequence[Round], weight: NDArray[np.float64]) -> Labels:
         degrees=max(sum(len(part.effect) - 1 for part in rounds), 1),
         assisted=any(part.assisted for part in rounds),
     )
+
+
+def _or_ones(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``values`` (n,), or ones if all are 0: a confidence of 1, or of 0, predicts that of no label."""
+    return values if values.any() else np.ones_like(values)
 
 
 def trust_in(terms: NDArray[np.float64], prior: int = _PRIOR_TERMS) -> float:

@@ -51,6 +51,7 @@ from opacc_ray.characterize.metrics import Regions, is_near, strongest_other
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.unequal import SURE, draw_along, inclusion_probabilities, lengths
 from opacc_ray.errors import SpecError
+from opacc_ray.failure import auxiliary
 from opacc_ray.parts.cache import part_keep, part_recall
 from opacc_ray.parts.order import Line, part_lay
 from opacc_ray.parts.sums import as_float, exact_sum
@@ -154,14 +155,15 @@ def plan(view: View, task: Task) -> Plan:
     """Find the cells, and set π."""
     assert task.budget is not None
     key, labelled, regions = secrets.token_hex(8), task.previous.chosen, task.parameters.regions()
-    bounds = view.bounds("confidence")
+    confidence = auxiliary.find(view, "confidence")
     data = Grouped(view, int(view.bounds("prediction")[1]) + 1)
     clusters = find_clusters(data)
     distances = CentroidDistances(data, clusters.centroid).key
     rows = view.rows_of(labelled)
     size = view.total_each(part_mark, [(key, distances, regions, clusters.reach, own) for own in rows])
     expected = as_float(sum(view.map_each(part_expected_sum, [(own,) for own in rows])))
-    return Plan(view, key, size, probabilities(size, task.parameters, task.budget), expected, bounds, labelled)
+    bounds, probability = (confidence.low, confidence.high), probabilities(size, task.parameters, task.budget)
+    return Plan(view, key, size, probability, expected, bounds, labelled)
 
 
 def probabilities(size: NDArray[np.int64], parameters: Parameters, budget: int) -> NDArray[np.float64]:
@@ -235,4 +237,4 @@ def _along(
 
 def _confidence(part: Pool) -> NDArray[np.float64]:
     assert part.confidence is not None
-    return part.confidence.astype(np.float64, copy=False)
+    return np.minimum(part.confidence.astype(np.float64, copy=False), 1.0)  # a float32 softmax may be more

@@ -311,6 +311,12 @@ def test_accepts_any_numbers(pool: Pool, outcome) -> None:
         assert assist(chosen, y, same) == found
 
 
+def test_a_confidence_that_float32_lifts_above_1_counts_as_1(pool: Pool, outcome) -> None:
+    chosen = opacc.select(pool, "srs", 50, seed=1)
+    y, sure = outcome[chosen.index], np.where(_alarms(pool, outcome) > 0, 1, 0.2).astype(np.float32)
+    assert assist(chosen, y, np.where(sure == 1, np.float32(1 + 2e-7), sure)) == assist(chosen, y, sure)
+
+
 @pytest.mark.parametrize(
     ("prediction", "message"),
     [

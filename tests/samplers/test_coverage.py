@@ -5,6 +5,7 @@ import pytest
 from oracles import neyman as reference
 
 import opacc_ray as opacc
+from opacc_ray.errors import DataError
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import coverage
@@ -122,3 +123,11 @@ def test_estimates_have_no_bias_and_intervals_hold_the_truth() -> None:
 def test_bad_parameters_are_refused(parameters: dict, message: str) -> None:
     with pytest.raises(opacc.OpaccError, match=message):
         opacc.select(ten(), "coverage", 4, **parameters)
+
+
+@pytest.mark.parametrize("confidence", [7.0, -1.0])
+def test_a_confidence_that_cannot_be_is_refused(confidence: float) -> None:
+    pool = ten()
+    pool.confidence = np.array([confidence, *[0.5] * 9])
+    with pytest.raises(DataError, match=rf"confidence of example '0' is {confidence}; it must be in \[0, 1\]"):
+        opacc.select(pool, "coverage", 4)
