@@ -53,9 +53,10 @@ def estimate_as_one(selections: Sequence[Selection], outcomes: Sequence[Outcome]
     if all(isinstance(design, SimpleRandom) and design.is_distinct for design in designs):
         whole = SimpleRandom(sum(map(len, designs)), common_pool(selections), replacement=False)
         return simple_random(whole, np.concatenate(outcomes), level)
-    if not any(design.prediction is None and design.interval in UNEQUAL for design in designs):
-        return found
     sure = known(selections, outcomes)
+    is_equal = not any(design.prediction is None and design.interval in UNEQUAL for design in designs)
+    if is_equal or sure.num == sure.pool_size:
+        return found
     strata = [design for design in designs if isinstance(design, Stratified)]
     if len(strata) == len(designs) and sure.binary:
         found = _over_strata(selections, strata, outcomes, found)

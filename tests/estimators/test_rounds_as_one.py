@@ -110,3 +110,12 @@ def test_interval_closes_when_all_is_labelled_and_never_leaves_what_is_certain()
     nearly = draw(pool, outcome, ["css", "deepest"], [40, 58], seed=3)
     found, right = estimate_as_one(*nearly, 0.9999), sum(values.sum() for values in nearly[1])
     assert right / 100 - 1e-12 <= found.low <= found.high <= (right + 2) / 100 + 1e-12
+
+
+def test_rounds_that_label_the_whole_pool_state_its_accuracy() -> None:
+    """Strata of rounds have an unbiased estimate, which is not the mean of all labels."""
+    pool = Pool(confidence=np.linspace(0.1, 0.9, 12))
+    outcome = np.array([0, 1, 0, 0, 1, 1, 0, 1, 1, 1, 1, 1], dtype=np.float64)
+    found = estimate_as_one(*draw(pool, outcome, ["ssrs", "ssrs"], [10, 2], seed=1), 0.95)
+    assert (found.value, found.standard_error) == (pytest.approx(8 / 12), 0)
+    assert found.low == found.high == found.value
