@@ -24,6 +24,9 @@ from opacc_ray.estimators.base import Estimate, Outcome
 
 NAME = "replicates"
 
+_ROUNDING = 1e-24
+"""Estimates agree whose variance is no more."""
+
 _CAUTION = "the interval rests on how much the replicates differ, which would not show a bias that they share"
 
 
@@ -38,7 +41,7 @@ def replicated(design: Replicates, outcome: Outcome, level: float) -> Estimate:
 
 def _interval(value: float, variance: float, degrees: int, n: int, level: float) -> intervals.Interval:
     widen = intervals.student_widening(degrees, level)
-    if variance == 0:
+    if variance <= _ROUNDING:
         half = 0.5 / (n + 1)
         variance = half * (1 - half) / n
     inside = min(max(value, 0.5 / (n + 1)), 1 - 0.5 / (n + 1))

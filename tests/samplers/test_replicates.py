@@ -127,6 +127,12 @@ def test_replicates_that_agree_leave_doubt(pool: Pool) -> None:
     assert design.largest_weight > 0
 
 
+@pytest.mark.parametrize("score", [0.1, 0.3, 0.7])
+def test_replicates_of_equal_scores_leave_doubt_though_their_means_differ_by_rounding(score: float, pool: Pool) -> None:
+    found = opacc.estimate(_draw(pool, "srs", 4, 35, seed=4), np.full(35, score))
+    assert found.high - found.low > 0.05
+
+
 def test_linear_estimator_of_replicates_is_their_estimate(pool: Pool) -> None:
     y = np.random.default_rng(5).random(60)
     for method in ("ces", "css", "deepest"):
