@@ -70,9 +70,10 @@ def confidence_sequence(
         low, high = _over_rounds(selections, given, level)
     else:
         low, high = least_share(stream.mirrored(), (1 - level) / 2), 1 - least_share(stream, (1 - level) / 2)
-    sure_low, sure_high = _sure(selections, given)
+    low, high = min(low, high), max(low, high)  # each may have excluded all that the other one leaves
+    least, most = _sure(selections, given)
     name = SPENDING if stream is None else BETTING
-    return replace(latest, low=max(low, sure_low), high=min(high, sure_high), interval=name)
+    return replace(latest, low=min(max(low, least), most), high=max(min(high, most), least), interval=name)
 
 
 def stream_of(selections: Sequence[Selection], outcomes: Sequence[Any]) -> Stream | None:
@@ -127,5 +128,4 @@ def _over_rounds(selections: list[Selection], outcomes: list[Any], level: float)
         after = plain_estimate(selections[:k], outcomes[:k], 1 - spent)
         bounds.append((after.low, after.high))
     lows, highs = zip(*bounds, strict=True)
-    low, high = max(lows), min(highs)
-    return (low, high) if low <= high else (high, low)
+    return max(lows), min(highs)

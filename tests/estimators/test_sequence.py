@@ -185,3 +185,16 @@ def test_gaps_in_a_design_that_builds_on_its_draws_go_round_by_round() -> None:
 
 def _first(selection: opacc.Selection, num: int) -> opacc.Selection:
     return selection.restrict(np.arange(len(selection)) < num)
+
+
+def test_ends_are_in_order_whatever_the_labels_say() -> None:
+    """Labels in no random order, and rounding where all of a pool is labelled."""
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(N)]), "srs", 1000, seed=1)
+    for outcome in (np.arange(1000) >= 200, np.arange(1000) < 200):
+        found = confidence_sequence(chosen, outcome.astype(float))
+        assert 0 <= found.low <= found.high <= 1
+    three = Pool(confidence=[0.9, 0.8, 0.7])
+    first = opacc.select(three, "neyman", 2)
+    second = opacc.select(three, "neyman", 1, previous=[(first, np.ones(2))])
+    whole = confidence_sequence([first, second], [np.ones(2), np.zeros(1)])
+    assert whole.low == whole.high == 2 / 3
