@@ -75,7 +75,12 @@ class Projection:
         view.map(part_scale, self.key, self._mean, self._deviation)
 
     def of(self, part: Pool) -> NDArray[np.float64]:
-        """Coordinates of other examples: (k, d)."""
+        """Coordinates of other examples: (k, d); raises DataError if their layer is another one, or not finite."""
+        low, high = part_bounds(part)
+        num = len(self._axes[0].low)
+        if len(low) != num:
+            raise DataError(f"hidden has {len(low)} neurons, and the pool's {num}; extract both from the same layer")
+        _check_finite(low, high)
         return (_project(part, *self._axes) - self._mean) / self._deviation
 
     def _recall(self, memory: Memory, name: str) -> bool:
@@ -131,10 +136,15 @@ def _range(view: View) -> _Scale:
     bounds = view.map(part_bounds)
     low = np.min([low for low, _ in bounds], axis=0).astype(np.float64)
     high = np.max([high for _, high in bounds], axis=0).astype(np.float64)
-    if not np.isfinite(high - low).all():
-        neuron = int(np.flatnonzero(~np.isfinite(high - low))[0])
-        raise DataError(f"neuron {neuron} of hidden is NaN or infinite for some example; exclude it or fix the model")
+    _check_finite(low, high)
     return _Scale(low, np.where(high > low, high - low, np.inf))
+
+
+def _check_finite(low: NDArray[np.floating], high: NDArray[np.floating]) -> None:
+    finite = np.isfinite(low) & np.isfinite(high)
+    if not finite.all():
+        neuron = int(np.flatnonzero(~finite)[0])
+        raise DataError(f"neuron {neuron} of hidden is NaN or infinite for some example; exclude it or fix the model")
 
 
 def _whole(axes: NDArray[np.float64]) -> NDArray[np.float64]:

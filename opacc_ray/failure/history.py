@@ -36,8 +36,10 @@ class History:
     prior: ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        for pool, outcome in self.labelled:
-            values = np.asarray(outcome)
+        for pair in self.labelled:
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise DataError("history: labelled is no list of pairs; give (pool, outcomes) of each labelled pool")
+            pool, values = pair[0], _array(pair[1], "outcomes")
             if values.shape != (pool.size,) or values.dtype.kind not in "biuf":
                 raise DataError(
                     f"history: outcomes of shape {values.shape} and type {values.dtype} for {pool.size} labelled "
@@ -45,7 +47,7 @@ class History:
                 )
             if not ((values >= 0) & (values <= 1)).all():
                 raise DataError("history: an outcome is not in [0, 1]: 1 is correct, 0 a misprediction")
-        if self.prior is not None and not np.isfinite(np.asarray(self.prior, dtype=np.float64)).all():
+        if self.prior is not None and not np.isfinite(_array(self.prior, "prior", np.float64)).all():
             raise DataError("history: a value of prior is not finite; give a number for every example of the pool")
 
     def failures(self) -> list[tuple[Pool, NDArray[np.float64]]]:
@@ -61,6 +63,13 @@ class History:
         if values.ndim != 2 or len(values) != size:
             raise DataError(f"history: prior has shape {values.shape}, and the pool {size} examples; give one row each")
         return values
+
+
+def _array(given: ArrayLike, name: str, kind: type | None = None) -> NDArray[Any]:
+    try:
+        return np.asarray(given, dtype=kind)
+    except (TypeError, ValueError) as error:  # text, or rows that differ in length
+        raise DataError(f"history: {name} is not made of numbers ({error}); give one number per example") from None
 
 
 NO_HISTORY = History()

@@ -25,13 +25,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.errors import DataError
 from opacc_ray.failure import auxiliary
 from opacc_ray.failure.directions import find_projection, part_coordinates
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.cache import kept_name, part_keep, part_recall
 from opacc_ray.parts.ranks import Column, count_ends, keep_ends
 from opacc_ray.parts.sums import exact_sum, mean_of
-from opacc_ray.parts.view import View
+from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 
 LEAST_DOUBT, MOST_DOUBT = 1e-5, 1 - 1e-3
@@ -144,9 +145,17 @@ def signals_beside(view: View, num_directions: int, history: History, other: Poo
 
     A rank is the place that the value would have in the pool. A signal that ``other`` lacks is the pool's mean of it; a
     class that the pool does not have is -1.
+
+    Raises
+    ------
+    DataError
+        A number of ``other`` is not finite or cannot be, or its hidden layer is another one.
     """
     own = read_signals(view, num_directions, history)
-    found = [_beside(own, place, num_directions, other) for place in range(len(own.kept))]
+    try:
+        found = [_beside(own, place, num_directions, other) for place in range(len(own.kept))]
+    except DataError as error:
+        raise DataError(f"history: of the labelled examples, {error}") from None
     values = np.column_stack(found) if found else np.empty((other.size, 0))
     if own.names is None:
         return own.with_rows(values, np.empty(0, dtype=np.int64))
@@ -162,6 +171,10 @@ def _beside(own: PoolSignals, place: int, num_directions: int, other: Pool) -> N
     if signal.form == "direction":
         return find_projection(view, num_directions).of(other)[:, signal.place]
     assert signal.column is not None
+    if isinstance(signal.column, auxiliary.Variable):
+        auxiliary.find(view_of(other), signal.field)
+    else:
+        view_of(other).bounds(signal.field)
     values = signal.column.read(other)
     ends = count_ends(view, signal.column, values) if signal.form in _RANKED else np.empty(0, dtype=np.int64)
     return _form(signal.form, values, ends, view.size)

@@ -134,3 +134,34 @@ def test_what_cannot_be_a_history_is_refused() -> None:
         opacc.select(pool, "css", 5, history=opacc.History(prior=np.arange(20)))
     with pytest.raises(SpecError, match="replicates are parts of the pool apart"):
         opacc.select(pool, "neyman", 10, history=opacc.History(prior=np.arange(20)), replicates=2)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ({"confidence": [0.5, np.nan]}, "confidence of example '1' is nan"),
+        ({"confidence": [0.5, 7]}, r"confidence of example '1' is 7.0; it must be in \[0, 1\]"),
+        ({"lsa": [np.inf, 1]}, "lsa of example '0' is inf"),
+        ({"hidden": np.full((2, 5), np.nan)}, "neuron 0 of hidden is NaN or infinite"),
+        ({"hidden": np.ones((2, 4))}, "hidden has 4 neurons, and the pool's 5"),
+    ],
+)
+def test_features_of_a_history_that_cannot_be_are_refused(features: dict, message: str) -> None:
+    """A NaN would have made every lesson NaN, and the history have gone unheard without a word."""
+    pool, _ = make_pool(60, 1)
+    with pytest.raises(DataError, match=f"history: of the labelled examples, {message}"):
+        opacc.select(pool, "neyman", 10, history=History(labelled=[(opacc.Pool(**features), [1, 0])]))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"prior": ["sure"] * 60}, "prior is not made of numbers"),
+        ({"prior": [[1], [1, 2]]}, "prior is not made of numbers"),
+        ({"labelled": [(opacc.Pool(confidence=[0.5, 0.6]), [[1], [1, 2]])]}, "outcomes is not made of numbers"),
+        ({"labelled": (opacc.Pool(confidence=[0.5]), [1])}, "labelled is no list of pairs"),
+    ],
+)
+def test_what_is_not_made_of_numbers_is_refused(given: dict, message: str) -> None:
+    with pytest.raises(DataError, match=f"history: {message}"):
+        History(**given)
