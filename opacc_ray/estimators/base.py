@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,12 @@ def checked_outcome(selection: Selection, outcome: Sequence[float] | Outcome) ->
             "1 is correct, 0 a misprediction, between them a score"
         )
     return values
+
+
+def check_level(level: Any) -> None:
+    """Raise LabelError unless ``level`` is between 0 and 1, and not so near to either that rounding makes it that."""
+    if not (isinstance(level, Real) and 0.5 < 0.5 + float(level) / 2 < 1):
+        raise LabelError(f"level={level!s}: give a confidence level between 0 and 1, such as 0.95")
 
 
 def is_binary(outcome: Outcome) -> bool:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.base import Estimate, Outcome, checked_outcome, is_binary
+from opacc_ray.estimators.base import Estimate, Outcome, check_level, checked_outcome, is_binary
 from opacc_ray.estimators.by_design import by_design
 from opacc_ray.estimators.difference import Known, Round, accuracy, corrected
 from opacc_ray.selection import Selection
@@ -45,21 +45,25 @@ def plain_estimate(
     Parameters, returns and errors are those of :func:`opacc_ray.estimate`.
     """
     rounds, outcomes = checked_rounds(selection, outcome, level)
-    return by_design(rounds[0].design, outcomes[0], level) if len(rounds) == 1 else combine(rounds, outcomes, level)
+    if len(rounds) > 1:
+        return combine(rounds, outcomes, level)
+    labelled_before(rounds)  # raises if it was drawn after other rounds
+    return by_design(rounds[0].design, outcomes[0], level)
 
 
 def checked_rounds(
     selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome, level: float
 ) -> tuple[list[Selection], list[Outcome]]:
     """Rounds and the outcomes of each; raises LabelError if these do not fit, or the level is none."""
-    if not 0 < level < 1:
-        raise LabelError(f"level={level}: give a confidence level between 0 and 1, such as 0.95")
-    if isinstance(selection, Selection):
-        return [selection], [checked_outcome(selection, outcome)]
-    rounds = list(selection)
-    if not rounds or len(rounds) != len(outcome):
-        raise LabelError(f"{len(rounds)} rounds and {len(outcome)} lists of outcomes: give one list per round")
-    return rounds, [checked_outcome(part, values) for part, values in zip(rounds, outcome, strict=True)]
+    check_level(level)
+    given: Sequence[Any] | Outcome = [outcome] if isinstance(selection, Selection) else outcome
+    rounds = [selection] if isinstance(selection, Selection) else list(selection)
+    if not rounds or len(rounds) != len(given):
+        raise LabelError(f"{len(rounds)} rounds and {len(given)} lists of outcomes: give one list per round")
+    empty = next((part for part in rounds if not len(part)), None)
+    if empty is not None:
+        raise LabelError(f"round {empty.round} has no label: leave it out, or label some of it")
+    return rounds, [checked_outcome(part, values) for part, values in zip(rounds, given, strict=True)]
 
 
 def combine(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:

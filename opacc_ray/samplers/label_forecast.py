@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimators.base import check_level
 from opacc_ray.estimators.intervals import normal_quantile
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.failure.model import Forecast
@@ -61,10 +62,9 @@ def forecast_labels(
     Raises
     ------
     LabelError
-        If ``half_width`` is not between 0 and 1.
+        If ``half_width`` or ``level`` is not between 0 and 1.
     """
-    if not 0 < half_width < 1:
-        raise LabelError(f"half_width={half_width}: give a number between 0 and 1, such as 0.02")
+    _check(half_width, level)
     own = neyman.Parameters() if parameters is None else parameters
     return repeat_if_forgotten([view], lambda: _forecast(view, half_width, level, own, history))
 
@@ -99,7 +99,8 @@ def forecast_widths(
     parameters: neyman.Parameters | None = None,
     history: History = NO_HISTORY,
 ) -> Widths:
-    """How narrow the interval is after so many labels, by the model's own word."""
+    """How narrow the interval is after so many labels, by the model's own word; raises LabelError on a bad level."""
+    check_level(level)
     own = neyman.Parameters() if parameters is None else parameters
     return repeat_if_forgotten([view], lambda: _widths(view, labels, normal_quantile(level), own, history))
 
@@ -132,9 +133,14 @@ def forecast_method(
 
     Raises
     ------
+    LabelError
+        If ``half_width`` or ``level`` is not between 0 and 1.
     SpecError
         The method draws no random sample.
     """
+    _check(half_width, level)
+    if view.size == 1:
+        return 1
     task = Task(1, neyman.Parameters(), previous, history=history)
     share, forecast = repeat_if_forgotten([view], lambda: _foreseen(view, task))
     target = (half_width / normal_quantile(level)) ** 2
@@ -154,10 +160,16 @@ def forecast_method(
 
 
 def _foreseen(view: View, task: Task) -> tuple[float, Forecast]:
-    """The share of failures that is foreseen among what is not labelled, and p."""
-    forecast = neyman.foresee(view, task)[0]
-    unlabelled = find_unlabelled([forecast], task.previous.chosen)
+    """The share of failures that is foreseen among what is not labelled, or in all if nothing is left; and p."""
+    forecast, labelled = neyman.foresee(view, task)[0], task.previous.chosen
+    unlabelled = find_unlabelled([forecast], labelled if len(labelled) < view.size else NO_PREVIOUS.chosen)
     return unlabelled.expected / unlabelled.num, forecast
+
+
+def _check(half_width: float, level: float) -> None:
+    if not 0 < half_width < 1:
+        raise LabelError(f"half_width={half_width}: give a number between 0 and 1, such as 0.02")
+    check_level(level)
 
 
 def _labels_of_srs(variance: float, share: float, size: int) -> float:

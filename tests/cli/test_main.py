@@ -126,7 +126,12 @@ def test_wrong_usage_is_one_sentence_and_2(arguments: list[str], message: str, t
     ]
     + [
         ([*command, f"--level={text}"], f"{text}: give a confidence level between 0 and 1, such as 0.95")
-        for command in (["estimate", "anywhere"], ["compare", "one", "other"], ["study", "case.npz"])
+        for command in (
+            ["estimate", "anywhere"],
+            ["compare", "one", "other"],
+            ["study", "case.npz"],
+            ["budget", "anywhere", "--until=0.1"],
+        )
         for text in ("0", "95", "-1", "95%")
     ],
 )

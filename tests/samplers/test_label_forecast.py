@@ -7,8 +7,8 @@ import opacc_ray as opacc
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers import neyman
-from opacc_ray.samplers.base import NO_PREVIOUS, Task
-from opacc_ray.samplers.label_forecast import forecast_labels, forecast_method
+from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
+from opacc_ray.samplers.label_forecast import forecast_labels, forecast_method, forecast_widths
 
 
 def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
@@ -77,3 +77,28 @@ def test_a_purposive_method_has_no_forecast() -> None:
     pool = opacc.Pool(hidden=rng.normal(size=(300, 4)), confidence=rng.uniform(0.5, 1, 300))
     with pytest.raises(SpecError, match=r"--method ces: .*, so how wide its interval will be is not known"):
         forecast_method(view_of(pool), "ces", 0.05)
+
+
+@pytest.mark.parametrize("level", [0, 1, 1.5, -1, np.nan])
+def test_a_level_that_is_none_is_refused(level: float) -> None:
+    view = view_of(make_pool(60, 3)[0])
+    for foresee in (
+        lambda: forecast_labels(view, 0.05, level),
+        lambda: forecast_widths(view, [5], level),
+        lambda: forecast_method(view, "srs", 0.05, level),
+    ):
+        with pytest.raises(LabelError, match=r"level=.*: give a confidence level"):
+            foresee()
+
+
+@pytest.mark.parametrize("half_width", [0, -1, 1, np.nan])
+def test_another_method_has_no_forecast_for_a_goal_that_is_none(half_width: float) -> None:
+    with pytest.raises(LabelError, match=r"half_width=.*: give a number between 0 and 1"):
+        forecast_method(view_of(make_pool(60, 3)[0]), "srs", half_width)
+
+
+def test_another_method_is_foreseen_where_all_is_labelled_and_of_one_example() -> None:
+    pool, outcome = make_pool(60, 3)
+    whole = Previous(np.arange(60), outcome)
+    assert 1 <= forecast_method(view_of(pool), "srs", 0.05, previous=whole) <= 60
+    assert forecast_method(view_of(opacc.Pool(confidence=[0.5])), "srs", 0.05) == 1
