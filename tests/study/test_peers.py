@@ -100,3 +100,10 @@ def test_a_peer_is_run_as_its_paper_has_it() -> None:
     assert MethodSpec(method="ppi++").name == "ppi++"
     with pytest.raises(ValidationError, match="rounds of method 'lure': it is run as its paper has it"):
         MethodSpec(method="lure", rounds=4)
+
+
+def test_ppi_of_a_pool_that_is_labelled_in_full_is_its_accuracy() -> None:
+    confidence, outcome = make_case(40)
+    found = PEERS["ppi++"](confidence, outcome, 40, np.random.default_rng(0), 0.95)
+    assert found.value == outcome.mean()
+    assert found.low < found.value < found.high

@@ -25,8 +25,10 @@ def estimate(confidence: Array, outcome: Array, budget: int, rng: np.random.Gene
 
 
 def power_tuned(y: Array, labelled: Array, unlabelled: Array) -> tuple[float, float]:
-    """θ̂ and v."""
+    """θ̂ and v; where nothing is unlabelled, those of the mean."""
     n, m = len(y), len(unlabelled)
+    if m == 0:
+        return float(y.mean()), float(y.var()) / n
     spread = float(np.var(np.concatenate([labelled, unlabelled]), ddof=1))
     covariance = float(np.mean((y - y.mean()) * (labelled - labelled.mean())))
     strength = min(max(covariance / ((1 + n / m) * spread), 0.0), 1.0) if spread else 0.0
