@@ -22,6 +22,7 @@ Legend: N pool, n labels, f = 1 - outcome, w weight of a round.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,11 @@ def plain_estimate(
     if len(rounds) > 1:
         return combine(rounds, outcomes, level)
     labelled_before(rounds)  # raises if it was drawn after other rounds
-    return by_design(rounds[0].design, outcomes[0], level)
+    found = by_design(rounds[0].design, outcomes[0], level)
+    if len(rounds[0]) < rounds[0].pool_size or not rounds[0].design.is_distinct or found.low == found.high:
+        return found
+    mean = float(outcomes[0].mean())  # the whole pool is labelled, whatever the design makes of it
+    return replace(found, value=mean, standard_error=0.0, low=mean, high=mean)
 
 
 def checked_rounds(
