@@ -48,7 +48,7 @@ class Estimate:
         kind = "" if self.design_based else ", not design-based"
         return (
             f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}] "
-            f"({self.level:.0%} {self.interval} interval, {self.n} labels{kind})"
+            f"({100 * self.level:g}% {self.interval} interval, {self.n} labels{kind})"
         )
 
 

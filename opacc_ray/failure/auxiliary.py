@@ -31,6 +31,9 @@ LOW_CONFIDENCE = 0.7
 
 Rows = slice | NDArray[np.int64]
 
+_LEAST_FLOOR = 1e-100
+"""Weights beyond its inverse have no squares."""
+
 _ROUNDING = 1e-6
 """Of a float32 softmax."""
 
@@ -43,7 +46,7 @@ def check(auxiliary: str) -> None:
 
 def check_floor(floor: float) -> None:
     """Raise SpecError unless every example keeps a chance to be drawn."""
-    if not 0 < floor <= 1:
+    if not _LEAST_FLOOR <= floor <= 1:
         raise SpecError(
             f"floor={floor}: give a number above 0, for examples that cannot be drawn would bias the estimate, "
             "and at most 1, the mean belief"

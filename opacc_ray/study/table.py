@@ -6,7 +6,7 @@ from typing import Any
 LEGEND = """\
 **n** is the budget, **labels** the distinct examples chosen. **E** is the mean squared error of the estimate over that
 of a simple random sample (SRS) with as many labels: 0.5 halves the labels, above 1 wastes them; in brackets its 95 %
-interval. **bias** is in standard deviations of SRS, ± its standard error. **coverage** is the share of {level:.0%}
+interval. **bias** is in standard deviations of SRS, ± its standard error. **coverage** is the share of {percent:g}%
 intervals that hold the true accuracy, in brackets its 95 % interval, **width** their mean width. **failures** are the
 mispredictions among the chosen examples, **ms** the median time to choose them. All are means over the repetitions.
 **rmse** is the root of the mean squared error in percentage points. The **bound** is the least E of an unbiased method
@@ -23,7 +23,7 @@ def write_table(results: dict[str, Any]) -> str:
     ]
     if results["command"]:
         parts.append(f"    {results['command']}")
-    parts.append(LEGEND.format(level=spec["level"]))
+    parts.append(LEGEND.format(percent=100 * spec["level"]))
     for budget in spec["budgets"]:
         parts += [f"## E with {budget} labels", _comparison(results, budget)]
     for case in results["cases"]:

@@ -74,3 +74,18 @@ def test_a_later_round_alone_does_not_pass_for_the_pool() -> None:
     for state in (opacc.estimate, confidence_sequence):
         with pytest.raises(LabelError, match="round 2 was drawn when 2 more examples were labelled"):
             state(second, np.ones(2))
+
+
+@pytest.mark.parametrize(("level", "stated"), [(0.95, "(95% exact"), (0.999, "(99.9% exact"), (0.975, "(97.5% exact")])
+def test_an_estimate_states_its_level_as_it_is(level: float, stated: str) -> None:
+    chosen = opacc.select(tiny_pool(5, 0.5), "srs", 3)
+    assert stated in str(opacc.estimate(chosen, [1, 0, 1], level))
+
+
+def test_the_least_floor_there_may_be_still_has_an_interval() -> None:
+    """An example that is surely right has a weight of about 1e100."""
+    pool = opacc.Pool(confidence=[1.0, *[0.5] * 9])
+    chosen = opacc.select(pool, "sups", 5, floor=1e-100)
+    for outcome in (np.zeros(5), np.ones(5)):
+        found = opacc.estimate(chosen, outcome)
+        assert 0 <= found.low <= found.high <= 1

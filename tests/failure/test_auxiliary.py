@@ -86,7 +86,7 @@ def test_confidence_may_exceed_1_by_rounding() -> None:
     assert beliefs(view_of(pool), "confidence").tolist() == [0, 0.5]
 
 
-@pytest.mark.parametrize("floor", [0.0, -1.0, 1.5])
+@pytest.mark.parametrize("floor", [0.0, -1.0, 1.5, 1e-300])
 def test_a_floor_that_leaves_examples_out_is_refused(floor: float) -> None:
     with pytest.raises(opacc.OpaccError, match=f"floor={floor}"):
         auxiliary.check_floor(floor)
