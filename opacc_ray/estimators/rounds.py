@@ -65,9 +65,16 @@ def checked_rounds(
     rounds = [selection] if isinstance(selection, Selection) else list(selection)
     if not rounds or len(rounds) != len(given):
         raise LabelError(f"{len(rounds)} rounds and {len(given)} lists of outcomes: give one list per round")
-    empty = next((part for part in rounds if not len(part)), None)
-    if empty is not None:
-        raise LabelError(f"round {empty.round} has no label: leave it out, or label some of it")
+    seen = set()
+    for part in rounds:
+        own = part.round, part.method, part.seed, part.index.tobytes()
+        if not len(part):
+            raise LabelError(f"round {part.round} has no label: leave it out, or label some of it")
+        if own in seen:
+            raise LabelError(
+                f"round {part.round} is given twice, and its labels would count twice: give each round once"
+            )
+        seen.add(own)
     return rounds, [checked_outcome(part, values) for part, values in zip(rounds, given, strict=True)]
 
 

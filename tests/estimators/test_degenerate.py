@@ -67,6 +67,14 @@ def test_a_round_without_a_label_is_refused(method: str) -> None:
             opacc.estimate(*rounds)
 
 
+@pytest.mark.parametrize("method", ["srs", "neyman", "sups"])
+def test_a_round_that_is_given_twice_is_refused(method: str) -> None:
+    chosen = opacc.select(tiny_pool(5, 0.5), method, 3)
+    again = opacc.Selection.from_json(chosen.to_json(), "file")
+    with pytest.raises(LabelError, match="round 1 is given twice"):
+        opacc.estimate([chosen, again], [[1, 0, 1], [1, 0, 1]])
+
+
 def test_a_later_round_alone_does_not_pass_for_the_pool() -> None:
     pool = tiny_pool(5, 0.5)
     first = opacc.select(pool, "neyman", 2)
