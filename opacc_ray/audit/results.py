@@ -16,7 +16,7 @@ from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.calibration import design_for_classes
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
-from opacc_ray.estimators.label_noise import widen
+from opacc_ray.estimators.label_noise import disagreement, widen
 from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, stream_of
 from opacc_ray.labelling.costs import Costs
 from opacc_ray.labelling.outcomes import Score
@@ -242,13 +242,11 @@ def _label_noise(
     rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], accuracy: Estimate
 ) -> LabelNoise | None:
     """The interval widened by what second opinions show; None if there are none."""
-    twice = [item for item in known if not np.isnan(item.disagreement).all()]
-    if not twice:
+    twice = [~np.isnan(item.disagreement) for item in known]
+    differences = [item.disagreement[has] for item, has in zip(known, twice, strict=True)]
+    if not any(map(len, differences)):
         return None
-    has_two = [~np.isnan(item.disagreement) for item in twice]
-    differences = [item.disagreement[has] for item, has in zip(twice, has_two, strict=True)]
-    samples = [item.known.restrict(has) for item, has in zip(twice, has_two, strict=True)]
-    found = estimate_rounds(samples, differences, accuracy.level)
+    found = disagreement([item.known for item in known], twice, differences, accuracy.level)
     low, high = widen(accuracy, found)
     return LabelNoise(
         low=low,

@@ -20,13 +20,55 @@ of both parts as the method of variance estimates recovery does (G. Y. Zou, A. D
 
     low = μ̂ - δ̂ - √((μ̂ - low_μ)² + (high_δ - δ̂)²),    high = μ̂ + δ̂ + √((high_μ - μ̂)² + (high_δ - δ̂)²)
 
-δ̂ is estimated by the design of the sample from the examples with two opinions, which must be a random part of it. The
-opinions must be given independently. Errors that all annotators share are not seen by any of this.
+δ̂ is estimated by the design of the sample from the examples with two opinions, which must be a random part of it. Where
+that part has no design of its own, for a stratum has none of it, or earlier rounds that a later one builds on have two
+opinions in part only, the weights w of the whole sample stand in (J. Hájek's estimator):
+
+    δ̂ = Σ w d / Σ w        v = m/(m - 1) · Σ (w (d - δ̂))² / (Σ w)²        d = |y - y'| of m examples
+
+with the interval of ``weighted.py``. The opinions must be given independently. Errors that all annotators share are not
+seen by any of this.
 """
 
 import math
+from collections.abc import Sequence
 
-from opacc_ray.estimators.base import Estimate
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import LabelError
+from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.estimators.rounds import plain_estimate
+from opacc_ray.estimators.weighted import NAME, failure_bounds
+from opacc_ray.selection import Selection
+
+
+def disagreement(
+    rounds: Sequence[Selection], twice: Sequence[NDArray[np.bool_]], differences: Sequence[Outcome], level: float
+) -> Estimate:
+    """Estimate δ over the pool.
+
+    Parameters
+    ----------
+    rounds : with all their labels
+    twice : (n_t,) which labels of each round have two opinions; at least one has
+    differences : (m_t,) their |y - y'|, of each round
+    """
+    parts = [part.restrict(has) for part, has in zip(rounds, twice, strict=True) if has.any()]
+    try:
+        return plain_estimate(parts, [own for own in differences if len(own)], level)
+    except LabelError:  # the part has no design of its own
+        return _by_weights(linear_estimator(rounds).weights[np.concatenate(twice)], np.concatenate(differences), level)
+
+
+def _by_weights(weight: NDArray[np.float64], difference: Outcome, level: float) -> Estimate:
+    """δ from weights (m,) and differences (m,)."""
+    num, weight = len(weight), weight / weight.sum()
+    mean = float(weight @ difference)
+    variance = num / max(num - 1, 1) * float(((weight * (difference - mean)) ** 2).sum())
+    low, high = failure_bounds(mean, variance, float(weight.max()), level)
+    return Estimate(mean, math.sqrt(variance), low, high, level, NAME, num, True)
 
 
 def widen(accuracy: Estimate, disagreement: Estimate) -> tuple[float, float]:

@@ -6,7 +6,9 @@ from numpy.typing import NDArray
 
 import opacc_ray as opacc
 from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.label_noise import widen
+from opacc_ray.estimators.label_noise import disagreement, widen
+from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.estimators.weighted import failure_bounds
 
 N, BUDGET, REPETITIONS = 3000, 300, 400
 LEAST = 0.905
@@ -33,6 +35,29 @@ def test_it_stays_between_0_and_1_and_around_the_interval() -> None:
     assert widen(estimate(0.05, 0.0, 0.2), estimate(0.2, 0.1, 0.3))[0] == 0.0
     low, high = widen(estimate(1.2, 0.9, 0.95), estimate(0.0, 0.0, 0.0))
     assert (low, high) == (0.9, 1.0)
+
+
+@pytest.mark.parametrize("method", ["neyman", "ssrs"])
+def test_a_part_that_has_no_design_of_its_own_is_weighted_as_the_whole_sample_is(method: str) -> None:
+    """Round 2 of `neyman` builds on labels that have one opinion, and a stratum of `ssrs` has nothing else."""
+    pool = opacc.Pool(confidence=np.linspace(0.2, 0.99, 200))
+    first = opacc.select(pool, method, 20)
+    rounds = [first, opacc.select(pool, method, 20, previous=[(first, np.ones(20))])]
+    twice = [np.arange(20) < 6, np.arange(20) < 4]
+    d = [np.array([0, 0, 1, 0, 0, 0.0]), np.array([0, 1, 0, 0.0])]
+    weight = linear_estimator(rounds).weights[[*range(6), *range(20, 24)]]
+    weight = weight / weight.sum()
+    found = disagreement(rounds, twice, d, 0.95)
+    assert found.value == pytest.approx(weight[2] + weight[7])
+    variance = 10 / 9 * np.sum((weight * (np.concatenate(d) - found.value)) ** 2)
+    assert found.standard_error == pytest.approx(variance**0.5)
+    assert (found.low, found.high) == pytest.approx(failure_bounds(found.value, variance, weight.max(), 0.95))
+
+
+def test_a_part_that_has_a_design_is_estimated_by_it() -> None:
+    chosen = opacc.select(opacc.Pool(confidence=np.linspace(0.2, 0.99, 200)), "srs", 20)
+    twice, d = np.arange(20) < 6, np.array([0, 0, 1, 0, 0, 0.0])
+    assert disagreement([chosen], [twice], [d], 0.95) == opacc.estimate(chosen.restrict(twice), d)
 
 
 def error_rates(kind: str, correct: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.float64]:

@@ -80,3 +80,18 @@ def test_a_settled_difference_is_still_measured(run: Run) -> None:
 def test_labels_of_nobody_are_no_second_opinion(run: Run) -> None:
     label(run, run.read_selection(1).ids[:5], "again.csv")
     assert estimate(run).label_noise is None
+
+
+def test_second_opinions_of_a_part_of_two_rounds_of_neyman_are_counted(tmp_path: Path) -> None:
+    write_pool(str(tmp_path))
+    run, _ = write_features(str(tmp_path))
+    steps.select(run, "neyman", 20, {})
+    answer(run, "ann", list(run.read_selection(1).ids), truth_of(run.read_selection(1).ids))
+    steps.next_round(run, 10)
+    answer(run, "ann", list(run.read_selection(2).ids), truth_of(run.read_selection(2).ids))
+    some = [*run.read_selection(1).ids[:6], *run.read_selection(2).ids[:4]]
+    answer(run, "bob", some, truth_of(some))
+    noise = estimate(run).label_noise
+    assert noise is not None
+    assert (noise.examples, noise.differ, noise.disagreement) == (10, 0, 0)
+    assert 0 < noise.disagreement_high < 1
