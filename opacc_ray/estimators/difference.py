@@ -134,7 +134,7 @@ class Labels(NamedTuple):
     @property
     def half_failure(self) -> tuple[float, float]:
         """h₁ and h₂."""
-        place, failure = _or_ones(self.expected), self.error + self.expected
+        place, failure = self._placed(self.expected), self.error + self.expected
         place = place / place.sum()
         scores = failure.max() > 0 and not is_binary(failure.round(9))
         num, size = (1.0, min(2 * float(failure.max()), 1.0)) if scores else (0.5, 1.0)
@@ -142,7 +142,7 @@ class Labels(NamedTuple):
 
     @property
     def half_success(self) -> float:
-        right = _or_ones(1 - self.expected)
+        right = self._placed(1 - self.expected)
         return 0.5 * float(right @ self.effect) / float(right.sum())
 
     @property
@@ -155,6 +155,10 @@ class Labels(NamedTuple):
         """m/(m + k), how far the measured variance counts."""
         terms = (self.effect * self.error) ** 2
         return trust_in(terms, _PRIOR_TERMS_OF_MODEL if self.assisted else _PRIOR_TERMS)
+
+    def _placed(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``values`` (n,), or ones if all that move the estimate are 0: a confidence of 1 foresees no failure there."""
+        return values if values @ self.effect > 0 else np.ones_like(values)
 
     def size_at(self, centre: float, variance: float, trust: float) -> float:
         """s for a share of failures ``centre``."""
@@ -180,11 +184,6 @@ def labels_of(rounds: Sequence[Round], weight: NDArray[np.float64]) -> Labels:
         degrees=max(sum(len(part.effect) - 1 for part in rounds), 1),
         assisted=any(part.assisted for part in rounds),
     )
-
-
-def _or_ones(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``values`` (n,), or ones if all are 0: a confidence of 1, or of 0, predicts that of no label."""
-    return values if values.any() else np.ones_like(values)
 
 
 def trust_in(terms: NDArray[np.float64], prior: int = _PRIOR_TERMS) -> float:

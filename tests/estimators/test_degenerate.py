@@ -50,6 +50,16 @@ def test_every_method_states_a_finite_interval_of_any_handful(method: str, confi
     assert stated
 
 
+def test_failures_foreseen_only_where_all_is_drawn_leave_an_interval() -> None:
+    """Of the doubtful examples all are drawn for sure; the sure ones are drawn by chance, and foresee no failure."""
+    pool = tiny_pool(5, 0.5)
+    pool.confidence = np.array([1.0, 0, 1, 0, 1])
+    for seed in range(10):
+        chosen = opacc.select(pool, "coverage", 4, seed)
+        found = opacc.estimate(chosen, np.ones(4))
+        assert 0.8 - 1e-12 <= found.low < found.high <= 1
+
+
 @pytest.mark.parametrize("level", [0, 1, -0.5, 95, 1e-17, 1 - 1e-16, math.nan, "0.95", None, True])
 @pytest.mark.parametrize("method", ["srs", "neyman"])
 def test_a_level_that_is_none_is_refused(method: str, level: object) -> None:
