@@ -141,7 +141,13 @@ def _given(
 
 
 def _predicted(selections: Sequence[Selection], prediction: ArrayLike) -> _Predicted:
-    values, size = np.asarray(prediction), selections[0].pool_size
+    size = selections[0].pool_size
+    try:
+        values = np.asarray(prediction)
+    except ValueError as error:  # rows that differ in length
+        raise DataError(
+            f"prediction is not made of numbers ({error}): give one per example of the whole pool"
+        ) from None
     if values.shape != (size,) or values.dtype.kind not in "biuf":
         raise DataError(
             f"prediction has shape {values.shape} and type {values.dtype}, and the pool {size} examples: give one "

@@ -323,6 +323,7 @@ def test_a_confidence_that_float32_lifts_above_1_counts_as_1(pool: Pool, outcome
         (np.ones(599), r"shape \(599,\) .* pool 600 examples"),
         (np.ones((600, 1)), r"shape \(600, 1\)"),
         (np.full(600, "1"), "type <U1"),
+        ([[1], [1, 0]], "prediction is not made of numbers"),
         (np.where(np.arange(600) == 7, np.nan, 1), r"prediction nan of example number 7 .* not in \[0, 1\]"),
         (np.where(np.arange(600) == 9, 1.5, 1), r"prediction 1.5 of example number 9"),
     ],
