@@ -20,9 +20,10 @@ of both parts as the method of variance estimates recovery does (G. Y. Zou, A. D
 
     low = μ̂ - δ̂ - √((μ̂ - low_μ)² + (high_δ - δ̂)²),    high = μ̂ + δ̂ + √((high_μ - μ̂)² + (high_δ - δ̂)²)
 
-δ̂ is estimated by the design of the sample from the examples with two opinions, which must be a random part of it. Where
-that part has no design of its own, for a stratum has none of it, or earlier rounds that a later one builds on have two
-opinions in part only, the weights w of the whole sample stand in (J. Hájek's estimator):
+δ̂ is estimated from the examples with two opinions, which must be a random part of the sample: by the design, where this
+gives all labels, or all of a stratum, equal weights. A design that looks for failures tells them well and a difference
+of opinions badly, for that is elsewhere; and the part has no design of its own where a stratum has none of it. There
+the weights w of the whole sample make J. Hájek's estimator:
 
     δ̂ = Σ w d / Σ w        v = m/(m - 1) · Σ (w (d - δ̂))² / (Σ w)²        d = |y - y'| of m examples
 
@@ -32,6 +33,7 @@ seen by any of this.
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +44,9 @@ from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.estimators.rounds import plain_estimate
 from opacc_ray.estimators.weighted import NAME, failure_bounds
 from opacc_ray.selection import Selection
+
+_UNEQUAL = (NAME, "adjusted Wilson")
+"""Intervals of designs in which labels weigh as failures are foreseen."""
 
 
 def disagreement(
@@ -55,11 +60,11 @@ def disagreement(
     twice : (n_t,) which labels of each round have two opinions; at least one has
     differences : (m_t,) their |y - y'|, of each round
     """
-    parts = [part.restrict(has) for part, has in zip(rounds, twice, strict=True) if has.any()]
-    try:
-        return plain_estimate(parts, [own for own in differences if len(own)], level)
-    except LabelError:  # the part has no design of its own
-        return _by_weights(linear_estimator(rounds).weights[np.concatenate(twice)], np.concatenate(differences), level)
+    if not any(part.design.interval in _UNEQUAL for part in rounds):
+        parts = [part.restrict(has) for part, has in zip(rounds, twice, strict=True) if has.any()]
+        with suppress(LabelError):  # raised where the part has no design of its own
+            return plain_estimate(parts, [own for own in differences if len(own)], level)
+    return _by_weights(linear_estimator(rounds).weights[np.concatenate(twice)], np.concatenate(differences), level)
 
 
 def _by_weights(weight: NDArray[np.float64], difference: Outcome, level: float) -> Estimate:

@@ -60,6 +60,16 @@ def test_a_part_that_has_a_design_is_estimated_by_it() -> None:
     assert disagreement([chosen], [twice], [d], 0.95) == opacc.estimate(chosen.restrict(twice), d)
 
 
+@pytest.mark.parametrize("method", ["neyman", "sups"])
+def test_differences_weigh_as_examples_do_where_failures_were_looked_for(method: str) -> None:
+    """The design would state 1 - Σ w (1 - d): far off where the weights happen to sum to more or less than 1."""
+    pool, twice = opacc.Pool(confidence=np.linspace(0.2, 0.99, 200)), np.arange(20) < 6
+    chosen, d = opacc.select(pool, method, 20), np.array([0, 0, 1, 0, 0, 0.0])
+    weight = linear_estimator([chosen]).weights[twice]
+    assert disagreement([chosen], [twice], [d], 0.95).value == pytest.approx(weight[2] / weight.sum())
+    assert disagreement([chosen], [twice], [0 * d], 0.95).value == 0
+
+
 def error_rates(kind: str, correct: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.float64]:
     """How often one opinion is wrong, for each example: at most half the time."""
     if kind == "alike":
@@ -85,8 +95,7 @@ def test_the_truth_is_covered_though_annotators_err(kind: str, method: str) -> N
         again = correct[selection.index] ^ (rng.random(BUDGET) < wrong[selection.index])
         twice = rng.permutation(BUDGET) < 150
         accuracy = opacc.estimate(selection, y.astype(float))
-        disagreement = opacc.estimate(selection.restrict(twice), (y != again)[twice].astype(float))
-        low, high = widen(accuracy, disagreement)
+        low, high = widen(accuracy, disagreement([selection], [twice], [(y != again)[twice].astype(float)], 0.95))
         plain += accuracy.low <= correct.mean() <= accuracy.high
         widened += low <= correct.mean() <= high
     assert widened >= LEAST * REPETITIONS
