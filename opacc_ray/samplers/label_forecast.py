@@ -6,6 +6,10 @@
                                                high where a history has taught p
     at worst    srs at θ = ½, times 1 + price  whatever is true
 
+None of these is less than what an interval takes that has met no failure, which is exact, not normal:
+
+    least n with ½·(1 - (α/2)^(1/n)) <= W
+
 Any other method that draws at random has V(n) = (1/n - 1/N)/(1/m - 1/N) · V(m), V(m) being the mean of the variances
 that its design states for some draws of m examples, their outcomes drawn by p.
 
@@ -13,7 +17,8 @@ p is what the failure model says before any label: the model's confidence, tempe
 `neyman` takes about as many labels as stated. The model may be far worse than it says, and then only the last number is
 sure.
 
-Legend: N pool, n labels, m those of a trial draw, W half-width, z normal quantile of the level, θ share of failures.
+Legend: N pool, n labels, m those of a trial draw, W half-width, 1 - α level, z its normal quantile, θ share of
+failures.
 """
 
 import math
@@ -76,13 +81,9 @@ def _forecast(view: View, half_width: float, level: float, own: neyman.Parameter
     share = unlabelled.expected / view.size
     by_srs, price = _labels_of_srs(variance, share, view.size), 1 + neyman.price_of(task)
     worst = price * _labels_of_srs(variance, 0.5, view.size)
-    return LabelForecast(
-        1 - share,
-        _least(unlabelled, chances, variance),
-        min(math.ceil(price * by_srs), view.size),
-        min(math.ceil(worst), view.size),
-        math.ceil(by_srs),
-    )
+    least = _without_failures(half_width, level)
+    found = (_least(unlabelled, chances, variance), price * by_srs, worst, by_srs)
+    return LabelForecast(1 - share, *(math.ceil(min(max(n, least), view.size)) for n in found))
 
 
 class Widths(NamedTuple):
@@ -102,15 +103,21 @@ def forecast_widths(
     """How narrow the interval is after so many labels, by the model's own word; raises LabelError on a bad level."""
     check_level(level)
     own = neyman.Parameters() if parameters is None else parameters
-    return repeat_if_forgotten([view], lambda: _widths(view, labels, normal_quantile(level), own, history))
+    return repeat_if_forgotten([view], lambda: _widths(view, labels, level, own, history))
 
 
-def _widths(view: View, labels: Sequence[int], z: float, own: neyman.Parameters, history: History) -> Widths:
+def _widths(view: View, labels: Sequence[int], level: float, own: neyman.Parameters, history: History) -> Widths:
     unlabelled, chances, _ = neyman.allocate(view, Task(1, own, NO_PREVIOUS, history=history))
     total, share = unlabelled.total(chances), unlabelled.expected / view.size
     variances = [_variance(unlabelled, chances, total, n) for n in labels]
     by_srs = [share * (1 - share) * (1 / n - 1 / view.size) for n in labels]
-    return Widths(*([z * math.sqrt(max(v, 0.0)) for v in each] for each in (variances, by_srs)))
+    z, least = normal_quantile(level), [_half_without_failures(n, level) if n < view.size else 0.0 for n in labels]
+    return Widths(
+        *(
+            [max(z * math.sqrt(max(v, 0.0)), half) for v, half in zip(each, least, strict=True)]
+            for each in (variances, by_srs)
+        )
+    )
 
 
 def forecast_method(
@@ -156,7 +163,8 @@ def forecast_method(
             drawn.design.failure_variance((rng.random(trial) < forecast.at(drawn.index)).astype(np.float64))
         )
     factor = float(np.mean(variances)) / (1 / trial - 1 / view.size)
-    return min(math.ceil(1 / (target / max(factor, 1e-300) + 1 / view.size)), view.size)
+    found = 1 / (target / max(factor, 1e-300) + 1 / view.size)
+    return math.ceil(min(max(found, _without_failures(half_width, level)), view.size))
 
 
 def _foreseen(view: View, task: Task) -> tuple[float, Forecast]:
@@ -174,6 +182,16 @@ def _check(half_width: float, level: float) -> None:
 
 def _labels_of_srs(variance: float, share: float, size: int) -> float:
     return 1 / (variance / (share * (1 - share)) + 1 / size)
+
+
+def _half_without_failures(labels: int, level: float) -> float:
+    """Half of Clopper and Pearson's interval of so many labels without a failure."""
+    return (1 - ((1 - level) / 2) ** (1 / labels)) / 2
+
+
+def _without_failures(half_width: float, level: float) -> float:
+    """The fewest labels whose interval is ± ``half_width`` though none of them failed."""
+    return math.log((1 - level) / 2) / math.log1p(-2 * half_width) if half_width < 0.5 else 1
 
 
 def _least(unlabelled: Unlabelled, draw: Chances, variance: float) -> int:

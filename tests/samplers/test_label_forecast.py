@@ -29,6 +29,21 @@ def test_srs_takes_what_the_formula_says() -> None:
     assert found.neyman < found.srs < found.worthless < found.at_worst
 
 
+@pytest.mark.parametrize("half_width", [0.05, 0.02])
+def test_a_model_that_is_sure_and_right_takes_what_an_interval_without_failures_takes(half_width: float) -> None:
+    pool = view_of(opacc.Pool(confidence=np.full(20_000, 1 - 1e-6)))
+    found = forecast_labels(pool, half_width)
+
+    def stated(labels: int) -> float:
+        interval = opacc.estimate(opacc.select(pool, "srs", labels), np.ones(labels))
+        return (interval.high - interval.low) / 2
+
+    assert stated(found.srs) <= half_width < stated(found.srs - 2)
+    assert found.neyman == found.srs == found.worthless == forecast_method(pool, "srs", half_width)
+    widths = forecast_widths(pool, [found.srs])
+    assert widths.srs == widths.neyman == pytest.approx([stated(found.srs)], rel=0.01)
+
+
 def test_a_goal_that_needs_the_whole_pool_says_so() -> None:
     pool, _ = make_pool(300, 2)
     found = forecast_labels(view_of(pool), 0.0001)
