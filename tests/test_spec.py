@@ -89,6 +89,8 @@ def test_refusal(changes: dict[str, Any], message: str) -> None:
         ("x" * 300_000, "is longer than 262144 characters"),
         ("a: &a [*a]", "holds more than 50000 values, aliases counted"),
         ("!!python/object:os.system {}", "not YAML"),
+        ("name: a\npool: {uri: x}\nname: b", "names 'name' twice, in lines 1 and 3; keep one"),
+        ("sample:\n  budget: 4\n  budget: 400", "names 'budget' twice, in lines 2 and 3; keep one"),
     ],
 )
 def test_file_that_is_no_spec(text: str, message: str, tmp_path: Path) -> None:
