@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from opacc_ray.errors import DataError
+from opacc_ray.extract.extractor import refusal
 from opacc_ray.extract.inference import check_hidden, load_model, run_model
 from opacc_ray.extract.inputs import load_transform, transformed
 from opacc_ray.extract.outputs import read_output
@@ -60,9 +61,9 @@ def _first_sound(spec: Spec, plan: Plan) -> Example:
     for item in _items(spec, plan):
         if isinstance(item, Example):
             return item
+        if spec.extract.on_bad_item == "error":
+            raise refusal(spec, spec.pool, item)
         reason = reason or f"{item.id}: {item.reason}"
-        if spec.extract.on_bad_item != "exclude":
-            break
     if reason is None:
         raise left_nothing(spec.pool)
     raise DataError(f"no example of {spec.pool.uri} could be read, the first because of {reason}; check the pool")

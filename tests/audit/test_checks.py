@@ -65,7 +65,10 @@ def mistakes(lake: Path) -> dict[str, tuple[dict[str, Any], str]]:
         "model output": ({"model": model(lake, output="probabilities")}, "say model.output: logits"),
         "model classes": ({"model": model(lake, classes=["a", "b"])}, "names 2 classes and the model has 4"),
         "model transform": ({"transform": "small_pictures:picture"}, "transform, given example '000.png'"),
-        "model example": ({"pool": {"uri": f"{lake}/bad", "format": "images"}, "sample": BUDGET}, "000.png"),
+        "model example": (
+            {"pool": {"uri": f"{lake}/bad", "format": "images"}, "sample": BUDGET},
+            "repair or remove it, or set extract.on_bad_item: exclude to state the accuracy of the rest",
+        ),
     }
 
 
