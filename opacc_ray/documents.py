@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from difflib import get_close_matches
 from types import UnionType
 from typing import Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
@@ -125,6 +126,8 @@ def first_problem(kind: type[BaseModel], error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"key {place!r} is missing; add it"
     message = shortened(problem["msg"].removeprefix("Value error, "), 400)
+    if problem["type"] == "string_type" and isinstance(problem["input"], int | float | date):
+        message += "; put it in quotes"
     return f"{place}: {message} (value {shown(problem['input'])})" if place else message
 
 

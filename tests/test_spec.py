@@ -68,6 +68,7 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"extract": {"coverage": {"criterion": "nc:1.5"}}}, "'nc:1.5': give the threshold, from 0 to below 1"),
         ({"extract": {"coverage": {"layers": []}}}, "extract.coverage.layers: .*at least 1"),
         ({"extract": {"coverage": {"layer": ["a"]}}}, "unknown key 'extract.coverage.layer' .*did you mean 'layers'"),
+        ({"model": {"factory": "a:b", "classes": [False]}}, r"classes.0: .*; put it in quotes \(value false\)"),
         ({"reference": {"url": "x"}}, "unknown key 'reference.url' .*did you mean 'uri'"),
     ],
 )
@@ -89,6 +90,9 @@ def test_refusal(changes: dict[str, Any], message: str) -> None:
         ("x" * 300_000, "is longer than 262144 characters"),
         ("a: &a [*a]", "holds more than 50000 values, aliases counted"),
         ("!!python/object:os.system {}", "not YAML"),
+        ("name: a\npool: {uri: x}\nname: b", "names 'name' twice, in lines 1 and 3; keep one"),
+        ("name: 2026-01-31", 'name: Input should be a valid string; put it in quotes .value "2026-01-31"'),
+        ("sample:\n  budget: 4\n  budget: 400", "names 'budget' twice, in lines 2 and 3; keep one"),
     ],
 )
 def test_file_that_is_no_spec(text: str, message: str, tmp_path: Path) -> None:
@@ -96,6 +100,14 @@ def test_file_that_is_no_spec(text: str, message: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(SpecError, match=message):
         load_spec(path)
+
+
+@pytest.mark.parametrize("written", ["2026-01-31T12:00:00Z", '"2026-01-31T12:00:00Z"'])
+def test_time_of_a_table_needs_no_quotes(written: str, tmp_path: Path) -> None:
+    pool = f"pool: {{uri: x, format: delta, timestamp: {written}, columns: {{image: jpeg}}}}"
+    path = tmp_path / "spec.yaml"
+    path.write_text(f"{pool}\nname: a\nmodel: {{factory: 'a:b'}}\nsample: {{budget: 9}}\noutput: x")
+    assert load_spec(path).pool.timestamp == "2026-01-31T12:00:00Z"
 
 
 def bomb(line: str) -> str:

@@ -1,16 +1,19 @@
 """One example through transform and model, on the CPU: what an actor would find out, known before any starts."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from opacc_ray.errors import DataError
+from opacc_ray.extract.extractor import refusal
 from opacc_ray.extract.inference import check_hidden, load_model, run_model
 from opacc_ray.extract.inputs import load_transform, transformed
 from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.source import open_pool, rules_of
-from opacc_ray.lake.examples import BadItem, Example, Plan
+from opacc_ray.lake.examples import Example, Plan
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.spec import PoolSpec, Spec
+
+SHARDS_TRIED = 8
+"""In how many shards an example that decodes is looked for."""
 
 
 class Trial(NamedTuple):
@@ -55,28 +58,27 @@ def try_example(spec: Spec, plan: Plan) -> Trial:
 
 
 def _first_sound(spec: Spec, plan: Plan) -> Example:
-    """The first example that decodes; unless bad ones are excluded, the first one."""
-    reason = None
-    for item in _items(spec, plan):
-        if isinstance(item, Example):
-            return item
-        reason = reason or f"{item.id}: {item.reason}"
-        if spec.extract.on_bad_item != "exclude":
+    """The first example that decodes, of some shards that a filter leaves any; unless bad ones are excluded, the first.
+
+    Past that many shards of bad examples alone the pool is not what the spec says, and to read on takes long.
+    """
+    reason, tried = None, 0
+    for shard in plan.shards:
+        for item in read_examples(open_pool(spec.pool), spec.pool.format, shard, rules_of(spec.pool)):
+            if isinstance(item, Example):
+                return item
+            if spec.extract.on_bad_item == "error":
+                raise refusal(spec, spec.pool, item)
+            reason = reason or f"{item.id}: {item.reason}"
+        tried += reason is not None
+        if tried == SHARDS_TRIED:
             break
     if reason is None:
         raise left_nothing(spec.pool)
-    raise DataError(f"no example of {spec.pool.uri} could be read, the first because of {reason}; check the pool")
-
-
-def _items(spec: Spec, plan: Plan) -> Iterator[Example | BadItem]:
-    """The pool from its beginning: past the first shard only where a filter has left nothing so far."""
-    for shard in plan.shards:
-        found = False
-        for item in read_examples(open_pool(spec.pool), spec.pool.format, shard, rules_of(spec.pool)):
-            found = True
-            yield item
-        if found:
-            return
+    where = f"the first {tried} shards of " if tried < len(plan.shards) else ""
+    raise DataError(
+        f"no example of {where}{spec.pool.uri} could be read, the first because of {reason}; check the pool"
+    )
 
 
 def left_nothing(source: PoolSpec) -> DataError:

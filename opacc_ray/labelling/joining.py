@@ -197,8 +197,8 @@ def _remedy(unknown: set[str], selected: Sequence[str]) -> str:
 
 
 def _path(id: str) -> list[str]:
-    """Folders and name of an id that is a path, without the ending of a file."""
-    return re.split(r"[/\\]", re.sub(r"(?<=\w)\.[A-Za-z]\w{1,4}$", "", id))
+    """Folders and name of an id that is a path, without the ending of a file and without spaces around it."""
+    return re.split(r"[/\\]", re.sub(r"(?<=\w)\.[A-Za-z]\w{1,4}$", "", id.strip()))
 
 
 def _is_end(one: list[str], other: list[str]) -> bool:

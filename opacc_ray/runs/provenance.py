@@ -40,7 +40,7 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None, features: FeatureLi
             num_files=len(plan.entries),
             num_shards=len(plan.shards),
             version=plan.version,
-            ignored=[IgnoredFiles(**item._asdict()) for item in plan.ignored],
+            ignored=[IgnoredFiles(kind=kind, num_files=num, first=list(first)) for kind, num, first in plan.ignored],
         ),
         reference=None if compared is None else ReferenceListing(digest=reference.digest(spec, compared)),
         features=features,

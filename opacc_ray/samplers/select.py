@@ -196,7 +196,7 @@ def _check_budget(budget: int | None, pool_size: int, num_labelled: int, *, opti
     if budget is None:
         if optional:
             return
-        raise SpecError("no budget is given; say how many labels can be paid for, e.g. budget=100")
+        raise SpecError("no budget is given; say how many labels can be paid for, e.g. budget=100 (--budget 100)")
     if not isinstance(budget, int | np.integer) or isinstance(budget, bool) or budget < 1:
         raise SpecError(f"budget={budget!r}: give a whole number of labels, at least 1")
     if budget > left:

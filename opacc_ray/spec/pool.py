@@ -1,8 +1,9 @@
 """Where examples are, and how they are read: ``pool`` and ``reference``."""
 
+from datetime import date
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from opacc_ray.spec.section import Section
 
@@ -92,6 +93,12 @@ class PoolSpec(Section):
         default=None, description="iceberg: name of a catalog in pyiceberg's own configuration; default: by uri"
     )
     table: str | None = Field(default=None, description="iceberg: name of the table in the catalog")
+
+    @field_validator("timestamp", mode="before")
+    @classmethod
+    def _is_text(cls, value: Any) -> Any:
+        """YAML makes a date or a time of what is not in quotes."""
+        return value.isoformat().replace("+00:00", "Z") if isinstance(value, date) else value
 
     @property
     def holds_features(self) -> bool:

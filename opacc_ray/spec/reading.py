@@ -39,7 +39,7 @@ def parse_yaml(text: str, place: str) -> Any:
     Raises
     ------
     SpecError
-        It is no YAML, or larger or deeper than any spec; ``place`` names it.
+        It is no YAML, larger or deeper than any spec, or names a key twice; ``place`` names it.
     """
     if len(text) > MAX_TEXT:
         raise SpecError(f"{place} is longer than {MAX_TEXT} characters, which no spec is; check the path")
@@ -50,6 +50,7 @@ def parse_yaml(text: str, place: str) -> Any:
             return None
         if _is_larger(node, MAX_NODES):
             raise SpecError(f"{place} holds more than {MAX_NODES} values, aliases counted; write less")
+        _check_keys(node, place)
         return loader.construct_document(node)
     except yaml.YAMLError as error:
         raise SpecError(f"{place} is not YAML: {shortened(str(error))}") from None
@@ -65,13 +66,31 @@ def _is_larger(node: yaml.Node, limit: int) -> bool:
     """Whether a document holds more than ``limit`` values, each alias counted as all that it stands for."""
     pending, found = [node], 0
     while pending and found <= limit:
-        item = pending.pop()
         found += 1
-        if isinstance(item, yaml.MappingNode):
-            pending += [part for pair in item.value for part in pair]
-        elif isinstance(item, yaml.SequenceNode):
-            pending += item.value
+        pending += _parts(pending.pop())
     return found > limit
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    """The keys and values of a section, or the items of a list."""
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+def _check_keys(node: yaml.Node, place: str) -> None:
+    """Raise SpecError where a section names a key twice: YAML's reader would take the last one and say nothing."""
+    lines: dict[str, int] = {}
+    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+            continue
+        line = key.start_mark.line + 1
+        if key.value in lines:
+            shown = shortened(repr(key.value))
+            raise SpecError(f"{place} names {shown} twice, in lines {lines[key.value]} and {line}; keep one")
+        lines[key.value] = line
+    for part in _parts(node):
+        _check_keys(part, place)
 
 
 def validated(kind: type[Model], content: Any, source: str) -> Model:

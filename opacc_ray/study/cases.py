@@ -190,11 +190,15 @@ def _outcome(table: _Table, error_scale: float | None) -> tuple[NDArray[np.float
     if "outcome" in given:
         return _checked(_numbers(given["outcome"])), "as given"
     if "squared_error" in given:
-        return _score(given["squared_error"], error_scale)
+        return _score(_real("squared_error", given["squared_error"]), error_scale)
+    for name in ("label", "target"):
+        if prediction is not None and name in given and given[name].shape != prediction.shape:
+            found = f"{name} has the shape {given[name].shape} and prediction {prediction.shape}"
+            raise DataError(f"{found}; give one of each per example: (N,)")
     if prediction is not None and "label" in given:
         return (prediction == given["label"]).astype(np.float64), "prediction == label"
     if prediction is not None and "target" in given:
-        return _score((prediction.astype(np.float64) - given["target"]) ** 2, error_scale)
+        return _score((_real("prediction", prediction) - _real("target", given["target"])) ** 2, error_scale)
     raise DataError(
         f"it has no outcome; give outcome, correct or squared_error, or label or target beside prediction "
         f"(there are {', '.join(table.names)}), or say under columns which it is"
@@ -211,8 +215,15 @@ def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
     return np.array([WORDS[word] for word in words])
 
 
-def _score(squared_error: NDArray[Any], error_scale: float | None) -> tuple[NDArray[np.float64], str]:
-    error = squared_error.astype(np.float64)
+def _real(name: str, values: NDArray[Any]) -> NDArray[np.float64]:
+    """Numbers (N,), which may have come as text."""
+    try:
+        return values.astype(np.float64)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{name}: {error}; give numbers") from None
+
+
+def _score(error: NDArray[np.float64], error_scale: float | None) -> tuple[NDArray[np.float64], str]:
     largest = float(np.sqrt(error.max(initial=0)))
     scale = largest if error_scale is None else error_scale
     why = ", the largest error" if error_scale is None else ""

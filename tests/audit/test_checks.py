@@ -65,7 +65,10 @@ def mistakes(lake: Path) -> dict[str, tuple[dict[str, Any], str]]:
         "model output": ({"model": model(lake, output="probabilities")}, "say model.output: logits"),
         "model classes": ({"model": model(lake, classes=["a", "b"])}, "names 2 classes and the model has 4"),
         "model transform": ({"transform": "small_pictures:picture"}, "transform, given example '000.png'"),
-        "model example": ({"pool": {"uri": f"{lake}/bad", "format": "images"}, "sample": BUDGET}, "000.png"),
+        "model example": (
+            {"pool": {"uri": f"{lake}/bad", "format": "images"}, "sample": BUDGET},
+            "repair or remove it, or set extract.on_bad_item: exclude to state the accuracy of the rest",
+        ),
     }
 
 
@@ -139,15 +142,30 @@ def test_method_that_stops_by_itself_needs_no_budget(lake: Path, tmp_path: Path)
     assert check(spec, "spec.yaml")[0].checks[1].found == "deepreduce stops by itself"
 
 
-def test_bad_first_example_is_passed_over_if_the_spec_excludes_those(lake: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shard_size", [1, 2])
+def test_bad_first_example_is_passed_over_if_the_spec_excludes_those(
+    shard_size: int, lake: Path, tmp_path: Path
+) -> None:
     (tmp_path / "pool").mkdir()
     (tmp_path / "pool" / "a.png").write_bytes(b"no picture")
     (tmp_path / "pool" / "b.png").write_bytes(picture(1))
     pool = {"uri": f"{tmp_path}/pool", "format": "images"}
     for policy, kind in (("error", DataError), ("exclude", type(None))):
-        sections = {"pool": pool, "extract": {"on_bad_item": policy}, "sample": BUDGET}
+        sections = {"pool": pool, "extract": {"on_bad_item": policy, "shard_size": shard_size}, "sample": BUDGET}
         _, failure = check(parse_spec(content(lake, tmp_path, **sections), "spec.yaml"), "spec.yaml")
         assert isinstance(failure, kind)
+
+
+def test_pool_of_bad_examples_alone_is_not_read_to_its_end(lake: Path, tmp_path: Path) -> None:
+    (tmp_path / "pool").mkdir()
+    for i in range(10):
+        (tmp_path / "pool" / f"{i}.png").write_bytes(b"no picture")
+    pool = {"uri": f"{tmp_path}/pool", "format": "images"}
+    sections = {"pool": pool, "extract": {"on_bad_item": "exclude", "shard_size": 1}, "sample": BUDGET}
+    _, failure = check(parse_spec(content(lake, tmp_path, **sections), "spec.yaml"), "spec.yaml")
+    assert f"no example of the first 8 shards of {tmp_path}/pool could be read, the first because of 0.png" in str(
+        failure
+    )
 
 
 def test_command_prints_a_line_a_check_and_ends_with_the_code_of_the_first_failure(

@@ -179,6 +179,9 @@ def test_an_audit_is_held_to_its_own_limit(home: Home, tmp_path: Path) -> None:
     for said in (page, text):
         assert "random × field: accuracy below 5%" in said
         assert "trained × field: accuracy" not in said
+    assert "have the level 98.75%, and are wider than those above." in page
+    as_above = home.run(work=False, alerts=alerts | {"false_alarms": 0.2}, overrides=overrides)
+    assert "have the level 95%.</p>" in Path(as_above.files[0]).read_text()
 
 
 def test_a_failure_comes_before_an_alert_and_what_cannot_be_read_is_named(home: Home) -> None:

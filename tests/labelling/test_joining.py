@@ -84,6 +84,7 @@ def test_ids_that_a_spreadsheet_rewrote(selected: str, returned: str) -> None:
         ("disc/004.jpg", "004.jpg"),
         ("disc/004.jpg", "disc/004"),
         ("a/4.jpg", "x\\a\\4.jpg"),
+        ("t02402", " t02402 "),
     ],
 )
 def test_ids_that_are_paths_from_elsewhere(selected: str, returned: str) -> None:

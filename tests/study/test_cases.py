@@ -61,6 +61,8 @@ class TestCases:
             ({"outcome": [0, 1, 2]}, {}, r"outcome 2.0 of row 3 is not in \[0, 1\]"),
             ({"outcome": ["pass", "maybe", "fail"]}, {}, "outcome 'maybe' of row 2 is none of pass, true"),
             ({"outcome": [0, 1]}, {}, "2 outcomes and 3 examples"),
+            ({"pred": [0, 1], "label": [0, 1, 1]}, {}, r"label has the shape \(3,\) and prediction \(2,\); give one"),
+            ({"pred": [0.0, 1, 2], "target": ["1", "n/a", "2"]}, {}, "target: .*n/a.*; give numbers"),
             ({"okay": [0, 1, 1]}, {"columns": {"outcome": "ok"}}, "no column 'ok'.*did you mean 'okay'"),
             ({"ok": [0, 1, 1]}, {"columns": {"outcom": "ok"}}, "no field 'outcom'; did you mean 'outcome'"),
             ({"correct": np.array([1, None, 0])}, {}, "correct cannot be read: Object arrays"),
