@@ -47,3 +47,4 @@ class LabelBudget(Document):
         default=None, description="labels that it takes in one round, from the beginning; null if none was asked for"
     )
     course: WidthCourse | None = Field(default=None, description="half-widths against labels")
+    picture: str | None = Field(default=None, description="URI of the picture; null: none was asked for")

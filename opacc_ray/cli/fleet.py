@@ -6,6 +6,7 @@ import click
 
 from opacc_ray.audit.progress import Progress
 from opacc_ray.cli.command import Answer, command
+from opacc_ray.cli.options import SVG_FILE
 
 if TYPE_CHECKING:
     from opacc_ray.fleet.documents import AccuracyHistory
@@ -52,7 +53,9 @@ def fleet_text(written: "Written") -> str:
 @click.argument("name", metavar="NAME")
 @click.option("--output", metavar="URI", default=".", show_default=True, help="Where the runs of the audit are.")
 @click.option("--tables", metavar="URI", help="Read what `opacc export --to URI` wrote instead.")
-@click.option("--picture", metavar="FILE.svg", help="Draw the accuracy over time to this file or object.")
+@click.option(
+    "--picture", type=SVG_FILE, metavar="FILE.svg", help="Draw the accuracy over time to this file or object."
+)
 def history(name: str, output: str, tables: str | None, picture: str | None) -> Answer:
     """Show what all runs of an audit stated, over time; NAME is that of their spec."""
     from opacc_ray.fleet.history import history_in_tables, history_of_runs

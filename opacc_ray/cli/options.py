@@ -34,6 +34,18 @@ LEVEL = _BetweenZeroAndOne("confidence level", "0.95")
 HALF_WIDTH = _BetweenZeroAndOne("half-width", "0.02")
 
 
+class _SvgFile(click.ParamType):  # type: ignore[type-arg]
+    """Where a picture is to lie: it is an SVG whatever it is called, so it is to be called one."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> str:
+        text = str(value)
+        if not text.lower().endswith(".svg"):
+            self.fail(f"{text}: pictures are SVG; give a file whose name ends in .svg", param, context)
+        return text
+
+
 class _Method(click.ParamType):  # type: ignore[type-arg]
     """The name of a sampling method, which the method's registry checks; a shell completes it."""
 
@@ -46,6 +58,7 @@ class _Method(click.ParamType):  # type: ignore[type-arg]
 
 
 METHOD = _Method()
+SVG_FILE = _SvgFile()
 
 run_argument = click.argument("uri", metavar="RUN")
 track_option = click.option("--track", metavar="NAME", help="The track that is meant; default: the first one.")

@@ -3,7 +3,7 @@
 import click
 
 from opacc_ray.cli.command import Answer, command
-from opacc_ray.cli.options import HALF_WIDTH, LEVEL, run_argument, score_for, statement_options, track_option
+from opacc_ray.cli.options import HALF_WIDTH, LEVEL, SVG_FILE, run_argument, score_for, statement_options, track_option
 
 
 @command("estimate")
@@ -102,7 +102,9 @@ def export(uri: str, file: str | None, partial: bool, lake: str | None, no_featu
 @track_option
 @click.option("--until", type=HALF_WIDTH, metavar="±W", required=True, help="The interval to reach.")
 @click.option("--method", metavar="METHOD", help="Say what this method takes, too, in one round from the beginning.")
-@click.option("--picture", metavar="FILE.svg", help="Draw half the width of the interval against labels.")
+@click.option(
+    "--picture", type=SVG_FILE, metavar="FILE.svg", help="Draw half the width of the interval against labels."
+)
 @click.option("--level", type=LEVEL, default=0.95, show_default=True, help="Confidence level.")
 def budget(uri: str, track: str | None, until: float, method: str | None, picture: str | None, level: float) -> Answer:
     """Say how many labels an interval of ±W takes, before any label and after every round. The run stays as it is."""
@@ -112,9 +114,9 @@ def budget(uri: str, track: str | None, until: float, method: str | None, pictur
 
     found = label_budget(Run.open(uri, track), until, level=level, method=method)
     if picture is not None:
-        from opacc_ray.report.width_figure import write_picture
+        from opacc_ray.report.width_figure import with_picture
 
-        write_picture(found, picture)
+        found = with_picture(found, picture)
     return Answer(found, texts.label_budget(found))
 
 

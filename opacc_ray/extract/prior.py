@@ -5,6 +5,7 @@ shard by shard: rows that extraction left out are left out here, too.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,9 @@ def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[list[str], list[float]
             raise DataError(f"{source} has no number in the column {name!r}, which pool.columns.prior names")
         if len(missing):
             raise DataError(f"{source}: {name} of {ids[missing[0]]!r} is null; give each example a number")
-        values = numbers_of(column, name)
+        values = None
+        with suppress(DataError):  # it does not know the key of the spec
+            values = numbers_of(column, name)
         if values is None or values.ndim != 1:
             raise SpecError(f"pool.columns.prior: {name!r} is {column.type}; name a column of numbers, one a row")
         bad = np.flatnonzero(~np.isfinite(values.astype(np.float64)))

@@ -48,14 +48,16 @@ def _said(course: WidthCourse) -> str:
     )
 
 
-def write_picture(document: LabelBudget, uri: str) -> None:
-    """Write the picture of a budget as an SVG file that stands alone."""
+def with_picture(document: LabelBudget, uri: str) -> LabelBudget:
+    """Draw a budget to a file or object, an SVG that stands alone; returns it with the URI of that."""
     assert document.course is not None
     drawn = str(widths(document.course, WIDE, "widths", document.half_width))
     head, rest = drawn.split(">", 1)
     alone = f"{head.replace('<svg ', _NAMESPACED, 1)}><style>{style()}</style>{rest}"
     parent, name = split(uri)
-    open_store(parent).write(name, f"{alone}\n".encode())
+    store = open_store(parent)
+    store.write(name, f"{alone}\n".encode())
+    return document.model_copy(update={"picture": store.uri_of(name)})
 
 
 _NAMESPACED = '<svg xmlns="http://www.w3.org/2000/svg" '

@@ -98,7 +98,9 @@ def test_another_method_takes_what_its_design_lets_one_expect(run: Run) -> None:
 def test_the_picture_stands_alone(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "widths.svg"
     assert main(["budget", run.uri, "--until", "0.05", "--method", "css", "--picture", str(target)]) == 0
-    assert re.search(r"\d+ labels( by css)? in one round", capsys.readouterr().out)
+    out = capsys.readouterr().out
+    assert re.search(r"\d+ labels( by css)? in one round", out)
+    assert out.endswith(f"picture    {target}\n")
     root = ElementTree.parse(target).getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     texts = ["".join(item.itertext()) for item in root.iter("{http://www.w3.org/2000/svg}text")]

@@ -104,6 +104,10 @@ def test_error_with_json_is_an_object(told) -> None:
         (["select", "anywhere"], "Missing option '--method'"),
         (["estimate", "anywhere", "--lvel", "0.9"], "No such option '--lvel'"),
         (["next", "anywhere", "--budget", "few"], "'few' is not a valid integer"),
+        (
+            ["history", "weekly", "--picture", "seen.png"],
+            "seen.png: pictures are SVG; give a file whose name ends in .svg",
+        ),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_2(arguments: list[str], message: str, told) -> None:
