@@ -8,9 +8,11 @@ import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
+from types import FrameType
 from typing import Self
 
 import ray
+from ray._private import utils as ray_utils
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.job_config import JobConfig
 
@@ -126,12 +128,12 @@ def _cluster() -> Iterator[bool]:
             log.info("joining Ray at %s", redacted(address))
             place = address
         try:
-            with _same_end_on_sigterm():
+            with _signals_held():
                 job = _Job(_py_driver_sys_path=_own_folder())
                 ray.init(address=place, job_config=job, log_to_driver=False, logging_level=logging.ERROR)
+                until.callback(ray.shutdown)
         except (ConnectionError, RuntimeError, OSError) as error:
             raise ClusterError(f"no Ray cluster could be reached: {brief(error)}") from None
-        until.callback(ray.shutdown)
         yield address == "local"
 
 
@@ -154,16 +156,36 @@ def _own_folder() -> list[str]:
 
 
 @contextlib.contextmanager
-def _same_end_on_sigterm() -> Iterator[None]:
-    """Keep this process's own answer to SIGTERM: ``ray.init`` replaces it by an exit that leaves a trace."""
+def _signals_held() -> Iterator[None]:
+    """Hold SIGTERM and Ctrl-C back until the block is done; a second one acts at once.
+
+    An exception that a signal raises inside of ``ray.init`` ends the process with a trace, and Ray would replace its
+    answer to SIGTERM by such an exception.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    came: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        for own, answer in before.items() if came else ():
+            signal.signal(own, answer)
+        if came:
+            signal.raise_signal(number)
+        came.append(number)
+
+    replace, ray_utils.set_sigterm_handler = ray_utils.set_sigterm_handler, lambda _: None
+    for number in before:
+        signal.signal(number, hold)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        ray_utils.set_sigterm_handler = replace
+        for number, answer in before.items():
+            signal.signal(number, answer)
+    if came:
+        signal.raise_signal(came[0])
 
 
 def read_token() -> None:

@@ -1,0 +1,37 @@
+"""A signal that comes while Ray connects ends the command as at any other time."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+CONNECT = """
+import os, signal, sys, threading
+import ray
+from opacc_ray.cli.command import end_on_sigterm
+from opacc_ray.cluster import session
+
+connect = ray.init
+
+def disturbed(*given, **options):
+    threading.Timer(0.1, os.kill, [os.getpid(), signal.Signals[sys.argv[1]]]).start()
+    return connect(*given, **options)
+
+ray.init = disturbed
+end_on_sigterm()
+try:
+    with session.connected():
+        print("connected")
+except KeyboardInterrupt:
+    print("interrupted, and", "still there" if ray.is_initialized() else "gone")
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_waits_until_ray_has_connected(name: str) -> None:
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    done = subprocess.run([sys.executable, "-c", CONNECT, name], env=plain, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "interrupted, and gone\n"), done.stderr
