@@ -79,13 +79,12 @@ def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
     made = _Checks()
     plan = made.add("pool", lambda: plan_pool(spec.pool, spec.extract), _describe)
     made.add("budget", lambda: check_budget(spec, plan))
-    if spec.reads_reference:
-        made.add("reference", lambda: reference.plan(spec), _describe)
+    compared = made.add("reference", lambda: reference.plan(spec), _describe) if spec.reads_reference else None
     if spec.sample.models:
-        made.add("models", lambda: check_models(spec))
+        made.add("models", lambda: check_models(spec, plan))
     weighed = made.add("weights", lambda: checked_weights(spec), _weights)
     if spec.has_history and plan is not None and weighed is not None:
-        made.add("history", lambda: check_history(weighed, plan))
+        made.add("history", lambda: check_history(weighed, plan, compared))
     made.add("output", lambda: _try_output(spec.output))
     if plan is not None and weighed is not None:
         made.add("model", lambda: check_model(spec, plan))

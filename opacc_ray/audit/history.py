@@ -28,16 +28,18 @@ from opacc_ray.extract.source import plan_pool
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labelling.joining import join
 from opacc_ray.labelling.parsing import parse
+from opacc_ray.labelling.rows import Label
 from opacc_ray.labels.labelled_rounds import LabelledRound, canonical_form, outcome_of, outcomes_of_another, read_rounds
 from opacc_ray.labels.log import read_log
 from opacc_ray.lake.arrow import numbers, to_numpy
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.parquet_io import read_bytes
+from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.storage import Store, open_store, read_uri
 from opacc_ray.pool import Pool
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import HEADER, Run
-from opacc_ray.spec import Spec
+from opacc_ray.spec import ReferenceSpec, Spec
 
 log = logging.getLogger(__name__)
 
@@ -127,28 +129,42 @@ def _keep(run: Run, sources: Sequence[HistorySource], files: dict[str, bytes]) -
     return KeptHistory.from_bytes(home.create(RECORD, record.to_bytes()), home.uri_of(RECORD))
 
 
-def check_history(spec: Spec, plan: Plan) -> str:
+def check_history(spec: Spec, plan: Plan, compared: Plan | None) -> str:
     """Try what a history is to be made of; returns it in words.
+
+    Parameters
+    ----------
+    plan, compared : the shards of pool and reference; without those of the reference its ids are not checked
 
     Raises
     ------
     DataError, LabelError
-        The file of labels, a run or the column cannot be read.
+        The file of labels, a run or the column cannot be read; there is no label, or one of an id that the listing of
+        the reference does not have, where that tells the ids.
     SpecError
         Earlier audits are to be found by the digest of weights, and there is none.
     """
     said = []
     if spec.reference is not None and spec.reference.labels is not None:
-        rows = sum(row.label is not None for row in parse(read_uri(spec.reference.labels), spec.reference.labels))
+        labels = _read_labels(spec.reference, _listed(spec.reference, compared))
+        rows = sum(row.label is not None for row in labels)
+        if not rows:
+            raise _no_label(spec.reference)
         said.append(f"{counted(rows, 'label')} of the reference")
     if spec.history == "auto":
         _digest_of_weights(spec)
         said.append("earlier audits of the same weights, if there are any")
     elif spec.history:
-        said.append(f"labels of {counted(len([Run.open(uri) for uri in spec.history]), 'run')}")
+        said.append(f"labels of {counted(len([*_named(spec.history)]), 'run')}")
     if spec.pool.columns.prior is not None:
         said.append(try_prior(spec.pool, plan))
     return "; ".join(said)
+
+
+def _listed(source: ReferenceSpec, plan: Plan | None) -> set[str] | None:
+    """The ids that the reference may have; None where its listing does not tell them."""
+    planned = [planned_ids(source.format, shard) for shard in plan.shards] if plan else [None]
+    return None if None in planned else {name for names in planned if names for name in names}
 
 
 def _digest_of_weights(spec: Spec) -> str:
@@ -198,18 +214,11 @@ def _of_reference(run: Run) -> Iterator[_Labelled]:
         raise DataError(f"the reference {folder.uri} is not complete; run the spec again, finished shards are kept")
     features = Features.of(folder, index)
     ids = [name for part in range(len(features.sizes)) for name in features.ids(part)]
-    labels = list(parse(read_uri(given.labels), given.labels))
-    known = set(ids)
-    unknown = next((row.id for row in labels if row.id not in known), None)
-    if unknown is not None:
-        raise DataError(
-            f"reference.labels: {given.labels} names {unknown!r}, which is no example of {given.uri}; "
-            "write ids as its files are named below it"
-        )
+    labels = _read_labels(given, set(ids))
     label = join(labels, ids, run=run.name, conflict=run.spec.labels.conflict, read=canonical_form(run)).label
     places = _sample(run, np.flatnonzero([name in label for name in ids]))
     if not len(places):
-        raise DataError(f"reference.labels: {given.labels} has no label; leave the key out, or fill the file")
+        raise _no_label(given)
     names = [name for name in LEARNED_FROM if name in index.features]
     rows = features.rows(names, places)
     score = read_log(run).score
@@ -221,24 +230,55 @@ def _of_reference(run: Run) -> Iterator[_Labelled]:
     yield _Labelled(source, _comparable(run, rows), np.array(outcome, dtype=np.float64))
 
 
+def _read_labels(source: ReferenceSpec, known: set[str] | None) -> list[Label]:
+    """The labels of a reference; raises DataError if one is of none of the ids ``known``; None: any may be."""
+    assert source.labels is not None
+    labels = list(parse(read_uri(source.labels), source.labels))
+    unknown = next((row.id for row in labels if known is not None and row.id not in known), None)
+    if unknown is not None:
+        raise DataError(
+            f"reference.labels: {source.labels} names {unknown!r}, which is no example of {source.uri}; "
+            "write ids as its files are named below it"
+        )
+    return labels
+
+
+def _no_label(source: ReferenceSpec) -> DataError:
+    return DataError(f"reference.labels: {source.labels} has no label; leave the key out, or fill the file")
+
+
 def _of_audits(run: Run) -> Iterator[_Labelled]:
     """The labelled examples of earlier audits; of those that were found, not named, what is damaged is left out."""
     asked = run.spec.history
     if isinstance(asked, list):
-        for uri in asked:
-            found = _of_audit(run, Run.open(uri))
-            if found is None:
-                raise DataError(f"history: no example of {uri} has a label yet; import some, or leave it out")
-            yield found
+        for other, rounds in _named(asked):
+            yield _of_audit(run, other, rounds)
     elif asked == "auto":
         for other in _earlier(run):
             try:
-                found = _of_audit(run, other)
+                rounds = _labelled_rounds(other)
+                found = _of_audit(run, other, rounds) if rounds else None
             except OpaccError as error:
                 log.warning("history: %s is left out: %s", other.uri, error)
                 continue
             if found is not None:
                 yield found
+
+
+def _named(uris: Sequence[str]) -> Iterator[tuple[Run, list[LabelledRound]]]:
+    """Earlier audits with their rounds that have labels; raises DataError if one has none."""
+    for uri in uris:
+        other = Run.open(uri)
+        rounds = _labelled_rounds(other)
+        if not rounds:
+            raise DataError(f"history: no example of {uri} has a label yet; import some, or leave it out")
+        yield other, rounds
+
+
+def _labelled_rounds(other: Run) -> list[LabelledRound]:
+    """The rounds of all tracks that have labels."""
+    rounds = [item for track in other.tracks() if track.rounds() for item in read_rounds(track)]
+    return [item for item in rounds if item.labelled.any()]
 
 
 def _earlier(run: Run) -> Iterator[Run]:
@@ -258,15 +298,11 @@ def _earlier(run: Run) -> Iterator[Run]:
             yield other
 
 
-def _of_audit(run: Run, other: Run) -> _Labelled | None:
-    """The labelled examples of all tracks of another run, each once; None if there are none.
+def _of_audit(run: Run, other: Run, rounds: Sequence[LabelledRound]) -> _Labelled:
+    """The labelled examples of rounds of another run, each once.
 
     Labels of the run's own pool say how its own model did, whichever model they were drawn for.
     """
-    rounds = [item for track in other.tracks() if track.rounds() for item in read_rounds(track)]
-    rounds = [item for item in rounds if item.labelled.any()]
-    if not rounds:
-        return None
     index = np.concatenate([item.known.index for item in rounds])
     values = np.concatenate([item.outcome for item in rounds])
     source, said = other, _said_of(run, other, rounds, index)

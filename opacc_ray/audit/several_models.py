@@ -14,10 +14,14 @@ from opacc_ray.audit.results import basis_of, sample_of, stated, with_labels
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.several import SeveralModels
+from opacc_ray.extract.feature_set import Complete
+from opacc_ray.extract.ids import digest_of
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labelling.outcomes import Score
 from opacc_ray.labels.labelled_rounds import LabelledRound, outcomes_of_another, read_rounds
 from opacc_ray.labels.log import read_log
+from opacc_ray.lake.examples import Plan
+from opacc_ray.lake.pools import planned_ids
 from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.documents import StatedEstimate
@@ -25,6 +29,7 @@ from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import MethodParameters
 from opacc_ray.samplers.compare import compare as compare_outcomes
 from opacc_ray.samplers.learned import learns_from_all
+from opacc_ray.samplers.models import refuse_other_ids
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec, Spec
@@ -171,20 +176,63 @@ def served_with(run: Run, parameters: MethodParameters) -> list[Run]:
     for other in others:
         own, theirs = run.read_index(), other.read_index()
         if own is not None and theirs is not None and own.num_examples != theirs.num_examples:
-            raise SpecError(
-                f"{other.uri} holds {theirs.num_examples} examples and {run.uri} {own.num_examples}; give runs on the "
-                "same pool in sample.models"
-            )
+            raise _another_size(other, theirs.num_examples, run.uri, own.num_examples)
     return others
 
 
-def check_models(spec: Spec) -> str:
-    """What the labels are to serve beside the spec's own model; raises DataError or SpecError if that cannot be."""
+def _another_size(other: Run, size: int, place: str, own_size: int) -> SpecError:
+    return SpecError(
+        f"{other.uri} holds {size} examples and {place} {own_size}; give runs on the same pool in sample.models"
+    )
+
+
+def check_models(spec: Spec, plan: Plan | None) -> str:
+    """What the labels are to serve beside the spec's own model, before that one is extracted.
+
+    Raises
+    ------
+    DataError
+        There is no such run, its features are not complete, or the listing of the pool has another order.
+    SpecError
+        Its model has another task or other classes, or its pool another size than ``plan``.
+    """
     others = _open_others(spec, "the spec")
-    for other in others:
-        if other.read_index() is None:
+    for number, other in enumerate(others, start=2):
+        there = other.read_features()
+        if there is None:
             raise DataError(f"the features of {other.uri} are not complete; run its spec again, then this one")
+        if plan is not None and plan.num_examples is not None:
+            _check_size(spec, plan.num_examples, other, there.index.num_examples)
+            if plan.num_examples == there.index.num_examples:
+                _check_order(spec, plan, there, number)
     return f"{counted(len(others), 'other model')} beside the spec's own" if others else "the spec's own"
+
+
+def _check_size(spec: Spec, planned: int, other: Run, size: int) -> None:
+    """Raise SpecError if the features to come cannot be of ``size`` examples.
+
+    They are of all ``planned`` ones, or of fewer where ``extract.on_bad_item`` leaves bad items out.
+    """
+    if size > planned or (size < planned and spec.extract.on_bad_item == "error"):
+        raise _another_size(other, size, spec.pool.uri, planned)
+
+
+def _check_order(spec: Spec, plan: Plan, there: Complete, number: int) -> None:
+    """Raise DataError if pool ``number`` has another order than the listing, where that tells the ids.
+
+    Ids are read where their digest in the index differs, or is missing.
+    """
+    planned = [planned_ids(spec.pool.format, shard) for shard in plan.shards]
+    own = [name for names in planned if names is not None for name in names]
+    if len(own) < there.index.num_examples:
+        return
+    start = 0
+    for part, shard in enumerate(shard for shard in there.index.shards if shard.examples):
+        places = range(start, start + shard.examples)
+        start = places.stop
+        ids = own[places.start : places.stop]
+        if shard.ids != digest_of(ids):
+            refuse_other_ids(places, ids, there.features.ids(part), number)
 
 
 def _open_others(spec: Spec, place: str) -> list[Run]:

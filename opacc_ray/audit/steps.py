@@ -65,8 +65,8 @@ def resolve(spec: Spec) -> Resolved:
     """
     spec = located(spec)
     check_budget(spec)
-    check_models(spec)
     plan = check_pool(spec)
+    check_models(spec, plan)
     spec = checked_weights(spec)
     compared = reference.plan(spec)
     header = header_of(spec, plan, compared, plan_set(spec, plan, compared))
@@ -96,7 +96,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     store = open_store(uri)
     if not store.exists(HEADER):
         if spec.has_history:
-            check_history(spec, plan)
+            check_history(spec, plan, resolved.compared)
         there = read_sound(feature_set(store, header.features))
         if there is not None:
             feature_store.check_fit(spec, there.index)

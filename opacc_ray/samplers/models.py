@@ -60,10 +60,15 @@ def identify_in_all(views: Sequence[View], chosen: NDArray[np.int64]) -> tuple[s
     """The ids of the examples ``chosen`` (n,); raises DataError if the pools call one of them by different ids."""
     first = views[0].identify(chosen)
     for number, view in enumerate(views[1:], start=2):
-        for place, own, other in zip(chosen.tolist(), first, view.identify(chosen), strict=True):
-            if own != other:
-                raise DataError(
-                    f"example {place} is {own!r} in the first pool and {other!r} in pool {number}; give what several "
-                    "models say of the same examples, in the same order"
-                )
+        refuse_other_ids(chosen.tolist(), first, view.identify(chosen), number)
     return tuple(first)
+
+
+def refuse_other_ids(places: Sequence[int], first: Sequence[str], others: Sequence[str], number: int) -> None:
+    """Raise DataError where pool ``number`` and the first one differ in the ids of the examples at some places."""
+    for place, own, other in zip(places, first, others, strict=True):
+        if own != other:
+            raise DataError(
+                f"example {place} is {own!r} in the first pool and {other!r} in pool {number}; give what several "
+                "models say of the same examples, in the same order"
+            )

@@ -189,7 +189,42 @@ def test_a_history_is_refused_where_nothing_learns_from_it(tmp_path: Path) -> No
         with pytest.raises(SpecError, match=message):
             parse_spec(content | sections, "spec.yaml")
     with pytest.raises(SpecError, match="this spec names none; list the runs"):
-        history.check_history(parse_spec(content | {"history": "auto"}, "spec.yaml"), None)  # type: ignore[arg-type]
+        history.check_history(parse_spec(content | {"history": "auto"}, "spec.yaml"), None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("id", r"labels.csv names '300.png', which is no example of .*/train; write ids as its files are named"),
+        ("no label", r"labels.csv has no label; leave the key out, or fill the file"),
+        ("audit", r"history: no example of .*/bare has a label yet; import some, or leave it out"),
+        ("none", None),
+    ],
+)
+def test_a_history_without_what_it_names_is_found_before_anything_is_extracted(
+    fault: str, message: str | None, tmp_path: Path, earlier: Run
+) -> None:
+    for folder in ("pool", "train"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "000.png").write_bytes(picture(0))
+    row = {"id": "300.png,1", "no label": "000.png,"}.get(fault, "000.png,1")
+    (tmp_path / "labels.csv").write_text(f"id,label\n{row}\n")
+    named = write_run(tmp_path, "bare", PREDICTION, **WEIGHTS) if fault == "audit" else earlier
+    content = small_spec(str(tmp_path), f"{tmp_path}/audits", sample=NEYMAN | {"budget": 1}, history=[named.uri])
+    content |= {"reference": {"uri": f"{tmp_path}/train", "labels": f"{tmp_path}/labels.csv"}}
+    content["model"] = {"factory": "small_model:network"}
+    spec = parse_spec(content, "spec.yaml")
+    made, failure = check(spec, "spec.yaml")
+    if message is None:
+        assert failure is None
+        assert {item.name: item.found for item in made.checks}["history"] == "1 label of the reference; labels of 1 run"
+        return
+    assert [item.name for item in made.checks if not item.ok] == ["history"]
+    with pytest.raises(DataError, match=message):
+        raise failure or AssertionError
+    with pytest.raises(DataError, match=message):
+        steps.start(spec)
+    assert not (tmp_path / "audits").exists()
 
 
 def test_a_labelled_reference_in_s3_is_learned_from(s3: LocalS3) -> None:
@@ -218,7 +253,7 @@ def test_a_labelled_reference_in_s3_is_learned_from(s3: LocalS3) -> None:
     assert verify(run.uri).sound
     table = pq.read_table(io.BytesIO(open_store(run.uri).read(f"history/{kept.folder}/labelled-1.parquet")))
     assert table.num_rows == 50
-    store.write("train.csv", b"id,label\n300.png,1\n")
     other = steps.start(parse_spec(content | {"name": "other"}, "spec.yaml"))[0]
+    store.write("train.csv", b"id,label\n300.png,1\n")
     with pytest.raises(DataError, match=r"names '300.png', which is no example of .*train"):
         steps.select(other, "neyman", 10, {})

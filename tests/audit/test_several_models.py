@@ -1,6 +1,7 @@
 """A run whose labels serve several models: what it draws, and how `opacc compare` states all of them."""
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, w
 
 import opacc_ray as opacc
 from opacc_ray.audit import results, several_models, steps
+from opacc_ray.audit.checks import check
 from opacc_ray.cli import texts
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.errors import DataError, SpecError
+from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.labels import actions
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.runs.run import Run
@@ -118,14 +120,55 @@ def test_models_that_labels_cannot_serve_are_refused_before_anything_is_written(
     ):
         with pytest.raises(SpecError, match=message):
             parse_spec(content | {"sample": sample}, "spec.yaml")
-    with pytest.raises(DataError, match=r"there is no run at .*nowhere"):
-        steps.start(parse_spec(content | {"sample": {"budget": 10, "models": [f"{tmp_path}/nowhere"]}}, "spec.yaml"))
     small = write_run(tmp_path, "small", OTHER[:100], IDS[:100], classes=CLASSES)
     sample = {"method": "neyman", "budget": 40, "models": [small.uri]}
     with pytest.raises(SpecError, match=r"small holds 100 examples and .*mine 300; give runs on"):
         steps.select(
             write_run(tmp_path, "mine", PREDICTION, sections={"sample": sample}, classes=CLASSES), "neyman", 40, {}
         )
+
+
+SIX = IDS[:6]
+
+
+@pytest.mark.parametrize(
+    ("ids", "policy", "message"),
+    [
+        (None, "error", r"there is no run at .*other"),
+        (SIX[:5], "error", r"other holds 5 examples and .*/pool/? 6; give runs on the same pool in sample\.models"),
+        (IDS[:7], "exclude", r"other holds 7 examples and .*/pool/? 6; give runs on"),
+        (
+            [*SIX[:4], SIX[5], SIX[4]],
+            "error",
+            r"example 4 is '004.png' in the first pool and '005.png' in pool 2; give",
+        ),
+        (SIX, "error", None),
+        (SIX[:5], "exclude", None),  # the run may leave the sixth out, too
+    ],
+)
+def test_a_run_on_another_pool_is_found_before_anything_is_extracted(
+    ids: list[str] | None, policy: str, message: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "pool").mkdir()
+    for name in SIX:
+        (tmp_path / "pool" / name).write_bytes(picture(0))
+    if ids is not None:
+        write_run(tmp_path, "other", OTHER[: len(ids)], ids)
+    sample = {"method": "neyman", "budget": 5, "models": [f"{tmp_path}/other"]}
+    content = small_spec(str(tmp_path), f"{tmp_path}/audits", sample=sample, extract={"on_bad_item": policy})
+    content["model"] = {"factory": "small_model:network"}
+    spec = parse_spec(content, "spec.yaml")
+    made, failure = check(spec, "spec.yaml")
+    found = {item.name: item for item in made.checks}
+    if message is None:
+        assert failure is None
+        assert found["models"].found == "1 other model beside the spec's own"
+        return
+    assert [name for name, item in found.items() if not item.ok] == ["models"]
+    assert re.search(message, found["models"].found)
+    with pytest.raises(OpaccError, match=message):
+        steps.start(spec)
+    assert not (tmp_path / "audits").exists()
 
 
 def write_arrow(store: Store, key: str, table: pa.Table) -> None:
