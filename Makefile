@@ -92,7 +92,7 @@ results: $(READY)  ## measure and write docs/results/NAME.md: make results NAME=
 
 docs: docs-pages docs-site  ## write what the docs take from the code, then build them as a site
 
-docs-pages: $(READY)  ## write again what the docs take from the code: the rooms, spec.md, methods.md, schemas, quoted tables
+docs-pages: $(READY)  ## write again what the docs take from the code: the rooms, spec.md, methods.md, study.md, schemas, quoted tables
 	$(BIN)/python docs/draw_rooms.py
 	$(BIN)/python docs/write_pages.py
 	$(BIN)/opacc schemas docs/schemas

@@ -1,12 +1,19 @@
-"""Write docs/spec.md and docs/methods.md from the models and dataclasses: ``python docs/write_pages.py``."""
+"""Write spec.md, methods.md and study.md of docs/ from the models and dataclasses: ``python docs/write_pages.py``."""
 
+import inspect
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from opacc_ray.cli.method_list import MethodEntry, list_methods
 from opacc_ray.cli.spec_keys import Key, keys_of
+from opacc_ray.spec import Spec
+from opacc_ray.study.cases import ALIASES
+from opacc_ray.study.peers import PEERS
+from opacc_ray.study.spec import StudySpec
 
 FOLDER = Path(__file__).parent
 
@@ -25,27 +32,77 @@ select` and `opacc next` take them as `--set allocation="[0.5, 0.25, 0.25]"`. `o
 `auxiliary` decides what a method needs: confidence, dsa, lsa, or for combined confidence and dsa; `layer` of ces and
 deepreduce does, too. dsa, lsa and some coverage compare with `reference`.
 """
+STUDY = """# Every key of a study
+
+Written by `make docs` from `opacc_ray/study/`. `opacc study STUDY.yaml` draws from labelled cases again and again, each
+method at each budget, and says how far its estimates were from the truth. Options and cases on the command line replace
+keys; `jobs/study-comparison.yaml` and `jobs/study-neyman.yaml` are the studies of this documentation.
+
+```yaml
+cases:
+  - cases/                                                  # every file in the folder
+  - {path: digits.csv, columns: {prediction: said, label: truth}, reference: digits-test.csv}
+methods:
+  - srs
+  - neyman:rounds=4,floor=0.2                               # as on the command line
+  - {method: neyman, rounds: [1, 1, 2], label: in three rounds}
+  - lure                                                    # a method of others
+budgets: [100, 200]
+repetitions: 1000
+shuffle: [confidence]                                       # a control: nothing can be gained by it
+output: study
+```
+"""
+FIELDS = """## Columns of a case
+
+A case has a field where one of its columns has a name of that row, in upper or lower case, or the name that `columns`
+gives. The first of `outcome`, `squared_error`, `label` and `target` that is there says how the model did.
+"""
+OTHERS = """## Methods of others
+
+They are compared in studies alone, as their papers have them, in one round: beside `method` they take `repetitions` and
+`label`.
+"""
 
 
 def pages() -> dict[str, str]:
     """The text of each page by its name."""
-    return {"spec.md": spec_page(), "methods.md": methods_page()}
+    return {"spec.md": spec_page(), "methods.md": methods_page(), "study.md": study_page()}
 
 
 def spec_page() -> str:
-    keys = [*keys_of()]
-    top = [key for key in keys if key.depth == 0]
-    parts = [SPEC, _table(("key", "type", "default", "meaning"), map(_row, top))]
+    return "\n".join([SPEC, *_tables(Spec, "sample")])
+
+
+def _tables(kind: type[BaseModel], of_methods: str) -> list[str]:
+    """The keys of a model and of its sections, of which that ``of_methods`` takes a method's own parameters, too."""
+    keys = [*keys_of(kind)]
+    head = ("key", "type", "default", "meaning")
+    parts = [_table(head, (_row(key) for key in keys if key.depth == 0))]
     for section in (key for key in keys if key.is_section):
         inside = [key for key in keys if key.path.rpartition(".")[0] == section.path]
-        more = ", and the method's own parameters: see [methods](methods.md)" if section.path == "sample" else ""
+        more = ", and the method's own parameters: see [methods](methods.md)" if section.path == of_methods else ""
         parts.append(f"## {section.path}\n\n{_sentence(section.meaning + more)}\n")
-        parts.append(_table(("key", "type", "default", "meaning"), map(_row, inside)))
-    return "\n".join(parts)
+        parts.append(_table(head, map(_row, inside)))
+    return parts
 
 
 def methods_page() -> str:
     return "\n".join([METHODS, *(_method(item) for item in list_methods().methods)])
+
+
+def study_page() -> str:
+    fields = [(f"`{field}`", ", ".join(names)) for field, names in ALIASES.items()]
+    peers = [(f"`{name}`", _first_paragraph(peer)) for name, peer in PEERS.items()]
+    tables = _tables(StudySpec, "methods")
+    return "\n".join(
+        [STUDY, *tables, FIELDS, _table(("field", "columns"), fields), OTHERS, _table(("method", "paper"), peers)]
+    )
+
+
+def _first_paragraph(function: Any) -> str:
+    """What the docstring of a function's module begins with."""
+    return " ".join((inspect.getdoc(inspect.getmodule(function)) or "").partition("\n\n")[0].split())
 
 
 def _method(entry: MethodEntry) -> str:

@@ -63,7 +63,8 @@ def keys_of(kind: type[BaseModel] = Spec, prefix: str = "") -> Iterator[Key]:
     for name, info in kind.model_fields.items():
         section = _section_of(info.annotation)
         default = None if info.is_required() or section else _default(info)
-        written = "section" if section else type_text(info.annotation) + _bounds(info)
+        sections = "list of sections" if get_origin(info.annotation) is list else "section"
+        written = sections if section else type_text(info.annotation) + _bounds(info)
         yield Key(f"{prefix}{name}", written, info.is_required(), default, info.description or "", bool(section))
         if section:
             yield from keys_of(section, f"{prefix}{name}.")
@@ -73,7 +74,8 @@ def type_text(kind: Any) -> str:
     """A type in words: what may be written in YAML."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return " or ".join(type_text(part) for part in inner if part is not NoneType)
+        kinds = [part for part in inner if part is not NoneType and not (part is int and float in inner)]
+        return " or ".join(map(type_text, kinds))
     if origin is Literal:
         return ", ".join(map(str, inner))
     if origin in (list, tuple):

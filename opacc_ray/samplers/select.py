@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from difflib import get_close_matches
 from typing import Any, get_args, get_origin
@@ -138,11 +138,12 @@ def _replicated(sampler: Sampler, view: View, task: Task, num: int, seed: Sequen
     return replicate(view, num, task.budget, task.previous.chosen, np.random.default_rng([*seed, 0]), choose)
 
 
-def find_method(method: str) -> Sampler:
-    """The registry's entry; raises SpecError naming the nearest method there is."""
+def find_method(method: str, beside: Iterable[str] = ()) -> Sampler:
+    """The registry's entry; raises SpecError naming the nearest method there is, of those or of others ``beside``."""
     if method not in METHODS:
-        near = get_close_matches(str(method), METHODS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(METHODS)}"
+        names = [*METHODS, *beside]
+        near = get_close_matches(str(method), names, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"
         raise SpecError(f"there is no method {shortened(repr(method), 60)}; {hint}")
     return METHODS[method]
 

@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from opacc_ray.errors import SpecError
-from opacc_ray.samplers.select import parse_parameters
+from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.study.peers import PEERS
 
 
@@ -25,8 +25,8 @@ class CaseSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    path: str
-    name: str | None = Field(default=None, description="default: the name of the file")
+    path: str = Field(description="URI of a .npz, .csv or .parquet file, or of a folder of such files")
+    name: str | None = Field(default=None, description="how tables and figures call it; default: the name of the file")
     columns: dict[str, str] | None = Field(default=None, description="default: those of the study")
     error_scale: float | None = Field(default=None, gt=0, description="default: that of the study")
     shuffle: list[str] | None = Field(default=None, description="default: that of the study")
@@ -48,8 +48,10 @@ class MethodSpec(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    method: str
-    rounds: Any = Field(default=1, description="number of rounds, which grow as 1, 2, 3, …; or a list of their shares")
+    method: str = Field(description="one of `opacc methods`, or of the methods of others")
+    rounds: int | list[int | float] = Field(
+        default=1, description="number of rounds, which grow as 1, 2, 3, …; or a list of their shares"
+    )
     assist: bool = Field(default=False, description="estimate with the help of the case's confidence")
     repetitions: int | None = Field(default=None, ge=1, description="default: those of the study")
     label: str | None = Field(default=None, description="how tables call it; default: method and parameters")
@@ -85,7 +87,7 @@ class MethodSpec(BaseModel):
             )
         return sizes
 
-    @field_validator("rounds")
+    @field_validator("rounds", mode="before")
     @classmethod
     def _are_shares(cls, value: Any) -> Any:
         number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
@@ -98,6 +100,7 @@ class MethodSpec(BaseModel):
     def _fits_the_method(self) -> "MethodSpec":
         if self.method in PEERS:
             return self._is_plain_peer()
+        find_method(self.method, beside=PEERS)
         parameters = parse_parameters(self.method, self.parameters)
         if self.assist and parameters.predicts_failures:
             raise ValueError(
@@ -120,11 +123,17 @@ class StudySpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    cases: list[CaseSpec] = Field(min_length=1)
-    methods: list[MethodSpec] = Field(min_length=1)
-    budgets: list[int] = Field(min_length=1)
-    repetitions: int = Field(default=1000, ge=1)
-    seed: int = Field(default=0, ge=0)
+    cases: list[CaseSpec] = Field(
+        min_length=1,
+        description="examples that are all labelled: paths of files or folders, or mappings with the keys of a case",
+    )
+    methods: list[MethodSpec] = Field(
+        min_length=1,
+        description="what is compared: lines such as neyman:rounds=4, or mappings with the keys of a method",
+    )
+    budgets: list[int] = Field(min_length=1, description="numbers of labels, each tried with every method")
+    repetitions: int = Field(default=1000, ge=1, description="draws of each method at each budget on each case")
+    seed: int = Field(default=0, ge=0, description="of every random draw: the same seed, the same results")
     level: float = Field(default=0.95, gt=0, lt=1, description="confidence level of the intervals that are checked")
     columns: dict[str, str] = Field(default={}, description="field -> column, where the column has another name")
     error_scale: float | None = Field(

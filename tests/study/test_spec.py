@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import opacc_ray as opacc
 from opacc_ray.errors import SpecError
@@ -36,6 +37,11 @@ class TestSpec:
         ("content", "message"),
         [
             ({"methods": ["cse"]}, "methods.0: there is no method 'cse'; did you mean 'css'"),
+            ({"methods": ["lue"]}, "methods.0: there is no method 'lue'; did you mean 'lure'"),
+            (
+                {"methods": ["best"]},
+                "methods.0: there is no method 'best'; choose one of srs, .*, lure, stratified-proxy",
+            ),
             ({"methods": ["ces:section=9"]}, "no parameter 'section'; did you mean 'sections'"),
             ({"methods": ["ces:9"]}, "'ces:9': write METHOD:NAME=VALUE"),
             ({"methods": ["neyman:rounds=0"]}, "rounds: give a number of rounds"),
@@ -52,6 +58,15 @@ class TestSpec:
         given = {"cases": ["x"], "methods": ["srs"], "budgets": [10]} | content
         with pytest.raises(SpecError, match=f"^test: .*{message}"):
             validated(StudySpec, given, "test")
+
+    def test_example_of_the_page_is_valid(self) -> None:
+        page = (Path(__file__).parents[2] / "docs" / "study.md").read_text()
+        content = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+        spec = validated(StudySpec, content, "study.md")
+        assert [method.name for method in spec.methods] == [
+            *("srs", "neyman:floor=0.2,rounds=4", "in three rounds", "lure"),
+        ]
+        assert spec.methods[2].batches(100) == [25, 25, 50]
 
     def test_committed_spec_is_valid(self) -> None:
         path = Path(__file__).parents[2] / "jobs" / "study-comparison.yaml"
