@@ -21,6 +21,7 @@ def disturbed(*given, **options):
     return connect(*given, **options)
 
 ray.init = disturbed
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process ignores it
 end_on_sigterm()
 try:
     with session.connected():
