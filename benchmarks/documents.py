@@ -76,7 +76,7 @@ of the p that is used at the end, of the inclusion probabilities π of every rou
         """\
 `neyman` with other prices than the default: the variance of the estimate given the designs that were drawn, over that
 of a simple random sample with as many labels, in the mean over the cases, and in the case where it is largest. Cases as
-they are, with outcomes in random order, and with the confidence reversed.""",
+they are, with outcomes or the confidence in random order, and with the confidence reversed.""",
     ),
     "ces": Document(
         "CES: objectives and settings",

@@ -3,9 +3,9 @@
     python benchmarks/prices.py CASES… [--budget 100] [--repetitions 20] [--prices 0.05 0.07 0.1]
 
 CASES are fully labelled classifications, `.npz`, `.csv` or `.parquet` files or folders of them. They are audited as
-they are, with outcomes in random order, so that nothing foresees them, and with the confidence reversed. Of each design
-that is drawn the variance is computed from the true outcomes (`bound_gap.py` says how), which needs few repetitions;
-what is audited in earnest is in `misled.py`. Printed is a Markdown table.
+they are, with outcomes or the confidence in random order, and with the confidence reversed. Of each design that is
+drawn the variance is computed from the true outcomes (`bound_gap.py` says how), which needs few repetitions; what is
+audited in earnest is in `misled.py`. Printed is a Markdown table.
 """
 
 import argparse
@@ -25,7 +25,12 @@ from opacc_ray.study.cases import Source, find_cases
 from opacc_ray.study.spec import CaseSpec
 
 AS_IT_IS = "as it is"
-AIDS = (AS_IT_IS, "outcomes in random order: no feature helps", "confidence reversed")
+AIDS = (
+    AS_IT_IS,
+    "outcomes in random order: no feature helps",
+    "confidence in random order, nothing beside it",
+    "confidence reversed",
+)
 COLUMNS = (
     "what is known",
     "price",
