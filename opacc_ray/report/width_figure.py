@@ -51,7 +51,8 @@ def _said(course: WidthCourse) -> str:
 def with_picture(document: LabelBudget, uri: str) -> LabelBudget:
     """Draw a budget to a file or object, an SVG that stands alone; returns it with the URI of that."""
     assert document.course is not None
-    drawn = str(widths(document.course, WIDE, "widths", document.half_width))
+    key = text(WIDE - 20, 24, "half the width of the interval; dashed: of a simple random sample", "tick", "end")
+    drawn = str(widths(document.course, WIDE, "widths", document.half_width)).replace("</svg>", f"{key}</svg>")
     head, rest = drawn.split(">", 1)
     alone = f"{head.replace('<svg ', _NAMESPACED, 1)}><style>{style()}</style>{rest}"
     parent, name = split(uri)

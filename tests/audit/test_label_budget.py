@@ -105,6 +105,7 @@ def test_the_picture_stands_alone(run: Run, tmp_path: Path, capsys: pytest.Captu
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     texts = ["".join(item.itertext()) for item in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "goal ±0.05" in texts
+    assert "half the width of the interval; dashed: of a simple random sample" in texts
     assert "http" not in target.read_text().replace("http://www.w3.org/2000/svg", "")
 
 
