@@ -3,9 +3,8 @@
 from opacc_ray.errors import DataError
 from opacc_ray.fleet.documents import AccuracyHistory
 from opacc_ray.fleet.figures import course
-from opacc_ray.lake.storage import open_store, split
+from opacc_ray.report.alone import write_alone
 from opacc_ray.report.figures import WIDE
-from opacc_ray.report.rendering import style
 
 
 def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
@@ -20,15 +19,5 @@ def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:
     if len(measures) != 1:
         said = f"state different things: {', '.join(sorted(measures))}" if measures else "have stated nothing yet"
         raise DataError(f"the runs of {history.name!r} {said}, so there is no picture; leave --picture out")
-    folder, name = split(uri)
-    store = open_store(folder)
-    store.write(name, picture(history).encode())
-    return history.model_copy(update={"picture": store.uri_of(name)})
-
-
-def picture(history: AccuracyHistory) -> str:
-    """The SVG."""
     drawn = str(course(history.points, "history", WIDE))
-    head = '<svg xmlns="http://www.w3.org/2000/svg" '
-    sheet = f"<style>{style('figure.css')}svg {{ background: var(--paper); }}</style>"
-    return drawn.replace("<svg ", head, 1).replace("<title ", f"{sheet}<title ", 1) + "\n"
+    return history.model_copy(update={"picture": write_alone(drawn, uri)})

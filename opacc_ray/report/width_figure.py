@@ -3,8 +3,7 @@
 from markupsafe import Markup
 
 from opacc_ray.audit.budget_documents import LabelBudget, WidthCourse
-from opacc_ray.lake.storage import open_store, split
-from opacc_ray.report.rendering import style
+from opacc_ray.report.alone import write_alone
 from opacc_ray.report.sentences import thousands
 from opacc_ray.report.svg import Scale, decimals, dot, figure, line, path, text, ticks
 
@@ -49,16 +48,8 @@ def _said(course: WidthCourse) -> str:
 
 
 def with_picture(document: LabelBudget, uri: str) -> LabelBudget:
-    """Draw a budget to a file or object, an SVG that stands alone; returns it with the URI of that."""
+    """Draw a budget to a file or object; returns it with the URI of that."""
     assert document.course is not None
     key = text(WIDE - 20, 24, "half the width of the interval; dashed: of a simple random sample", "tick", "end")
     drawn = str(widths(document.course, WIDE, "widths", document.half_width)).replace("</svg>", f"{key}</svg>")
-    head, rest = drawn.split(">", 1)
-    alone = f"{head.replace('<svg ', _NAMESPACED, 1)}><style>{style()}</style>{rest}"
-    parent, name = split(uri)
-    store = open_store(parent)
-    store.write(name, f"{alone}\n".encode())
-    return document.model_copy(update={"picture": store.uri_of(name)})
-
-
-_NAMESPACED = '<svg xmlns="http://www.w3.org/2000/svg" '
+    return document.model_copy(update={"picture": write_alone(drawn, uri)})
