@@ -15,6 +15,9 @@ COLUMNS = ("prediction", "confidence", "dsa", "lsa")
 LAYERS = ("hidden", "output")
 """Features with one row of neurons per example."""
 
+SOFTMAX_ROUNDING = 1e-6
+"""A confidence of float32 may exceed 1 by it."""
+
 
 class Pool:
     """N operational examples; every feature may be missing, and a method that needs one says so.

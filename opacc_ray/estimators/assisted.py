@@ -51,16 +51,13 @@ from opacc_ray.estimators import intervals, weighted
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.linear import Array, LinearEstimator, linear_estimator
 from opacc_ray.estimators.rounds import plain_estimate, round_weights
+from opacc_ray.pool import SOFTMAX_ROUNDING
 from opacc_ray.selection import Selection
 
 NAME = "assisted weighted Clopper-Pearson"
 
 _ROUNDING = 1e-12
 """A covariance that is smaller than the variances by this is none."""
-
-
-_SOFTMAX = 1e-6
-"""A confidence of float32 may exceed 1 by it."""
 
 
 class _Predicted(NamedTuple):
@@ -153,7 +150,7 @@ def _predicted(selections: Sequence[Selection], prediction: ArrayLike) -> _Predi
             f"prediction has shape {values.shape} and type {values.dtype}, and the pool {size} examples: give one "
             "number per example of the whole pool, in its order"
         )
-    bad = np.flatnonzero(~((values >= 0) & (values <= 1 + _SOFTMAX)))
+    bad = np.flatnonzero(~((values >= 0) & (values <= 1 + SOFTMAX_ROUNDING)))
     if len(bad):
         raise DataError(
             f"prediction {values[bad[0]]} of example number {bad[0]} of the pool is not in [0, 1]: give the outcome "

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.parts.sums import exact_sum, mean_of
 from opacc_ray.parts.view import View
-from opacc_ray.pool import Pool
+from opacc_ray.pool import SOFTMAX_ROUNDING, Pool
 
 NEEDS = {"confidence": ("confidence",), "dsa": ("dsa",), "lsa": ("lsa",), "combined": ("confidence", "dsa")}
 """The pool's features each auxiliary variable is made of."""
@@ -33,9 +33,6 @@ Rows = slice | NDArray[np.int64]
 
 _LEAST_FLOOR = 1e-100
 """Weights beyond its inverse have no squares."""
-
-_ROUNDING = 1e-6
-"""Of a float32 softmax."""
 
 
 def check(auxiliary: str) -> None:
@@ -64,8 +61,9 @@ class Variable(NamedTuple):
     def read(self, part: Pool, rows: Rows = slice(None)) -> NDArray[np.float64]:
         """Raw values of a part or some rows of it, (n,); they may be those of the part itself, so are not changed."""
         if self.auxiliary == "combined":
-            return _values(part, "confidence", rows) * (1 - _share(_values(part, "dsa", rows), self.largest_dsa))
-        return _values(part, self.auxiliary, rows)
+            surprise = _share(read_column(part, "dsa", rows), self.largest_dsa)
+            return read_column(part, "confidence", rows) * (1 - surprise)
+        return read_column(part, self.auxiliary, rows)
 
     def belief(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """P >= 0 of raw ``values``, both (n,)."""
@@ -128,8 +126,8 @@ def part_first_outside(part: Pool, name: str, low: float, high: float) -> int | 
 def _checked_bounds(view: View, name: str) -> tuple[float, float]:
     low, high = view.bounds(name)
     lowest, highest = (0.0, 1.0) if name == "confidence" else (0.0 if name == "dsa" else -np.inf, np.inf)
-    if low < lowest or high > highest + _ROUNDING:
-        found = zip(view.starts, view.map(part_first_outside, name, lowest, highest + _ROUNDING), strict=False)
+    if low < lowest or high > highest + SOFTMAX_ROUNDING:
+        found = zip(view.starts, view.map(part_first_outside, name, lowest, highest + SOFTMAX_ROUNDING), strict=False)
         index = np.array([next(start + row for start, row in found if row is not None)])
         where = "in [0, 1]" if name == "confidence" else "at least 0"
         value = np.float64(view.take(part_rows, index, name)[0])
@@ -141,7 +139,8 @@ def part_rows(part: Pool, rows: NDArray[np.int64], name: str) -> NDArray[Any]:
     return np.asarray(getattr(part, name)[rows])
 
 
-def _values(part: Pool, name: str, rows: Rows) -> NDArray[np.float64]:
+def read_column(part: Pool, name: str, rows: Rows = slice(None)) -> NDArray[np.float64]:
+    """A column of some rows, (k,), a confidence at most 1: a float32 softmax may be more."""
     values: NDArray[np.float64] = getattr(part, name)[rows].astype(np.float64, copy=False)
     return np.minimum(values, 1.0) if name == "confidence" and values.max(initial=0.0) > 1 else values
 

@@ -236,5 +236,4 @@ def _along(
 
 
 def _confidence(part: Pool) -> NDArray[np.float64]:
-    assert part.confidence is not None
-    return np.minimum(part.confidence.astype(np.float64, copy=False), 1.0)  # a float32 softmax may be more
+    return auxiliary.read_column(part, "confidence")
