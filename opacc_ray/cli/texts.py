@@ -64,26 +64,35 @@ def checks(document: SpecChecks) -> str:
 
 def label_budget(document: LabelBudget) -> str:
     """How many labels a goal takes, and what that rests on."""
-    goal, rounds = f"±{document.half_width:g}", ", ".join(map(str, document.sizes))
-    lines = [f"goal       {goal} with about {document.total_labels} labels, the next rounds of {rounds}"]
+    goal = f"±{document.half_width:g}"
     if document.reached:
         lines = [f"reached    {goal} with {document.labels} labels; no more are needed"]
-    elif document.labels:
-        lines.append(f"rests on   {document.labels} labels, by which the accuracy is {document.accuracy:.4f}")
     else:
-        lines += [
-            f"rests on   the model's own word, by which the accuracy is about {document.accuracy:.4f}",
-            f"or         {document.worthless_labels} labels if it says nothing of where failures are, "
-            f"{document.most_labels} whatever is true",
+        rounds = ", ".join(map(str, document.sizes))
+        lines = [
+            f"goal       {goal} with about {document.total_labels} labels, the next rounds of {rounds}",
+            *_rests_on(document),
+            f"by SRS     {document.srs_labels} labels, if the accuracy is that",
         ]
-    if not document.reached:
-        lines.append(f"by SRS     {document.srs_labels} labels, if the accuracy is that")
     if document.method is not None:
         lines.append(
             f"by method  {document.method_labels} labels by {document.method} in one round, from the beginning"
         )
-    more = {"advice": None if document.reached else document.advice, "picture": document.picture}
-    return "\n".join(lines + [f"{name:10} {text}" for name, text in more.items() if text])
+    if document.advice and not document.reached:
+        lines.append(f"advice     {document.advice}")
+    if document.picture:
+        lines.append(f"picture    {document.picture}")
+    return "\n".join(lines)
+
+
+def _rests_on(document: LabelBudget) -> list[str]:
+    if document.labels:
+        return [f"rests on   {document.labels} labels, by which the accuracy is {document.accuracy:.4f}"]
+    return [
+        f"rests on   the model's own word, by which the accuracy is about {document.accuracy:.4f}",
+        f"or         {document.worthless_labels} labels if it says nothing of where failures are, "
+        f"{document.most_labels} whatever is true",
+    ]
 
 
 def plan(document: RunPlan) -> str:

@@ -168,10 +168,13 @@ def _signals_held() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     came: list[int] = []
 
+    def let_go() -> None:
+        for number, answer in before.items():
+            signal.signal(number, answer)
+
     def hold(number: int, frame: FrameType | None) -> None:
-        for own, answer in before.items() if came else ():
-            signal.signal(own, answer)
         if came:
+            let_go()
             signal.raise_signal(number)
         came.append(number)
 
@@ -182,8 +185,7 @@ def _signals_held() -> Iterator[None]:
         yield
     finally:
         ray_utils.set_sigterm_handler = replace
-        for number, answer in before.items():
-            signal.signal(number, answer)
+        let_go()
     if came:
         signal.raise_signal(came[0])
 

@@ -109,14 +109,15 @@ def forecast_widths(
 def _widths(view: View, labels: Sequence[int], level: float, own: neyman.Parameters, history: History) -> Widths:
     unlabelled, chances, _ = neyman.allocate(view, Task(1, own, NO_PREVIOUS, history=history))
     total, share = unlabelled.total(chances), unlabelled.expected / view.size
-    variances = [_variance(unlabelled, chances, total, n) for n in labels]
-    by_srs = [share * (1 - share) * (1 / n - 1 / view.size) for n in labels]
-    z, least = normal_quantile(level), [_half_without_failures(n, level) if n < view.size else 0.0 for n in labels]
+    z = normal_quantile(level)
+
+    def half(num: int, variance: float) -> float:
+        least = _half_without_failures(num, level) if num < view.size else 0.0
+        return max(z * math.sqrt(max(variance, 0.0)), least)
+
     return Widths(
-        *(
-            [max(z * math.sqrt(max(v, 0.0)), half) for v, half in zip(each, least, strict=True)]
-            for each in (variances, by_srs)
-        )
+        [half(n, _variance(unlabelled, chances, total, n)) for n in labels],
+        [half(n, share * (1 - share) * (1 / n - 1 / view.size)) for n in labels],
     )
 
 
