@@ -8,10 +8,11 @@ import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Self
 
 import ray
+from ray._private import ray_constants
 from ray._private import utils as ray_utils
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.job_config import JobConfig
@@ -159,8 +160,8 @@ def _own_folder() -> list[str]:
 def _signals_held() -> Iterator[None]:
     """Hold SIGTERM and Ctrl-C back until the block is done; a second one acts at once.
 
-    An exception that a signal raises inside of ``ray.init`` ends the process with a trace, and Ray would replace its
-    answer to SIGTERM by such an exception.
+    An exception that a signal raises inside of ``ray.init`` ends the process with a trace. Ray would replace its answer
+    to SIGTERM by such an exception, and until then by one of its C++ part, which writes a trace and may abort.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -178,16 +179,29 @@ def _signals_held() -> Iterator[None]:
             signal.raise_signal(number)
         came.append(number)
 
-    replace, ray_utils.set_sigterm_handler = ray_utils.set_sigterm_handler, lambda _: None
-    for number in before:
-        signal.signal(number, hold)
+    with (
+        _replaced(ray_utils, "set_sigterm_handler", lambda _: None),
+        _replaced(ray_constants, "RAY_DISABLE_FAILURE_SIGNAL_HANDLER", True),
+    ):
+        for number in before:
+            signal.signal(number, hold)
+        try:
+            yield
+        finally:
+            let_go()
+    if came:
+        signal.raise_signal(came[0])
+
+
+@contextlib.contextmanager
+def _replaced(place: ModuleType, name: str, value: object) -> Iterator[None]:
+    """Let a module have another value under a name for the block; one that lacks the name does not read it."""
+    own = getattr(place, name, value)
+    setattr(place, name, value)
     try:
         yield
     finally:
-        ray_utils.set_sigterm_handler = replace
-        let_go()
-    if came:
-        signal.raise_signal(came[0])
+        setattr(place, name, own)
 
 
 def read_token() -> None:

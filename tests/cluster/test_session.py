@@ -11,17 +11,25 @@ pytestmark = pytest.mark.slow
 CONNECT = """
 import signal, sys
 import ray
+import ray._raylet
 from opacc_ray.cli.command import end_on_sigterm
 from opacc_ray.cluster import session
 
-connect = ray.init
+def disturb(place, name):
+    work = getattr(place, name)
 
-def disturbed(*given, **options):
-    signal.raise_signal(signal.Signals[sys.argv[1]])  # held: Ray connects all the same
-    print("held")
-    return connect(*given, **options)
+    def disturbed(*given, **options):
+        found = work(*given, **options)
+        signal.raise_signal(signal.Signals[sys.argv[1]])  # held: Ray connects all the same
+        print("held")
+        return found
 
-ray.init = disturbed
+    setattr(place, name, disturbed)
+
+if sys.argv[2] == "before":
+    disturb(session, "_Job")
+else:
+    disturb(ray._raylet, "CoreWorker")  # which has put Ray's own answers to signals in their places
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process ignores it
 end_on_sigterm()
 try:
@@ -32,8 +40,11 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.parametrize("moment", ["before", "within"])
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_waits_until_ray_has_connected(name: str) -> None:
+def test_a_signal_waits_until_ray_has_connected(name: str, moment: str) -> None:
     plain = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-    done = subprocess.run([sys.executable, "-c", CONNECT, name], env=plain, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", CONNECT, name, moment]
+    done = subprocess.run(command, env=plain, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "held\ninterrupted, and gone\n"), done.stderr
+    assert f"{name} received" not in done.stderr  # no trace of Ray's
