@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from processes import repeat
 
 from opacc_ray.designs.unequal import inclusion_probabilities
-from opacc_ray.estimators.cross_fitted import round_weights
-from opacc_ray.failure.folds import fold_of, predict_without_fold
+from opacc_ray.estimators.taught import round_weights
 from opacc_ray.failure.model import predict_failure
 from opacc_ray.failure.signals import PoolSignals, part_signals, read_signals
 from opacc_ray.parts.view import LocalParts, View
@@ -118,12 +117,10 @@ def measure(source: Source, budget: int, seed: int) -> list[float]:
     """E given the designs of one audit, as it is and with what the bound knows: see KINDS."""
     case = prepared(source)
     rounds = draw_rounds(case, in_rounds(budget), seed, neyman.Parameters())
-    fold = fold_of([len(own.index) for own in rounds])
-    learned = predictions(case, rounds, fold)  # (folds, N)
-    known = np.repeat(all_seen(source)[None], len(learned), axis=0)
-    best = [with_bound(own, all_seen(source)) for own in rounds]
+    learned, known = taught(case, rounds), all_seen(source)
+    best = [with_bound(own, known) for own in rounds]
     return [
-        given_designs(case, designs, fold, p) / by_srs(case, budget)
+        given_designs(case, designs, p) / by_srs(case, budget)
         for designs, p in ((rounds, learned), (rounds, known), (best, learned), (best, known))
     ]
 
@@ -149,34 +146,27 @@ def with_bound(own: Round, known: Numbers) -> Round:
     return own._replace(probability=inclusion_probabilities(np.sqrt(variance), len(own.index)), variance=variance)
 
 
-def predictions(case: Case, rounds: list[Round], fold: NDArray[np.int64]) -> Numbers:
-    """p of the whole pool by the labels of all rounds without those of each fold, (folds, N)."""
+def taught(case: Case, rounds: list[Round]) -> Numbers:
+    """p (N,) by the labels of all rounds."""
     index = np.concatenate([own.index for own in rounds])
-    forecasts = predict_without_fold(case.signals, index, case.failure[index], fold)
-    return np.array([forecast.failure for forecast in forecasts])
+    return predict_failure(case.signals, index, case.failure[index]).failure
 
 
-def given_designs(case: Case, rounds: list[Round], fold: NDArray[np.int64], predicted: Numbers) -> float:
-    """Σ w² V of the rounds, w in proportion to the inverse of the variance that p foresees."""
-    foreseen, true, start = [], [], 0
-    for own in rounds:
-        n = len(own.index)
-        share = np.bincount(fold[start : start + n], minlength=len(predicted)) / n  # of the round's labels in each fold
-        mean = predicted[:, own.free].mean(axis=0)
-        foreseen.append((mean * (1 - mean)) @ (1 / own.probability - 1))
-        true.append(share @ _balanced(case, own, predicted))
-        start += n
-    return float(round_weights(foreseen) ** 2 @ np.array(true)) / case.view.size**2
+def given_designs(case: Case, rounds: list[Round], predicted: Numbers) -> float:
+    """Σ w² V of the rounds, w in proportion to the inverse of the variance that ``predicted`` (N,) foresees."""
+    foreseen = [(predicted * (1 - predicted))[own.free] @ (1 / own.probability - 1) for own in rounds]
+    true = np.array([_balanced(case, own, predicted) for own in rounds])
+    return float(round_weights(foreseen) ** 2 @ true) / case.view.size**2
 
 
-def _balanced(case: Case, own: Round, predicted: Numbers) -> Numbers:
-    """N² V (folds,) of a round whose errors are f - ``predicted`` (folds, N)."""
+def _balanced(case: Case, own: Round, predicted: Numbers) -> float:
+    """N² V of a round whose errors are f - ``predicted`` (N,)."""
     probability = own.probability
     root = np.sqrt(probability * (1 - probability)) / probability
     held = root * np.vstack([probability, own.variance, own.variance * case.values[:, own.free]])  # (2 + d, free)
-    errors = root * (case.failure - predicted)[:, own.free]
-    rest = errors.T - held.T @ np.linalg.lstsq(held.T, errors.T, rcond=None)[0]
-    return (rest**2).sum(axis=0)
+    error = root * (case.failure - predicted)[own.free]
+    rest = error - held.T @ np.linalg.lstsq(held.T, error, rcond=None)[0]
+    return float(rest @ rest)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,10 @@ import bound_gap
 import markdown_table as markdown
 import misled
 import numpy as np
-from bound_gap import Case, by_srs, case_of, draw_rounds, given_designs, predictions
+from bound_gap import Case, by_srs, case_of, draw_rounds, given_designs, taught
 from numpy.typing import NDArray
 from processes import repeat
 
-from opacc_ray.failure.folds import fold_of
 from opacc_ray.samplers import neyman
 from opacc_ray.study.cases import Source, find_cases
 from opacc_ray.study.spec import CaseSpec
@@ -80,8 +79,7 @@ def measure_all(
 
 def measure(case: Case, sizes: list[int], price: float, seed: int) -> float:
     rounds = draw_rounds(case, sizes, seed, neyman.Parameters(price=price))
-    fold = fold_of([len(own.index) for own in rounds])
-    return given_designs(case, rounds, fold, predictions(case, rounds, fold)) / by_srs(case, sum(sizes))
+    return given_designs(case, rounds, taught(case, rounds)) / by_srs(case, sum(sizes))
 
 
 @cache

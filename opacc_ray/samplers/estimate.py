@@ -36,7 +36,7 @@ def estimate(
     prediction : (N,) in [0, 1] of every example of the pool, in its order: the outcome to expect, such as the model's
         confidence. As far as it is right, it saves labels; see :func:`opacc_ray.estimators.assisted.assist`
     pool : the pool with its features, from which `neyman` with ``combine="labels"`` predicts what is not labelled by
-        all labels (:mod:`opacc_ray.estimators.cross_fitted`). Without it each round is estimated by itself, which is
+        all labels (:mod:`opacc_ray.estimators.taught`). Without it each round is estimated by itself, which is
         exactly unbiased and less precise. Other methods have no use for it
     history : what the selection was told of the time before the first label; only with ``pool``
 

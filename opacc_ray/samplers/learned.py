@@ -1,8 +1,8 @@
 """The estimate of `neyman` from all labels: what they teach, taken back to every round.
 
-The pool's signals are read again; the failures of every example are predicted without each label's own fold
-(:mod:`opacc_ray.failure.folds`), every round's inclusion probabilities are found as they were when it was drawn, and
-:mod:`opacc_ray.estimators.cross_fitted` makes the estimate of them.
+The pool's signals are read again, the failure of every example is predicted by all labels, every round's inclusion
+probabilities are found as they were when it was drawn, and :mod:`opacc_ray.estimators.taught` makes the estimate of
+them.
 """
 
 import secrets
@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.cross_fitted import FoldedRound, cross_fitted
 from opacc_ray.estimators.difference import Combined
 from opacc_ray.estimators.rounds import labelled_before
-from opacc_ray.failure.folds import fold_of, predict_without_fold
+from opacc_ray.estimators.taught import TaughtRound, combine_taught
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.failure.lessons import read_lessons
-from opacc_ray.failure.model import Forecast, Mixture
+from opacc_ray.failure.model import Forecast, Mixture, predict_failure
 from opacc_ray.failure.signals import part_signals, read_signals
 from opacc_ray.parts.cache import part_keep, part_recall, repeat_if_forgotten
 from opacc_ray.parts.sums import as_float, exact_sum
@@ -32,7 +31,7 @@ from opacc_ray.samplers.chances import Chances, part_free
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 
-_KEPT = "mean prediction"
+_KEPT = "taught prediction"
 
 
 def learns_from_all(selections: Sequence[Selection]) -> bool:
@@ -74,80 +73,63 @@ def learn_from_all(
 def _learned(view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History) -> Combined:
     before = labelled_before(selections)
     labelled = np.concatenate([part.index for part in selections])
-    failure = 1 - np.concatenate(outcomes)
-    sizes = [len(part) for part in selections]
-    fold, round_of = fold_of(sizes), np.repeat(np.arange(len(sizes)), sizes)
+    outcome = np.concatenate(outcomes)
     parameters = parse_parameters("neyman", selections[0].parameters)
     signals = read_signals(view, parameters.directions, history)
     lessons = read_lessons(view, parameters.directions, history)
-    predicted = Predicted.of(predict_without_fold(signals, labelled, failure, fold, lessons), labelled)
-    folded = []
-    for t, selection in enumerate(selections):
-        own = Previous(*_sorted(labelled[before[t]], 1 - failure[before[t]]))
-        folded.append(_folded(view, selection, own, history, predicted, (round_of == t, before[t], fold)))
-    return cross_fitted(selections, outcomes, folded)
+    predicted = Predicted.of(predict_failure(signals, labelled, 1 - outcome, lessons), labelled)
+    start, taught = 0, []
+    for selection, places in zip(selections, before, strict=True):
+        own = slice(start, start + len(selection))
+        previous = Previous(*_sorted(labelled[places], outcome[places]))
+        variance = _variance(view, selection, previous, history, predicted.key)
+        taught.append(TaughtRound(predicted.at[own], predicted.unlabelled(places), variance))
+        start = own.stop
+    return combine_taught(selections, outcomes, taught)
 
 
 class Predicted(NamedTuple):
-    """What is predicted without each of K folds; the parts keep the mean of the K predictions."""
+    """What is predicted of all examples, which the parts keep."""
 
     key: str
-    total: tuple[int, ...]  # (K,) exact sums over the pool
-    at: NDArray[np.float64]  # (K, k) of the labelled examples
+    total: int  # exact sum over the pool
+    at: NDArray[np.float64]  # (k,) of the labelled examples
 
     @classmethod
-    def of(cls, forecasts: Sequence[Forecast], labelled: NDArray[np.int64]) -> Self:
+    def of(cls, forecast: Forecast, labelled: NDArray[np.int64]) -> Self:
         """Let the parts predict every example once."""
-        signals, key = forecasts[0].signals, secrets.token_hex(8)
-        sums = signals.view.map(part_predict, key, signals.key, tuple(own.mixture for own in forecasts))
-        at = np.array([forecast.at(labelled) for forecast in forecasts])
-        return cls(key, tuple(sum(own) for own in zip(*sums, strict=True)), at)
+        signals, key = forecast.signals, secrets.token_hex(8)
+        total = signals.view.total(part_predict, key, signals.key, forecast.mixture)
+        return cls(key, total, forecast.at(labelled))
 
-    def unlabelled(self, labelled: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Sums (K,) over the pool without these of the labelled examples."""
-        own = self.at[:, labelled]
-        return np.array([as_float(total - exact_sum(row)) for total, row in zip(self.total, own, strict=True)])
+    def unlabelled(self, labelled: NDArray[np.integer]) -> float:
+        """The sum over the pool without these of the labelled examples."""
+        return as_float(self.total - exact_sum(self.at[labelled]))
 
 
-def _folded(
-    view: View,
-    selection: Selection,
-    previous: Previous,
-    history: History,
-    predicted: Predicted,
-    labels: tuple[NDArray[np.bool_], NDArray[np.integer], NDArray[np.int64]],
-) -> FoldedRound:
-    """What the predictions of K folds say of one round: its labels among all, those before it, and all their folds."""
+def _variance(view: View, selection: Selection, previous: Previous, history: History, predicted: str) -> float:
+    """V of a round, by the predictions that the parts keep under the key ``predicted``."""
     design = selection.design
     assert isinstance(design, InclusionProbability)
     unlabelled, chances, _ = neyman.allocate(
         view, Task(design.num_drawn, parse_parameters("neyman", selection.parameters), previous, history=history)
     )
     kept = len(selection) / design.num_drawn
-    variance = as_float(view.total(part_variance, unlabelled.key, predicted.key, chances, kept))
-    own, before, fold = labels
-    share = np.bincount(fold[own], minlength=len(predicted.total)) / len(selection)  # (K,) n_tk/n_t
-    foreseen = float(share @ predicted.unlabelled(before))
-    return FoldedRound(predicted.at[fold[own], np.flatnonzero(own)], foreseen, variance / view.size**2)
+    return as_float(view.total(part_variance, unlabelled.key, predicted, chances, kept)) / view.size**2
 
 
-def part_predict(part: Pool, key: str, signals: str, mixtures: tuple[Mixture, ...]) -> list[int]:
-    """Keep the mean of some predictions of a part, and return the exact sum of each."""
-    mean, totals = np.zeros(part.size), []
-    for mixture in mixtures:
-        predicted = mixture.failure(part_signals(part, signals))
-        totals.append(exact_sum(predicted))
-        mean += predicted
-    mean /= len(mixtures)
-    part_keep(part, _KEPT, key, mean)
-    return totals
+def part_predict(part: Pool, key: str, signals: str, mixture: Mixture) -> int:
+    """Keep the predictions of a part, and return their exact sum."""
+    predicted = mixture.failure(part_signals(part, signals))
+    part_keep(part, _KEPT, key, predicted)
+    return exact_sum(predicted)
 
 
 def part_variance(part: Pool, key: str, predicted: str, chances: Chances, kept: float) -> int:
-    """The exact sum, over a part's unlabelled examples, of the variance that the mean prediction foresees."""
+    """The exact sum, over a part's unlabelled examples, of the variance that the predictions foresee."""
     free = part_free(part, key)
-    mean = free.of(part_recall(part, _KEPT, predicted))
-    return exact_sum(mean * (1 - mean) * np.maximum(1 / (chances.of(free.foreseen) * kept) - 1, 0))
+    p = free.of(part_recall(part, _KEPT, predicted))
+    return exact_sum(p * (1 - p) * np.maximum(1 / (chances.of(free.foreseen) * kept) - 1, 0))
 
 
 def _sorted(index: NDArray[np.int64], outcome: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

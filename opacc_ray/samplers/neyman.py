@@ -100,8 +100,8 @@ class Parameters(MethodParameters):
     directions: int = parameter(6, "directions of the hidden layer that failures are learned from; 0: none")
     combine: str = parameter(
         "labels",
-        "labels: the estimate predicts by what all labels say, without each one's own fold; rounds: each round by the "
-        "labels before it, exactly unbiased",
+        "labels: the estimate predicts by what all labels say; rounds: each round by the labels before it, exactly "
+        "unbiased",
     )
 
     @property

@@ -6,8 +6,7 @@ from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.cross_fitted import round_weights
-from opacc_ray.failure.folds import fold_of, predict_without_fold
+from opacc_ray.estimators.taught import round_weights
 from opacc_ray.failure.model import predict_failure
 from opacc_ray.failure.signals import read_signals
 from opacc_ray.parts.view import View, view_of
@@ -36,20 +35,16 @@ def test_the_formula_written_out() -> None:
     view, outcome = make_pool(120, 1)
     selections, outcomes = audit(view, outcome, (12, 21), seed=3)
     labelled, failure = np.concatenate([part.index for part in selections]), 1 - np.concatenate(outcomes)
-    fold = np.arange(33) % 5
-    signals = read_signals(view, 6)
-    p = [predict_failure(signals, labelled[fold != k], failure[fold != k]).failure for k in range(5)]
-    mean, before, z, V = np.mean(p, axis=0), np.empty(0, dtype=int), [], []
-    for t, part in enumerate(selections):
-        own = fold[:12] if t == 0 else fold[12:]
+    p = predict_failure(read_signals(view, 6), labelled, failure).failure
+    before, z, V = np.empty(0, dtype=int), [], []
+    for part, outcomes_of_part in zip(selections, outcomes, strict=True):
         free = np.setdiff1d(np.arange(120), before)
-        total = (1 - outcome[before]).sum()
-        total += sum((own == k).mean() * p[k][i] for k in range(5) for i in free)
-        for k, i, pi in zip(own, part.index, part.design.inclusion_probability, strict=True):
-            total += (1 - outcome[i] - p[k][i]) / pi
+        total = (1 - outcome[before]).sum() + p[free].sum()
+        for i, said, pi in zip(part.index, outcomes_of_part, part.design.inclusion_probability, strict=True):
+            total += (1 - said - p[i]) / pi
         task = Task(len(part), neyman.Parameters(), Previous(np.sort(before), outcome[np.sort(before)]))
         plan = whole_plan(view, task)
-        V.append(sum(mean[i] * (1 - mean[i]) * (1 / pi - 1) for i, pi in zip(plan.free, plan.probability, strict=True)))
+        V.append(sum(p[i] * (1 - p[i]) * (1 / pi - 1) for i, pi in zip(plan.free, plan.probability, strict=True)))
         z.append(total / 120)
         before = np.concatenate([before, part.index])
     found = opacc.estimate(selections, outcomes, pool=view)
@@ -57,19 +52,6 @@ def test_the_formula_written_out() -> None:
     assert found.value == pytest.approx(1 - weight @ z / weight.sum(), abs=1e-12)
     assert found.low < found.value < found.high
     assert found.design_based
-
-
-def test_no_label_teaches_the_prediction_it_is_compared_to() -> None:
-    view, outcome = make_pool(200, 2)
-    labelled = np.arange(20)
-    fold, failure = fold_of([8, 12]), 1 - outcome[labelled]
-    assert np.bincount(fold).tolist() == [4, 4, 4, 4, 4]
-    predicted = [own.failure for own in predict_without_fold(read_signals(view, 6), labelled, failure, fold)]
-    changed = failure.copy()
-    changed[fold == 2] = 1 - changed[fold == 2]
-    again = [own.failure for own in predict_without_fold(read_signals(view, 6), labelled, changed, fold)]
-    assert (predicted[2] == again[2]).all()
-    assert (predicted[0] != again[0]).any()
 
 
 def test_a_round_that_leaves_nothing_to_chance_has_all_the_weight() -> None:

@@ -1,18 +1,21 @@
 """Rounds combined by predictions that all labels have taught: the estimate of several adaptive rounds.
 
-Each label is in one of K folds, and p⁽⁻ᵏ⁾ are predictions by the labels of all rounds but those of fold k
-(:mod:`opacc_ray.failure.folds`). Round t drew n_t examples, of which n_tk are in fold k, and says of the whole pool
+The failure model is fitted to the labels of all rounds, and its predictions p take the place of those that each round
+was drawn by, which are poor in the first ones. Round t then says of the whole pool
 
-    z_t = (1/N) · [ Σ_before f + Σ_free Σ_k (n_tk/n_t) p⁽⁻ᵏ⁾ + Σ_batch (f - p⁽⁻ᵏ⁽ⁱ⁾⁾)/π ]
+    z_t = (1/N) · [ Σ_before f + Σ_free p + Σ_batch (f - p)/π ]
 
-    θ̂ = Σ_t w_t z_t        w_t ∝ 1/V_t,   V_t = N⁻² Σ_free p̄(1 - p̄)(1/π - 1),   p̄ = Σ_k p⁽⁻ᵏ⁾/K
+    θ̂ = Σ_t w_t z_t        w_t ∝ 1/V_t,   V_t = N⁻² Σ_free p(1 - p)(1/π - 1)
 
-with the sums over the examples that were free, not labelled yet, when the round was drawn. A round's own predictions
-would be of the labels before it; those of the first rounds are poor, and these mend them.
+with the sums over the examples that were free, not labelled yet, when the round was drawn: the generalised regression
+estimator with a logistic model (R. Lehtonen, A. Veijanen, "Logistic generalized regression estimators", Survey
+Methodology 24, 1998).
 
-What is exact: if p⁽⁻ᵏ⁾ were fixed before the labels, z_t would be unbiased whatever they are, and so would θ̂ with fixed
-weights. They are not fixed: labels of later rounds, whose draw depends on those of this one, teach them, and V_t. The
-bias is measured, in ``docs/results/neyman.md``. ``rounds.py`` is exactly unbiased.
+What is exact: if p were fixed before the labels, z_t would be unbiased whatever it is, and so would θ̂ with fixed
+weights. They are not fixed: each label has a part in its own prediction, labels of later rounds, whose draw depends on
+those of this one, teach p, and p decides V_t. The bias is measured, in ``docs/results/neyman.md``. ``rounds.py`` is
+exactly unbiased. Predictions without each label's own fold (cross-fitting) have less of a bias and more variance: the
+errors of a fitted model sum to nearly zero over what it was fitted to, which balances the sample once more.
 
 Weights from V_t follow what the predictions say of the pool; those from the sample itself, such as 1/Σ_batch(1/π), are
 biased, for they depend on which examples were drawn.
@@ -34,23 +37,23 @@ from opacc_ray.selection import Selection
 Array = NDArray[np.float64]
 
 
-class FoldedRound(NamedTuple):
-    """What the predictions of all folds say of one round."""
+class TaughtRound(NamedTuple):
+    """What the predictions say of one round."""
 
-    labelled: Array  # (n_t,) p⁽⁻ᵏ⁾ of each label, k its fold
-    total: float  # Σ_free Σ_k (n_tk/n_t) p⁽⁻ᵏ⁾
+    labelled: Array  # (n_t,) p of each label
+    total: float  # Σ_free p
     variance: float  # V_t
 
 
-def cross_fitted(
-    selections: Sequence[Selection], outcomes: Sequence[Outcome], folded: Sequence[FoldedRound]
+def combine_taught(
+    selections: Sequence[Selection], outcomes: Sequence[Outcome], taught: Sequence[TaughtRound]
 ) -> Combined:
     """The share of failures in the whole pool, from rounds whose designs have inclusion probabilities.
 
     Parameters
     ----------
     selections, outcomes : rounds of one pool in their order, and (n_t,) outcomes of each
-    folded : of each round
+    taught : of each round
 
     Raises
     ------
@@ -60,9 +63,9 @@ def cross_fitted(
     sure, before = known(selections, outcomes), labelled_before(selections)
     failure = 1 - np.concatenate(outcomes)
     left = np.array([1 - len(places) / sure.pool_size for places in before])
-    weight = round_weights([part.variance for part in folded])
+    weight = round_weights([part.variance for part in taught])
     rounds, value = [], 0.0
-    for t, (selection, outcome, part) in enumerate(zip(selections, outcomes, folded, strict=True)):
+    for t, (selection, outcome, part) in enumerate(zip(selections, outcomes, taught, strict=True)):
         error = 1 - outcome - part.labelled
         share = part.total / (left[t] * sure.pool_size) + float(selection.design.mean(error))
         variance = float(selection.design.variance(error))
