@@ -63,7 +63,8 @@ class Round(NamedTuple):
     variance: float
     effect: NDArray[np.float64]  # (n,)
     expected: NDArray[np.float64]  # (n,) p of the labelled examples
-    error: NDArray[np.float64]  # (n,) f - p
+    failure: NDArray[np.float64]  # (n,) f
+    error: NDArray[np.float64]  # (n,) f - p, for the variance: as large as if no label had a part in its own p
     assisted: bool  # whether p comes from a model, not from the labels
     design_based: bool = True
     reason: str | None = None  # what its interval rests on
@@ -102,7 +103,8 @@ def corrected(design: Design, prediction: Prediction, outcome: Outcome) -> Round
     """What one round with predictions says."""
     failure = 1 - outcome
     share, variance = design.failure_share(failure), design.failure_variance(failure)
-    return Round(share, variance, design.effects, prediction.labelled, failure - prediction.labelled, True)
+    error = failure - prediction.labelled
+    return Round(share, variance, design.effects, prediction.labelled, failure, error, True)
 
 
 def accuracy(
@@ -127,6 +129,7 @@ class Labels(NamedTuple):
 
     effect: NDArray[np.float64]  # (n,) a
     expected: NDArray[np.float64]  # (n,) p
+    failure: NDArray[np.float64]  # (n,) f
     error: NDArray[np.float64]  # (n,) f - p
     degrees: int  # of freedom
     assisted: bool
@@ -134,10 +137,10 @@ class Labels(NamedTuple):
     @property
     def half_failure(self) -> tuple[float, float]:
         """h₁ and h₂."""
-        place, failure = self._placed(self.expected), self.error + self.expected
+        place = self._placed(self.expected)
         place = place / place.sum()
-        scores = failure.max() > 0 and not is_binary(failure.round(9))
-        num, size = (1.0, min(2 * float(failure.max()), 1.0)) if scores else (0.5, 1.0)
+        scores = self.failure.max() > 0 and not is_binary(self.failure)
+        num, size = (1.0, min(2 * float(self.failure.max()), 1.0)) if scores else (0.5, 1.0)
         return num * size * float(place @ self.effect), num * size**2 * float(place @ self.effect**2)
 
     @property
@@ -180,6 +183,7 @@ def labels_of(rounds: Sequence[Round], weight: NDArray[np.float64]) -> Labels:
     return Labels(
         effect=np.concatenate([w * part.effect for w, part in zip(weight, rounds, strict=True)]),
         expected=np.concatenate([part.expected for part in rounds]),
+        failure=np.concatenate([part.failure for part in rounds]),
         error=np.concatenate([part.error for part in rounds]),
         degrees=max(sum(len(part.effect) - 1 for part in rounds), 1),
         assisted=any(part.assisted for part in rounds),

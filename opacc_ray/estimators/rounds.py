@@ -144,7 +144,15 @@ def _without_predictions(selection: Selection, outcome: Outcome) -> Round:
     expected = np.full(n, failures)
     variance, based = estimate.standard_error**2, estimate.design_based
     return Round(
-        1 - estimate.value, variance, np.full(n, effect), expected, failure - expected, False, based, estimate.reason
+        1 - estimate.value,
+        variance,
+        np.full(n, effect),
+        expected,
+        failure,
+        failure - expected,
+        False,
+        based,
+        estimate.reason,
     )
 
 

@@ -17,6 +17,10 @@ those of this one, teach p, and p decides V_t. The bias is measured, in ``docs/r
 exactly unbiased. Predictions without each label's own fold (cross-fitting) have less of a bias and more variance: the
 errors of a fitted model sum to nearly zero over what it was fitted to, which balances the sample once more.
 
+A label that moves its own prediction by h, its leverage, has an error that is too small: of variance (1 - h) p(1 - p).
+So variances are measured with errors over √(1 - h), as in linear regression (J. MacKinnon, H. White, Journal of
+Econometrics 29, 1985: HC2).
+
 Weights from V_t follow what the predictions say of the pool; those from the sample itself, such as 1/Σ_batch(1/π), are
 biased, for they depend on which examples were drawn.
 
@@ -41,6 +45,7 @@ class TaughtRound(NamedTuple):
     """What the predictions say of one round."""
 
     labelled: Array  # (n_t,) p of each label
+    leverage: Array  # (n_t,) h, in [0, 1)
     total: float  # Σ_free p
     variance: float  # V_t
 
@@ -66,10 +71,11 @@ def combine_taught(
     weight = round_weights([part.variance for part in taught])
     rounds, value = [], 0.0
     for t, (selection, outcome, part) in enumerate(zip(selections, outcomes, taught, strict=True)):
-        error = 1 - outcome - part.labelled
-        share = part.total / (left[t] * sure.pool_size) + float(selection.design.mean(error))
-        variance = float(selection.design.variance(error))
-        rounds.append(Round(share, variance, selection.design.effects, part.labelled, error, True))
+        design, error = selection.design, 1 - outcome - part.labelled
+        share = part.total / (left[t] * sure.pool_size) + float(design.mean(error))
+        error /= np.sqrt(1 - part.leverage)
+        variance = float(design.variance(error))
+        rounds.append(Round(share, variance, design.effects, part.labelled, 1 - outcome, error, True))
         value += weight[t] * (float(failure[before[t]].sum()) / sure.pool_size + left[t] * share)
     return Combined(value, rounds, weight * left, sure)
 

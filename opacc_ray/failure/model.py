@@ -83,6 +83,7 @@ class Fit(NamedTuple):
     intercept: float
     signal: NDArray[np.float64]  # (d,) coefficients
     of_class: NDArray[np.float64]  # (C,) what each predicted class adds
+    leverage: NDArray[np.float64]  # (k,) by how much each label moves its own prediction
 
 
 class Mixture(NamedTuple):
@@ -136,6 +137,7 @@ class Forecast(NamedTuple):
     signals: PoolSignals
     mixture: Mixture
     bayes_factor: float  # of the experts that look at signals against the one that does not
+    leverage: NDArray[np.float64]  # (k,) of each label, in [0, 1): by how much its own outcome moves its p
 
     @property
     def failure(self) -> NDArray[np.float64]:
@@ -178,7 +180,9 @@ def predict_failure(
     weight = prior * np.exp(evidence - evidence.max())
     weight /= weight.sum()
     heard = np.flatnonzero(weight > _LEAST_SHARE)
-    return Forecast(signals, _mix([fits[k] for k in heard], weight[heard]), _bayes_factor(prior, evidence))
+    leverage = weight[heard] @ np.array([fits[k].leverage for k in heard])
+    mixture = _mix([fits[k] for k in heard], weight[heard])
+    return Forecast(signals, mixture, _bayes_factor(prior, evidence), leverage)
 
 
 def _mix(fits: Sequence[Fit], weight: NDArray[np.float64]) -> Mixture:
@@ -245,17 +249,14 @@ def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: 
     mean, scale = np.array([known[kind] for kind in seen.kinds if kind in known]).T
     beta = np.ascontiguousarray(mean)
     design, precision = np.ascontiguousarray(seen.design[:, used]), np.diag(scale**-2)
-    evidence = climb(design, failure, beta.copy(), precision, dispersion, beta) - float(np.log(scale).sum())
-    return _unpack(seen, used, beta, evidence)
-
-
-def _unpack(seen: _Seen, used: NDArray[np.bool_], beta: NDArray[np.float64], evidence: float) -> Fit:
+    leverage = np.empty(len(failure))
+    evidence = climb(design, failure, beta.copy(), precision, dispersion, beta, leverage) - float(np.log(scale).sum())
     whole = np.zeros(len(used))
     whole[used] = beta
     num = 1 + len(seen.signals.kinds)
     of_class = np.zeros(seen.signals.num_classes)
     of_class[seen.classes] = whole[num:]
-    return Fit(evidence, float(whole[0]), whole[1:num], of_class)
+    return Fit(evidence, float(whole[0]), whole[1:num], of_class, leverage)
 
 
 def learn(
@@ -291,7 +292,8 @@ def _learn(expert: Expert, seen: _Seen, failure: NDArray[np.float64], share: flo
     mean, scale = np.array([known[kind] for kind in seen.kinds if kind in known]).T.copy()
     beta, design = mean.copy(), np.ascontiguousarray(seen.design[:, used])
     precision, dispersion = np.diag(scale**-2), _dispersion(failure) / share
-    evidence = climb(design, failure, mean, precision, dispersion, beta) - float(np.log(scale).sum())
+    evidence = climb(design, failure, mean, precision, dispersion, beta, np.empty(len(failure)))
+    evidence -= float(np.log(scale).sum())
     curvature = np.empty_like(precision)
     slopes(design, failure, mean, precision, dispersion, beta, curvature, np.empty(len(beta)))
     whole = np.tril(curvature) + np.tril(curvature, -1).T
@@ -311,12 +313,12 @@ def _fit_on(lesson: Lesson, seen: _Seen, failure: NDArray[np.float64], dispersio
     if len(lesson.classes):
         assert classes is not None
         columns.append((classes[:, None] == lesson.classes).astype(np.float64))
-    beta = lesson.mean.copy()
-    evidence = climb(np.ascontiguousarray(np.hstack(columns)), failure, lesson.mean, lesson.precision, dispersion, beta)
+    design, beta, leverage = np.ascontiguousarray(np.hstack(columns)), lesson.mean.copy(), np.empty(len(failure))
+    evidence = climb(design, failure, lesson.mean, lesson.precision, dispersion, beta, leverage)
     signal, of_class = np.zeros(len(seen.signals.kinds)), np.zeros(seen.signals.num_classes)
     signal[[kind in kinds for kind in seen.signals.kinds]] = beta[1:num]
     of_class[lesson.classes] = beta[num:]
-    return Fit(evidence + lesson.half_log_determinant, float(beta[0]), signal, of_class)
+    return Fit(evidence + lesson.half_log_determinant, float(beta[0]), signal, of_class, leverage)
 
 
 def _intercept(expert: Expert, seen: Signals) -> Coefficient:

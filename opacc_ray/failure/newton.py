@@ -7,6 +7,10 @@ factor gives log|H|, and with it Laplace's approximation of the evidence, at no 
 
     log evidence = log p(f | β) - ½ (β - m)ᵀΛ(β - m) + ½ log|Λ| - ½ log|H|
 
+The same factor gives the leverage of each label, by how much its own outcome moves its prediction:
+
+    h_i = ∂p_i/∂f_i = p_i(1 - p_i) · xᵢᵀ H⁻¹ xᵢ / ψ
+
 Legend: k labels, d coefficients β with prior means m and precisions Λ, f failures, ψ dispersion.
 """
 
@@ -95,11 +99,29 @@ def slopes(
                     curvature[j, m] += weight * x * design[i, m]
 
 
-@compiled(float64(read(float64, 2), read(float64, 1), read(float64, 1), read(float64, 2), float64, float64[::1]))
-def climb(design: Array, failure: Array, mean: Array, precision: Array, dispersion: float, beta: Array) -> float:
+@compiled(
+    float64(
+        read(float64, 2),
+        read(float64, 1),
+        read(float64, 1),
+        read(float64, 2),
+        float64,
+        float64[::1],
+        float64[::1],
+    )
+)
+def climb(
+    design: Array,
+    failure: Array,
+    mean: Array,
+    precision: Array,
+    dispersion: float,
+    beta: Array,
+    leverage: Array,
+) -> float:
     """Move ``beta`` (d,) to the mode, from where it is; returns the log evidence, but for ½ log|Λ|.
 
-    design X (k, d), failure (k,), mean (d,) and precision (d, d) of the prior.
+    design X (k, d), failure (k,), mean (d,) and precision (d, d) of the prior; ``leverage`` (k,) is overwritten.
     """
     d = len(beta)
     curvature, step = np.empty((d, d)), np.empty(d)
@@ -123,4 +145,12 @@ def climb(design: Array, failure: Array, mean: Array, precision: Array, dispersi
         for j in range(d):
             logit += design[i, j] * beta[j]
         evidence += (failure[i] * logit - max(logit, 0.0) - np.log1p(np.exp(-abs(logit)))) / dispersion
+        p, square = 1 / (1 + np.exp(-logit)), 0.0
+        for j in range(d):  # |L⁻¹x|², H = LLᵀ
+            total = design[i, j]
+            for m in range(j):
+                total -= curvature[j, m] * step[m]
+            step[j] = total / curvature[j, j]
+            square += step[j] ** 2
+        leverage[i] = max(p * (1 - p), _LEAST_WEIGHT) / dispersion * square
     return evidence

@@ -77,13 +77,15 @@ def _learned(view: View, selections: Sequence[Selection], outcomes: Sequence[Out
     parameters = parse_parameters("neyman", selections[0].parameters)
     signals = read_signals(view, parameters.directions, history)
     lessons = read_lessons(view, parameters.directions, history)
-    predicted = Predicted.of(predict_failure(signals, labelled, 1 - outcome, lessons), labelled)
+    forecast = predict_failure(signals, labelled, 1 - outcome, lessons)
+    predicted = Predicted.of(forecast, labelled)
     start, taught = 0, []
     for selection, places in zip(selections, before, strict=True):
         own = slice(start, start + len(selection))
         previous = Previous(*_sorted(labelled[places], outcome[places]))
         variance = _variance(view, selection, previous, history, predicted.key)
-        taught.append(TaughtRound(predicted.at[own], predicted.unlabelled(places), variance))
+        found = TaughtRound(predicted.at[own], forecast.leverage[own], predicted.unlabelled(places), variance)
+        taught.append(found)
         start = own.stop
     return combine_taught(selections, outcomes, taught)
 

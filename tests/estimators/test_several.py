@@ -19,7 +19,7 @@ OUTCOMES = np.array([[1, 1, 0, 1, 0, 1, 1, 1], [1, 0, 1, 1, 0, 1, 1, 0]], dtype=
 
 def combined(model: int, expected: np.ndarray, effect: np.ndarray) -> Combined:
     error = 1 - OUTCOMES[model] - expected[model]
-    part = Round(0.2, 0.01, effect, expected[model], error, assisted=False)
+    part = Round(0.2, 0.01, effect, expected[model], 1 - OUTCOMES[model], error, assisted=False)
     return Combined(0.2 + 0.1 * model, [part], np.ones(1), Known(float((1 - OUTCOMES[model]).sum()), NUM, SIZE, True))
 
 
