@@ -35,8 +35,9 @@ def test_the_formula_written_out() -> None:
     view, outcome = make_pool(120, 1)
     selections, outcomes = audit(view, outcome, (12, 21), seed=3)
     labelled, failure = np.concatenate([part.index for part in selections]), 1 - np.concatenate(outcomes)
-    p = predict_failure(read_signals(view, 6), labelled, failure).failure
-    before, z, V = np.empty(0, dtype=int), [], []
+    forecast = predict_failure(read_signals(view, 6), labelled, failure)
+    p, own = forecast.failure, dict(zip(labelled.tolist(), forecast.leverage, strict=True))
+    before, z, V, measured = np.empty(0, dtype=int), [], [], []
     for part, outcomes_of_part in zip(selections, outcomes, strict=True):
         free = np.setdiff1d(np.arange(120), before)
         total = (1 - outcome[before]).sum() + p[free].sum()
@@ -46,10 +47,16 @@ def test_the_formula_written_out() -> None:
         plan = whole_plan(view, task)
         V.append(sum(p[i] * (1 - p[i]) * (1 / pi - 1) for i, pi in zip(plan.free, plan.probability, strict=True)))
         z.append(total / 120)
+        error = [
+            (1 - said - p[i]) / (1 - own[i]) ** 0.5
+            for i, said in zip(part.index.tolist(), outcomes_of_part, strict=True)
+        ]
+        measured.append((len(free) / 120) ** 2 * part.design.variance(np.array(error)))
         before = np.concatenate([before, part.index])
     found = opacc.estimate(selections, outcomes, pool=view)
     weight = 1 / np.array(V)
     assert found.value == pytest.approx(1 - weight @ z / weight.sum(), abs=1e-12)
+    assert found.standard_error == pytest.approx((weight**2 @ measured) ** 0.5 / weight.sum(), rel=1e-12)
     assert found.low < found.value < found.high
     assert found.design_based
 

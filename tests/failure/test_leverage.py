@@ -1,0 +1,45 @@
+"""How far a label moves its own prediction, which is what makes errors of a fitted model too small."""
+
+import numpy as np
+import pytest
+
+import opacc_ray as opacc
+from opacc_ray.failure.model import predict_failure
+from opacc_ray.failure.newton import climb
+from opacc_ray.failure.signals import read_signals
+from opacc_ray.parts.view import view_of
+
+
+def fitted(design: np.ndarray, failure: np.ndarray, dispersion: float) -> tuple[np.ndarray, np.ndarray]:
+    """Predictions and leverages (k,) of one regression."""
+    d = design.shape[1]
+    beta, leverage, mean = np.zeros(d), np.empty(len(failure)), np.linspace(-1, 1, d)
+    for _ in range(3):  # from its end once more, until it is exact
+        climb(design, failure, mean, np.diag(np.linspace(0.5, 2, d)), dispersion, beta, leverage)
+    return 1 / (1 + np.exp(-design @ beta)), leverage
+
+
+@pytest.mark.parametrize("dispersion", [1.0, 0.3])
+def test_it_is_the_derivative_of_a_prediction_by_its_own_outcome(dispersion: float) -> None:
+    rng = np.random.default_rng(1)
+    design, failure = np.column_stack([np.ones(15), rng.normal(size=(15, 3))]), (rng.random(15) < 0.3) * 0.98 + 0.01
+    p, leverage = fitted(design, failure, dispersion)
+    for i in range(15):
+        more, less = failure.copy(), failure.copy()
+        more[i], less[i] = failure[i] + 1e-3, failure[i] - 1e-3
+        moved = fitted(design, more, dispersion)[0][i] - fitted(design, less, dispersion)[0][i]
+        assert leverage[i] == pytest.approx(moved / 2e-3, rel=1e-4)
+    assert 0 < leverage.min() < leverage.max() < 1
+    assert p.min() > 0
+
+
+def test_a_mixture_moves_as_its_experts_do_and_the_one_with_few_labels_most() -> None:
+    rng = np.random.default_rng(2)
+    doubt = rng.beta(0.3, 2.0, 500)
+    signals = read_signals(view_of(opacc.Pool(confidence=1 - doubt, prediction=rng.integers(0, 4, 500))), 0)
+    failure = (rng.random(200) < doubt[:200]).astype(float)
+    few, many = (predict_failure(signals, np.arange(k), failure[:k]).leverage for k in (10, 200))
+    assert few.shape == (10,)
+    assert many.shape == (200,)
+    assert 0 < many.mean() < few.mean() < 1
+    assert predict_failure(signals, np.arange(0), failure[:0]).leverage.shape == (0,)
