@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, StorageError
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.labelling import file_names
 from opacc_ray.labelling.messages import quoted
@@ -51,7 +51,7 @@ class ExampleFiles:
     def copy(self, id: str) -> tuple[str, bytes]:
         """The name and the content of a copy: the image file itself, or a picture of the row."""
         if self._are_images:
-            return file_names.name_of(id), self._store.read(id)
+            return file_names.name_of(id), self._content(id)
         return file_names.name_of(id, is_made=True), self.picture(id).data
 
     def picture(self, id: str, longest: int | None = None) -> Picture:
@@ -61,10 +61,19 @@ class ExampleFiles:
         """
         try:
             if self._are_images:
-                return render(self._store.read(id), longest=longest, max_pixels=self._pool.max_pixels)
+                return render(self._content(id), longest=longest, max_pixels=self._pool.max_pixels)
             return self._picture_of_row(id)
         except DataError as error:
             raise DataError(f"{quoted(id)} cannot be shown: {error}") from None
+
+    def _content(self, id: str) -> bytes:
+        try:
+            return self._store.read(id)
+        except StorageError as error:
+            page = f"`opacc label {self._run.uri}`"
+            raise StorageError(
+                f"{error}; restore the file, or label the round with {page}, which shows the others"
+            ) from None
 
     def in_pool_order(self, ids: Sequence[str]) -> list[str]:
         """The ids in the order of the pool: each of its files is then read once."""

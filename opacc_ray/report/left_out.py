@@ -43,6 +43,11 @@ def changed_objects(objects: ChangedObjects) -> str | None:
     return f"{' and '.join(found)}, such as {names}: what was labelled may not be what the model saw."
 
 
+def head_of_changed(objects: ChangedObjects) -> str:
+    """How that begins where it stands alone."""
+    return "The pool may have changed." if objects.reason else "The pool changed."
+
+
 def _objects(num: int) -> str:
     return "1 object of a chosen example" if num == 1 else f"{thousands(num)} objects of chosen examples"
 

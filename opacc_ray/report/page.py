@@ -10,7 +10,7 @@ from opacc_ray.report import sentences
 from opacc_ray.report.coverage import section
 from opacc_ray.report.documents import ConfusionCell, RunReport
 from opacc_ray.report.figures import MOST_CLASSES, figures_of
-from opacc_ray.report.left_out import changed_objects, left_out
+from opacc_ray.report.left_out import changed_objects, head_of_changed, left_out
 from opacc_ray.report.origin import origin_of
 from opacc_ray.report.pictures import Picture, Pictures
 from opacc_ray.report.rendering import style, template
@@ -71,6 +71,7 @@ def _result(report: RunReport) -> dict[str, Any]:
         "distinct": stated.srs.n,
         "tighter": stated.sequence.low > stated.low or stated.sequence.high < stated.high,
         "changed": changed_objects(stated.objects) if stated.objects else None,
+        "head_of_changed": head_of_changed(stated.objects) if stated.objects else None,
         "claim": sentences.claim(report.reliability, stated) if report.reliability else "",
     }
 

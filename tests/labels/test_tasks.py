@@ -96,6 +96,13 @@ def test_images_of_another_round_in_the_folder_are_named(
     assert "images holds 1 image of another round or run, such as older.png" in caplog.text
 
 
+def test_a_lost_image_is_named_with_what_to_do(run: Run, tmp_path: Path) -> None:
+    lost = run.read_selection(1).ids[3]
+    (Path(run.spec.pool.uri) / lost).unlink()
+    with pytest.raises(StorageError, match=rf"{lost}: No such file.*; restore the file, or .*`opacc label {run.uri}`"):
+        write_tasks(run, Wanted("cvat", str(tmp_path / "tasks")))
+
+
 def test_links_open_without_credentials_and_end(bucket: str, tmp_path: Path) -> None:
     run = drawn_run(bucket)
     written = write_tasks(run, Wanted("label-studio", str(tmp_path / "out")))

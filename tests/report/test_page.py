@@ -19,6 +19,7 @@ from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
 from opacc_ray.report.pictures import draw
 from opacc_ray.report.write import make_report
+from opacc_ray.runs.documents import ChangedObjects
 from opacc_ray.runs.run import Run
 
 VOID = {"meta", "img", "line", "circle", "path", "br", "link", "input"}
@@ -252,3 +253,20 @@ def test_every_colour_of_text_and_marks_stands_out(scheme: int) -> None:
         assert contrast(name, "paper") >= 4.5
     assert contrast("ink", "notice") >= 4.5
     assert contrast("quiet", "wash") >= 4.5
+
+
+@pytest.mark.parametrize(
+    ("reason", "head"),
+    [("the bucket is locked", "The pool may have changed."), (None, "The pool changed.")],
+)
+def test_a_pool_that_could_not_be_looked_at_is_not_said_to_have_changed(
+    tmp_path: Path, reason: str | None, head: str
+) -> None:
+    run = write_run(tmp_path)
+    label(run, steps.select(run, "srs", 60, {}).ids)
+    report, pictures = gather(run)
+    assert report.estimate is not None
+    seen = ChangedObjects(changed=2, lost=0, unknown=0, first=[KEYS[0]], reason=reason)
+    html = page(report.model_copy(update={"estimate": report.estimate.model_copy(update={"objects": seen})}), pictures)
+    assert f"<strong>{head}</strong>" in html
+    assert ("2 objects of chosen examples changed" in html) is (reason is None)
