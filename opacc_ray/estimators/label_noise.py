@@ -45,7 +45,7 @@ from opacc_ray.estimators.rounds import plain_estimate
 from opacc_ray.estimators.weighted import NAME, failure_bounds
 from opacc_ray.selection import Selection
 
-_UNEQUAL = (NAME, "adjusted Wilson")
+_FORESEEN = (NAME, "adjusted Wilson")
 """Intervals of designs in which labels weigh as failures are foreseen."""
 
 
@@ -60,7 +60,7 @@ def disagreement(
     twice : (n_t,) which labels of each round have two opinions; at least one has
     differences : (m_t,) their |y - y'|, of each round
     """
-    if not any(part.design.interval in _UNEQUAL for part in rounds):
+    if not any(part.design.interval in _FORESEEN for part in rounds):
         parts = [part.restrict(has) for part, has in zip(rounds, twice, strict=True) if has.any()]
         with suppress(LabelError):  # raised where the part has no design of its own
             return plain_estimate(parts, [own for own in differences if len(own)], level)
