@@ -140,7 +140,8 @@ def _without_predictions(selection: Selection, outcome: Outcome) -> Round:
     estimate = by_design(selection.design, outcome, 0.95)
     failure = 1 - outcome
     failures = (float(failure.sum()) + 0.5) / (n + 1)
-    effect = math.sqrt(max(1 - n / selection.pool_size, 0)) / n
+    left = 1 - n / selection.pool_size if selection.design.is_distinct else 1.0
+    effect = math.sqrt(max(left, 0)) / n
     expected = np.full(n, failures)
     variance, based = estimate.standard_error**2, estimate.design_based
     return Round(
