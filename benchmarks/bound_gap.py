@@ -154,7 +154,8 @@ def taught(case: Case, rounds: list[Round]) -> Numbers:
 
 def given_designs(case: Case, rounds: list[Round], predicted: Numbers) -> float:
     """Σ w² V of the rounds, w in proportion to the inverse of the variance that ``predicted`` (N,) foresees."""
-    foreseen = [(predicted * (1 - predicted))[own.free] @ (1 / own.probability - 1) for own in rounds]
+    variance = predicted * (1 - predicted)
+    foreseen = [variance[own.free] @ (1 / own.probability - 1) for own in rounds]
     true = np.array([_balanced(case, own, predicted) for own in rounds])
     return float(round_weights(foreseen) ** 2 @ true) / case.view.size**2
 

@@ -27,6 +27,18 @@ _LARGEST_STEP = 4.0
 _CLOSE = 1e-4
 _LEAST_WEIGHT = 1e-6
 
+_REGRESSION = (read(float64, 2), read(float64, 1), read(float64, 1), read(float64, 2), float64, float64[::1])
+"""Types of X, f, m, Λ, ψ and β."""
+
+
+@compiled(types.void(read(float64, 2), float64[::1]))
+def descend(factor: Array, vector: Array) -> None:
+    """Overwrite ``vector`` (d,) by L⁻¹ times itself, L the lower half of ``factor`` (d, d)."""
+    for i in range(len(vector)):
+        for m in range(i):
+            vector[i] -= factor[i, m] * vector[m]
+        vector[i] /= factor[i, i]
+
 
 @compiled(types.boolean(float64[:, ::1], float64[::1]))
 def solve(matrix: Array, vector: Array) -> bool:
@@ -45,10 +57,7 @@ def solve(matrix: Array, vector: Array) -> bool:
                 matrix[i, i] = np.sqrt(total)
             else:
                 return False
-    for i in range(d):
-        for m in range(i):
-            vector[i] -= matrix[i, m] * vector[m]
-        vector[i] /= matrix[i, i]
+    descend(matrix, vector)
     for i in range(d - 1, -1, -1):
         for m in range(i + 1, d):
             vector[i] -= matrix[m, i] * vector[m]
@@ -56,18 +65,7 @@ def solve(matrix: Array, vector: Array) -> bool:
     return True
 
 
-@compiled(
-    types.void(
-        read(float64, 2),
-        read(float64, 1),
-        read(float64, 1),
-        read(float64, 2),
-        float64,
-        float64[::1],
-        float64[:, ::1],
-        float64[::1],
-    )
-)
+@compiled(types.void(*_REGRESSION, float64[:, ::1], float64[::1]))
 def slopes(
     design: Array,
     failure: Array,
@@ -99,17 +97,7 @@ def slopes(
                     curvature[j, m] += weight * x * design[i, m]
 
 
-@compiled(
-    float64(
-        read(float64, 2),
-        read(float64, 1),
-        read(float64, 1),
-        read(float64, 2),
-        float64,
-        float64[::1],
-        float64[::1],
-    )
-)
+@compiled(float64(*_REGRESSION, float64[::1]))
 def climb(
     design: Array,
     failure: Array,
@@ -121,7 +109,7 @@ def climb(
 ) -> float:
     """Move ``beta`` (d,) to the mode, from where it is; returns the log evidence, but for ½ log|Λ|.
 
-    design X (k, d), failure (k,), mean (d,) and precision (d, d) of the prior; ``leverage`` (k,) is overwritten.
+    design X (k, d), failure (k,), mean (d,) and precision (d, d) of the prior; ``leverage`` (k,) is overwritten by h.
     """
     d = len(beta)
     curvature, step = np.empty((d, d)), np.empty(d)
@@ -145,12 +133,8 @@ def climb(
         for j in range(d):
             logit += design[i, j] * beta[j]
         evidence += (failure[i] * logit - max(logit, 0.0) - np.log1p(np.exp(-abs(logit)))) / dispersion
-        p, square = 1 / (1 + np.exp(-logit)), 0.0
-        for j in range(d):  # |L⁻¹x|², H = LLᵀ
-            total = design[i, j]
-            for m in range(j):
-                total -= curvature[j, m] * step[m]
-            step[j] = total / curvature[j, j]
-            square += step[j] ** 2
-        leverage[i] = max(p * (1 - p), _LEAST_WEIGHT) / dispersion * square
+        step[:] = design[i]
+        descend(curvature, step)
+        p = 1 / (1 + np.exp(-logit))
+        leverage[i] = max(p * (1 - p), _LEAST_WEIGHT) / dispersion * (step**2).sum()
     return evidence
