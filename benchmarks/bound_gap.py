@@ -29,8 +29,9 @@ from processes import repeat
 
 from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.estimators.taught import round_weights
+from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import predict_failure
-from opacc_ray.failure.signals import PoolSignals, part_signals, read_signals
+from opacc_ray.failure.signals import PoolSignals, part_signals
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task

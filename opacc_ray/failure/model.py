@@ -19,19 +19,17 @@ Outcomes may be scores: the likelihood is then a quasi-likelihood, its dispersio
 Legend: N pool, k labels, d signals, f failure = 1 - outcome in [0, 1], p its expectation.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.failure.signals import HALF_RANGE, PartSignals, PoolSignals, Signals, part_signals
+from opacc_ray.failure.signals import HALF_RANGE, SLOPES, PartSignals, PoolSignals, Signals, part_signals
 from opacc_ray.parts.threads import in_threads
 from opacc_ray.pool import Pool
 
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
 _LEAST_SHARE = 1e-6  # of an expert that is heard
-_LEAST_PRIOR = 1e-3  # share of a lesson that is kept among all
 _BLOCK = 1 << 13
 _VALUES_PER_EXPERT = 4  # what p of one example costs, in values that are added
 
@@ -43,8 +41,15 @@ class Coefficient(NamedTuple):
     scale: float
 
 
+_GIVEN = frozenset({"prior", "lesson"})
+"""Kinds without which there is no expert who looks at them."""
+
+
 class Expert(NamedTuple):
-    """What one regression looks at: the kinds of signal that have a coefficient."""
+    """What one regression looks at: the kinds of signal that have a coefficient.
+
+    That of SLOPES is by how much the coefficients of all signals differ between predicted classes.
+    """
 
     prior: float
     coefficient: dict[str, Coefficient]
@@ -52,7 +57,7 @@ class Expert(NamedTuple):
     @property
     def knows_doubt(self) -> bool:
         """Whether it looks at the confidence."""
-        return "confidence" in self.coefficient or "rank" in self.coefficient
+        return not self.coefficient.keys().isdisjoint(("confidence", "rank", "lesson"))
 
 
 _CONFIDENCE = {"confidence": Coefficient(0.8, 0.2)}
@@ -62,17 +67,22 @@ _SURPRISE = {"surprise": Coefficient(0.8, 1.0)}
 _HINTS = {"prediction": Coefficient(0.0, 1.0), "direction": Coefficient(0.0, 0.45)}
 _CLASSES = {"prediction": Coefficient(0.0, 3.0)}
 _DIRECTIONS = {"direction": Coefficient(0.0, 2.7)}
+_SLOPES = {SLOPES: Coefficient(0.0, 1.0)}
 _PRIOR = {"prior": Coefficient(0.8, 0.8)}
+_LESSON = {"lesson": Coefficient(1.0, 0.4)}
 EXPERTS = (
     Expert(0.05, {}),
     Expert(0.05, _RANK),
     Expert(0.05, _CONFIDENCE),
     Expert(0.1, _BOTH | _SURPRISE),
-    Expert(0.45, _BOTH | _SURPRISE | _HINTS),
+    Expert(0.35, _BOTH | _SURPRISE | _HINTS),
+    Expert(0.1, _BOTH | _SURPRISE | _HINTS | _SLOPES),
     Expert(0.15, _CONFIDENCE | _SURPRISE | _CLASSES),
     Expert(0.15, _CLASSES | _DIRECTIONS),
     Expert(0.3, _PRIOR),
     Expert(0.3, _PRIOR | _BOTH | _SURPRISE | _HINTS),
+    Expert(2.0, _LESSON),
+    Expert(2.0, _LESSON | _HINTS),
 )
 
 
@@ -80,9 +90,7 @@ class Fit(NamedTuple):
     """One expert, fitted."""
 
     evidence: float  # log
-    intercept: float
-    signal: NDArray[np.float64]  # (d,) coefficients
-    of_class: NDArray[np.float64]  # (C,) what each predicted class adds
+    coefficient: NDArray[np.float64]  # (1 + d, C) of the intercept and each signal, in each predicted class
     leverage: NDArray[np.float64]  # (k,) by how much each label moves its own prediction
 
 
@@ -90,9 +98,7 @@ class Mixture(NamedTuple):
     """The experts that are heard, and their weights: all that p is made of, beside the signals."""
 
     weight: tuple[float, ...]  # (experts,)
-    intercept: tuple[float, ...]  # (experts,)
-    slope: NDArray[np.float64]  # (experts, d)
-    level: NDArray[np.float64]  # (experts, C) the intercept and what each predicted class adds
+    coefficient: NDArray[np.float64]  # (experts, 1 + d, C)
 
     def failure(self, signals: PartSignals) -> NDArray[np.float64]:
         """p = Σ_k w_k p_k of all examples of a part, (n,), block by block.
@@ -118,17 +124,25 @@ class Mixture(NamedTuple):
         """Σ_k w_k p_k of a few examples, values (d, b) and classes (b,), to ``average`` (b,)."""
         from scipy.special import expit
 
-        term = np.empty(len(average))
-        for weight, intercept, slope, level in zip(*self, strict=True):
-            if classes is None or (level == intercept).all():
-                logit = np.full(len(average), intercept)
-            else:
-                logit = level[classes]
-            for place in np.flatnonzero(slope):
-                logit += np.multiply(values[place], slope[place], out=term)
+        logit, term = np.empty(len(average)), np.empty(len(average))
+        for weight, (level, *slopes) in zip(*self, strict=True):
+            _in_class(level, classes, logit)
+            for value, slope in zip(values, slopes, strict=True):
+                if slope.any():
+                    logit += np.multiply(value, _in_class(slope, classes, term), out=term)
             expit(logit, out=logit)
             logit *= weight
             average += logit
+
+
+def _in_class(
+    coefficient: NDArray[np.float64], classes: NDArray[np.integer] | None, out: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The coefficients (C,) of the classes (b,), in ``out`` (b,)."""
+    if classes is None or (coefficient == coefficient[0]).all():
+        out[:] = coefficient[0]
+        return out
+    return np.take(coefficient, classes, out=out, mode="clip")  # which needs no copy, and no class is outside
 
 
 class Forecast(NamedTuple):
@@ -149,49 +163,32 @@ class Forecast(NamedTuple):
         return self.signals.view.take(part_failure_of, index, self.signals.key, self.mixture)
 
 
-class Lesson(NamedTuple):
-    """What one expert has learned from labels of other examples: the prior of its coefficients here."""
+class Learnt(NamedTuple):
+    """What labels teach."""
 
-    prior: float
-    kinds: tuple[str, ...]  # of the columns it looks at
-    classes: NDArray[np.int64]  # those of its last columns
-    mean: NDArray[np.float64]  # (d,)
-    precision: NDArray[np.float64]  # (d, d)
-    half_log_determinant: float  # of the precision
+    mixture: Mixture
+    bayes_factor: float  # of the experts that look at signals against the one that does not
+    leverage: NDArray[np.float64]  # (k,)
 
 
-def predict_failure(
-    signals: PoolSignals,
-    labelled: NDArray[np.int64],
-    failure: NDArray[np.float64],
-    lessons: Sequence[Lesson] = (),
-) -> Forecast:
-    """p of every example, and how far to trust it, from the failures (k,) of the ``labelled`` (k,).
+def predict_failure(signals: PoolSignals, labelled: NDArray[np.int64], failure: NDArray[np.float64]) -> Forecast:
+    """p of every example, and how far to trust it, from the failures (k,) of the ``labelled`` (k,)."""
+    return Forecast(signals, *learn(signals.take(labelled), failure, signals.present))
 
-    ``lessons`` are of experts that have learned elsewhere; how much they count is for the labels here to say.
-    """
-    seen = _columns_of(signals.take(labelled))
-    dispersion = _dispersion(failure)
-    experts = distinct_experts(signals)
+
+def learn(labelled: Signals, failure: NDArray[np.float64], present: frozenset[str]) -> Learnt:
+    """What the ``failure`` (k,) of examples teaches experts who look at the signals that are ``present``."""
+    seen, dispersion = _see(labelled), _dispersion(failure)
+    experts = distinct_experts(present)
     fits = [_fit(expert, seen, failure, dispersion) for expert in experts]
-    fits += [_fit_on(lesson, seen, failure, dispersion) for lesson in lessons]
-    prior = np.array([expert.prior for expert in experts] + [lesson.prior for lesson in lessons])
+    prior = np.array([expert.prior for expert in experts])
     evidence = np.array([fit.evidence for fit in fits])
     weight = prior * np.exp(evidence - evidence.max())
     weight /= weight.sum()
     heard = np.flatnonzero(weight > _LEAST_SHARE)
     leverage = weight[heard] @ np.array([fits[k].leverage for k in heard])
-    mixture = _mix([fits[k] for k in heard], weight[heard])
-    return Forecast(signals, mixture, _bayes_factor(prior, evidence), leverage)
-
-
-def _mix(fits: Sequence[Fit], weight: NDArray[np.float64]) -> Mixture:
-    return Mixture(
-        tuple(weight.tolist()),
-        tuple(fit.intercept for fit in fits),
-        np.stack([fit.signal for fit in fits]),
-        np.stack([fit.of_class + fit.intercept for fit in fits]),
-    )
+    mixture = Mixture(tuple(weight[heard].tolist()), np.stack([fits[k].coefficient for k in heard]))
+    return Learnt(mixture, _bayes_factor(prior, evidence), leverage)
 
 
 def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64]) -> float:
@@ -202,15 +199,15 @@ def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64]) -> 
     return float(prior[1:] @ ratio / prior[1:].sum())
 
 
-def distinct_experts(signals: PoolSignals) -> list[Expert]:
-    """The experts that differ on a pool with these signals, the one that looks at nothing first.
+def distinct_experts(present: frozenset[str]) -> list[Expert]:
+    """The experts that differ where these kinds of signals are, the one that looks at nothing first.
 
     Equal ones add their priors; those whose signals are all absent have nothing to say.
     """
     merged: dict[tuple[tuple[str, Coefficient], ...], Expert] = {}
     for expert in EXPERTS:
-        there = {kind: prior for kind, prior in expert.coefficient.items() if kind in signals.present}
-        if expert.coefficient and (not there or ("prior" in expert.coefficient and "prior" not in there)):
+        there = {kind: prior for kind, prior in expert.coefficient.items() if kind in present}
+        if expert.coefficient and (not there or _GIVEN & (expert.coefficient.keys() - there.keys())):
             continue
         key = tuple(sorted(there.items()))
         before = merged[key].prior if key in merged else 0.0
@@ -221,104 +218,48 @@ def distinct_experts(signals: PoolSignals) -> list[Expert]:
 class _Seen(NamedTuple):
     """The labelled examples as all experts see them."""
 
-    design: NDArray[np.float64]  # (k, 1 + d + classes seen) a constant, the signals, one column per class
+    design: NDArray[np.float64]  # (k, 1 + d) a constant, the signals
     kinds: tuple[str, ...]  # of the columns
-    classes: NDArray[np.int64]  # that were seen
+    names: NDArray[np.int64]  # (G,) classes that were seen; -1 is one that the pool does not have
+    group: NDArray[np.int64]  # (k,) the place of each example's class among them
     signals: Signals
 
 
-def _columns_of(seen: Signals) -> _Seen:
-    """A class that no label has seen keeps its prior mean 0, exactly, and needs no column."""
-    columns, names = [np.ones((seen.size, 1)), seen.values], np.empty(0, dtype=np.int64)
+def _see(seen: Signals) -> _Seen:
+    """A class that no label has seen differs from the others by its prior mean 0, exactly."""
+    names, group = np.empty(0, dtype=np.int64), np.zeros(seen.size, dtype=np.int64)
     if seen.classes is not None:
-        names = np.unique(seen.classes[seen.classes >= 0])
-        columns.append((seen.classes[:, None] == names).astype(np.float64))
-    kinds = ("constant", *seen.kinds, *["prediction"] * len(names))
-    return _Seen(np.hstack(columns), kinds, names, seen)
+        names, group = np.unique(seen.classes, return_inverse=True)
+    return _Seen(np.hstack([np.ones((seen.size, 1)), seen.values]), ("constant", *seen.kinds), names, group, seen)
 
 
 def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: float) -> Fit:
-    """The mode of the posterior, and Laplace's approximation of the evidence around it.
-
-    log evidence = log p(f | β) + log p(β) - ½ log|H|, but for a constant that all experts share.
-    """
+    """The mode of the posterior, and Laplace's approximation of the evidence around it."""
     from opacc_ray.failure.newton import climb
-
-    known = expert.coefficient | {"constant": _intercept(expert, seen.signals)}
-    used = np.array([kind in known for kind in seen.kinds])
-    mean, scale = np.array([known[kind] for kind in seen.kinds if kind in known]).T
-    beta = np.ascontiguousarray(mean)
-    design, precision = np.ascontiguousarray(seen.design[:, used]), np.diag(scale**-2)
-    leverage = np.empty(len(failure))
-    evidence = climb(design, failure, beta.copy(), precision, dispersion, beta, leverage) - float(np.log(scale).sum())
-    whole = np.zeros(len(used))
-    whole[used] = beta
-    num = 1 + len(seen.signals.kinds)
-    of_class = np.zeros(seen.signals.num_classes)
-    of_class[seen.classes] = whole[num:]
-    return Fit(evidence, float(whole[0]), whole[1:num], of_class, leverage)
-
-
-def learn(
-    signals: PoolSignals, labelled: Signals, failure: NDArray[np.float64], shares: Sequence[float], prior: float
-) -> list[Lesson]:
-    """What experts learn from the ``failure`` (k,) of ``labelled`` examples (k,) that are not of the pool.
-
-    Each label counts as ``share`` of one, for each of several shares: the smaller, the less is taken for granted here.
-    Experts count by how well they explain those labels. ``prior`` is of all lessons together.
-    """
-    seen, experts = _columns_of(labelled), distinct_experts(signals)
-    lessons = []
-    for share in shares:
-        found = [_learn(expert, seen, failure, share) for expert in experts]
-        evidence = np.array([item for item, _ in found])
-        weight = np.array([expert.prior for expert in experts]) * np.exp(evidence - evidence.max())
-        weight *= prior / len(shares) / weight.sum()
-        heard = weight > _LEAST_PRIOR * prior
-        lessons += [
-            lesson._replace(prior=float(own))
-            for own, (_, lesson), kept in zip(weight, found, heard, strict=True)
-            if kept
-        ]
-    return lessons
-
-
-def _learn(expert: Expert, seen: _Seen, failure: NDArray[np.float64], share: float) -> tuple[float, Lesson]:
-    """The log evidence of an expert, and its lesson."""
-    from opacc_ray.failure.newton import climb, slopes
 
     known = expert.coefficient | {"constant": _intercept(expert, seen.signals)}
     used = np.array([kind in known for kind in seen.kinds])
     mean, scale = np.array([known[kind] for kind in seen.kinds if kind in known]).T.copy()
-    beta, design = mean.copy(), np.ascontiguousarray(seen.design[:, used])
-    precision, dispersion = np.diag(scale**-2), _dispersion(failure) / share
-    evidence = climb(design, failure, mean, precision, dispersion, beta, np.empty(len(failure)))
-    evidence -= float(np.log(scale).sum())
-    curvature = np.empty_like(precision)
-    slopes(design, failure, mean, precision, dispersion, beta, curvature, np.empty(len(beta)))
-    whole = np.tril(curvature) + np.tril(curvature, -1).T
-    classes = seen.classes if "prediction" in expert.coefficient else seen.classes[:0]
-    kinds = tuple(kind for kind, own in zip(seen.kinds, used, strict=True) if own)
-    return evidence, Lesson(expert.prior, kinds, classes, beta, whole, 0.5 * float(np.linalg.slogdet(whole)[1]))
+    apart = np.array(_scales_apart(expert, len(mean)) if len(seen.names) else [])  # (r,)
+    beta, gamma = mean.copy(), np.zeros((len(seen.names) if len(apart) else 0, len(apart)))
+    design, leverage = np.ascontiguousarray(seen.design[:, used]), np.empty(len(failure))
+    evidence = climb(
+        design, seen.group, failure, dispersion, mean, scale**-2, apart**-2, beta, gamma, leverage
+    )  # fmt: skip
+    coefficient = np.zeros((len(used), max(seen.signals.num_classes, 1)))
+    coefficient[used] = beta[:, None]
+    there = seen.names >= 0
+    if len(apart):
+        coefficient[np.ix_(np.flatnonzero(used)[: len(apart)], seen.names[there])] += gamma[there].T
+    return Fit(evidence, coefficient, leverage)
 
 
-def _fit_on(lesson: Lesson, seen: _Seen, failure: NDArray[np.float64], dispersion: float) -> Fit:
-    """As :func:`_fit`, from the prior of a lesson. What it knows of classes that no label has seen here is kept."""
-    from opacc_ray.failure.newton import climb
-
-    num = len(lesson.mean) - len(lesson.classes)
-    kinds, classes = set(lesson.kinds), seen.signals.classes
-    looked_at = [kind in kinds for kind in ("constant", *seen.signals.kinds)]
-    columns = [seen.design[:, : len(looked_at)][:, looked_at]]
-    if len(lesson.classes):
-        assert classes is not None
-        columns.append((classes[:, None] == lesson.classes).astype(np.float64))
-    design, beta, leverage = np.ascontiguousarray(np.hstack(columns)), lesson.mean.copy(), np.empty(len(failure))
-    evidence = climb(design, failure, lesson.mean, lesson.precision, dispersion, beta, leverage)
-    signal, of_class = np.zeros(len(seen.signals.kinds)), np.zeros(seen.signals.num_classes)
-    signal[[kind in kinds for kind in seen.signals.kinds]] = beta[1:num]
-    of_class[lesson.classes] = beta[num:]
-    return Fit(evidence + lesson.half_log_determinant, float(beta[0]), signal, of_class, leverage)
+def _scales_apart(expert: Expert, num: int) -> list[float]:
+    """By how much the first of ``num`` coefficients differ between predicted classes."""
+    if "prediction" not in expert.coefficient:
+        return []
+    slopes = [expert.coefficient[SLOPES].scale] * (num - 1) if SLOPES in expert.coefficient else []
+    return [expert.coefficient["prediction"].scale, *slopes]
 
 
 def _intercept(expert: Expert, seen: Signals) -> Coefficient:

@@ -1,140 +1,246 @@
 """Newton's method to the mode of a Bayesian logistic regression, compiled; see :mod:`opacc_ray.failure.model`.
 
-    g = Xᵀ(f - p)/ψ - Λ(β - m)        H = Xᵀ diag(p(1 - p)) X/ψ + Λ        p = 1/(1 + exp(-Xβ))
+Coefficients β are shared by all examples, and the first r of them differ between groups, by γ:
 
-Each step solves H·δ = g by Cholesky's factor of H, is cut to a largest change of 4, and the last one is below 1e-4. The
-factor gives log|H|, and with it Laplace's approximation of the evidence, at no further cost:
+    logit p_i = Σ_j (β_j + γ_cj) x_ij      β_j ~ N(m_j, 1/λ_j),  γ_cj ~ N(0, 1/κ_j)       c the group of i
 
-    log evidence = log p(f | β) - ½ (β - m)ᵀΛ(β - m) + ½ log|Λ| - ½ log|H|
+Each step solves H·δ = g and is halved until the posterior does not fall; the last one is below 1e-4. Of all groups' own
+coefficients, only those of one group meet in H, so they are eliminated group by group, and the work grows with their
+number, not with its cube:
 
-The same factor gives the leverage of each label, by how much its own outcome moves its prediction:
+    H = ⎡ D_1         B_1 ⎤     D_c = Σ_c w x̂x̂ᵀ + diag(κ)         w = p(1 - p)/ψ
+        ⎢      ⋱       ⋮  ⎥     B_c = Σ_c w x̂xᵀ                   x̂ the first r of x
+        ⎣ B_1ᵀ  ⋯      A  ⎦     A  = Σ w xxᵀ + diag(λ)
 
-    h_i = ∂p_i/∂f_i = p_i(1 - p_i) · xᵢᵀ H⁻¹ xᵢ / ψ
+The factors give log|H|, and with it Laplace's approximation of the evidence, at no further cost,
 
-Legend: k labels, d coefficients β with prior means m and precisions Λ, f failures, ψ dispersion.
+    log evidence = log p(f | β, γ) + log p(β, γ) - ½ log|H|
+
+and the leverage of each label, by how much its own outcome moves its prediction:
+
+    h_i = ∂p_i/∂f_i = w_i · x̃ᵢᵀ H⁻¹ x̃ᵢ        x̃ the row of all coefficients
+
+Legend: k labels, q shared coefficients, G groups, r coefficients of each, f failures, ψ dispersion.
 """
 
 import numpy as np
-from numba import float64, types
+from numba import float64, int64, types
 from numpy.typing import NDArray
 
 from opacc_ray.parts.compiled import compiled, read
 
 Array = NDArray[np.float64]
+Places = NDArray[np.int64]
 
-_STEPS = 25
-_LARGEST_STEP = 4.0
+_STEPS = 50
+_LEAST_STEP = 1e-6  # share of one
 _CLOSE = 1e-4
 _LEAST_WEIGHT = 1e-6
 
-_REGRESSION = (read(float64, 2), read(float64, 1), read(float64, 1), read(float64, 2), float64, float64[::1])
-"""Types of X, f, m, Λ, ψ and β."""
+_DATA = (read(float64, 2), read(int64, 1), read(float64, 1), float64)
+"""Types of x, c, f and ψ."""
+
+_PRIOR = (read(float64, 1), read(float64, 1), read(float64, 1))
+"""Types of m, λ and κ."""
+
+
+@compiled(types.void(float64[:, ::1]))
+def factorise(matrix: Array) -> None:
+    """Overwrite the lower half of a positive definite ``matrix`` (d, d) by its Cholesky factor L."""
+    for i in range(len(matrix)):
+        for j in range(i + 1):
+            total = matrix[i, j]
+            for m in range(j):
+                total -= matrix[i, m] * matrix[j, m]
+            matrix[i, j] = total / matrix[j, j] if i > j else np.sqrt(total)
 
 
 @compiled(types.void(read(float64, 2), float64[::1]))
 def descend(factor: Array, vector: Array) -> None:
-    """Overwrite ``vector`` (d,) by L⁻¹ times itself, L the lower half of ``factor`` (d, d)."""
+    """Overwrite ``vector`` (d,) by L⁻¹ times itself."""
     for i in range(len(vector)):
         for m in range(i):
             vector[i] -= factor[i, m] * vector[m]
         vector[i] /= factor[i, i]
 
 
-@compiled(types.boolean(float64[:, ::1], float64[::1]))
-def solve(matrix: Array, vector: Array) -> bool:
-    """Overwrite ``matrix`` (d, d), of which the lower half counts, by its Cholesky factor, and ``vector`` (d,) by the
-    solution; false, and both undefined, if the matrix is not positive definite.
-    """
-    d = len(vector)
-    for i in range(d):
-        for j in range(i + 1):
-            total = matrix[i, j]
-            for m in range(j):
-                total -= matrix[i, m] * matrix[j, m]
-            if i > j:
-                matrix[i, j] = total / matrix[j, j]
-            elif total > 0:
-                matrix[i, i] = np.sqrt(total)
-            else:
-                return False
-    descend(matrix, vector)
-    for i in range(d - 1, -1, -1):
-        for m in range(i + 1, d):
-            vector[i] -= matrix[m, i] * vector[m]
-        vector[i] /= matrix[i, i]
-    return True
+@compiled(types.void(read(float64, 2), float64[::1]))
+def ascend(factor: Array, vector: Array) -> None:
+    """Overwrite ``vector`` (d,) by L⁻ᵀ times itself."""
+    for i in range(len(vector) - 1, -1, -1):
+        for m in range(i + 1, len(vector)):
+            vector[i] -= factor[m, i] * vector[m]
+        vector[i] /= factor[i, i]
 
 
-@compiled(types.void(*_REGRESSION, float64[:, ::1], float64[::1]))
+@compiled(float64(*_DATA, *_PRIOR, read(float64, 1), read(float64, 2), float64[::1]))
+def log_posterior(
+    design: Array,
+    group: Places,
+    failure: Array,
+    dispersion: float,
+    mean: Array,
+    precision: Array,
+    spread: Array,
+    beta: Array,
+    gamma: Array,
+    logit: Array,
+) -> float:
+    """log p(f | β, γ) + log p(β, γ) but for a constant; ``logit`` (k,) is overwritten."""
+    found = 0.0
+    for j in range(len(beta)):
+        found -= 0.5 * precision[j] * (beta[j] - mean[j]) ** 2
+    for own in gamma:
+        for j in range(len(own)):
+            found -= 0.5 * spread[j] * own[j] ** 2
+    for i in range(len(failure)):
+        total = 0.0
+        for j in range(len(beta)):
+            total += design[i, j] * beta[j]
+        for j in range(len(spread)):
+            total += design[i, j] * gamma[group[i], j]
+        logit[i] = total
+        found += (failure[i] * total - max(total, 0.0) - np.log1p(np.exp(-abs(total)))) / dispersion
+    return found
+
+
+@compiled(
+    types.void(
+        *_DATA,
+        *_PRIOR,
+        read(float64, 1),
+        read(float64, 2),
+        read(float64, 1),
+        float64[:, ::1],
+        float64[:, :, ::1],
+        float64[:, :, ::1],
+        float64[::1],
+        float64[:, ::1],
+    )
+)
 def slopes(
     design: Array,
+    group: Places,
     failure: Array,
+    dispersion: float,
     mean: Array,
     precision: Array,
-    dispersion: float,
+    spread: Array,
     beta: Array,
-    curvature: Array,
-    gradient: Array,
+    gamma: Array,
+    logit: Array,
+    a: Array,
+    b: Array,
+    d: Array,
+    shared: Array,
+    own: Array,
 ) -> None:
-    """H (d, d), its lower half, and g (d,) at ``beta`` (d,)."""
-    k, d = design.shape
-    for j in range(d):
-        gradient[j] = 0.0
-        for m in range(d):
-            curvature[j, m] = precision[j, m]
-            gradient[j] -= precision[j, m] * (beta[m] - mean[m])
-    for i in range(k):
-        logit = 0.0
-        for j in range(d):
-            logit += design[i, j] * beta[j]
-        p = 1 / (1 + np.exp(-logit))
+    """H, as A (q, q), B (G, r, q) and D (G, r, r), the lower halves, and the gradient of β (q,) and of γ (G, r)."""
+    q, r = len(beta), len(spread)
+    a[:], b[:], d[:] = 0.0, 0.0, 0.0
+    for j in range(q):
+        a[j, j], shared[j] = precision[j], precision[j] * (mean[j] - beta[j])
+    for c in range(len(gamma)):
+        for j in range(r):
+            d[c, j, j], own[c, j] = spread[j], -spread[j] * gamma[c, j]
+    for i in range(len(failure)):
+        p = 1 / (1 + np.exp(-logit[i]))
         weight, error = max(p * (1 - p), _LEAST_WEIGHT) / dispersion, (failure[i] - p) / dispersion
-        for j in range(d):
+        for j in range(q):
             x = design[i, j]
-            if x != 0:
-                gradient[j] += x * error
-                for m in range(j + 1):
-                    curvature[j, m] += weight * x * design[i, m]
+            shared[j] += x * error
+            for m in range(j + 1):
+                a[j, m] += weight * x * design[i, m]
+        for j in range(r):
+            x, c = design[i, j], group[i]
+            own[c, j] += x * error
+            for m in range(j + 1):
+                d[c, j, m] += weight * x * design[i, m]
+            for m in range(q):
+                b[c, j, m] += weight * x * design[i, m]
 
 
-@compiled(float64(*_REGRESSION, float64[::1]))
+@compiled(float64(float64[:, ::1], float64[:, :, ::1], float64[:, :, ::1], float64[::1], float64[:, ::1]))
+def solve(a: Array, b: Array, d: Array, shared: Array, own: Array) -> float:
+    """Overwrite the gradient by the step H⁻¹g; returns log|H|.
+
+    D becomes its groups' factors L_c, B the products L_c⁻¹B_c, and A the factor of what is left of it, A - Σ BᵀD⁻¹B.
+    """
+    q, r, found = len(shared), own.shape[1], 0.0
+    for c in range(len(own)):
+        factorise(d[c])
+        descend(d[c], own[c])
+        for i in range(r):
+            found += 2 * np.log(d[c, i, i])
+            for m in range(q):
+                for j in range(i):
+                    b[c, i, m] -= d[c, i, j] * b[c, j, m]
+                b[c, i, m] /= d[c, i, i]
+        for i in range(r):
+            for m in range(q):
+                shared[m] -= b[c, i, m] * own[c, i]
+                for j in range(m + 1):
+                    a[m, j] -= b[c, i, m] * b[c, i, j]
+    factorise(a)
+    descend(a, shared)
+    ascend(a, shared)
+    for c in range(len(own)):
+        for i in range(r):
+            for m in range(q):
+                own[c, i] -= b[c, i, m] * shared[m]
+        ascend(d[c], own[c])
+    for m in range(q):
+        found += 2 * np.log(a[m, m])
+    return found
+
+
+@compiled(float64(*_DATA, *_PRIOR, float64[::1], float64[:, ::1], float64[::1]))
 def climb(
     design: Array,
+    group: Places,
     failure: Array,
+    dispersion: float,
     mean: Array,
     precision: Array,
-    dispersion: float,
+    spread: Array,
     beta: Array,
+    gamma: Array,
     leverage: Array,
 ) -> float:
-    """Move ``beta`` (d,) to the mode, from where it is; returns the log evidence, but for ½ log|Λ|.
+    """Move ``beta`` (q,) and ``gamma`` (G, r) to the mode, from where they are; returns the log evidence.
 
-    design X (k, d), failure (k,), mean (d,) and precision (d, d) of the prior; ``leverage`` (k,) is overwritten by h.
+    design x (k, q), group c (k,) in 0 .. G - 1, failure (k,), mean and precision (q,) of β, spread κ (r,) of γ;
+    ``leverage`` (k,) is overwritten by h.
     """
-    d = len(beta)
-    curvature, step = np.empty((d, d)), np.empty(d)
-    for _ in range(_STEPS if len(failure) else 0):
-        slopes(design, failure, mean, precision, dispersion, beta, curvature, step)
-        if not solve(curvature, step):
-            break
-        largest = np.abs(step).max()
-        beta += step * min(1.0, _LARGEST_STEP / max(largest, _LARGEST_STEP))
+    q, groups, r = len(beta), len(gamma), len(spread)
+    a, b, d = np.empty((q, q)), np.empty((groups, r, q)), np.empty((groups, r, r))
+    shared, own, logit = np.empty(q), np.empty((groups, r)), np.empty(len(failure))
+    now, volume = log_posterior(design, group, failure, dispersion, mean, precision, spread, beta, gamma, logit), 0.0
+    for _ in range(_STEPS):
+        slopes(design, group, failure, dispersion, mean, precision, spread, beta, gamma, logit, a, b, d, shared, own)
+        volume = solve(a, b, d, shared, own)
+        largest = np.abs(shared).max()
+        if own.size:
+            largest = max(largest, np.abs(own).max())
+        share = 1.0
+        while True:
+            there, theirs = beta + share * shared, gamma + share * own
+            then = log_posterior(design, group, failure, dispersion, mean, precision, spread, there, theirs, logit)
+            if then >= now or share < _LEAST_STEP:
+                break
+            share /= 2
+        beta[:], gamma[:], now = there, theirs, then
         if largest < _CLOSE:
             break
-    slopes(design, failure, mean, precision, dispersion, beta, curvature, step)
-    solve(curvature, step)
-    evidence = 0.0
-    for j in range(d):
-        evidence -= np.log(curvature[j, j])
-        for m in range(d):
-            evidence -= 0.5 * (beta[j] - mean[j]) * precision[j, m] * (beta[m] - mean[m])
+    row, other = np.empty(q), np.empty(r)
     for i in range(len(failure)):
-        logit = 0.0
-        for j in range(d):
-            logit += design[i, j] * beta[j]
-        evidence += (failure[i] * logit - max(logit, 0.0) - np.log1p(np.exp(-abs(logit)))) / dispersion
-        step[:] = design[i]
-        descend(curvature, step)
-        p = 1 / (1 + np.exp(-logit))
-        leverage[i] = max(p * (1 - p), _LEAST_WEIGHT) / dispersion * (step**2).sum()
-    return evidence
+        p = 1 / (1 + np.exp(-logit[i]))
+        row[:], other[:], c = design[i], design[i, :r], group[i]
+        if r:
+            descend(d[c], other)
+            for j in range(r):
+                for m in range(q):
+                    row[m] -= b[c, j, m] * other[j]
+        descend(a, row)
+        leverage[i] = max(p * (1 - p), _LEAST_WEIGHT) / dispersion * ((row**2).sum() + (other**2).sum())
+    return now - 0.5 * volume + 0.5 * (np.log(precision).sum() + groups * np.log(spread).sum())

@@ -6,6 +6,7 @@
     prediction   the predicted class; for a predicted value, its rank and the square of it
     direction    the first few principal directions of the hidden layer, standard deviation 1
     prior        ranks of the user's own columns likewise, 0 for the example most likely to fail
+    lesson       logit of p by what the history's labels teach (:mod:`opacc_ray.failure.lessons`)
 
 Ranks, because surprise has no natural unit and tails without end, and because softmax saturates: of two examples that
 get 0.9999 and 0.9998 one may fail ten times as often, which the logit hardly tells and the rank does. They end at 0, so
@@ -37,6 +38,9 @@ from opacc_ray.pool import Pool
 
 LEAST_DOUBT, MOST_DOUBT = 1e-5, 1 - 1e-3
 _SHARE_WITHOUT_CONFIDENCE = 0.1
+SLOPES = "slopes"
+"""Not a signal: the kind of what differs between predicted classes, the slopes of all other signals."""
+
 HALF_RANGE = float(np.sqrt(3.0))
 """Of ranks with standard deviation 1."""
 
@@ -47,7 +51,7 @@ class Signals(NamedTuple):
     """The signals of examples in hand."""
 
     values: NDArray[np.float64]  # (k, d)
-    kinds: tuple[str, ...]  # (d,) confidence, rank, surprise, prediction or direction
+    kinds: tuple[str, ...]  # (d,) the names above
     classes: NDArray[np.int64] | None  # (k,) predicted class, from 0 to C - 1
     num_classes: int
     expected_logit: float  # of the share of failures, by the model's own word
@@ -106,8 +110,10 @@ class PoolSignals(NamedTuple):
 
     @property
     def present(self) -> frozenset[str]:
-        """The kinds there are."""
-        return frozenset(self.kinds) | (frozenset() if self.names is None else {"prediction"})
+        """The kinds there are, and SLOPES where a signal may mean more in one class than in another."""
+        if self.names is None:
+            return frozenset(self.kinds)
+        return frozenset((*self.kinds, "prediction", *([SLOPES] if self.kinds else [])))
 
     def take(self, index: NDArray[np.int64]) -> Signals:
         """The signals of the examples ``index`` (k,)."""
@@ -129,19 +135,14 @@ class PartSignals(NamedTuple):
     classes: NDArray[np.integer] | None  # (n,) of a type that is as small as can be
 
 
-def read_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> PoolSignals:
-    """Let the parts make all signals that the pool's features and the history's ``prior`` give, for rounds to come."""
-    return view.once("signals", (num_directions, history), lambda: _read(view, num_directions, history))
-
-
 def part_signals(part: Pool, key: str) -> PartSignals:
     """What the part keeps under the key of its pool's signals."""
     own: PartSignals = part_recall(part, kept_name(_KEPT, key), key)
     return own
 
 
-def signals_beside(view: View, num_directions: int, history: History, other: Pool) -> Signals:
-    """The signals of other examples (k,), on the scales of the view's pool.
+def signals_beside(own: PoolSignals, num_directions: int, other: Pool) -> Signals:
+    """The signals of other examples (k,), on the scales of the pool.
 
     A rank is the place that the value would have in the pool. A signal that ``other`` lacks is the pool's mean of it; a
     class that the pool does not have is -1.
@@ -151,7 +152,6 @@ def signals_beside(view: View, num_directions: int, history: History, other: Poo
     DataError
         A number of ``other`` is not finite or cannot be, or its hidden layer is another one.
     """
-    own = read_signals(view, num_directions, history)
     try:
         found = [_beside(own, place, num_directions, other) for place in range(len(own.kept))]
     except DataError as error:
@@ -166,7 +166,7 @@ def signals_beside(view: View, num_directions: int, history: History, other: Poo
 
 def _beside(own: PoolSignals, place: int, num_directions: int, other: Pool) -> NDArray[np.float64]:
     signal, view = own.kept[place], own.view
-    if signal.form == "prior" or getattr(other, signal.field) is None:
+    if signal.form in _GIVEN or getattr(other, signal.field) is None:
         return np.full(other.size, mean_of(view.map(part_signal_sum, own.key, place), view.size))
     if signal.form == "direction":
         return find_projection(view, num_directions).of(other)[:, signal.place]
@@ -180,7 +180,11 @@ def _beside(own: PoolSignals, place: int, num_directions: int, other: Pool) -> N
     return _form(signal.form, values, ends, view.size)
 
 
-def _read(view: View, num_directions: int, history: History) -> PoolSignals:
+def make_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> PoolSignals:
+    """Let the parts make all signals that the pool's features and the history's ``prior`` give, for rounds to come.
+
+    The lesson of a history is 0 until it is taught.
+    """
     from scipy.special import logit
 
     key = f"{num_directions} {id(history)} {secrets.token_hex(8)}"
@@ -188,8 +192,10 @@ def _read(view: View, num_directions: int, history: History) -> PoolSignals:
     if "hidden" in view.fields and num_directions:
         num = find_projection(view, num_directions).num
     prior = _spread_columns(history.columns(view.size))  # (columns, N)
-    signals = tuple(_find(view, num, names is None)) + tuple(
-        Signal("prior", "prior", None, i) for i in range(len(prior))
+    signals = (
+        *_find(view, num, names is None),
+        *(Signal("prior", "prior", None, i) for i in range(len(prior))),
+        *([Signal("lesson", "lesson")] if history.labelled else []),
     )
     for signal in signals:
         if signal.form in _RANKED and signal.form != "square":
@@ -220,6 +226,7 @@ def _find(view: View, num_directions: int, is_value: bool) -> Iterator[Signal]:
         yield Signal("direction", "direction", None, place)
 
 
+_GIVEN = ("prior", "lesson")  # forms that are made of no feature
 _RANKED = ("falling", "rising", "middle", "square")
 
 
@@ -261,8 +268,8 @@ def part_make(
     for row, signal in zip(values, signals, strict=True):
         if signal.form == "direction":
             row[:] = part_coordinates(part, projection)[:, signal.place]
-        elif signal.form == "prior":
-            row[:] = prior[signal.place]
+        elif signal.form in _GIVEN:
+            row[:] = prior[signal.place] if signal.form == "prior" else 0.0
         else:
             assert signal.column is not None
             ranked = signal.form in _RANKED

@@ -18,9 +18,9 @@ from opacc_ray.estimators.difference import Combined
 from opacc_ray.estimators.rounds import labelled_before
 from opacc_ray.estimators.taught import TaughtRound, combine_taught
 from opacc_ray.failure.history import NO_HISTORY, History
-from opacc_ray.failure.lessons import read_lessons
+from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import Forecast, Mixture, predict_failure
-from opacc_ray.failure.signals import part_signals, read_signals
+from opacc_ray.failure.signals import part_signals
 from opacc_ray.parts.cache import part_keep, part_recall, repeat_if_forgotten
 from opacc_ray.parts.sums import as_float, exact_sum
 from opacc_ray.parts.view import View
@@ -76,8 +76,7 @@ def _learned(view: View, selections: Sequence[Selection], outcomes: Sequence[Out
     outcome = np.concatenate(outcomes)
     parameters = parse_parameters("neyman", selections[0].parameters)
     signals = read_signals(view, parameters.directions, history)
-    lessons = read_lessons(view, parameters.directions, history)
-    forecast = predict_failure(signals, labelled, 1 - outcome, lessons)
+    forecast = predict_failure(signals, labelled, 1 - outcome)
     predicted = Predicted.of(forecast, labelled)
     start, taught = 0, []
     for selection, places in zip(selections, before, strict=True):

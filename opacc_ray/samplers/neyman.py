@@ -68,9 +68,9 @@ from numpy.typing import NDArray
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.unequal import SURE, draw_along, lengths
 from opacc_ray.errors import SpecError
-from opacc_ray.failure.lessons import read_lessons
+from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import Forecast, predict_failure
-from opacc_ray.failure.signals import PoolSignals, part_signals, read_signals
+from opacc_ray.failure.signals import PoolSignals, part_signals
 from opacc_ray.parts.order import Line, part_lay
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
@@ -252,7 +252,6 @@ def foresee(view: View, task: Task) -> list[Forecast]:
             read_signals(model.view, task.parameters.directions, model.history),
             labelled,
             1 - model.outcome,
-            read_lessons(model.view, task.parameters.directions, model.history),
         )
         for model in (OtherModel(view, outcome, task.history), *task.others)
     ]

@@ -8,9 +8,9 @@ from whole_plan import whole_plan
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.failure.history import History
-from opacc_ray.failure.lessons import read_lessons
+from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import predict_failure
-from opacc_ray.failure.signals import read_signals, signals_beside
+from opacc_ray.failure.signals import signals_beside
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Task
@@ -37,12 +37,13 @@ def test_signals_of_other_examples_are_on_the_scales_of_the_pool() -> None:
     pool, _ = make_pool(300, 1)
     view, some = view_of(pool), np.array([3, 200, 77])
     part = opacc.Pool(**{name: getattr(pool, name)[some] for name in pool.fields})
-    beside, own = signals_beside(view, 3, opacc.History(), part), read_signals(view, 3).take(some)
+    signals = read_signals(view, 3)
+    beside, own = signals_beside(signals, 3, part), signals.take(some)
     assert beside.values == pytest.approx(own.values, abs=1e-6)
     assert beside.classes.tolist() == own.classes.tolist()
-    foreign = signals_beside(view, 3, opacc.History(), opacc.Pool(prediction=[99, 2]))
+    foreign = signals_beside(signals, 3, opacc.Pool(prediction=[99, 2]))
     assert foreign.classes.tolist() == [-1, 2]
-    assert foreign.values[:, 0] == pytest.approx(read_signals(view, 3).take(np.arange(300)).values[:, 0].mean())
+    assert foreign.values[:, 0] == pytest.approx(signals.take(np.arange(300)).values[:, 0].mean())
 
 
 def test_a_labelled_reference_is_learned_from_before_the_first_label() -> None:
@@ -50,7 +51,7 @@ def test_a_labelled_reference_is_learned_from_before_the_first_label() -> None:
     view = view_of(pool)
     history = opacc.History(labelled=[(other, known)])
     signals = read_signals(view, 6, history)
-    p = predict_failure(signals, np.empty(0, int), np.empty(0), read_lessons(view, 6, history)).failure
+    p = predict_failure(signals, np.empty(0, int), np.empty(0)).failure
     assert p[outcome == 0].mean() > 6 * p[outcome == 1].mean()
     assert exact_variance(view, outcome, history) < 0.4 * exact_variance(view, outcome, opacc.History())
 
@@ -60,9 +61,7 @@ def test_labels_here_overrule_a_history_that_is_wrong() -> None:
     other, known = make_pool(800, 3)
     view, history = view_of(pool), opacc.History(labelled=[(other, 1 - known)])
     labelled = np.sort(np.random.default_rng(0).choice(2000, 60, replace=False))
-    p = predict_failure(
-        read_signals(view, 6, history), labelled, 1 - outcome[labelled], read_lessons(view, 6, history)
-    ).failure
+    p = predict_failure(read_signals(view, 6, history), labelled, 1 - outcome[labelled]).failure
     assert p[outcome == 0].mean() > 0.5 > 0.2 > p[outcome == 1].mean()
 
 

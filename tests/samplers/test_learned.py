@@ -7,8 +7,8 @@ from whole_plan import whole_plan
 import opacc_ray as opacc
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.taught import round_weights
+from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import predict_failure
-from opacc_ray.failure.signals import read_signals
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task

@@ -19,8 +19,9 @@ from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.rounds import combine
 from opacc_ray.failure.directions import project
+from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import predict_failure
-from opacc_ray.failure.signals import read_signals, spread_ranks
+from opacc_ray.failure.signals import spread_ranks
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Previous, Task
