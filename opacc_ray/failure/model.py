@@ -8,8 +8,10 @@ A handful of *experts*, Bayesian logistic regressions that look at more or fewer
 Before any label, p is the model's own word, tempered, for models are overconfident; the means in the table below say
 how. One expert looks at nothing at all: where the signals turn out useless it takes over, and p is flat. Where failures
 have another cause than doubt, say two classes swapped, the experts that give each predicted class its own rate take
-over within some 30 labels. See D. J. C. MacKay, "The evidence framework applied to classification networks", Neural
-Computation 4 (1992).
+over within some 30 labels. And one lets what a signal means differ from class to class: it has a common slope and, as
+in multilevel regression (A. Gelman, J. Hill, "Data Analysis Using Regression and Multilevel/Hierarchical Models",
+2007, 13), what each class adds to it, kept small by the prior until labels say otherwise. See D. J. C. MacKay, "The
+evidence framework applied to classification networks", Neural Computation 4 (1992).
 
 How far the labels speak for the signals at all is the *Bayes factor* of all other experts against the one that looks at
 nothing: 1 without labels, large when the signals foresaw the failures, small when they are useless.
@@ -34,15 +36,15 @@ _BLOCK = 1 << 13
 _VALUES_PER_EXPERT = 4  # what p of one example costs, in values that are added
 
 
+_GIVEN = frozenset({"prior", "lesson"})
+"""Kinds without which there is no expert who looks at them."""
+
+
 class Coefficient(NamedTuple):
     """Normal prior of the coefficients of one kind of signal."""
 
     mean: float
     scale: float
-
-
-_GIVEN = frozenset({"prior", "lesson"})
-"""Kinds without which there is no expert who looks at them."""
 
 
 class Expert(NamedTuple):
@@ -243,9 +245,7 @@ def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: 
     apart = np.array(_scales_apart(expert, len(mean)) if len(seen.names) else [])  # (r,)
     beta, gamma = mean.copy(), np.zeros((len(seen.names) if len(apart) else 0, len(apart)))
     design, leverage = np.ascontiguousarray(seen.design[:, used]), np.empty(len(failure))
-    evidence = climb(
-        design, seen.group, failure, dispersion, mean, scale**-2, apart**-2, beta, gamma, leverage
-    )  # fmt: skip
+    evidence = climb(design, seen.group, failure, dispersion, mean, scale**-2, apart**-2, beta, gamma, leverage)
     coefficient = np.zeros((len(used), max(seen.signals.num_classes, 1)))
     coefficient[used] = beta[:, None]
     there = seen.names >= 0

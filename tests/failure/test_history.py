@@ -65,6 +65,38 @@ def test_labels_here_overrule_a_history_that_is_wrong() -> None:
     assert p[outcome == 0].mean() > 0.5 > 0.2 > p[outcome == 1].mean()
 
 
+def make_turned(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
+    """A classifier that fails at one end of a direction in some classes, and at the other end in the others."""
+    rng = np.random.default_rng(seed)
+    prediction, hidden = rng.integers(0, 6, size), rng.normal(size=(size, 2)).astype(np.float32) * [3, 1]
+    outcome = (hidden[:, 0] * np.where(prediction < 3, 1, -1) < 4).astype(float)
+    return opacc.Pool(hidden=hidden, prediction=prediction), outcome
+
+
+@pytest.mark.parametrize("there", ["history", "pool"])
+def test_a_signal_may_mean_one_thing_in_one_class_and_another_in_another(there: str) -> None:
+    (pool, outcome), (other, known) = make_turned(4000, 2), make_turned(1500, 3)
+    history = opacc.History(labelled=[(other, known)]) if there == "history" else opacc.History()
+    labelled = np.arange(0 if there == "history" else 1500)
+    p = predict_failure(read_signals(view_of(pool), 2, history), labelled, 1 - outcome[labelled]).failure[1500:]
+    assert p[outcome[1500:] == 0].mean() > 0.6 > 0.1 > p[outcome[1500:] == 1].mean()
+
+
+def test_classes_that_the_pool_lacks_teach_what_all_have_in_common() -> None:
+    pool, _ = make_pool(500, 2)
+    other, known = make_pool(400, 3)
+    assert other.prediction is not None
+    foreign = opacc.Pool(
+        **{name: getattr(other, name) for name in other.fields} | {"prediction": other.prediction + 50}
+    )
+    found = []
+    for given in (other, foreign):
+        signals = read_signals(view_of(pool), 6, opacc.History(labelled=[(given, known)]))
+        found.append(predict_failure(signals, np.empty(0, int), np.empty(0)).failure)
+    of_classes = [[p[pool.prediction == own].mean() for own in range(6)] for p in found]
+    assert np.ptp(of_classes[0]) > 0.5 > 0.1 > np.ptp(of_classes[1])
+
+
 def test_a_history_of_labels_may_stake_three_times_the_price() -> None:
     """And no more, whatever it says; a column without labels stakes the price."""
     (pool, _), (other, known) = make_pool(2000, 2), make_pool(800, 3)
