@@ -1,14 +1,15 @@
 """The signals of a pool, with what a history's labels teach as one more.
 
-The failure model learns from the labels of other examples as it does from labels of the pool, and says p of every
-example of the pool. Its logit is a signal: two experts take it for what it is, more or less, and the other experts know
-nothing of it. So labels here decide whether the lesson holds, and a few correct its level and its slope.
+The failure model learns from the labels of other examples as it does from labels of the pool, and, as they are many,
+what the signals mean in each predicted class; then it says p of every example of the pool. Its logit is a signal: two
+experts take it for what it is, more or less, and the other experts know nothing of it. So labels here decide whether
+the lesson holds, and a few correct its level and its slope.
 """
 
 import numpy as np
 
 from opacc_ray.failure.history import NO_HISTORY, History
-from opacc_ray.failure.model import Mixture, learn
+from opacc_ray.failure.model import SLOPES, Mixture, learn
 from opacc_ray.failure.signals import PoolSignals, Signals, make_signals, part_signals, signals_beside
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
@@ -34,7 +35,7 @@ def _read(view: View, num_directions: int, history: History) -> PoolSignals:
         given = history.failures()
         seen = _together(own, [signals_beside(own, num_directions, pool) for pool, _ in given])
         failure = np.concatenate([failures for _, failures in given])
-        view.map(part_teach, own.key, learn(seen, failure, own.present - _NOT_TAUGHT).mixture)
+        view.map(part_teach, own.key, learn(seen, failure, own.present - _NOT_TAUGHT | {SLOPES}).mixture)
     return own
 
 

@@ -8,10 +8,13 @@ A handful of *experts*, Bayesian logistic regressions that look at more or fewer
 Before any label, p is the model's own word, tempered, for models are overconfident; the means in the table below say
 how. One expert looks at nothing at all: where the signals turn out useless it takes over, and p is flat. Where failures
 have another cause than doubt, say two classes swapped, the experts that give each predicted class its own rate take
-over within some 30 labels. And one lets what a signal means differ from class to class: it has a common slope and, as
-in multilevel regression (A. Gelman, J. Hill, "Data Analysis Using Regression and Multilevel/Hierarchical Models",
-2007, 13), what each class adds to it, kept small by the prior until labels say otherwise. See D. J. C. MacKay, "The
-evidence framework applied to classification networks", Neural Computation 4 (1992).
+over within some 30 labels. See D. J. C. MacKay, "The evidence framework applied to classification networks", Neural
+Computation 4 (1992).
+
+Where labels are many, those of a history, one expert more lets what a signal means differ from class to class: it has a
+common slope and what each class adds to it, kept small by the prior until labels say otherwise, as in multilevel
+regression (A. Gelman, J. Hill, "Data Analysis Using Regression and Multilevel/Hierarchical Models", 2007, 13). From
+the few labels of an audit it learns too readily: ``docs/neyman.md``.
 
 How far the labels speak for the signals at all is the *Bayes factor* of all other experts against the one that looks at
 nothing: 1 without labels, large when the signals foresaw the failures, small when they are useless.
@@ -26,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.failure.signals import HALF_RANGE, SLOPES, PartSignals, PoolSignals, Signals, part_signals
+from opacc_ray.failure.signals import HALF_RANGE, PartSignals, PoolSignals, Signals, part_signals
 from opacc_ray.parts.threads import in_threads
 from opacc_ray.pool import Pool
 
@@ -35,6 +38,9 @@ _LEAST_SHARE = 1e-6  # of an expert that is heard
 _BLOCK = 1 << 13
 _VALUES_PER_EXPERT = 4  # what p of one example costs, in values that are added
 
+
+SLOPES = "slopes"
+"""No signal: the kind of what the slopes of all signals differ by between predicted classes."""
 
 _GIVEN = frozenset({"prior", "lesson"})
 """Kinds without which there is no expert who looks at them."""
@@ -179,7 +185,7 @@ def predict_failure(signals: PoolSignals, labelled: NDArray[np.int64], failure: 
 
 
 def learn(labelled: Signals, failure: NDArray[np.float64], present: frozenset[str]) -> Learnt:
-    """What the ``failure`` (k,) of examples teaches experts who look at the signals that are ``present``."""
+    """What the ``failure`` (k,) of examples teaches experts who look at the kinds that are ``present``."""
     seen, dispersion = _see(labelled), _dispersion(failure)
     experts = distinct_experts(present)
     fits = [_fit(expert, seen, failure, dispersion) for expert in experts]

@@ -38,9 +38,6 @@ from opacc_ray.pool import Pool
 
 LEAST_DOUBT, MOST_DOUBT = 1e-5, 1 - 1e-3
 _SHARE_WITHOUT_CONFIDENCE = 0.1
-SLOPES = "slopes"
-"""Not a signal: the kind of what differs between predicted classes, the slopes of all other signals."""
-
 HALF_RANGE = float(np.sqrt(3.0))
 """Of ranks with standard deviation 1."""
 
@@ -110,10 +107,8 @@ class PoolSignals(NamedTuple):
 
     @property
     def present(self) -> frozenset[str]:
-        """The kinds there are, and SLOPES where a signal may mean more in one class than in another."""
-        if self.names is None:
-            return frozenset(self.kinds)
-        return frozenset((*self.kinds, "prediction", *([SLOPES] if self.kinds else [])))
+        """The kinds there are."""
+        return frozenset(self.kinds) | (frozenset() if self.names is None else {"prediction"})
 
     def take(self, index: NDArray[np.int64]) -> Signals:
         """The signals of the examples ``index`` (k,)."""

@@ -87,28 +87,24 @@ def predicted_failure(pool: dict[str, list[float]], labelled: dict[int, float]) 
         rank = [r - top for r in ranks([-c for c in pool["confidence"]])]
         share = sum(doubt) / N
     middle = math.log(share / (1 - share))
-    #        prior  confidence  rank        surprise    prediction, apart; mean and scale of the coefficients
+    #        prior  confidence  rank        surprise    prediction; mean and scale of the coefficients
     experts = [
-        (0.05, None, None, None, None, None),
-        (0.05, None, (2.5, 1.0), None, None, None),
-        (0.05, (0.8, 0.2), None, None, None, None),
-        (0.1, (0.6, 0.2), (0.8, 1.0), (0.8, 1.0), None, None),
-        (0.35, (0.6, 0.2), (0.8, 1.0), (0.8, 1.0), 1.0, None),
-        (0.1, (0.6, 0.2), (0.8, 1.0), (0.8, 1.0), 1.0, 1.0),
-        (0.15, (0.8, 0.2), None, (0.8, 1.0), 3.0, None),
-        (0.15, None, None, None, 3.0, None),
+        (0.05, None, None, None, None),
+        (0.05, None, (2.5, 1.0), None, None),
+        (0.05, (0.8, 0.2), None, None, None),
+        (0.1, (0.6, 0.2), (0.8, 1.0), (0.8, 1.0), None),
+        (0.45, (0.6, 0.2), (0.8, 1.0), (0.8, 1.0), 1.0),
+        (0.15, (0.8, 0.2), None, (0.8, 1.0), 3.0),
+        (0.15, None, None, None, 3.0),
     ]
     log_evidence, predictions, priors = [], [], []
-    for number, (prior, own, own_rank, other, by_class, apart) in enumerate(experts):
+    for number, (prior, own, own_rank, other, by_class) in enumerate(experts):
         slopes = [(signal, *slope) for signal, slope in [(logit, own), (rank, own_rank)] if signal and slope]
         doubts = len(slopes) > 0
         if other is not None:
             slopes += [(surprise, *other)]
-        member = [[float(c == k) for c in pool["prediction"]] for k in classes]
-        if apart is not None:
-            slopes += [(list(np.multiply(one, signal)), 0.0, apart) for signal, *_ in list(slopes) for one in member]
         if by_class is not None:
-            slopes += [(one, 0.0, by_class) for one in member]
+            slopes += [([float(c == k) for c in pool["prediction"]], 0.0, by_class) for k in classes]
         if number > 0 and not slopes:
             continue
         intercept = (0.0, 1.0) if doubts else (middle + (other[0] * top if other else 0.0), 1.5 if logit else 3.0)
