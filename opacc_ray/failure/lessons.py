@@ -10,12 +10,9 @@ import numpy as np
 
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.failure.model import SLOPES, Mixture, learn
-from opacc_ray.failure.signals import PoolSignals, Signals, make_signals, part_signals, signals_beside
+from opacc_ray.failure.signals import GIVEN, PoolSignals, Signals, make_signals, part_signals, signals_beside
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
-
-_NOT_TAUGHT = {"prior", "lesson"}
-"""Kinds that are known of the pool alone."""
 
 
 def read_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> PoolSignals:
@@ -35,7 +32,7 @@ def _read(view: View, num_directions: int, history: History) -> PoolSignals:
         given = history.failures()
         seen = _together(own, [signals_beside(own, num_directions, pool) for pool, _ in given])
         failure = np.concatenate([failures for _, failures in given])
-        view.map(part_teach, own.key, learn(seen, failure, own.present - _NOT_TAUGHT | {SLOPES}).mixture)
+        view.map(part_teach, own.key, learn(seen, failure, own.present - GIVEN | {SLOPES}).mixture)
     return own
 
 

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.failure.signals import HALF_RANGE, PartSignals, PoolSignals, Signals, part_signals
+from opacc_ray.failure.signals import GIVEN, HALF_RANGE, PartSignals, PoolSignals, Signals, part_signals
 from opacc_ray.parts.threads import in_threads
 from opacc_ray.pool import Pool
 
@@ -41,9 +41,6 @@ _VALUES_PER_EXPERT = 4  # what p of one example costs, in values that are added
 
 SLOPES = "slopes"
 """No signal: the kind of what the slopes of all signals differ by between predicted classes."""
-
-_GIVEN = frozenset({"prior", "lesson"})
-"""Kinds without which there is no expert who looks at them."""
 
 
 class Coefficient(NamedTuple):
@@ -210,12 +207,13 @@ def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64]) -> 
 def distinct_experts(present: frozenset[str]) -> list[Expert]:
     """The experts that differ where these kinds of signals are, the one that looks at nothing first.
 
-    Equal ones add their priors; those whose signals are all absent have nothing to say.
+    Equal ones add their priors; those whose signals are all absent have nothing to say, nor those that look at
+    something GIVEN where it is not.
     """
     merged: dict[tuple[tuple[str, Coefficient], ...], Expert] = {}
     for expert in EXPERTS:
         there = {kind: prior for kind, prior in expert.coefficient.items() if kind in present}
-        if expert.coefficient and (not there or _GIVEN & (expert.coefficient.keys() - there.keys())):
+        if expert.coefficient and (not there or GIVEN & (expert.coefficient.keys() - there.keys())):
             continue
         key = tuple(sorted(there.items()))
         before = merged[key].prior if key in merged else 0.0
@@ -251,11 +249,11 @@ def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: 
     apart = np.array(_scales_apart(expert, len(mean)) if len(seen.names) else [])  # (r,)
     beta, gamma = mean.copy(), np.zeros((len(seen.names) if len(apart) else 0, len(apart)))
     design, leverage = np.ascontiguousarray(seen.design[:, used]), np.empty(len(failure))
-    evidence = climb(design, seen.group, failure, dispersion, mean, scale**-2, apart**-2, beta, gamma, leverage)
+    evidence = climb((design, seen.group, failure, dispersion), (mean, scale**-2, apart**-2), beta, gamma, leverage)
     coefficient = np.zeros((len(used), max(seen.signals.num_classes, 1)))
     coefficient[used] = beta[:, None]
-    there = seen.names >= 0
     if len(apart):
+        there = seen.names >= 0
         coefficient[np.ix_(np.flatnonzero(used)[: len(apart)], seen.names[there])] += gamma[there].T
     return Fit(evidence, coefficient, leverage)
 

@@ -37,11 +37,14 @@ _LEAST_STEP = 1e-6  # share of one
 _CLOSE = 1e-4
 _LEAST_WEIGHT = 1e-6
 
-_DATA = (read(float64, 2), read(int64, 1), read(float64, 1), float64)
-"""Types of x, c, f and ψ."""
+_DATA = types.Tuple((read(float64, 2), read(int64, 1), read(float64, 1), float64))
+_PRIOR = types.Tuple((read(float64, 1), read(float64, 1), read(float64, 1)))
 
-_PRIOR = (read(float64, 1), read(float64, 1), read(float64, 1))
-"""Types of m, λ and κ."""
+Data = tuple[Array, Places, Array, float]
+"""x (k, q), the group c (k,) of each in 0 .. G - 1, f (k,) and ψ."""
+
+Prior = tuple[Array, Array, Array]
+"""m (q,) and λ (q,) of β, κ (r,) of γ."""
 
 
 @compiled(types.void(float64[:, ::1]))
@@ -73,20 +76,10 @@ def ascend(factor: Array, vector: Array) -> None:
         vector[i] /= factor[i, i]
 
 
-@compiled(float64(*_DATA, *_PRIOR, read(float64, 1), read(float64, 2), float64[::1]))
-def log_posterior(
-    design: Array,
-    group: Places,
-    failure: Array,
-    dispersion: float,
-    mean: Array,
-    precision: Array,
-    spread: Array,
-    beta: Array,
-    gamma: Array,
-    logit: Array,
-) -> float:
+@compiled(float64(_DATA, _PRIOR, read(float64, 1), read(float64, 2), float64[::1]))
+def log_posterior(data: Data, prior: Prior, beta: Array, gamma: Array, logit: Array) -> float:
     """log p(f | β, γ) + log p(β, γ) but for a constant; ``logit`` (k,) is overwritten."""
+    (design, group, failure, dispersion), (mean, precision, spread) = data, prior
     found = 0.0
     for j in range(len(beta)):
         found -= 0.5 * precision[j] * (beta[j] - mean[j]) ** 2
@@ -106,8 +99,8 @@ def log_posterior(
 
 @compiled(
     types.void(
-        *_DATA,
-        *_PRIOR,
+        _DATA,
+        _PRIOR,
         read(float64, 1),
         read(float64, 2),
         read(float64, 1),
@@ -119,13 +112,8 @@ def log_posterior(
     )
 )
 def slopes(
-    design: Array,
-    group: Places,
-    failure: Array,
-    dispersion: float,
-    mean: Array,
-    precision: Array,
-    spread: Array,
+    data: Data,
+    prior: Prior,
     beta: Array,
     gamma: Array,
     logit: Array,
@@ -136,6 +124,7 @@ def slopes(
     own: Array,
 ) -> None:
     """H, as A (q, q), B (G, r, q) and D (G, r, r), the lower halves, and the gradient of β (q,) and of γ (G, r)."""
+    (design, group, failure, dispersion), (mean, precision, spread) = data, prior
     q, r = len(beta), len(spread)
     a[:], b[:], d[:] = 0.0, 0.0, 0.0
     for j in range(q):
@@ -194,30 +183,19 @@ def solve(a: Array, b: Array, d: Array, shared: Array, own: Array) -> float:
     return found
 
 
-@compiled(float64(*_DATA, *_PRIOR, float64[::1], float64[:, ::1], float64[::1]))
-def climb(
-    design: Array,
-    group: Places,
-    failure: Array,
-    dispersion: float,
-    mean: Array,
-    precision: Array,
-    spread: Array,
-    beta: Array,
-    gamma: Array,
-    leverage: Array,
-) -> float:
+@compiled(float64(_DATA, _PRIOR, float64[::1], float64[:, ::1], float64[::1]))
+def climb(data: Data, prior: Prior, beta: Array, gamma: Array, leverage: Array) -> float:
     """Move ``beta`` (q,) and ``gamma`` (G, r) to the mode, from where they are; returns the log evidence.
 
-    design x (k, q), group c (k,) in 0 .. G - 1, failure (k,), mean and precision (q,) of β, spread κ (r,) of γ;
     ``leverage`` (k,) is overwritten by h.
     """
+    (design, group, failure, dispersion), (_, precision, spread) = data, prior
     q, groups, r = len(beta), len(gamma), len(spread)
     a, b, d = np.empty((q, q)), np.empty((groups, r, q)), np.empty((groups, r, r))
     shared, own, logit = np.empty(q), np.empty((groups, r)), np.empty(len(failure))
-    now, volume = log_posterior(design, group, failure, dispersion, mean, precision, spread, beta, gamma, logit), 0.0
+    now, volume = log_posterior(data, prior, beta, gamma, logit), 0.0
     for _ in range(_STEPS):
-        slopes(design, group, failure, dispersion, mean, precision, spread, beta, gamma, logit, a, b, d, shared, own)
+        slopes(data, prior, beta, gamma, logit, a, b, d, shared, own)
         volume = solve(a, b, d, shared, own)
         largest = np.abs(shared).max()
         if own.size:
@@ -225,7 +203,7 @@ def climb(
         share = 1.0
         while True:
             there, theirs = beta + share * shared, gamma + share * own
-            then = log_posterior(design, group, failure, dispersion, mean, precision, spread, there, theirs, logit)
+            then = log_posterior(data, prior, there, theirs, logit)
             if then >= now or share < _LEAST_STEP:
                 break
             share /= 2

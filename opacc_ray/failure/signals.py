@@ -41,6 +41,9 @@ _SHARE_WITHOUT_CONFIDENCE = 0.1
 HALF_RANGE = float(np.sqrt(3.0))
 """Of ranks with standard deviation 1."""
 
+GIVEN = frozenset({"prior", "lesson"})
+"""Kinds, and their forms, that are made of no feature: they are known of the pool alone."""
+
 _KEPT = "signals"
 
 
@@ -161,7 +164,7 @@ def signals_beside(own: PoolSignals, num_directions: int, other: Pool) -> Signal
 
 def _beside(own: PoolSignals, place: int, num_directions: int, other: Pool) -> NDArray[np.float64]:
     signal, view = own.kept[place], own.view
-    if signal.form in _GIVEN or getattr(other, signal.field) is None:
+    if signal.form in GIVEN or getattr(other, signal.field) is None:
         return np.full(other.size, mean_of(view.map(part_signal_sum, own.key, place), view.size))
     if signal.form == "direction":
         return find_projection(view, num_directions).of(other)[:, signal.place]
@@ -221,7 +224,6 @@ def _find(view: View, num_directions: int, is_value: bool) -> Iterator[Signal]:
         yield Signal("direction", "direction", None, place)
 
 
-_GIVEN = ("prior", "lesson")  # forms that are made of no feature
 _RANKED = ("falling", "rising", "middle", "square")
 
 
@@ -263,7 +265,7 @@ def part_make(
     for row, signal in zip(values, signals, strict=True):
         if signal.form == "direction":
             row[:] = part_coordinates(part, projection)[:, signal.place]
-        elif signal.form in _GIVEN:
+        elif signal.form in GIVEN:
             row[:] = prior[signal.place] if signal.form == "prior" else 0.0
         else:
             assert signal.column is not None

@@ -16,7 +16,7 @@ def fitted(design: np.ndarray, group: np.ndarray, failure: np.ndarray, dispersio
     mean, precision, spread = np.linspace(-1, 1, q), np.linspace(0.5, 2, q), np.array([1.0, 3.0])
     beta, gamma, leverage = np.zeros(q), np.zeros((groups, 2)), np.empty(len(failure))
     for _ in range(3):  # from its end once more, until it is exact
-        climb(design, group, failure, dispersion, mean, precision, spread, beta, gamma, leverage)
+        climb((design, group, failure, dispersion), (mean, precision, spread), beta, gamma, leverage)
     logit = design @ beta + (design[:, :2] * gamma[group]).sum(axis=1)
     return [1 / (1 + np.exp(-logit)), leverage]
 

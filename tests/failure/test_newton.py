@@ -15,7 +15,7 @@ def test_eliminating_groups_finds_what_all_coefficients_at_once_do(groups: int, 
     group, failure = rng.integers(0, max(groups, 1), 60), (rng.random(60) < 0.2) * 1.0
     mean, precision, spread = np.array([-1.0, 0.5, 0.0]), np.array([1.0, 4.0, 0.2]), np.array([0.1, 0.5, 2.0])[:apart]
     beta, gamma, leverage = mean.copy(), np.zeros((groups, apart)), np.empty(60)
-    evidence = climb(design, group, failure, dispersion, mean, precision, spread, beta, gamma, leverage)
+    evidence = climb((design, group, failure, dispersion), (mean, precision, spread), beta, gamma, leverage)
 
     own = design[:, None, :apart] * (group[:, None] == np.arange(groups))[:, :, None]
     dense = np.hstack([design, own.reshape(60, -1)])
@@ -49,8 +49,10 @@ def test_a_step_that_overshoots_is_halved() -> None:
     failure[(design[:, 1] > 0) ^ (group > 4)] = 1.0
     mean, precision, spread = np.array([0.0, 0.8, 0.8, 0.0]), np.array([1.0, 1.0, 1.0, 5.0]), np.ones(4)
     beta, gamma, leverage = mean.copy(), np.zeros((10, 4)), np.empty(2000)
-    climb(design, group, failure, 1.0, mean, precision, spread, beta, gamma, leverage)
+    climb((design, group, failure, 1.0), (mean, precision, spread), beta, gamma, leverage)
     logit = design @ beta + (design * gamma[group]).sum(axis=1)
     assert ((logit > 0) == (failure == 1)).mean() > 0.99
-    again = climb(design, group, failure, 1.0, mean, precision, spread, beta.copy(), gamma.copy(), leverage)
-    assert again == pytest.approx(climb(design, group, failure, 1.0, mean, precision, spread, beta, gamma, leverage))
+    again = climb((design, group, failure, 1.0), (mean, precision, spread), beta.copy(), gamma.copy(), leverage)
+    assert again == pytest.approx(
+        climb((design, group, failure, 1.0), (mean, precision, spread), beta, gamma, leverage)
+    )
