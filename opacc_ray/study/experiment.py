@@ -6,8 +6,8 @@
     figures/CASE.svg, CASE.png      error and failures found against the number of labels
 
 A block's key says all that decides its content, so a study that was interrupted goes on, and one that is extended by
-methods, budgets or repetitions does only what is new. (A block does not know the code that made it beyond the version:
-take a new folder after changing a method.)
+methods, budgets or repetitions does only what is new. The code of the methods is a part of it: after any change to them
+all is measured anew, and what the code before measured is left where it lies.
 """
 
 import logging

@@ -8,12 +8,12 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from opacc_ray import __version__
 from opacc_ray.errors import OpaccError
 from opacc_ray.estimators.base import Outcome
 from opacc_ray.samplers.estimate import estimate
@@ -25,6 +25,12 @@ from opacc_ray.study.spec import MethodSpec
 
 BLOCK_SIZE = 100
 """Repetitions per block: the unit of parallel work and of resume."""
+
+DECISIVE = (
+    *("characterize", "designs", "estimators", "failure", "neurons", "parts", "samplers", "study"),
+    *("pool.py", "selection.py"),
+)
+"""The rooms and modules whose code decides what a repetition says."""
 
 
 class Trial(NamedTuple):
@@ -56,8 +62,8 @@ class Cell(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Names what decides a repetition, the content of the case included."""
-        facts = [__version__, *self._place, self.level, self.source.digest, self.source.columns]
+        """Names what decides a repetition: the code, the content of the case, the method and its place."""
+        facts = [code_digest(), *self._place, self.level, self.source.digest, self.source.columns]
         facts += [self.source.error_scale, *self.source.shuffle]
         return hashlib.blake2b(json.dumps(facts).encode(), digest_size=12).hexdigest()
 
@@ -73,6 +79,16 @@ class Cell(NamedTuple):
     def blocks(self) -> "Iterator[Block]":
         for start in range(0, self.repetitions, BLOCK_SIZE):
             yield Block(self, start, min(start + BLOCK_SIZE, self.repetitions))
+
+
+@cache
+def code_digest(package: Path = Path(__file__).parents[1]) -> str:
+    """Digest of the DECISIVE code: it changes with any of its lines, released or not."""
+    found = hashlib.blake2b(digest_size=12)
+    for place in DECISIVE:
+        for path in sorted((package / place).rglob("*.py")) or [package / place]:
+            found.update(f"{path.relative_to(package).as_posix()}\n".encode() + path.read_bytes())
+    return found.hexdigest()
 
 
 class Block(NamedTuple):

@@ -1,5 +1,8 @@
 """Trials: each can be repeated alone, and seeds and keys tell repetitions, cells and cases apart."""
 
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,6 +62,30 @@ class TestRepetitions:
     def test_encoding_loses_nothing(self, cases: Path) -> None:
         found = run_block(block(cases / "full.npz", "srs"))
         assert decode(encode(found)) == found
+
+
+class TestCode:
+    def test_any_change_of_it_makes_other_keys(
+        self, cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cell, package = block(cases / "full.npz", "srs").cell, Path(opacc.__file__).parent
+        digest_of, copied = trials.code_digest.__wrapped__, tmp_path / "opacc_ray"
+        shutil.copytree(package, copied, ignore=shutil.ignore_patterns("__pycache__"))
+        assert digest_of(copied) == digest_of(package)
+        keys = {cell.key}
+        for name in ("failure/newton.py", "selection.py"):
+            with (copied / name).open("a") as changed:
+                changed.write("# another line\n")
+            now = digest_of(copied)
+            monkeypatch.setattr(trials, "code_digest", lambda now=now: now)
+            keys.add(cell.key)
+        assert len(keys) == 3
+
+    def test_it_is_all_that_a_trial_loads(self) -> None:
+        loaded = "import sys, opacc_ray.study.trials; print(*(name for name in sys.modules if 'opacc_ray.' in name))"
+        done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+        rooms = {name.split(".")[1] for name in done.stdout.split()}
+        assert rooms - {"errors", "lake"} == {Path(name).stem for name in trials.DECISIVE}
 
 
 def test_unforeseen_error_keeps_its_place(cases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
