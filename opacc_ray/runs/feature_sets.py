@@ -54,12 +54,13 @@ class RemovedSet(Document):
 
 
 class _Users(NamedTuple):
+    headers: list[str]  # keys
     runs: dict[str, list[str]]  # by digest
     unread: list[str]
 
 
 def list_sets(output: str) -> FeatureSets:
-    """All sets of an output."""
+    """All sets of an output; raises DataError where there is neither a run nor a set."""
     home = open_store(output)
     entries = home.list()
     users = _find_users(home, entries)
@@ -68,6 +69,9 @@ def list_sets(output: str) -> FeatureSets:
         match = re.fullmatch(rf"{HOME}/([0-9a-f]{{16}})/(.+)", entry.key)
         if match:
             files[match[1]].append(entry._replace(key=match[2]))
+    if not (files or users.headers):
+        what = "is a run" if any(entry.key == HEADER for entry in entries) else "holds no runs and no features"
+        raise DataError(f"{home.uri} {what}; give the `output` of a spec, the folder that its runs lie in")
     sets = [_describe(home.store(f"{HOME}/{digest}"), digest, own, users) for digest, own in sorted(files.items())]
     return FeatureSets(output=home.uri, sets=sets, unread=users.unread)
 
@@ -132,7 +136,7 @@ def _find_users(home: Store, entries: list[Entry]) -> _Users:
             continue
         if link is not None:
             runs[link.digest].append(name)
-    return _Users(runs, unread)
+    return _Users(headers, runs, unread)
 
 
 def _describe(folder: Store, digest: str, entries: list[Entry], users: _Users) -> StoredSet:

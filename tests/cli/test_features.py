@@ -1,6 +1,7 @@
 """`opacc features`: what is listed, and what is refused before anything is lost."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,20 @@ def test_set_that_no_run_uses_is_removed(home: Path, capsys: pytest.CaptureFixtu
     assert run.header.features is not None
     code, out, _ = asked(capsys, "remove", f"{home}/audits", run.header.features.digest)
     assert (code, out.startswith("removed    ")) == (0, True)
-    _, out, _ = asked(capsys, "list", f"{home}/audits")
-    assert "no features are shared in" in out
+    code, _, err = asked(capsys, "list", f"{home}/audits")
+    assert code == 5
+    assert f"{home}/audits holds no runs and no features; give the `output` of a spec" in err
+
+
+def test_runs_that_share_nothing_are_told_from_a_wrong_place(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_spec(home)
+    shutil.rmtree(home / "audits" / "features")
+    code, out, _ = asked(capsys, "list", f"{home}/audits")
+    assert (code, out) == (0, f"no features are shared in {home}/audits\n")
+    for place, what in ((run.uri, "is a run"), (f"{home}/nowhere", "holds no runs and no features")):
+        code, _, err = asked(capsys, "list", place)
+        assert code == 5
+        assert f"{place} {what}; give the `output` of a spec" in err
 
 
 def test_set_is_kept_while_a_header_cannot_be_read(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
