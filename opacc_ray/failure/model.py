@@ -243,7 +243,7 @@ def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: 
     """The mode of the posterior, and Laplace's approximation of the evidence around it."""
     from opacc_ray.failure.newton import climb
 
-    known = expert.coefficient | {"constant": _intercept(expert, seen.signals)}
+    known = expert.coefficient | _shared(expert, seen.kinds) | {"constant": _intercept(expert, seen.signals)}
     used = np.array([kind in known for kind in seen.kinds])
     mean, scale = np.array([known[kind] for kind in seen.kinds if kind in known]).T.copy()
     apart = np.array(_scales_apart(expert, len(mean)) if len(seen.names) else [])  # (r,)
@@ -266,15 +266,25 @@ def _scales_apart(expert: Expert, num: int) -> list[float]:
     return [expert.coefficient["prediction"].scale, *slopes]
 
 
+def _shared(expert: Expert, kinds: tuple[str, ...]) -> dict[str, Coefficient]:
+    """The coefficient of each of several prior columns, which together tell about as much as one."""
+    num = kinds.count("prior")
+    if not num or "prior" not in expert.coefficient:
+        return {}
+    mean, scale = expert.coefficient["prior"]
+    return {"prior": Coefficient(mean / num, scale / num**0.5)}
+
+
 def _intercept(expert: Expert, seen: Signals) -> Coefficient:
     """For experts that know the doubt, its logit speaks for itself; for the others, the middle example fails as often
-    as the model expects on average, or, without confidence, as often as a rough guess has it.
+    as the model expects on average, or, without confidence, as often as a rough guess has it. A prior that says nothing
+    changes nothing of that: in the middle it is HALF_RANGE below its top, and so is a surprise.
     """
+    prior = HALF_RANGE * expert.coefficient.get("prior", Coefficient(0.0, 0.0)).mean * ("prior" in seen.kinds)
     if expert.knows_doubt:
-        return Coefficient(0.0, 1.0)
+        return Coefficient(prior, 1.0)
     surprise = expert.coefficient.get("surprise", Coefficient(0.0, 1.0)).mean * seen.kinds.count("surprise")
-    middle = seen.expected_logit + HALF_RANGE * surprise  # a surprise in the middle is HALF_RANGE below the top
-    return Coefficient(middle, 1.5 if "confidence" in seen.kinds else 3.0)
+    return Coefficient(seen.expected_logit + prior + HALF_RANGE * surprise, 1.5 if "confidence" in seen.kinds else 3.0)
 
 
 def part_failure(part: Pool, key: str, mixture: Mixture) -> NDArray[np.float64]:

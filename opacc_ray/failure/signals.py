@@ -75,7 +75,7 @@ class Signal(NamedTuple):
     """One signal: what it is made of, and how."""
 
     kind: str
-    form: str  # a name of _FORMS
+    form: str  # "doubt", "direction", one that is GIVEN or one of _RANKED
     column: Column | None = None  # None where it is no feature of one number
     place: int = 0  # of a direction, or of a user's column
 

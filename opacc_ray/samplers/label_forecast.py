@@ -100,8 +100,17 @@ def forecast_widths(
     parameters: neyman.Parameters | None = None,
     history: History = NO_HISTORY,
 ) -> Widths:
-    """How narrow the interval is after so many labels, by the model's own word; raises LabelError on a bad level."""
+    """How narrow the interval is after so many labels, by the model's own word.
+
+    Raises
+    ------
+    LabelError
+        The level is none, or one of the numbers of labels is not between 1 and N.
+    """
     check_level(level)
+    for num in labels:
+        if not 0 < num <= view.size:
+            raise LabelError(f"labels={num}: give numbers from 1 to the {view.size} examples of the pool")
     own = neyman.Parameters() if parameters is None else parameters
     return repeat_if_forgotten([view], lambda: _widths(view, labels, level, own, history))
 

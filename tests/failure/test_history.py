@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from oracles import cube
+from scipy.stats import binom
 from whole_plan import whole_plan
 
 import opacc_ray as opacc
@@ -54,6 +55,34 @@ def test_a_labelled_reference_is_learned_from_before_the_first_label() -> None:
     p = predict_failure(signals, np.empty(0, int), np.empty(0)).failure
     assert p[outcome == 0].mean() > 6 * p[outcome == 1].mean()
     assert exact_variance(view, outcome, history) < 0.4 * exact_variance(view, outcome, opacc.History())
+
+
+@pytest.mark.parametrize("num", [1, 3, 10])
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_prior_columns_that_say_nothing_change_nothing(num: int, is_constant: bool) -> None:
+    pool, _ = make_pool(3000, 2)
+    view = view_of(pool)
+    columns = np.random.default_rng(4).normal(size=(3000, num)) * (not is_constant)
+    history = opacc.History(prior=columns)
+    alone, beside = (
+        predict_failure(read_signals(view, 6, own), np.empty(0, int), np.empty(0)).failure.mean()
+        for own in (opacc.History(), history)
+    )
+    assert beside == pytest.approx(alone, rel=0.1)
+    bare = opacc.Pool(ids=[str(i) for i in range(3000)])
+    assert forecast_labels(view_of(bare), 0.02, history=history).srs == pytest.approx(711, rel=0.2)
+
+
+def test_many_prior_columns_do_not_speak_for_themselves() -> None:
+    """Labels at random where hardly any fails, of a model that expects a third to: the Bayes factor stays modest."""
+    rng = np.random.default_rng(5)
+    pool = opacc.Pool(confidence=1 - rng.beta(2, 4, 3000), prediction=rng.integers(0, 10, 3000))
+    signals = read_signals(view_of(pool), 6, opacc.History(prior=rng.normal(size=(3000, 10))))
+    large = 0
+    for _ in range(60):
+        labelled = np.sort(rng.choice(3000, 150, replace=False))
+        large += predict_failure(signals, labelled, 1.0 * (rng.random(150) < 0.002)).bayes_factor > 20
+    assert large <= binom.ppf(1 - 1e-4, 60, 0.05)
 
 
 def test_labels_here_overrule_a_history_that_is_wrong() -> None:

@@ -106,6 +106,12 @@ def test_a_level_that_is_none_is_refused(level: float) -> None:
             foresee()
 
 
+@pytest.mark.parametrize("labels", [0, 61])
+def test_more_labels_than_there_are_examples_are_refused(labels: int) -> None:
+    with pytest.raises(LabelError, match=f"labels={labels}: give numbers from 1 to the 60 examples of the pool"):
+        forecast_widths(view_of(make_pool(60, 3)[0]), [5, labels])
+
+
 @pytest.mark.parametrize("half_width", [0, -1, 1, np.nan])
 def test_another_method_has_no_forecast_for_a_goal_that_is_none(half_width: float) -> None:
     with pytest.raises(LabelError, match=r"half_width=.*: give a number between 0 and 1"):
