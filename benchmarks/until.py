@@ -34,7 +34,7 @@ from scipy.special import betaincinv, ndtr, ndtri
 import opacc_ray as opacc
 from opacc_ray.errors import DataError
 from opacc_ray.estimators import looks
-from opacc_ray.estimators.rounds_as_one import estimate_as_one
+from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.study.cases import Case, Source, read_case
 
 LADDER = (30, 1.4)
@@ -183,7 +183,7 @@ def run_until(case: Case, method: str, goal: float, seed: int) -> Stop:
 def estimator_of(case: Case, method: str) -> looks.Estimator:
     """The estimate that an audit states: where rounds learn from all labels, by the pool's features, too."""
     if method not in LEARNS:
-        return estimate_as_one
+        return plain_estimate
     return lambda selections, outcomes, level: opacc.estimate(selections, outcomes, level, pool=case.view)
 
 

@@ -3,19 +3,17 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from opacc_ray.audit.results import accuracy_of, reason_of, sample_of, whole_rounds, with_labels
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.looks import Estimator, Look, advice, forecast, labels_for, look
-from opacc_ray.estimators.rounds_as_one import estimate_as_one
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.runs.documents import Goal, RoundLook
 from opacc_ray.runs.run import Run
-from opacc_ray.samplers.learned import learns_from_all
-from opacc_ray.selection import Selection
 
 
 def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bool = False) -> Goal:
@@ -87,14 +85,8 @@ def look_at(run: Run, known: Sequence[LabelledRound], level: float, *, close: bo
 
 
 def own_estimator(run: Run) -> Estimator:
-    """The estimate that a run states: where rounds learn from all labels, that; else that of their designs."""
-
-    def estimate(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
-        if learns_from_all(selections):
-            return accuracy_of(run, selections, outcomes, level)
-        return estimate_as_one(selections, outcomes, level)
-
-    return estimate
+    """The estimate that a run states."""
+    return partial(accuracy_of, run)
 
 
 def _round_look(number: int, found: Look) -> RoundLook:

@@ -50,7 +50,8 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators import intervals, weighted
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.linear import Array, LinearEstimator, linear_estimator
-from opacc_ray.estimators.rounds import plain_estimate, round_weights
+from opacc_ray.estimators.plain import plain_estimate
+from opacc_ray.estimators.rounds import round_weights
 from opacc_ray.pool import SOFTMAX_ROUNDING
 from opacc_ray.selection import Selection
 

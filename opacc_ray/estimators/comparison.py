@@ -31,7 +31,7 @@ import numpy as np
 from opacc_ray.estimators import weighted
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.linear import LinearEstimator, linear_estimator
-from opacc_ray.estimators.rounds import plain_estimate
+from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.selection import Selection
 
 NAME, INDEPENDENT = "paired difference", "difference of independent estimates"

@@ -26,8 +26,11 @@ is met says little. The upper one is not below the exact bound for n labels with
 than one was foreseen among them: the predictions then say nothing of where failures are. And no interval contradicts
 what is known for certain: the outcomes of the labelled examples, and 0 or 1 where no failure or no success was met.
 
-For scores m is infinite, and one failure is added, twice as large as the largest that was met, not half of one. If
-fewer than three failures were foreseen among the labels, the estimate says that its interval rests on little.
+If fewer than three failures were foreseen among the labels, the estimate says that its interval rests on little.
+
+Of scores neither the labels nor predictions of their mean tell how rare a large loss is. Their interval is that of
+``weighted.py``, which reckons with one more failure that the sample did not happen to show, at the weight that failures
+have where they are predicted, 2·h₁.
 
 Legend: N pool, n labels, f = 1 - outcome, p predicted failure, π inclusion probability, a effect: by how much one
 failure moves the estimate, in standard deviations.
@@ -45,6 +48,8 @@ from opacc_ray.designs.base import Prediction
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
+from opacc_ray.estimators.weighted import NAME as NAME_OF_SCORES
+from opacc_ray.estimators.weighted import failure_bounds
 
 _NAME = "adjusted Wilson"
 _FEW = 3
@@ -121,7 +126,8 @@ def accuracy(
     few = known.binary and labels.assisted and labels.expected.sum() < _FEW
     reasons = dict.fromkeys([*(part.reason for part in rounds if part.reason), *([_CAUTION] if few else [])])
     based, reason = all(part.design_based for part in rounds), "; ".join(reasons) or None
-    return Estimate(1 - share, math.sqrt(variance), 1 - high, 1 - low, level, _NAME, len(labels.effect), based, reason)
+    name = _NAME if known.binary else NAME_OF_SCORES
+    return Estimate(1 - share, math.sqrt(variance), 1 - high, 1 - low, level, name, len(labels.effect), based, reason)
 
 
 class Labels(NamedTuple):
@@ -139,9 +145,7 @@ class Labels(NamedTuple):
         """h₁ and h₂."""
         place = self._placed(self.expected)
         place = place / place.sum()
-        scores = self.failure.max() > 0 and not is_binary(self.failure)
-        num, size = (1.0, min(2 * float(self.failure.max()), 1.0)) if scores else (0.5, 1.0)
-        return num * size * float(place @ self.effect), num * size**2 * float(place @ self.effect**2)
+        return 0.5 * float(place @ self.effect), 0.5 * float(place @ self.effect**2)
 
     @property
     def half_success(self) -> float:
@@ -198,18 +202,28 @@ def trust_in(terms: NDArray[np.float64], prior: int = _PRIOR_TERMS) -> float:
 
 def _bounds(share: float, variance: float, labels: Labels, known: Known, level: float) -> intervals.Interval:
     """The interval above, for the share of failures."""
-    met, trust = known.failures, labels.trust if known.binary else 1.0
+    met = known.failures
+    if known.binary:
+        low, high = _of_failures(share, variance, labels, known, level)
+    else:
+        low, high = failure_bounds(max(share, 0.0), variance, 2 * labels.half_failure[0], level)
+    least, most = met / known.pool_size, (met + known.pool_size - known.num) / known.pool_size
+    return min(max(low, least), most), max(min(high, most), least)
+
+
+def _of_failures(share: float, variance: float, labels: Labels, known: Known, level: float) -> intervals.Interval:
+    """For 0/1 outcomes, before it is cut at what is known for certain."""
+    met, trust = known.failures, labels.trust
     widen = intervals.student_widening(labels.degrees, level) ** 2
     low, high = 0.0, 1.0
     if met and share > 0:
         size = labels.size_at(share, variance, trust) / widen
         low = intervals.wilson(min(share, 1.0), size, level)[0]
-        if known.binary and share < 1:
+        if share < 1:
             low = min(low, intervals.mid_p_low(share * size, size, level))
     if met < known.num:
         centre = max(share, 0.0) + labels.half_failure[0]
         high = intervals.wilson(min(centre, 1.0), labels.size_at(centre, variance, trust) / widen, level)[1]
         if not met and labels.assisted and labels.expected.sum() < 1:
             high = max(high, intervals.zero_failure_bound(len(labels.effect), level))
-    least, most = met / known.pool_size, (met + known.pool_size - known.num) / known.pool_size
-    return min(max(low, least), most), max(min(high, most), least)
+    return low, high

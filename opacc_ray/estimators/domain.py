@@ -34,7 +34,7 @@ from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators import weighted
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.linear import Array, LinearEstimator, linear_estimator
-from opacc_ray.estimators.rounds import plain_estimate
+from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.selection import Selection
 
 Classes = NDArray[Any]

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.linear import linear_estimator
-from opacc_ray.estimators.rounds import plain_estimate
+from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.estimators.weighted import NAME, failure_bounds
 from opacc_ray.selection import Selection
 

@@ -6,6 +6,9 @@ are such means too, or ratios of them. Every design estimates the mean of a vari
 
     x̂ = Σ_t w_t · [ Σ_labelled before x / N + (1 - N_before / N) · x̂_t ]        w_t as in `rounds.py`
 
+Rounds of simple random samples are one such sample. Once all examples are labelled, every mean is known, and nothing
+is left to chance.
+
 Predictions of failures, which the estimate of accuracy may use, are of no help here: other variables have none.
 
 Legend: N pool, n labels.
@@ -13,13 +16,13 @@ Legend: N pool, n labels.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs import Design
-from opacc_ray.estimators.rounds import common_pool, labelled_before, round_weights
+from opacc_ray.estimators.rounds import common_pool, labelled_before, round_weights, simple_random_of
 from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]
@@ -90,6 +93,21 @@ class _Rounds:
         return self.factor[t] * (1 - len(self.before[t]) / self.pool_size)
 
 
+@dataclass(frozen=True, eq=False)
+class _Census:
+    """Labels of the whole pool; what is labelled again adds nothing."""
+
+    weights: Array
+    largest_weight: ClassVar[float] = 0.0
+    reason: ClassVar[str | None] = None
+
+    def mean(self, x: Array) -> Any:
+        return self.weights @ x
+
+    def variance(self, x: Array) -> Any:
+        return np.zeros(x.shape[1:])
+
+
 def linear_estimator(rounds: Selection | Sequence[Selection] | LinearEstimator) -> LinearEstimator:
     """How the labels of a selection, or of all rounds in their order, represent the pool.
 
@@ -102,12 +120,21 @@ def linear_estimator(rounds: Selection | Sequence[Selection] | LinearEstimator) 
         return rounds
     selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
     pool_size = common_pool(selections)
+    index, first = np.unique(np.concatenate([selection.index for selection in selections]), return_index=True)
+    before = labelled_before(selections)
+    if len(index) == pool_size:
+        weights = np.zeros(sum(map(len, selections)))
+        weights[first] = 1 / pool_size
+        return _Census(weights)
+    whole = simple_random_of(selections)
+    if whole is not None:
+        return whole
     ends = np.cumsum([len(selection) for selection in selections])
     places = [slice(int(end) - len(selection), int(end)) for selection, end in zip(selections, ends, strict=True)]
     return _Rounds(
         designs=tuple(selection.design for selection in selections),
         places=tuple(places),
-        before=tuple(labelled_before(selections)),
+        before=tuple(before),
         factor=tuple(round_weights(selections).tolist()),
         pool_size=pool_size,
     )

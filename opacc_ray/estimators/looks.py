@@ -50,7 +50,7 @@ import numpy as np
 
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.rounds_as_one import estimate_as_one
+from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.selection import Selection
 
 LOOK_SHARE = 0.95
@@ -107,7 +107,7 @@ def look(
     selections: Sequence[Selection],
     outcomes: Sequence[Outcome],
     level: float = 0.95,
-    estimator: Estimator = estimate_as_one,
+    estimator: Estimator = plain_estimate,
 ) -> tuple[Look, Estimate]:
     """Look at the labels of all rounds.
 

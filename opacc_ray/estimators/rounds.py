@@ -12,22 +12,26 @@ is unbiased too, for the weights do not depend on labels. u_t is the variance of
 a simple random sample; where a round leaves little unlabelled it is small. (Draws with replacement leave all to draw
 from: 1/n_t - 1/N_t is 1/n_t then.) The root is for what later rounds have learned. A. B. Owen and Y. Zhou ("The square
 root rule for adaptive importance sampling", ACM TOMACS 30, 2020) show that weights growing as a fixed power are near
-the best however fast rounds improve; the cube root does best here. (Weights in inverse proportion to *estimated*
-variances would trust the rounds that happened to miss the rare failures.)
+the best however fast rounds improve; the cube root does best here. Rounds of simple random samples and of strata learn
+little, and have no root: together simple random samples then are one, with its mean. (Weights in inverse proportion to
+*estimated* variances would trust the rounds that happened to miss the rare failures.)
 
-The interval is that of ``difference.py``, with the effect of a label scaled by its round's weight.
+The interval is that of ``difference.py``, with the effect of a label scaled by its round's weight; it takes every label
+of a round without predictions to move the estimate equally. ``rounds_as_one.py`` says what rounds deserve where that is
+not so.
 
 Legend: N pool, n labels, f = 1 - outcome, w weight of a round.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate, Outcome, check_level, checked_outcome, is_binary
 from opacc_ray.estimators.by_design import by_design
@@ -36,24 +40,6 @@ from opacc_ray.selection import Selection
 
 _LEAST_LEFT = 0.5
 """Examples that a round is taken to leave unlabelled at least, for a weight that is finite."""
-
-
-def plain_estimate(
-    selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome, level: float
-) -> Estimate:
-    """Accuracy by the design of one selection, or by those of several rounds together.
-
-    Parameters, returns and errors are those of :func:`opacc_ray.estimate`.
-    """
-    rounds, outcomes = checked_rounds(selection, outcome, level)
-    if len(rounds) > 1:
-        return combine(rounds, outcomes, level)
-    labelled_before(rounds)  # raises if it was drawn after other rounds
-    found = by_design(rounds[0].design, outcomes[0], level)
-    if len(rounds[0]) < rounds[0].pool_size or not rounds[0].design.is_distinct or found.low == found.high:
-        return found
-    mean = float(outcomes[0].mean())  # the whole pool is labelled, whatever the design makes of it
-    return replace(found, value=mean, standard_error=0.0, low=mean, high=mean)
 
 
 def checked_rounds(
@@ -124,8 +110,29 @@ def round_weights(selections: Sequence[Selection]) -> NDArray[np.float64]:
     left = np.array([1 - len(places) / size for places in labelled_before(selections)])
     distinct = np.array([selection.design.is_distinct for selection in selections])
     after = np.maximum(left - distinct * num / size, _LEAST_LEFT / size)
-    weight = np.cbrt(np.cumsum(num)) * num / (np.maximum(left, _LEAST_LEFT / size) * after)
+    weight = num / (np.maximum(left, _LEAST_LEFT / size) * after)
+    if not all(isinstance(selection.design, SimpleRandom | Stratified) for selection in selections):
+        weight *= np.cbrt(np.cumsum(num))
     return weight / weight.sum()
+
+
+def late_labels(selections: Sequence[Selection]) -> str | None:
+    """Why rounds do not hold by their designs: a round was drawn when labels of earlier ones were not there yet."""
+    size = common_pool(selections)
+    for selection, places in zip(selections, labelled_before(selections), strict=True):
+        design = selection.design
+        drawn_from = design.sizes.sum() if isinstance(design, Stratified) else getattr(design, "population", size)
+        late = int(drawn_from) + len(places) - size
+        if late > 0 and drawn_from < size:  # 0.1.0 wrote the size of the whole pool
+            return f"{late} labels of earlier rounds came after round {selection.round} was drawn"
+    return None
+
+
+def simple_random_of(selections: Sequence[Selection]) -> SimpleRandom | None:
+    """The one sample that rounds of simple random samples are; None if some of them is none."""
+    if not all(isinstance(part.design, SimpleRandom) and part.design.is_distinct for part in selections):
+        return None
+    return SimpleRandom(sum(map(len, selections)), common_pool(selections), replacement=False)
 
 
 def _round(selection: Selection, outcome: Outcome) -> Round:

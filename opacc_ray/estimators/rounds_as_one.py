@@ -1,39 +1,36 @@
-"""Rounds of one kind of design, with the interval that the design has in one round.
+"""Rounds with the interval that their designs have in one round.
 
 ``rounds.py`` combines rounds of any designs, and takes every label of a round without predictions to move the estimate
-equally. For rounds of one kind more can be said:
+equally. Its interval holds where that is nearly so. Else more is known:
 
     simple random samples      all of them are one simple random sample: its mean and its interval (``simple.py``)
-    strata, 0/1 outcomes       Σ_t n_t z_t / n, every label with the same weight whatever its round, and the stratified
-                               score interval (``intervals.py``) over the strata of all rounds, stratum j of round t
-                               with the share (n_t/n) · (1 - N_t/N) · P_tj
+    strata, 0/1 outcomes       the stratified score interval (``intervals.py``) over the strata of all rounds, stratum j
+                               of round t with the share w_t · (1 - N_t/N) · P_tj
     otherwise, if some labels  the interval of ``rounds.py`` and the weighted Clopper-Pearson one (``weighted.py``) with
     weigh more than others     the largest weight of any round, w_t · (1 - N_t/N) · weight: on each side the wider end
 
 The last two matter where a few labels move the estimate far more than the rest: the confident stratum of CSS, or an
 example that DeepEST, SUPS, RHC-S or 2-UPS were unlikely to draw. An estimate that has met few failures among those is
-too good, and its interval too narrow, by the same luck. One that is stated because it is narrow would be stated when it
-is wrong. Rounds that resemble the pool, are replicated, or have predictions are left to ``rounds.py``.
+too good, and the interval of ``rounds.py`` too narrow, by the same luck. Rounds that resemble the pool, are replicated,
+or have predictions are left to ``rounds.py``.
 
-Legend: N pool, n labels, n_t those of round t, N_t examples labelled before it, z_t its estimate for the pool, w_t
-its weight in ``rounds.py``, P_tj share of a stratum.
+Legend: N pool, N_t examples labelled before round t, w_t its weight in ``rounds.py``, P_tj share of a stratum.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.difference import Known
 from opacc_ray.estimators.intervals import Interval, stratified_score
-from opacc_ray.estimators.rounds import common_pool, known, labelled_before, plain_estimate, round_weights
+from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.estimators.rounds import combine, known, labelled_before, round_weights, simple_random_of
 from opacc_ray.estimators.simple import simple_random
-from opacc_ray.estimators.weighted import NAME, failure_bounds
+from opacc_ray.estimators.weighted import NAME, Moments, accuracy_bounds
 from opacc_ray.selection import Selection
 
 UNEQUAL = ("stratified score", NAME)
@@ -41,19 +38,14 @@ UNEQUAL = ("stratified score", NAME)
 
 
 def estimate_as_one(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
-    """Accuracy from one round or several, as :func:`opacc_ray.estimate` takes them.
+    """Accuracy from several rounds, whatever their methods, with the interval above.
 
-    Value and standard error are those of :func:`opacc_ray.estimate`, but for rounds of simple random samples or strata:
-    these learn little from round to round, and there no round deserves more than its share of the labels.
+    Parameters, returns and errors are those of :func:`opacc_ray.estimators.rounds.combine`.
     """
-    found = plain_estimate(selections, outcomes, level)
-    designs = [part.design for part in selections]
-    if len(designs) == 1:
-        return found
-    if all(isinstance(design, SimpleRandom) and design.is_distinct for design in designs):
-        whole = SimpleRandom(sum(map(len, designs)), common_pool(selections), replacement=False)
+    whole, designs = simple_random_of(selections), [part.design for part in selections]
+    if whole is not None:
         return simple_random(whole, np.concatenate(outcomes), level)
-    sure = known(selections, outcomes)
+    found, sure = combine(selections, outcomes, level), known(selections, outcomes)
     is_equal = not any(design.prediction is None and design.interval in UNEQUAL for design in designs)
     if is_equal or sure.num == sure.pool_size:
         return found
@@ -61,7 +53,7 @@ def estimate_as_one(selections: Sequence[Selection], outcomes: Sequence[Outcome]
     if len(strata) == len(designs) and sure.binary:
         found = _over_strata(selections, strata, outcomes, found)
     else:
-        low, high = _wider(selections, found)
+        low, high = _wider(selections, outcomes, found)
         found = replace(found, low=low, high=high, interval=f"{NAME}, or {found.interval}")
     low, high = _cut((found.low, found.high), sure)
     return replace(found, low=low, high=high)
@@ -75,9 +67,9 @@ def _left(selections: Sequence[Selection]) -> NDArray[np.float64]:
 def _over_strata(
     selections: Sequence[Selection], designs: Sequence[Stratified], outcomes: Sequence[Outcome], found: Estimate
 ) -> Estimate:
-    """``found`` with value, standard error and interval of the strata of all rounds."""
-    success, num = np.concatenate(outcomes), np.array([len(part) for part in selections])
-    weight = num / num.sum()
+    """``found`` with the interval of the strata of all rounds."""
+    success = np.concatenate(outcomes)
+    weight = round_weights(selections)
     scale = weight * _left(selections)
     before = [success[places].sum() / selections[0].pool_size for places in labelled_before(selections)]
     constant = float(weight @ before)
@@ -90,22 +82,16 @@ def _over_strata(
     left = np.concatenate([design.left for design in designs])
     factors = left * drawn / np.maximum(drawn - 1, 0.5)  # as in ``stratified.py``
     low, high = stratified_score(np.concatenate(right), drawn, shares, factors, found.level)
-    variances = [design.failure_variance(1 - outcome) for design, outcome in zip(designs, outcomes, strict=True)]
-    return replace(
-        found,
-        value=constant + float(shares @ (np.concatenate(right) / drawn)),
-        standard_error=math.sqrt(float(scale**2 @ variances)),
-        low=constant + low,
-        high=constant + high,
-        interval="stratified score",
-    )
+    return replace(found, low=constant + low, high=constant + high, interval="stratified score")
 
 
-def _wider(selections: Sequence[Selection], found: Estimate) -> Interval:
+def _wider(selections: Sequence[Selection], outcomes: Sequence[Outcome], found: Estimate) -> Interval:
     scale = round_weights(selections) * _left(selections)
     weight = float((scale * [part.design.weight_bound for part in selections]).max())
-    few, many = failure_bounds(1 - found.value, found.standard_error**2, weight, found.level)
-    return min(found.low, 1 - many), max(found.high, 1 - few)
+    right, design = np.concatenate(outcomes), linear_estimator(selections)
+    successes = Moments(float(design.mean(right)), float(design.variance(right)))
+    low, high = accuracy_bounds(Moments(1 - found.value, found.standard_error**2), successes, weight, found.level)
+    return min(found.low, low), max(found.high, high)
 
 
 def _cut(bounds: Interval, sure: Known) -> Interval:

@@ -36,7 +36,8 @@ import numpy as np
 
 from opacc_ray.designs.base import Before, Stream
 from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.rounds import known, plain_estimate
+from opacc_ray.estimators.plain import plain_estimate
+from opacc_ray.estimators.rounds import known
 from opacc_ray.selection import Selection
 
 BETTING = "betting confidence sequence"

@@ -36,7 +36,7 @@ from opacc_ray.estimators.comparison import paired_difference
 from opacc_ray.estimators.difference import Combined, Known, Labels, labels_of, trust_in
 from opacc_ray.estimators.intervals import normal_quantile, student_widening
 from opacc_ray.estimators.linear import linear_estimator
-from opacc_ray.estimators.rounds import plain_estimate
+from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.selection import Selection
 
 NAME = "difference of predicted models"

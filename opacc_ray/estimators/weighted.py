@@ -17,11 +17,16 @@ For a simple random sample (w = 1/n) both bounds are Clopper and Pearson's to th
 of the two laws', for an estimate with unequal weights may exceed 1, which the beta law cannot. The interval covers more
 often than it says, for it insures against the worst of populations.
 
+The weights of a sample sum to 1 on average only. Where most examples fail, the share of failures is off by as much as
+their sum is, and the share of successes Σ_k w_k · (1 - f_k) is not: the lower end of the accuracy is then the lower one
+of the two, wherever more than half may fail.
+
 Legend: N pool, n labels, f failure in [0, 1], y the estimated share of failures, s² its estimated variance, w the
 largest weight the design can give.
 """
 
 import math
+from typing import NamedTuple
 
 from opacc_ray.designs import Design
 from opacc_ray.estimators.base import Estimate, Outcome
@@ -33,10 +38,27 @@ NAME = "weighted Clopper-Pearson"
 def weighted(design: Design, outcome: Outcome, level: float) -> Estimate:
     """Accuracy by any design: unbiased and therefore not cut at [0, 1], with an interval that is."""
     failure = 1 - outcome
-    share, variance = design.failure_share(failure), design.failure_variance(failure)
-    low, high = failure_bounds(share, variance, design.weight_bound, level)
-    based, reason = design.reason is None, design.reason
-    return Estimate(1 - share, math.sqrt(variance), 1 - high, 1 - low, level, NAME, len(outcome), based, reason)
+    failures = Moments(design.failure_share(failure), design.failure_variance(failure))
+    successes = Moments(float(design.mean(outcome)), float(design.variance(outcome)))
+    low, high = accuracy_bounds(failures, successes, design.weight_bound, level)
+    error, reason = math.sqrt(failures.variance), design.reason
+    return Estimate(1 - failures.mean, error, low, high, level, NAME, len(outcome), reason is None, reason)
+
+
+class Moments(NamedTuple):
+    """An estimated share, and its estimated variance."""
+
+    mean: float
+    variance: float
+
+
+def accuracy_bounds(failures: Moments, successes: Moments, largest_weight: float, level: float) -> Interval:
+    """The interval above, for the accuracy."""
+    few, many = failure_bounds(*failures, largest_weight, level)
+    low = 1 - many
+    if many > 0.5:
+        low = min(low, failure_bounds(max(successes.mean, 0.0), successes.variance, largest_weight, level)[0])
+    return low, 1 - few
 
 
 def failure_bounds(failures: float, variance: float, largest_weight: float, level: float) -> Interval:

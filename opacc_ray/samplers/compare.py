@@ -37,7 +37,8 @@ def compare(
     Returns
     -------
     SeveralModels
-        Each difference is that of the two accuracies.
+        Each difference is that of the two accuracies, but of `neyman` without pools: there accuracies use the
+        predictions that rounds were drawn by, and differences the labels alone.
 
     Raises
     ------

@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.assisted import assist
 from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.rounds import checked_rounds, common_pool, plain_estimate
+from opacc_ray.estimators.plain import plain_estimate
+from opacc_ray.estimators.rounds import checked_rounds, common_pool
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool

@@ -140,3 +140,23 @@ def test_a_change_between_two_samples_covers(now: float, before: float) -> None:
         found = independent(one, two)
         hits += found.low <= now - before <= found.high
     assert hits >= binom.ppf(1e-4, 2000, 0.95)
+
+
+@pytest.mark.parametrize("method", ["srs", "css", "neyman", "sups"])
+def test_the_difference_is_known_once_the_pool_is_labelled_in_rounds(method: str) -> None:
+    rng = np.random.default_rng(2)
+    pool = Pool(confidence=rng.random(60))
+    first, second = 1.0 * (rng.random(60) < 0.7), 1.0 * (rng.random(60) < 0.5)
+    rounds: list[tuple[opacc.Selection, Outcomes]] = []
+    for _ in range(3):
+        chosen = opacc.select(pool, method, 20, 0, previous=rounds)
+        rounds.append((chosen, first[chosen.index]))
+    left = np.setdiff1d(np.arange(60), np.concatenate([chosen.index for chosen, _ in rounds]))
+    if len(left):  # draws with replacement
+        chosen = opacc.select(pool, "srs", len(left), 0, previous=rounds)
+        rounds.append((chosen, first[chosen.index]))
+    selections = [chosen for chosen, _ in rounds]
+    found = compare(selections, [first[part.index] for part in selections], [second[part.index] for part in selections])
+    expected = pytest.approx(first.mean() - second.mean(), abs=1e-12)
+    assert (found.difference.value, found.first.value - found.second.value) == (expected, expected)
+    assert (found.difference.low, found.difference.high, found.difference.standard_error) == (expected, expected, 0)

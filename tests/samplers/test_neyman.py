@@ -11,6 +11,7 @@ import pytest
 from oracles import cube
 from oracles import neyman as reference
 from oracles.ordered import draw_ordered
+from scipy.stats import binom
 from whole_plan import WholePlan, whole_plan
 
 import opacc_ray as opacc
@@ -221,7 +222,7 @@ class TestReference:
 
 
 def audit(
-    pool: opacc.Pool, outcome: np.ndarray, budgets: tuple[int, ...], seed: int
+    pool: opacc.Pool | View, outcome: np.ndarray, budgets: tuple[int, ...], seed: int
 ) -> tuple[list[Selection], list[np.ndarray]]:
     selections: list[Selection] = []
     for budget in budgets:
@@ -347,16 +348,30 @@ class TestPrecision:
         plan = whole_plan(view_of(pool), Task(100, neyman.Parameters(), previous))
         assert exact_variance(plan, 1 - failure) < 0.8 * failure.var() / 100
 
+    @pytest.mark.parametrize("sizes", [(30,), (3, 6, 9, 12), (40, 60)], ids=str)
+    def test_interval_of_scores_holds_where_large_losses_are_rare(self, sizes: tuple[int, ...]) -> None:
+        """1 in 50 loses all, the others next to nothing; 100 samples, fails above the 1 - 1e-4 quantile of 95 %."""
+        rng = np.random.default_rng(0)
+        hidden = rng.normal(size=(3000, 6)).astype(np.float32)
+        outcome = 1 - np.where(rng.random(3000) < 0.02, 1.0, 0.001 * rng.random(3000))
+        view = view_of(opacc.Pool(prediction=rng.normal(size=3000), hidden=hidden))
+        excluded = np.zeros(2)
+        for seed in range(100):
+            selections, outcomes = audit(view, outcome, sizes, seed)
+            found = (opacc.estimate(selections, outcomes), opacc.estimate(selections, outcomes, pool=view))
+            excluded += [not item.low <= outcome.mean() <= item.high for item in found]
+        assert excluded.max() <= binom.ppf(1 - 1e-4, 100, 0.05)
+
 
 class TestRounds:
     def test_of_other_methods_combine(self) -> None:
-        """By hand: weights ∛2 / u and ∛6 / u, each round the known failures and the mean of the rest."""
+        """By hand: weights 1 / u, each round the known failures and the mean of the rest."""
         two, four = (SimpleRandom(num, 10, replacement=False) for num in (2, 4))
         first = Selection("srs", {}, 0, 10, np.array([0, 1]), ("0", "1"), two)
         second = Selection("srs", {}, 0, 10, np.arange(2, 6), tuple("2345"), four, 2)
         outcomes = [np.array([0.0, 1.0]), np.array([1.0, 1.0, 0.0, 1.0])]
         as_srs = np.array([1 / 2 - 1 / 10, (8 / 10) ** 2 * (1 / 4 - 1 / 8)])
-        weight = np.array([2 ** (1 / 3), 6 ** (1 / 3)]) / as_srs
+        weight = 1 / as_srs
         z = np.array([0.5, (1 + 8 * 0.25) / 10])
         result = combine([first, second], outcomes, 0.95)
         assert result.value == pytest.approx(1 - weight @ z / weight.sum())

@@ -1,0 +1,33 @@
+"""Accuracy by the design alone: of one sample, or of rounds of any methods."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.by_design import by_design
+from opacc_ray.estimators.rounds import checked_rounds, labelled_before, late_labels
+from opacc_ray.estimators.rounds_as_one import estimate_as_one
+from opacc_ray.selection import Selection
+
+
+def plain_estimate(
+    selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome, level: float
+) -> Estimate:
+    """Accuracy by the design of one selection, or by those of several rounds together.
+
+    Parameters, returns and errors are those of :func:`opacc_ray.estimate`.
+    """
+    rounds, outcomes = checked_rounds(selection, outcome, level)
+    if len(rounds) > 1:
+        found, late = estimate_as_one(rounds, outcomes, level), late_labels(rounds)
+        if late is None:
+            return found
+        reason = "; ".join(filter(None, (found.reason, late)))
+        return replace(found, design_based=False, reason=reason)
+    labelled_before(rounds)  # raises if it was drawn after other rounds
+    found = by_design(rounds[0].design, outcomes[0], level)
+    if len(rounds[0]) < rounds[0].pool_size or not rounds[0].design.is_distinct or found.low == found.high:
+        return found
+    mean = float(outcomes[0].mean())  # the whole pool is labelled, whatever the design makes of it
+    return replace(found, value=mean, standard_error=0.0, low=mean, high=mean)
