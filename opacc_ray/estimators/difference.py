@@ -29,8 +29,8 @@ what is known for certain: the outcomes of the labelled examples, and 0 or 1 whe
 If fewer than three failures were foreseen among the labels, the estimate says that its interval rests on little.
 
 Of scores neither the labels nor predictions of their mean tell how rare a large loss is. Their interval is that of
-``weighted.py``, which reckons with one more failure that the sample did not happen to show, at the weight that failures
-have where they are predicted, 2·h₁.
+``weighted.py``, which reckons with one more failure that the sample did not happen to show, wherever it is: at the mean
+weight of the pool's examples, were they labelled, which the sample estimates by Σa²/Σa.
 
 Legend: N pool, n labels, f = 1 - outcome, p predicted failure, π inclusion probability, a effect: by how much one
 failure moves the estimate, in standard deviations.
@@ -148,6 +148,11 @@ class Labels(NamedTuple):
         return 0.5 * float(place @ self.effect), 0.5 * float(place @ self.effect**2)
 
     @property
+    def unmet_weight(self) -> float:
+        """Of a label that may be any example of the pool."""
+        return float(self.effect @ self.effect) / max(float(self.effect.sum()), 1e-300)
+
+    @property
     def half_success(self) -> float:
         right = self._placed(1 - self.expected)
         return 0.5 * float(right @ self.effect) / float(right.sum())
@@ -206,7 +211,7 @@ def _bounds(share: float, variance: float, labels: Labels, known: Known, level: 
     if known.binary:
         low, high = _of_failures(share, variance, labels, known, level)
     else:
-        low, high = failure_bounds(max(share, 0.0), variance, 2 * labels.half_failure[0], level)
+        low, high = failure_bounds(max(share, 0.0), variance, labels.unmet_weight, level)
     least, most = met / known.pool_size, (met + known.pool_size - known.num) / known.pool_size
     return min(max(low, least), most), max(min(high, most), least)
 
