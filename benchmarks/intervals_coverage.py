@@ -1,13 +1,15 @@
-"""How often the intervals around the estimate cover: by class, two models, costs, sequences, replicates, assisted.
+"""How often intervals cover: by class, two models, costs, sequences, rounds, rare losses, replicates, assisted.
 
     python benchmarks/intervals_coverage.py CASE… [--repetitions 300] [--only PATTERN]
 
 CASE is a fully labelled classification: an .npz with `hidden` (N, m), `logits` (N, C), `pred`, `label`, `confidence`
 (N,). The second model of the comparison is the first one with normal noise of 1 on its logits; of the costs, missing
-class 6 costs 10 and every other error 1. Any case of `opacc study` that has a confidence will do for the second table:
-estimates that are assisted by it, and by outcomes of which 15 % are reversed. It states three numbers each: without
-assistance, with strength 1 and tuned. E is the mean squared error over that of a simple random sample, the bias is in
-standard deviations of the same. Printed are Markdown tables, row by row as they are measured. Level 95 %.
+class 6 costs 10 and every other error 1. *As of any kind* is what `estimators/rounds.py` alone would state of two rounds,
+*mostly wrong* a model that is right where this one is wrong, *rare losses* are scores of which 2 % are 0 and the others
+nearly 1. Any case of `opacc study` that has a confidence will do for the second table: estimates that are assisted by
+it, and by outcomes of which 15 % are reversed. It states three numbers each: without assistance, with strength 1 and
+tuned. E is the mean squared error over that of a simple random sample, the bias is in standard deviations of the same.
+Printed are Markdown tables, row by row as they are measured. Level 95 %.
 """
 
 import argparse
@@ -19,6 +21,7 @@ from typing import NamedTuple
 
 import markdown_table as markdown
 import numpy as np
+from labelled_rounds import in_rounds, label_rounds
 from numpy.typing import NDArray
 
 import opacc_ray as opacc
@@ -28,11 +31,14 @@ from opacc_ray.estimators.calibration import calibrate
 from opacc_ray.estimators.comparison import compare
 from opacc_ray.estimators.domain import by_class, mean_cost
 from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.estimators.rounds import combine
 from opacc_ray.estimators.sequence import confidence_sequence
+from opacc_ray.parts.view import view_of
 from opacc_ray.study import cases as study
 
 COSTS = {6: 10.0}
 METHODS = ("srs", "css", "deepest", "sups", "rhcs", "ssrs", "neyman")
+ALONE = ("srs", "css", "deepest", "sups", "rhcs", "two_ups", "ssrs", "gbs")
 COLUMNS = ("case", "statement", "covers", "width", "rms error")
 ASSISTED_COLUMNS = ("case", "method", "E", "bias", "covers, %", "width")
 WRONG = ", wrong in 15 %"
@@ -145,11 +151,40 @@ def _sequence(case: Case, method: str) -> Measure:
     """The last of a sequence is inside all before it: if it covers, all do. Four rounds of 50 labels."""
 
     def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
-        rounds: list[tuple[opacc.Selection, NDArray[np.float64]]] = []
-        for _ in range(4):
-            chosen = opacc.select(case.pool, method, 50, seed, previous=rounds)
-            rounds.append((chosen, case.outcome[chosen.index]))
-        yield confidence_sequence(*map(list, zip(*rounds, strict=True))), float(case.outcome.mean())
+        rounds = label_rounds(view_of(case.pool), case.outcome, method, [50] * 4, seed)
+        yield confidence_sequence(*rounds), float(case.outcome.mean())
+
+    return measure
+
+
+def _rounds(case: Case, method: str, sizes: list[int], alike: bool = True) -> Measure:
+    """With the intervals of their designs, or as rounds of any kind."""
+    view = view_of(case.pool)
+
+    def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
+        rounds = label_rounds(view, case.outcome, method, sizes, seed)
+        yield opacc.estimate(*rounds) if alike else combine(*rounds, 0.95), float(case.outcome.mean())
+
+    return measure
+
+
+def _mostly_wrong(case: Case, method: str, n: int) -> Measure:
+    """Where the model is right, a mirrored one is wrong."""
+    view, outcome = view_of(case.pool), 1 - case.outcome
+
+    def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
+        yield opacc.estimate(*label_rounds(view, outcome, method, [n], seed)), float(outcome.mean())
+
+    return measure
+
+
+def _rare_losses(case: Case, method: str, sizes: list[int]) -> Measure:
+    """Scores: 2 % of the pool, anywhere, lose all, and the others next to nothing."""
+    rng, view = np.random.default_rng(0), view_of(case.pool)
+    scores = 1 - np.where(rng.random(view.size) < 0.02, 1.0, 0.001 * rng.random(view.size))
+
+    def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
+        yield opacc.estimate(*label_rounds(view, scores, method, sizes, seed), pool=view), float(scores.mean())
 
     return measure
 
@@ -179,6 +214,17 @@ def _statements() -> Iterator[tuple[str, Callable[[Case], Measure]]]:
             yield f"cost, {method}, n={n}", partial(_cost, method=method, n=n)
     for method in ("srs", "sups", "deepest", "css", "neyman"):
         yield f"sequence, {method}, n=200", partial(_sequence, method=method)
+    for n in (40, 100):
+        for method in ALONE:
+            yield f"two rounds, {method}, n={n}+{n}", partial(_rounds, method=method, sizes=[n, n])
+        for method in ("css", "deepest"):
+            yield f"as of any kind, {method}, n={n}+{n}", partial(_rounds, method=method, sizes=[n, n], alike=False)
+    for method in ALONE:
+        yield f"mostly wrong, {method}, n=50", partial(_mostly_wrong, method=method, n=50)
+    for n in (30, 100, 200):
+        for method, sizes in (("srs", [n]), ("neyman", [n]), ("neyman", in_rounds(n))):
+            rounds = ", 4 rounds" if len(sizes) > 1 else ""
+            yield f"rare losses, {method}{rounds}, n={n}", partial(_rare_losses, method=method, sizes=sizes)
     for num, initial in ((5, 5), (5, 30), (3, 5)):
         yield f"replicates, ces, n=150, R={num}, initial={initial}", partial(_replicates, num=num, initial=initial)
     yield "replicates, ces, n=150, none", _alone
