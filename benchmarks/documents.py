@@ -102,8 +102,8 @@ models, of a mean cost, of confidence sequences (at every look) and of replicate
 their designs; *as of any kind* is what `opacc_ray/estimators/rounds.py` alone would state. *Mostly wrong* is a model
 that is right where this one is wrong, *rare losses* are scores of which 2 % are 0, anywhere, and the others nearly 1.
 Then estimates that are assisted by the model's confidence in the whole pool, or by outcomes of which 15 % are reversed:
-three numbers each, without assistance / with strength 1 / tuned. E and bias are relative to a simple random sample of as
-many labels.""",
+three numbers each, without assistance / with strength 1 / tuned. E and bias are relative to a simple random sample of
+as many labels.""",
     ),
     "coverage": Document(
         "Coverage and width of intervals, by level",

@@ -4,7 +4,7 @@
 
 CASE is a fully labelled classification: an .npz with `hidden` (N, m), `logits` (N, C), `pred`, `label`, `confidence`
 (N,). The second model of the comparison is the first one with normal noise of 1 on its logits; of the costs, missing
-class 6 costs 10 and every other error 1. *As of any kind* is what `estimators/rounds.py` alone would state of two rounds,
+class 6 costs 10 and every other error 1. *As of any kind* is what `estimators/rounds.py` alone says of two rounds,
 *mostly wrong* a model that is right where this one is wrong, *rare losses* are scores of which 2 % are 0 and the others
 nearly 1. Any case of `opacc study` that has a confidence will do for the second table: estimates that are assisted by
 it, and by outcomes of which 15 % are reversed. It states three numbers each: without assistance, with strength 1 and
