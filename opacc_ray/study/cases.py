@@ -5,7 +5,7 @@ A column is found by name, whatever its case, and a bracket behind the name is i
     hidden · output, logits · prediction, pred, sut · confidence · dsa · lsa · coverage      features, as in opacc.Pool
     outcome, correct      1 or 0, true or false, pass or fail, or a score in [0, 1]
     squared_error         of a regression: outcome = 1 - squared_error / scale², not below 0
-    label                 class: outcome = (prediction == label)
+    label                 class: outcome = (prediction == label); both are numbers, or both are names
     target                value: squared_error = (prediction - target)²
 
 The first of the last four that is there gives the outcome. Features that are to be shuffled are put in an order that
@@ -19,12 +19,13 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, shown
 from opacc_ray.lake.parquet_io import arrow_owned, read_bytes
 from opacc_ray.lake.storage import join, open_store, read_uri
 from opacc_ray.parts.view import View, view_of
@@ -48,6 +49,9 @@ ALIASES: dict[str, tuple[str, ...]] = {
 
 FEATURES = tuple(ALIASES)[:7]
 OUTCOMES = tuple(ALIASES)[7:]
+UNKNOWN = frozenset(("?", "nan", "n/a", "null"))
+"""Texts that stand for no class, unless the model predicts a class of that name."""
+
 WORDS = {"pass": 1.0, "true": 1.0, "correct": 1.0, "fail": 0.0, "false": 0.0, "incorrect": 0.0}
 
 
@@ -196,13 +200,40 @@ def _outcome(table: _Table, error_scale: float | None) -> tuple[NDArray[np.float
             found = f"{name} has the shape {given[name].shape} and prediction {prediction.shape}"
             raise DataError(f"{found}; give one of each per example: (N,)")
     if prediction is not None and "label" in given:
-        return (prediction == given["label"]).astype(np.float64), "prediction == label"
+        return _agreement(prediction, given["label"]), "prediction == label"
     if prediction is not None and "target" in given:
         return _score((_real("prediction", prediction) - _real("target", given["target"])) ** 2, error_scale)
     raise DataError(
         f"it has no outcome; give outcome, correct or squared_error, or label or target beside prediction "
         f"(there are {', '.join(table.names)}), or say under columns which it is"
     )
+
+
+def _agreement(prediction: NDArray[Any], label: NDArray[Any]) -> NDArray[np.float64]:
+    """1 where prediction and label are the same class, (N,); raises DataError if one is missing, or of another kind."""
+    _refuse_missing("prediction", prediction, frozenset())
+    _refuse_missing("label", label, UNKNOWN.difference(map(str, prediction.ravel().tolist())))
+    if _are_numbers(prediction) == _are_numbers(label):
+        return np.asarray(prediction == label, dtype=np.float64)
+    first = [shown(values.ravel().tolist()[0]) for values in (prediction, label)]
+    raise DataError(
+        f"prediction is {first[0]} and label {first[1]} in row 1, and a number never equals a name; "
+        "give both as numbers, or both as names"
+    )
+
+
+def _refuse_missing(name: str, values: NDArray[Any], unknown: Collection[str]) -> None:
+    """Raise DataError for the first cell that is empty, NaN, null or one of the ``unknown`` texts."""
+    for row, value in enumerate(values.ravel().tolist(), start=1):
+        if value is None or value != value or str(value).strip().lower() in ("", *unknown):
+            raise DataError(
+                f"{name} of row {row} is {shown(value)}, so whether the prediction is right is not known; "
+                "fill it in, or leave such rows out"
+            )
+
+
+def _are_numbers(values: NDArray[Any]) -> bool:
+    return values.dtype.kind in "biuf" or all(isinstance(value, Number) for value in values.ravel().tolist())
 
 
 def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
@@ -216,11 +247,17 @@ def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _real(name: str, values: NDArray[Any]) -> NDArray[np.float64]:
-    """Numbers (N,), which may have come as text."""
+    """Numbers (N,), which may have come as text; raises DataError for what is no number."""
     try:
-        return values.astype(np.float64)
+        numbers = values.astype(np.float64)
     except (ValueError, TypeError) as error:
         raise DataError(f"{name}: {error}; give numbers") from None
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if len(bad):
+        raise DataError(
+            f"{name} of row {bad[0] + 1} is {numbers.ravel()[bad[0]]}; give a number, or leave such rows out"
+        )
+    return numbers
 
 
 def _score(error: NDArray[np.float64], error_scale: float | None) -> tuple[NDArray[np.float64], str]:

@@ -39,6 +39,8 @@ class TestCases:
             ({"pred": [1.0, 2.0, 5.0], "target": [1.0, 3.0, 3.0]}, {}, [1, 0.75, 0]),
             ({"pred": [1, 2, 5], "label": [1, 3, 5]}, {}, [1, 0, 1]),
             ({"pred": ["a", "b", "c"], "label": ["a", "c", "c"]}, {}, [1, 0, 1]),
+            ({"pred": [1, 2, 5], "label": [1.0, 3.0, 5.0]}, {}, [1, 0, 1]),
+            ({"pred": ["?", "none", "c"], "label": ["?", "none", "none"]}, {}, [1, 1, 0]),  # which the model predicts
             ({"outcome": [0.5, 0, 1], "squared_error": [9, 9, 9]}, {}, [0.5, 0, 1]),
             ({"ok": [1, 1, 0], "outcome": [7, 7, 7]}, {"columns": {"outcome": "ok"}}, [1, 1, 0]),
             ({"correct": [" TRUE", "false", "Pass "]}, {}, [1, 0, 1]),
@@ -63,6 +65,14 @@ class TestCases:
             ({"outcome": [0, 1]}, {}, "2 outcomes and 3 examples"),
             ({"pred": [0, 1], "label": [0, 1, 1]}, {}, r"label has the shape \(3,\) and prediction \(2,\); give one"),
             ({"pred": [0.0, 1, 2], "target": ["1", "n/a", "2"]}, {}, "target: .*n/a.*; give numbers"),
+            ({"pred": [0.0, 1, 2], "target": [1, 2, np.nan]}, {}, "target of row 3 is nan; give a number, or leave"),
+            ({"squared_error": [0, np.inf, 2]}, {}, "squared_error of row 2 is inf; give a number"),
+            ({"pred": [0, 1, 2], "label": [0, np.nan, 2]}, {}, "label of row 2 is NaN, so whether .* fill it in"),
+            ({"pred": [0, np.nan, 2], "label": [0, 1, 2]}, {}, "prediction of row 2 is NaN, so whether"),
+            ({"pred": ["a", "b", "c"], "label": ["a", "c", " "]}, {}, 'label of row 3 is " ", so whether'),
+            ({"pred": ["a", "b", "c"], "label": ["a", "?", "c"]}, {}, r'label of row 2 is "\?", so whether'),
+            ({"pred": [0, 1, 2], "label": ["a", "b", "c"]}, {}, 'prediction is 0 and label "a" in row 1, and a number'),
+            ({"pred": ["a", "b", "c"], "label": [0, 1, 2]}, {}, 'prediction is "a" and label 0 .* both as names'),
             ({"okay": [0, 1, 1]}, {"columns": {"outcome": "ok"}}, "no column 'ok'.*did you mean 'okay'"),
             ({"ok": [0, 1, 1]}, {"columns": {"outcom": "ok"}}, "no field 'outcom'; did you mean 'outcome'"),
             ({"correct": np.array([1, None, 0])}, {}, "correct cannot be read: Object arrays"),
@@ -72,6 +82,20 @@ class TestCases:
         np.savez(tmp_path / "case.npz", confidence=[0.1, 0.2, 0.3], **columns)
         with pytest.raises(DataError, match=message):
             self.read(tmp_path, **options)
+
+    @pytest.mark.parametrize(("classes", "missing"), [([1, 2, None], "NaN"), (["a", "b", None], '(null|"")')])
+    @pytest.mark.parametrize("suffix", ["csv", "parquet"])
+    def test_a_table_with_a_hole_in_its_labels_is_refused(
+        self, classes: list[Any], missing: str, suffix: str, tmp_path: Path
+    ) -> None:
+        import pyarrow as pa
+        from pyarrow import csv, parquet
+
+        path = tmp_path / f"case.{suffix}"
+        write = {"csv": csv.write_csv, "parquet": parquet.write_table}[suffix]
+        write(pa.table({"pred": [classes[0]] * 3, "label": classes, "confidence": [0.1, 0.2, 0.3]}), path)
+        with pytest.raises(DataError, match=rf"case.{suffix}\): label of row 3 is {missing}, so whether"):
+            read_case(source(path))
 
     @pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])
     def test_garbage_is_named(self, suffix: str, tmp_path: Path) -> None:

@@ -209,6 +209,16 @@ def test_case_without_failures_is_refused(tmp_path: Path) -> None:
         results_of(spec_of(tmp_path / "perfect.npz", tmp_path / "out"))
 
 
+def test_a_reference_with_labels_of_another_kind_is_refused(tmp_path: Path) -> None:
+    common = {"confidence": np.linspace(0.5, 1, 4), "prediction": [0, 1, 2, 3]}
+    np.savez(tmp_path / "pool.npz", label=[0, 1, 2, 0], **common)
+    np.savez(tmp_path / "test.npz", label=list("abcd"), **common)
+    spec = spec_of(tmp_path / "pool.npz", tmp_path / "out", budgets=[2])
+    case = spec.cases[0].model_copy(update={"reference": str(tmp_path / "test.npz")})
+    with pytest.raises(DataError, match=r'test.npz\): prediction is 0 and label "a" in row 1'):
+        results_of(spec.model_copy(update={"cases": [case]}))
+
+
 def test_what_confidence_says_without_labels_is_stated_beside_the_truth(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     for name in ("pool", "test"):
