@@ -158,10 +158,16 @@ class StudySpec(BaseModel):
     @field_validator("methods")
     @classmethod
     def _differ(cls, value: list[MethodSpec]) -> list[MethodSpec]:
-        names = [method.name for method in value]
+        names, designs = [method.name for method in value], [method.design for method in value]
+        same = next((place for place, design in enumerate(designs) if design in designs[:place]), None)
+        if same is not None:  # its trials would be those of the other
+            first = names[designs.index(designs[same])]
+            pair = f"{first!r} and {names[same]!r} are both {designs[same]!r}, with the same draws"
+            what = f"{first!r} is there twice" if first == names[same] else pair
+            raise ValueError(f"{what}; leave one of them out")
         again = next((name for name in names if names.count(name) > 1), None)
         if again:
-            raise ValueError(f"{again!r} is there twice; leave one out, or give it a label")
+            raise ValueError(f"two methods are called {again!r}; give one of them another label")
         return value
 
     @field_validator("budgets")

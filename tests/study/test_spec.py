@@ -33,6 +33,11 @@ class TestSpec:
     def test_rounds_share_the_budget(self, rounds: Any, budget: int, sizes: list[int]) -> None:
         assert MethodSpec(method="neyman", rounds=rounds).batches(budget) == sizes
 
+    def test_designs_that_differ_in_one_thing_are_compared(self) -> None:
+        methods = ["srs", "srs:assist=true", "neyman:rounds=2", "neyman:rounds=3", "neyman:rounds=3,floor=0.2"]
+        spec = validated(StudySpec, {"cases": ["x"], "methods": methods, "budgets": [10]}, "test")
+        assert len({method.design for method in spec.methods}) == len(methods)
+
     @pytest.mark.parametrize(
         ("content", "message"),
         [
@@ -45,7 +50,19 @@ class TestSpec:
             ({"methods": ["ces:section=9"]}, "no parameter 'section'; did you mean 'sections'"),
             ({"methods": ["ces:9"]}, "'ces:9': write METHOD:NAME=VALUE"),
             ({"methods": ["neyman:rounds=0"]}, "rounds: give a number of rounds"),
-            ({"methods": ["srs", "srs"]}, "'srs' is there twice"),
+            ({"methods": ["srs", "srs"]}, "'srs' is there twice; leave one of them out"),
+            (
+                {"methods": ["srs", {"method": "srs", "label": "again"}]},
+                "'srs' and 'again' are both 'srs', with the same draws; leave one of them out",
+            ),
+            (
+                {"methods": [{"method": "neyman", "rounds": 4, "repetitions": n, "label": f"n{n}"} for n in (4, 8)]},
+                "'n4' and 'n8' are both 'neyman:rounds=4'",
+            ),
+            (
+                {"methods": [{"method": name, "label": "a"} for name in ("srs", "css")]},
+                "two methods are called 'a'; give one of them another label",
+            ),
             ({"methods": ["srs", "neyman:assist=true"]}, "methods.1: assist=true of .*predicts every outcome itself"),
             ({"budgets": [0]}, "budgets: give numbers of labels"),
             ({"repetition": 5}, "unknown key 'repetition' .*did you mean 'repetitions'"),
