@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from opacc_ray.errors import SpecError
 from opacc_ray.samplers.select import find_method, parse_parameters
-from opacc_ray.study.peers import PEERS
+from opacc_ray.study.peers import LEAST_BUDGETS, PEERS
 
 
 class CaseSpec(BaseModel):
@@ -77,7 +77,13 @@ class MethodSpec(BaseModel):
         return list(self.rounds) if isinstance(self.rounds, list) else list(range(1, self.rounds + 1))
 
     def batches(self, budget: int) -> list[int]:
-        """The budget cut in rounds; raises SpecError if one of them gets no label."""
+        """The budget cut in rounds; raises SpecError if one of them gets no label, or a peer fewer than it needs."""
+        least = LEAST_BUDGETS.get(self.method, 1)
+        if budget < least:
+            raise SpecError(
+                f"budget={budget} of method {self.name!r}: without {least} labels it has no variance to state; "
+                f"give at least {least}, or leave the method out"
+            )
         ends = [round(budget * end / sum(self.shares)) for end in accumulate(self.shares)]
         sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
         if min(sizes) < 1:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from opacc_ray.study.peers import PEERS
+from opacc_ray.errors import SpecError
+from opacc_ray.study.peers import LEAST_BUDGETS, PEERS
 from opacc_ray.study.peers.base import normal
 from opacc_ray.study.peers.lure import weights
 from opacc_ray.study.peers.ppi import power_tuned
@@ -94,6 +95,19 @@ def test_peers_are_nearly_unbiased_and_cover(name: str) -> None:
     assert abs(error.mean()) < 5 * error.std() / 12
     assert np.mean([item.low <= outcome.mean() <= item.high for item in found]) > 0.86
     assert np.mean([len(set(item.chosen.tolist())) for item in found]) == pytest.approx(100, abs=2)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_the_least_budget_of_a_peer_is_enough_and_less_is_refused(name: str) -> None:
+    confidence, outcome = make_case(60)
+    least = LEAST_BUDGETS.get(name, 1)
+    with np.errstate(all="raise"):
+        found = [PEERS[name](confidence, outcome, least, np.random.default_rng(seed), 0.95) for seed in range(20)]
+    assert np.isfinite([(item.value, item.low, item.high) for item in found]).all()
+    assert MethodSpec(method=name).batches(least) == [least]
+    if least > 1:
+        with pytest.raises(SpecError, match=f"budget={least - 1} of method .*: .*give at least {least}, or leave"):
+            MethodSpec(method=name).batches(least - 1)
 
 
 def test_a_peer_is_run_as_its_paper_has_it() -> None:

@@ -178,6 +178,11 @@ class TestOnRay:
     [
         (["--method", "srs", "--budget", "300"], 2, "budget=300: case full holds 300 examples; give less"),
         (["--method", "neyman:rounds=5", "--budget", "3"], 2, "budget=3 in rounds=5 .* gives batches of"),
+        (
+            ["--method", "lure", "--budget", "1"],
+            2,
+            "budget=1 of method 'lure': .* give at least 2, or leave the method",
+        ),
         (["--method", "ssr", "--budget", "3"], 2, "no method 'ssr'; did you mean 'ssrs'"),
         (
             ["--method", "neyman:assist=true,rounds=2", "--budget", "30"],

@@ -15,4 +15,7 @@ PEERS: dict[str, Peer] = {
     "stratified-proxy": stratified.estimate,
 }
 
-__all__ = ["PEERS", "Peer", "PeerEstimate"]
+LEAST_BUDGETS = {"ppi++": 2, "active-robust": 3, "lure": 2, "stratified-proxy": 2}
+"""Labels that a peer's variance takes, of those that take more than one."""
+
+__all__ = ["LEAST_BUDGETS", "PEERS", "Peer", "PeerEstimate"]
