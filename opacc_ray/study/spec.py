@@ -32,7 +32,8 @@ class CaseSpec(BaseModel):
     shuffle: list[str] | None = Field(default=None, description="default: that of the study")
     reference: str | None = Field(
         default=None,
-        description="file of labelled examples of the same model, such as its test set; same columns",
+        description="file of labelled examples of the same model, such as its test set, with the same columns; for the "
+        "line 'Without labels' alone: no method is given it",
     )
 
     @field_validator("name")
