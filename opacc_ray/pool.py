@@ -72,6 +72,11 @@ class Pool:
         return self._ids if self._ids is not None else _Numbers(self.size)
 
     @property
+    def named(self) -> bool:
+        """Whether ids were given."""
+        return self._ids is not None
+
+    @property
     def fields(self) -> frozenset[str]:
         """Names of the features that are there."""
         return frozenset(self._arrays())

@@ -47,6 +47,7 @@ class ActorParts:
         own = features.parts()
         self.sizes = [sum(part.sizes) for part in own]
         self.fields = frozenset(names)
+        self.named = True
         self._stored = StoredParts(features, names)
         bounds = [len(own) * i // num_actors for i in range(num_actors + 1)]
         self._home = [

@@ -294,6 +294,7 @@ class StoredParts:
 
     def __init__(self, features: Features, names: Sequence[str], too_large: Sequence[str] = ()) -> None:
         self.fields = frozenset(names)
+        self.named = True
         self._features = features
         self._names = tuple(names)
         self._pools = stored_pools(features.parts(), names, too_large, features)

@@ -43,6 +43,7 @@ class _Subset:
         self._home = [part for part, own in enumerate(rows) if len(own)]  # parts of the pool that hold some
         self.sizes = [len(rows[part]) for part in self._home]
         self.fields = view.fields
+        self.named = view.named
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         return self._kept.call([(self._home[part], function, arguments) for part, function, arguments in calls])

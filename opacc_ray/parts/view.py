@@ -29,6 +29,7 @@ class Parts(Protocol):
 
     sizes: list[int]  # examples in each part
     fields: frozenset[str]  # names of the features that all of them have
+    named: bool  # whether ids were given, so that they tell one pool from another
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         """Run (part, function, arguments) triples: ``function(pool of the part, *arguments)``, in their order."""
@@ -50,6 +51,7 @@ class LocalParts:
         self.pools = [pool.share() for pool in pools]  # so that what they keep ends with this object
         self.sizes = [pool.size for pool in self.pools]
         self.fields = frozenset.intersection(*(pool.fields for pool in self.pools))
+        self.named = all(pool.named for pool in self.pools)
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         return list(answers(self.pools, calls))
@@ -86,6 +88,7 @@ class View:
         self.starts = starts_of(parts.sizes)  # (parts + 1,)
         self.size = int(self.starts[-1])
         self.fields = parts.fields
+        self.named = parts.named
         self._once: dict[tuple[str, Hashable], Any] = {}
 
     def once(self, name: str, key: Hashable, make: Callable[[], Result]) -> Result:

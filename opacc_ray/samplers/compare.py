@@ -10,7 +10,7 @@ from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.learned import learn_from_all, learns_from_all
-from opacc_ray.samplers.models import histories_of, views_of
+from opacc_ray.samplers.models import histories_of, refuse_other_pools, views_of
 from opacc_ray.selection import Selection
 
 
@@ -45,7 +45,7 @@ def compare(
     LabelError
         There is no model, the outcomes do not fit the selection, or rounds are missing.
     SpecError
-        The pools are not of the selection's examples, or not one for each model.
+        The pools are not of the selection's examples, by their number or ids, or not one for each model.
     """
     selections = [selection] if isinstance(selection, Selection) else list(selection)
     given = [outcomes] if isinstance(selection, Selection) else list(outcomes)
@@ -55,7 +55,7 @@ def compare(
     if len(nums) > 1:
         raise LabelError(f"the rounds have outcomes of {sorted(nums)} models; give a row for each model in every round")
     by_model = [checked_rounds(selections, [rows[m] for rows in given], level)[1] for m in range(len(given[0]))]
-    if pools is None or not learns_from_all(selections):
+    if pools is None:
         return compare_by_design(selections, by_model, level)
     views, size = views_of(pools), common_pool(selections)
     if len(views) != len(by_model) or views[0].size != size:
@@ -63,6 +63,9 @@ def compare(
             f"{len(views)} pools of {views[0].size} examples, for {len(by_model)} models and a selection of {size} "
             "examples: give the pool of each model that the selection was drawn from"
         )
+    refuse_other_pools(views, selections)
+    if not learns_from_all(selections):
+        return compare_by_design(selections, by_model, level)
     models = zip(views, by_model, histories_of(history, len(views)), strict=True)
     combined = [learn_from_all(view, selections, own, known) for view, own, known in models]
     return compare_predicted(selections, by_model, combined, level)

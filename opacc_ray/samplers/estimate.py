@@ -5,15 +5,15 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from opacc_ray.errors import SpecError
 from opacc_ray.estimators.assisted import assist
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.plain import plain_estimate
-from opacc_ray.estimators.rounds import checked_rounds, common_pool
+from opacc_ray.estimators.rounds import checked_rounds
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.learned import learned_estimate, learns_from_all
+from opacc_ray.samplers.models import refuse_other_pools
 from opacc_ray.selection import Selection
 
 
@@ -54,18 +54,16 @@ def estimate(
         If the predictions are not N numbers in [0, 1].
     SpecError
         If there are predictions for a selection by ``neyman``, which has its own, or the pool is not the one that it
-        was drawn from.
+        was drawn from: it has another size, or ids of its own that differ.
     """
     if prediction is not None:
         return assist(selection, outcome, prediction, level)
     selections = [selection] if isinstance(selection, Selection) else list(selection)
-    if pool is None or not selections or not learns_from_all(selections):
+    if pool is None or not selections:
+        return plain_estimate(selection, outcome, level)
+    view = view_of(pool)
+    refuse_other_pools([view], selections)
+    if not learns_from_all(selections):
         return plain_estimate(selection, outcome, level)
     selections, outcomes = checked_rounds(selection, outcome, level)
-    view = view_of(pool)
-    if view.size != common_pool(selections):
-        raise SpecError(
-            f"the pool has {view.size} examples, and the selection was drawn from {selections[0].pool_size}: "
-            "give the pool that it was drawn from"
-        )
     return learned_estimate(view, selections, outcomes, level, history)

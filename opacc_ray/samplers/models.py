@@ -64,6 +64,32 @@ def identify_in_all(views: Sequence[View], chosen: NDArray[np.int64]) -> tuple[s
     return tuple(first)
 
 
+def refuse_other_pools(views: Sequence[View], selections: Sequence[Selection]) -> None:
+    """Raise SpecError unless each pool has as many examples as the selections were drawn from, with the same ids.
+
+    A pool without ids of its own has nothing by which its examples could be told from others.
+    """
+    for number, view in enumerate(views, start=1):
+        pool = "the pool" if len(views) == 1 else f"pool {number}"
+        for selection in selections:
+            if selection.pool_size != view.size:
+                raise SpecError(
+                    f"{pool} has {view.size} examples, and the selection was drawn from {selection.pool_size}: "
+                    "give the pool that it was drawn from"
+                )
+            _refuse_other_examples(view, selection, pool)
+
+
+def _refuse_other_examples(view: View, selection: Selection, pool: str) -> None:
+    there = view.identify(selection.index) if view.named else selection.ids
+    for place, own, other in zip(selection.index.tolist(), selection.ids, there, strict=True):
+        if own != other:
+            raise SpecError(
+                f"example {place} of {pool} is {other!r}, and was {own!r} when it was chosen: give the pool that the "
+                "selection was drawn from, with the same ids in the same order"
+            )
+
+
 def refuse_other_ids(places: Sequence[int], first: Sequence[str], others: Sequence[str], number: int) -> None:
     """Raise DataError where pool ``number`` and the first one differ in the ids of the examples at some places."""
     for place, own, other in zip(places, first, others, strict=True):

@@ -17,7 +17,7 @@ from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Progress, no_progress
-from opacc_ray.samplers.models import forget_own, histories_of, identify_in_all, rows_of, views_of
+from opacc_ray.samplers.models import forget_own, histories_of, identify_in_all, refuse_other_pools, rows_of, views_of
 from opacc_ray.samplers.replicates import replicate
 from opacc_ray.selection import Selection
 
@@ -71,7 +71,7 @@ def select(
     sampler, views = find_method(method), views_of(pool)
     view = views[0]
     _check_seed(seed)
-    labelled = _gather(previous, view.size, len(views))
+    labelled = _gather(previous, views)
     histories = histories_of(history, len(views))
     others = tuple(map(OtherModel, views[1:], [own.outcome for own in labelled[1:]], histories[1:]))
     task = Task(budget, parse_parameters(method, parameters), labelled[0], progress, histories[0], others)
@@ -208,18 +208,13 @@ def _check_budget(budget: int | None, pool_size: int, num_labelled: int, *, opti
         )
 
 
-def _gather(previous: Sequence[tuple[Selection, Outcome]], pool_size: int, num_models: int) -> list[Previous]:
+def _gather(previous: Sequence[tuple[Selection, Outcome]], views: Sequence[View]) -> list[Previous]:
     """What earlier rounds say of each model."""
     if not previous:
-        return [NO_PREVIOUS] * num_models
-    for selection, _ in previous:
-        if selection.pool_size != pool_size:
-            raise SpecError(
-                f"round {selection.round} was drawn from a pool of {selection.pool_size} examples "
-                f"and this one has {pool_size}; rounds must share one pool"
-            )
+        return [NO_PREVIOUS] * len(views)
+    refuse_other_pools(views, [selection for selection, _ in previous])
     index = np.concatenate([selection.index for selection, _ in previous])
-    rows = [rows_of(selection, values, num_models) for selection, values in previous]
+    rows = [rows_of(selection, values, len(views)) for selection, values in previous]
     outcomes = [np.concatenate(row) for row in zip(*rows, strict=True)]
     index, first = np.unique(index, return_index=True)
     return [Previous(index, outcome[first]) for outcome in outcomes]

@@ -9,7 +9,7 @@ from opacc_ray.errors import SpecError
 from opacc_ray.estimators.taught import round_weights
 from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import predict_failure
-from opacc_ray.parts.view import View, view_of
+from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task
 from opacc_ray.selection import Selection
@@ -119,3 +119,28 @@ def test_another_pool_is_refused() -> None:
     drawn = opacc.select(view, "neyman", 10)
     with pytest.raises(SpecError, match="the pool has 200 examples, and the selection was drawn from 300"):
         opacc.estimate(drawn, outcome[drawn.index], pool=other)
+
+
+@pytest.mark.parametrize("method", ["neyman", "srs"])
+def test_a_pool_of_the_same_examples_in_another_order_is_refused(method: str) -> None:
+    """Where ids say so: labels would go to other examples."""
+    ids, confidence = [f"a{row}" for row in range(30)], np.linspace(0.5, 1, 30)
+    pool = opacc.Pool(ids=ids, confidence=confidence)
+    cut = View(LocalParts([opacc.Pool(ids=ids[a:b], confidence=confidence[a:b]) for a, b in ((0, 7), (7, 30))]))
+    drawn = opacc.select(pool, method, 8)
+    outcome, place, own = [1, 0] * 4, drawn.index[0], drawn.ids[0]
+    others = [
+        opacc.Pool(ids=ids[::-1], confidence=confidence[::-1]),
+        View(LocalParts([opacc.Pool(ids=[*ids[1:], "b"], confidence=confidence)])),
+    ]
+    for other in others:
+        told = f"example {place} of {{}} is '{view_of(other).identify([place])[0]}', and was '{own}' when it was chosen"
+        with pytest.raises(SpecError, match=told.format("the pool")):
+            opacc.estimate(drawn, outcome, pool=other)
+        with pytest.raises(SpecError, match=told.format("the pool")):
+            opacc.select(other, method, 8, previous=[(drawn, outcome)])
+        with pytest.raises(SpecError, match=told.format("pool 2")):
+            opacc.compare(drawn, [outcome, outcome], pools=[pool, other])
+    without = opacc.Pool(confidence=confidence)
+    found = opacc.estimate(drawn, outcome, pool=pool)
+    assert opacc.estimate(drawn, outcome, pool=cut) == opacc.estimate(drawn, outcome, pool=without) == found
