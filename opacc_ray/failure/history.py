@@ -5,7 +5,7 @@ an earlier audit of the same model. ``prior`` are numbers for each example of th
 fail: how many other models got the example wrong, a judge's score, a monitor's alarm.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from opacc_ray.errors import DataError
 from opacc_ray.pool import Pool
 
+NO_PAIRS = "history: labelled is no list of pairs; give (pool, outcomes) of each labelled pool"
+
 
 @dataclass(frozen=True, eq=False)
 class History:
     """Knowledge that `neyman` may start from; the estimate is unbiased whatever it says.
+
+    What methods make of a history is kept with the view of a pool, so a history does not change: outcomes and ``prior``
+    are copied, and the copies are read-only. The labelled pools are not copied; do not change their arrays.
 
     Parameters
     ----------
@@ -36,19 +41,14 @@ class History:
     prior: ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        for pair in self.labelled:
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise DataError("history: labelled is no list of pairs; give (pool, outcomes) of each labelled pool")
-            pool, values = pair[0], _array(pair[1], "outcomes")
-            if values.shape != (pool.size,) or values.dtype.kind not in "biuf":
-                raise DataError(
-                    f"history: outcomes of shape {values.shape} and type {values.dtype} for {pool.size} labelled "
-                    "examples; give one number per example"
-                )
-            if not ((values >= 0) & (values <= 1)).all():
-                raise DataError("history: an outcome is not in [0, 1]: 1 is correct, 0 a misprediction")
-        if self.prior is not None and not np.isfinite(_array(self.prior, "prior", np.float64)).all():
-            raise DataError("history: a value of prior is not finite; give a number for every example of the pool")
+        if not isinstance(self.labelled, Iterable):
+            raise DataError(NO_PAIRS)
+        object.__setattr__(self, "labelled", tuple(_labelled(pair) for pair in self.labelled))
+        if self.prior is not None:
+            prior = _array(self.prior, "prior", np.float64)
+            if not np.isfinite(prior).all():
+                raise DataError("history: a value of prior is not finite; give a number for every example of the pool")
+            object.__setattr__(self, "prior", _frozen(prior))
 
     def failures(self) -> list[tuple[Pool, NDArray[np.float64]]]:
         """The labelled pools with 1 - outcome, (k,) each."""
@@ -63,6 +63,31 @@ class History:
         if values.ndim != 2 or len(values) != size:
             raise DataError(f"history: prior has shape {values.shape}, and the pool {size} examples; give one row each")
         return values
+
+
+def _labelled(pair: Any) -> tuple[Pool, NDArray[Any]]:
+    """A pool and its outcomes (k,), which nobody can change."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise DataError(NO_PAIRS)
+    pool, values = pair[0], _array(pair[1], "outcomes")
+    if not isinstance(pool, Pool):
+        raise DataError(f"history: a labelled pool is of type {type(pool).__name__}; give opacc.Pool(confidence=...)")
+    if values.shape != (pool.size,) or values.dtype.kind not in "biuf":
+        raise DataError(
+            f"history: outcomes of shape {values.shape} and type {values.dtype} for {pool.size} labelled "
+            "examples; give one number per example"
+        )
+    if not ((values >= 0) & (values <= 1)).all():
+        raise DataError("history: an outcome is not in [0, 1]: 1 is correct, 0 a misprediction")
+    return pool, _frozen(values)
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """A read-only copy, or the array itself if it is one already."""
+    if array.flags.writeable or not array.flags.owndata:
+        array = array.copy()
+        array.setflags(write=False)
+    return array
 
 
 def _array(given: ArrayLike, name: str, kind: type | None = None) -> NDArray[Any]:

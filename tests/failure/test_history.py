@@ -178,6 +178,23 @@ def test_rounds_and_estimate_take_the_same_history() -> None:
     assert found.high - found.low < 0.15
 
 
+def test_a_history_is_what_it_was_when_it_was_made() -> None:
+    """What is made of it is kept with the view, and would be stale if it changed."""
+    (pool, _), (other, known), prior = make_pool(500, 6), make_pool(300, 7), np.arange(500.0)
+    history, before = opacc.History(iter([(other, known)]), prior), known.copy()
+    view = view_of(pool)
+    first = opacc.select(view, "neyman", 20, history=history)
+    prior[:], known[:] = prior[::-1].copy(), 1 - known
+    assert history.columns(500)[:, 0].tolist() == list(range(500))
+    assert history.failures()[0][1].tolist() == (1 - before).tolist()
+    again = opacc.select(pool, "neyman", 20, history=history)
+    assert again.index.tolist() == first.index.tolist()
+    for kept in (history.prior, history.labelled[0][1]):
+        with pytest.raises(ValueError, match="read-only"):
+            kept[0] = 0.5  # type: ignore[index]
+    assert opacc.History(prior=history.prior).prior is history.prior  # no second copy
+
+
 def test_what_cannot_be_a_history_is_refused() -> None:
     pool, outcome = make_pool(20, 1)
     with pytest.raises(DataError, match=r"outcomes of shape \(19,\) .* for 20 labelled examples"):
@@ -218,6 +235,8 @@ def test_features_of_a_history_that_cannot_be_are_refused(features: dict, messag
         ({"prior": [[1], [1, 2]]}, "prior is not made of numbers"),
         ({"labelled": [(opacc.Pool(confidence=[0.5, 0.6]), [[1], [1, 2]])]}, "outcomes is not made of numbers"),
         ({"labelled": (opacc.Pool(confidence=[0.5]), [1])}, "labelled is no list of pairs"),
+        ({"labelled": None}, "labelled is no list of pairs"),
+        ({"labelled": [(np.array([0.5, 0.6]), [1, 0])]}, r"a labelled pool is of type ndarray; give opacc.Pool\("),
     ],
 )
 def test_what_is_not_made_of_numbers_is_refused(given: dict, message: str) -> None:
