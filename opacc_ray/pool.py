@@ -1,6 +1,6 @@
 """The operational pool as arrays: what a model said of N unlabelled examples."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Any, overload
 
@@ -24,7 +24,7 @@ class Pool:
 
     Parameters
     ----------
-    ids : sequence of N unique strings, default "0" .. "N-1"
+    ids : N unique strings, default "0" .. "N-1"
     hidden : (N, m) float32, outputs of the last hidden layer
     output : (N, C) float32, outputs of the last layer (logits, or the value of a regression)
     prediction : (N,), predicted class or value
@@ -35,12 +35,13 @@ class Pool:
     Raises
     ------
     DataError
-        If the features disagree about N, none is given, one is not made of numbers, or the ids are not unique.
+        If the features disagree about N, none is given, one is not made of numbers or has another shape, or the ids are
+        not unique.
     """
 
     def __init__(
         self,
-        ids: Sequence[str] | None = None,
+        ids: Iterable[str] | None = None,
         hidden: ArrayLike | None = None,
         output: ArrayLike | None = None,
         prediction: ArrayLike | None = None,
@@ -55,9 +56,9 @@ class Pool:
         self.confidence = _vector("confidence", confidence)
         self.dsa = _vector("dsa", dsa)
         self.lsa = _vector("lsa", lsa)
-        self.coverage = None if coverage is None else np.asarray(coverage)
-        self.size = _agreed_size(self._arrays(), ids)
+        self.coverage = None if coverage is None else _requirements(coverage)
         self._ids = None if ids is None else _unique(ids)
+        self.size = _agreed_size(self._arrays(), self._ids)
         self.kept: dict[str, tuple[str, Any]] = {}  # name -> (key, value), made from the features: see parts/cache.py
 
     def share(self) -> "Pool":
@@ -133,9 +134,21 @@ def _vector(name: str, values: ArrayLike | None) -> NDArray[Any] | None:
 def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
     try:
         array = np.asarray(values)
+        if array.dtype.kind in "cmM":  # NumPy would make numbers of them, and lose what they say
+            raise TypeError(f"{array.dtype} is no real number")
         return array if array.dtype.kind in "biuf" else array.astype(np.float64)
     except (TypeError, ValueError) as error:  # text, or rows that differ in length
         raise DataError(f"{name} is not made of numbers ({error}); give numbers, a class by its index") from None
+
+
+def _requirements(values: ArrayLike) -> NDArray[Any]:
+    array = _numbers("coverage", values)
+    if array.ndim != 2 or array.dtype not in (np.bool_, np.uint8):
+        raise DataError(
+            f"coverage has shape {array.shape} and dtype {array.dtype}; give one row per example, either "
+            "bool (N, requirements) or the bits of that packed by numpy.packbits(..., axis=1)"
+        )
+    return array
 
 
 def _agreed_size(arrays: dict[str, NDArray[Any]], ids: Sequence[str] | None) -> int:
@@ -153,7 +166,9 @@ def _agreed_size(arrays: dict[str, NDArray[Any]], ids: Sequence[str] | None) -> 
     return size
 
 
-def _unique(ids: Sequence[str]) -> list[str]:
+def _unique(ids: Iterable[str]) -> list[str]:
+    if not isinstance(ids, Iterable):
+        raise DataError(f"ids is of type {type(ids).__name__}; give one name per example: N unique texts")
     names = [str(name) for name in ids]
     if len(set(names)) < len(names):
         seen: set[str] = set()

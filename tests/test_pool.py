@@ -22,6 +22,12 @@ from opacc_ray.errors import DataError, LabelError, SpecError
         ({"ids": ["a", "b", "a"]}, "id 'a' stands twice"),
         ({"ids": ["a", "b"], "confidence": [0.1]}, "disagree about the number of examples: confidence 1, ids 2"),
         ({}, "is given no feature and no ids"),
+        ({"ids": 5}, "ids is of type int; give one name per example"),
+        ({"confidence": [0.5 + 1j, 1]}, r"confidence is not made of numbers \(complex128 is no real number\)"),
+        ({"lsa": np.array(["2020-01-01"], "M8[D]")}, r"lsa is not made of numbers \(datetime64\[D\] is no"),
+        ({"coverage": 1}, r"coverage has shape \(\) and dtype int64; give one row per example, either bool"),
+        ({"coverage": [0.5, 1.0]}, r"coverage has shape \(2,\) and dtype float64; give one row"),
+        ({"coverage": ["a", "b"]}, "coverage is not made of numbers"),
     ],
 )
 def test_pool_is_refused(features: dict[str, Any], message: str) -> None:
@@ -34,6 +40,76 @@ def test_numbers_in_any_wrapping_serve() -> None:
     assert pool.prediction.tolist() == [1, 2]
     assert pool.confidence.tolist() == [0.5, 1]
     assert pool.hidden.dtype == np.float32
+
+
+def test_ids_and_pools_may_come_one_by_one() -> None:
+    assert list(opacc.Pool(ids=(name for name in "abc")).ids) == ["a", "b", "c"]
+    pools = [opacc.Pool(confidence=np.linspace(0.5, 1, 9)), opacc.Pool(confidence=np.linspace(0.6, 0.8, 9))]
+    found, expected = (opacc.select(given, "neyman", 4) for given in (iter(pools), pools))
+    assert found.index.tolist() == expected.index.tolist()
+
+
+SURE = np.linspace(0.5, 1, 8)
+POOL = opacc.Pool(confidence=SURE)
+DRAWN = opacc.select(POOL, "neyman", 4)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"pool": SURE}, r"what is given as a pool is of type ndarray; give opacc.Pool\(confidence"),
+        ({"pool": [SURE]}, "what is given as a pool is of type ndarray"),
+        ({"pool": None}, "what is given as a pool is of type NoneType"),
+        ({"pool": {"a": POOL}}, "what is given as a pool is of type dict"),
+        (
+            {"previous": (DRAWN, [1, 0, 1, 1])},
+            r"previous holds what is of type Selection; .* \[\(selection, outcome\)\]",
+        ),
+        ({"previous": [DRAWN]}, "previous holds what is of type Selection"),
+        ({"previous": [([1, 0, 1, 1], DRAWN)]}, "previous holds what is of type tuple"),
+        ({"previous": None}, "previous holds what is of type NoneType"),
+        ({"replicates": 2.5}, "replicates=2.5: give a whole number of at least 2"),
+        ({"replicates": "2"}, "replicates='2': give a whole number"),
+        ({"replicates": True}, "replicates=True: give a whole number"),
+        ({"history": [(POOL, SURE)]}, r"what is given as a history is of type tuple; give opacc.History\("),
+        ({"history": SURE}, "what is given as a history is of type ndarray"),
+    ],
+)
+def test_what_is_given_to_a_draw_in_another_shape_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        opacc.select(**{"pool": POOL, "method": "neyman", "budget": 4} | given)
+
+
+@pytest.mark.parametrize("method", ["neyman", "srs"])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"pool": SURE}, "what is given as a pool is of type ndarray"),
+        ({"pool": [POOL]}, "what is given as a pool is of type list"),
+        ({"pool": POOL, "history": (POOL, SURE)}, "what is given as a history is of type Pool"),
+    ],
+)
+def test_what_is_given_to_an_estimate_in_another_shape_is_refused(
+    method: str, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        opacc.estimate(opacc.select(POOL, method, 4), [1, 0, 1, 1], **given)
+
+
+def test_no_history_may_be_none() -> None:
+    assert opacc.select(POOL, "neyman", 4, history=None).index.tolist() == DRAWN.index.tolist()
+    found = opacc.estimate(DRAWN, [1, 0, 1, 1], pool=POOL, history=None)
+    assert found == opacc.estimate(DRAWN, [1, 0, 1, 1], pool=POOL)
+
+
+@pytest.mark.parametrize(
+    ("selection", "outcomes"), [(DRAWN, {"a": [1, 0, 1, 1]}), ([DRAWN], [{"a": [1, 0, 1, 1]}]), ([DRAWN], {"a": [[1]]})]
+)
+def test_outcomes_of_models_by_name_are_refused(selection: Any, outcomes: Any) -> None:
+    with pytest.raises(
+        LabelError, match="the outcomes are of type dict; give a list with the outcomes of each model, in"
+    ):
+        opacc.compare(selection, outcomes)
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True, "a"])

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from opacc_ray.errors import DataError
 from opacc_ray.parts.cache import Kept, key_of
 from opacc_ray.parts.threads import in_threads
 from opacc_ray.parts.view import View, view_of
@@ -200,10 +199,5 @@ def _reorder(packed: NDArray[np.uint8], source: NDArray[np.int64]) -> Words:
 def _packed(part: Pool, rows: Sequence[int] | NDArray[np.int64] | slice = slice(None)) -> NDArray[np.uint8]:
     """Coverage of some rows of a part, eight requirements to a byte."""
     coverage: Any = part.coverage
-    if coverage.ndim != 2 or coverage.dtype not in (np.bool_, np.uint8):
-        raise DataError(
-            f"coverage has shape {coverage.shape} and dtype {coverage.dtype}; give one row per example, either "
-            "bool (N, requirements) or the bits of that packed by numpy.packbits(..., axis=1)"
-        )
     chosen = coverage[rows]
     return np.ascontiguousarray(np.packbits(chosen, axis=1) if chosen.dtype == np.bool_ else chosen)

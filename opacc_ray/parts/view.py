@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, SpecError
 from opacc_ray.pool import Pool
 
 Result = TypeVar("Result")
@@ -211,5 +211,7 @@ def locate(starts: NDArray[np.int64], index: NDArray[np.int64]) -> list[Located]
 
 
 def view_of(pool: "Pool | View") -> View:
-    """The view of a pool in memory; a view is returned as it is."""
+    """The view of a pool in memory; a view is returned as it is, and what is neither raises SpecError."""
+    if not isinstance(pool, Pool | View):
+        raise SpecError(f"what is given as a pool is of type {type(pool).__name__}; give opacc.Pool(confidence=...)")
     return pool if isinstance(pool, View) else View(LocalParts([pool]))

@@ -1,16 +1,16 @@
 """Several models compared by the labels of one sample: :func:`compare`, the way in for users."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.rounds import checked_rounds, common_pool
 from opacc_ray.estimators.several import SeveralModels, compare_by_design, compare_predicted
-from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.failure.history import History
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.learned import learn_from_all, learns_from_all
-from opacc_ray.samplers.models import histories_of, refuse_other_pools, views_of
+from opacc_ray.samplers.models import histories_of, listed, refuse_other_pools, views_of
 from opacc_ray.selection import Selection
 
 
@@ -19,8 +19,8 @@ def compare(
     outcomes: Sequence[Any],
     level: float = 0.95,
     *,
-    pools: Sequence[Pool | View] | None = None,
-    history: History | Sequence[History] = NO_HISTORY,
+    pools: Iterable[Pool | View] | None = None,
+    history: History | Sequence[History] | None = None,
 ) -> SeveralModels:
     """Accuracy of each model, all differences, and the probability that each is the best.
 
@@ -48,16 +48,11 @@ def compare(
         The pools are not of the selection's examples, by their number or ids, or not one for each model.
     """
     selections = [selection] if isinstance(selection, Selection) else list(selection)
-    given = [outcomes] if isinstance(selection, Selection) else list(outcomes)
-    if len(given) != len(selections) or not given or not len(given[0]):
-        raise LabelError(f"{len(selections)} rounds and outcomes of {len(given)}: give (models, n) for each round")
-    nums = {len(rows) for rows in given}
-    if len(nums) > 1:
-        raise LabelError(f"the rounds have outcomes of {sorted(nums)} models; give a row for each model in every round")
+    given = _rows(selections, [outcomes] if isinstance(selection, Selection) else outcomes)
     by_model = [checked_rounds(selections, [rows[m] for rows in given], level)[1] for m in range(len(given[0]))]
     if pools is None:
         return compare_by_design(selections, by_model, level)
-    views, size = views_of(pools), common_pool(selections)
+    views, size = views_of(listed(pools)), common_pool(selections)
     if len(views) != len(by_model) or views[0].size != size:
         raise SpecError(
             f"{len(views)} pools of {views[0].size} examples, for {len(by_model)} models and a selection of {size} "
@@ -69,3 +64,20 @@ def compare(
     models = zip(views, by_model, histories_of(history, len(views)), strict=True)
     combined = [learn_from_all(view, selections, own, known) for view, own, known in models]
     return compare_predicted(selections, by_model, combined, level)
+
+
+def _rows(selections: Sequence[Selection], outcomes: Sequence[Any]) -> list[Any]:
+    """The outcomes (models, n) of each round; raises LabelError unless every round has as many models, and one."""
+    table = next((rows for rows in (outcomes, *outcomes) if hasattr(rows, "keys")), None)
+    if table is not None:
+        raise LabelError(
+            f"the outcomes are of type {type(table).__name__}; give a list with the outcomes of each model, in the "
+            "order of the models"
+        )
+    given = list(outcomes)
+    if len(given) != len(selections) or not given or not len(given[0]):
+        raise LabelError(f"{len(selections)} rounds and outcomes of {len(given)}: give (models, n) for each round")
+    nums = {len(rows) for rows in given}
+    if len(nums) > 1:
+        raise LabelError(f"the rounds have outcomes of {sorted(nums)} models; give a row for each model in every round")
+    return given

@@ -9,11 +9,11 @@ from opacc_ray.estimators.assisted import assist
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.estimators.rounds import checked_rounds
-from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.failure.history import History
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.learned import learned_estimate, learns_from_all
-from opacc_ray.samplers.models import refuse_other_pools
+from opacc_ray.samplers.models import histories_of, refuse_other_pools
 from opacc_ray.selection import Selection
 
 
@@ -24,7 +24,7 @@ def estimate(
     *,
     prediction: ArrayLike | None = None,
     pool: Pool | View | None = None,
-    history: History = NO_HISTORY,
+    history: History | None = None,
 ) -> Estimate:
     """Accuracy on the pool that ``selection`` was drawn from.
 
@@ -61,9 +61,9 @@ def estimate(
     selections = [selection] if isinstance(selection, Selection) else list(selection)
     if pool is None or not selections:
         return plain_estimate(selection, outcome, level)
-    view = view_of(pool)
+    view, known = view_of(pool), histories_of(history, 1)[0]
     refuse_other_pools([view], selections)
     if not learns_from_all(selections):
         return plain_estimate(selection, outcome, level)
     selections, outcomes = checked_rounds(selection, outcome, level)
-    return learned_estimate(view, selections, outcomes, level, history)
+    return learned_estimate(view, selections, outcomes, level, known)

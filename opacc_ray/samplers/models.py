@@ -1,6 +1,6 @@
 """Several models on one pool: what is given of each, checked to be of the same examples."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,15 +8,23 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.base import Outcome, checked_outcome
-from opacc_ray.failure.history import History
+from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.selection import Selection
 
+Pools = Pool | View | Iterable[Pool | View]
+"""The pool of one model, or those of several."""
 
-def views_of(pool: Pool | View | Sequence[Pool | View]) -> list[View]:
-    """The view of each model's pool; raises SpecError if there is none, or they differ in size."""
-    views = [view_of(own) for own in ([pool] if isinstance(pool, Pool | View) else pool)]
+
+def listed(pool: Pools) -> list[Pool | View]:
+    """What is given, in a list; :func:`views_of` refuses what is no pool."""
+    return list(pool) if isinstance(pool, Sequence | Iterator) else [pool]  # type: ignore[list-item]
+
+
+def views_of(pools: Sequence[Pool | View]) -> list[View]:
+    """The view of each model's pool; raises SpecError if there is none, one is no pool, or they differ in size."""
+    views = [view_of(own) for own in pools]
     if not views:
         raise SpecError("no pool is given; give one, or one for each model")
     for number, view in enumerate(views[1:], start=2):
@@ -28,21 +36,40 @@ def views_of(pool: Pool | View | Sequence[Pool | View]) -> list[View]:
     return views
 
 
-def forget_own(views: Sequence[View], pool: Pool | View | Sequence[Pool | View]) -> None:
+def forget_own(views: Sequence[View], pools: Sequence[Pool | View]) -> None:
     """Let go at once of what was made of a pool that was given without a view; a view's own stays with it."""
-    given = [pool] if isinstance(pool, Pool | View) else pool
-    for view, own in zip(views, given, strict=True):
+    for view, own in zip(views, pools, strict=True):
         if view is not own:
             view.forget()
 
 
-def histories_of(history: History | Sequence[History], num: int) -> list[History]:
-    """One history for each of ``num`` models; raises SpecError if as many are not given."""
+def histories_of(history: History | Sequence[History] | None, num: int) -> list[History]:
+    """One history for each of ``num`` models; raises SpecError if it is none, or as many are not given."""
+    if history is None:
+        return [NO_HISTORY] * num
     if isinstance(history, History):
         return [history] * num
-    if len(history) != num:
-        raise SpecError(f"{len(history)} histories for {num} models: give one for all, or one for each")
-    return list(history)
+    given = list(history) if isinstance(history, Sequence) else [history]
+    strange = next((own for own in given if not isinstance(own, History)), None)
+    if strange is not None:
+        raise SpecError(
+            f"what is given as a history is of type {type(strange).__name__}; "
+            "give opacc.History(labelled=[(pool, outcomes)])"
+        )
+    if len(given) != num:
+        raise SpecError(f"{len(given)} histories for {num} models: give one for all, or one for each")
+    return given
+
+
+def refuse_no_rounds(previous: Any) -> None:
+    """Raise SpecError unless these are pairs of a selection and its outcomes."""
+    rounds = previous if isinstance(previous, Sequence) else [previous]
+    for own in rounds:
+        if not (isinstance(own, tuple | list) and len(own) == 2 and isinstance(own[0], Selection)):
+            raise SpecError(
+                f"previous holds what is of type {type(own).__name__}; give a list with a pair of each earlier round: "
+                "[(selection, outcome)]"
+            )
 
 
 def rows_of(selection: Selection, outcome: Any, num: int) -> list[Outcome]:

@@ -40,8 +40,11 @@ def replicate(
         If there are fewer than two replicates, or more than examples or labels.
     """
     free = np.delete(np.arange(view.size), taken)
-    if not 2 <= num <= len(free):
-        raise SpecError(f"replicates={num}: give at least 2, so that they can differ, and at most {len(free)}")
+    whole = isinstance(num, int | np.integer) and not isinstance(num, bool)
+    if not whole or not 2 <= num <= len(free):
+        raise SpecError(
+            f"replicates={num!r}: give a whole number of at least 2, so that they can differ, and at most {len(free)}"
+        )
     parts = [np.sort(part) for part in np.array_split(rng.permutation(free), num)]
     shares = _shares(budget, num)
     draws = [choose(subset(view, part), share, r) for r, (part, share) in enumerate(zip(parts, shares, strict=True))]

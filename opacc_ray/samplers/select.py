@@ -14,23 +14,32 @@ from opacc_ray.estimators.base import Outcome
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.cache import repeat_if_forgotten
 from opacc_ray.parts.view import View
-from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Progress, no_progress
-from opacc_ray.samplers.models import forget_own, histories_of, identify_in_all, refuse_other_pools, rows_of, views_of
+from opacc_ray.samplers.models import (
+    Pools,
+    forget_own,
+    histories_of,
+    identify_in_all,
+    listed,
+    refuse_no_rounds,
+    refuse_other_pools,
+    rows_of,
+    views_of,
+)
 from opacc_ray.samplers.replicates import replicate
 from opacc_ray.selection import Selection
 
 
 def select(
-    pool: Pool | View | Sequence[Pool | View],
+    pool: Pools,
     method: str = "neyman",
     budget: int | None = None,
     seed: int = 0,
     *,
     previous: Sequence[tuple[Selection, Outcome]] = (),
     replicates: int | None = None,
-    history: History | Sequence[History] = NO_HISTORY,
+    history: History | Sequence[History] | None = None,
     progress: Progress = no_progress,
     **parameters: Any,
 ) -> Selection:
@@ -64,11 +73,13 @@ def select(
     Raises
     ------
     SpecError
-        Unknown method or parameter, a negative seed, or a budget that does not fit the pool.
+        Unknown method or parameter, a negative seed, a budget that does not fit the pool, or what is no pool, earlier
+        round or history.
     DataError
         The pool lacks a feature, or one of its values is not finite.
     """
-    sampler, views = find_method(method), views_of(pool)
+    sampler, pools = find_method(method), listed(pool)
+    views = views_of(pools)
     view = views[0]
     _check_seed(seed)
     labelled = _gather(previous, views)
@@ -83,7 +94,7 @@ def select(
     try:
         drawn = repeat_if_forgotten(views, lambda: _draw(sampler, view, task, replicates, [int(seed), number]))
     finally:
-        forget_own(views, pool)
+        forget_own(views, pools)
     return Selection(
         method=method,
         parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection gives them back
@@ -210,6 +221,7 @@ def _check_budget(budget: int | None, pool_size: int, num_labelled: int, *, opti
 
 def _gather(previous: Sequence[tuple[Selection, Outcome]], views: Sequence[View]) -> list[Previous]:
     """What earlier rounds say of each model."""
+    refuse_no_rounds(previous)
     if not previous:
         return [NO_PREVIOUS] * len(views)
     refuse_other_pools(views, [selection for selection, _ in previous])
