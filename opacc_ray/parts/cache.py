@@ -15,6 +15,7 @@ of it is made again:
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -53,14 +54,22 @@ def part_recall(part: Pool, name: str, key: str) -> Any:
 
 
 def repeat_if_forgotten(views: Sequence[View], work: Callable[[], Result]) -> Result:
-    """``work()`` on the views, again from its beginning where a part had forgotten something."""
-    for _ in range(TRIES - 1):
-        try:
-            return work()
-        except Forgotten:
-            for view in views:
-                view.forget()
-    return work()
+    """``work()`` on the views, again from its beginning where a part had forgotten something.
+
+    Work of other threads on one of the views waits, for the parts would keep its values in the place of these.
+    """
+    with ExitStack() as held:
+        for view in sorted(
+            views, key=id
+        ):  # all threads in the same order, so that none waits for one that waits for it
+            held.enter_context(view.lock)
+        for _ in range(TRIES - 1):
+            try:
+                return work()
+            except Forgotten:
+                for view in views:
+                    view.forget()
+        return work()
 
 
 class _Answer(Enum):

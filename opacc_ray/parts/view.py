@@ -10,6 +10,7 @@ results come back in their order, a selection is the same whoever computed it.
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from threading import RLock
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -80,7 +81,11 @@ class Memory(Protocol):
 
 
 class View:
-    """A pool of ``size`` examples, seen through functions of its parts."""
+    """A pool of ``size`` examples, seen through functions of its parts.
+
+    Its parts keep values of the work in hand alone, which holds its ``lock``: of several threads that choose from one
+    view, one does so at a time. Threads that are given one pool do not wait, for each makes a view of its own.
+    """
 
     def __init__(self, parts: Parts, memory: Memory | None = None) -> None:
         self.memory = memory
@@ -89,6 +94,7 @@ class View:
         self.size = int(self.starts[-1])
         self.fields = parts.fields
         self.named = parts.named
+        self.lock = RLock()
         self._once: dict[tuple[str, Hashable], Any] = {}
 
     def once(self, name: str, key: Hashable, make: Callable[[], Result]) -> Result:

@@ -1,8 +1,11 @@
 """What parts keep: made once, asked by key, sent again to those that forgot."""
 
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+
 import numpy as np
 
-from opacc_ray.parts.cache import Kept, key_of
+from opacc_ray.parts.cache import Kept, key_of, part_keep, part_recall, repeat_if_forgotten
 from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
@@ -85,3 +88,22 @@ def test_a_view_does_once_what_is_pure() -> None:
     view, other = View(LocalParts([_pool(0, 3)])), View(LocalParts([_pool(0, 3)]))
     assert [view.once("n", 1, make), view.once("n", 1, make), view.once("n", 2, make)] == [1, 1, 2]
     assert other.once("n", 1, make) == 3
+
+
+def test_threads_that_share_views_take_turns() -> None:
+    """In whatever order they name the views; parts keep one value per name, so another thread's would replace it."""
+    first, second = (View(LocalParts([_pool(0, 3)])) for _ in range(2))
+
+    def work(number: int) -> int:
+        views = [first, second] if number % 2 else [second, first]
+
+        def keep_then_recall() -> int:
+            for view in views:
+                view.map(part_keep, "number", "own", number)
+            sleep(0.001)  # for others to come between
+            return sum(view.map(part_recall, "number", "own")[0] for view in views)
+
+        return repeat_if_forgotten(views, keep_then_recall)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(work, range(24))) == [2 * number for number in range(24)]
