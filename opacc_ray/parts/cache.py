@@ -59,9 +59,7 @@ def repeat_if_forgotten(views: Sequence[View], work: Callable[[], Result]) -> Re
     Work of other threads on one of the views waits, for the parts would keep its values in the place of these.
     """
     with ExitStack() as held:
-        for view in sorted(
-            views, key=id
-        ):  # all threads in the same order, so that none waits for one that waits for it
+        for view in sorted(views, key=id):  # the same order in all threads: none waits for one that waits for it
             held.enter_context(view.lock)
         for _ in range(TRIES - 1):
             try:
