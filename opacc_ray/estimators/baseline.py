@@ -6,10 +6,14 @@
 
 n_eff is L. Kish's effective sample size ("Survey Sampling", 1965): n_eff = 3n says that the design did with n labels
 what a simple random sample does with three times as many. It is rough: v is itself estimated from the sample, and too
-small where the sample met none of the rare failures with a large weight.
+small where the sample met none of the rare failures with a large weight. So it is withheld where v says little, and
+where it contradicts the interval, which insures against such failures:
+
+    d = (Σ (y - ȳ)²)² / Σ (y - ȳ)⁴ < 3                of 0/1 outcomes about the failures met, or successes if fewer
+    n_eff > n, though the interval is no narrower than that of the simple random sample
 
 Legend: N pool, n labels (each example once), θ̂ the estimate of the design, v its estimated variance, S² the variance of
-outcomes.
+outcomes, y outcomes, ȳ their mean, d how many of them make their variance.
 """
 
 import math
@@ -25,6 +29,9 @@ from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.estimators.weighted import NAME, failure_bounds
 from opacc_ray.selection import Selection
 
+LEAST_DEVIANT = 3
+"""The d of an effective size that is stated."""
+
 
 @dataclass(frozen=True)
 class Baseline:
@@ -35,7 +42,7 @@ class Baseline:
     high: float
     level: float
     interval: str
-    effective_size: float | None  # None: the estimate has no variance of its own, or shows none
+    effective_size: float | None  # None: it cannot be told
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types, under the names of the attributes."""
@@ -62,7 +69,10 @@ def baseline(rounds: Selection | Sequence[Selection], outcomes: Sequence[Any], e
         error = math.sqrt(spread * (1 / n - 1 / pool_size))
         few, many = failure_bounds(1 - mean, error**2, (1 - n / pool_size) / n, estimate.level)
         low, high, name = 1 - many, 1 - few, NAME
-    return Baseline(n, low, high, estimate.level, name, _effective_size(estimate, spread, pool_size))
+    effective = _effective_size(estimate, spread, pool_size) if _deviant(values) >= LEAST_DEVIANT else None
+    if effective is not None and effective > n * (1 + 1e-9) and estimate.high - estimate.low >= high - low:
+        effective = None
+    return Baseline(n, low, high, estimate.level, name, effective)
 
 
 def _spread(selections: Sequence[Selection], values: Outcome, mean: float) -> float:
@@ -78,3 +88,11 @@ def _effective_size(estimate: Estimate, spread: float, pool_size: int) -> float 
     if not estimate.design_based or estimate.standard_error == 0 or spread == 0:
         return None
     return 1 / (estimate.standard_error**2 / spread + 1 / pool_size)
+
+
+def _deviant(values: Outcome) -> float:
+    """d: how many of the outcomes make their variance; 0 if they are all alike."""
+    if np.ptp(values) == 0:
+        return 0.0
+    squares = (values - values.mean()) ** 2
+    return float(squares.sum() ** 2 / (squares**2).sum())

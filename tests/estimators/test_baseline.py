@@ -40,7 +40,7 @@ def test_effective_size_by_hand() -> None:
     chosen = opacc.select(Pool(ids=[str(i) for i in range(1000)]), "srs", 100, seed=1)
     values = np.r_[np.zeros(20), np.ones(80)]
     error = np.sqrt(0.16 * 100 / 99 * (1 / 400 - 1 / 1000))
-    plain = baseline(chosen, values, Estimate(0.8, error, 0.7, 0.9, 0.95, "any", 100, True))
+    plain = baseline(chosen, values, Estimate(0.8, error, 0.76, 0.84, 0.95, "any", 100, True))
     assert plain.effective_size == pytest.approx(400)
     assert (plain.low, plain.high) == intervals.hypergeometric(80, 100, 1000, 0.95)
 
@@ -76,6 +76,30 @@ def test_without_a_variance_there_is_no_effective_size(pool: Pool) -> None:
     plain = baseline(chosen, ones, opacc.estimate(chosen, ones))  # no failure met
     assert plain.effective_size is None
     assert plain.to_dict()["low"] == plain.low < plain.high == 1
+
+
+@pytest.mark.parametrize("outcomes", [np.zeros(60), np.ones(60), np.full(60, 0.999), np.r_[np.zeros(2), np.ones(58)]])
+def test_labels_that_hardly_differ_do_not_tell_what_they_are_worth(pool: Pool, outcomes) -> None:
+    """Predictions that have learned this leave no variance, yet the interval is wider than that of 60 at random."""
+    with_predictions = Pool(confidence=pool.confidence, prediction=np.arange(N) % 4)
+    chosen = opacc.select(with_predictions, "neyman", 60, seed=1)
+    estimate = opacc.estimate(chosen, outcomes, pool=with_predictions)
+    assert baseline(chosen, outcomes, estimate).effective_size is None
+
+
+def test_one_dear_score_among_alike_ones_does_not_tell_either(pool: Pool) -> None:
+    chosen = opacc.select(pool, "srs", 60, seed=1)
+    scores = np.r_[0.1, np.linspace(0.99, 1, 59)]
+    assert baseline(chosen, scores, opacc.estimate(chosen, scores)).effective_size is None
+
+
+def test_no_gain_is_stated_beside_an_interval_that_shows_none() -> None:
+    chosen = opacc.select(Pool(ids=[str(i) for i in range(1000)]), "srs", 100, seed=1)
+    values, error = np.r_[np.zeros(20), np.ones(80)], np.sqrt(0.16 * 100 / 99 * (1 / 400 - 1 / 1000))
+    assert baseline(chosen, values, Estimate(0.8, error, 0.7, 0.9, 0.95, "any", 100, True)).effective_size is None
+    worse = np.sqrt(0.16 * 100 / 99 * (1 / 50 - 1 / 1000))
+    plain = baseline(chosen, values, Estimate(0.8, worse, 0.7, 0.9, 0.95, "any", 100, True))
+    assert plain.effective_size == pytest.approx(50)
 
 
 def test_estimates_beyond_one_are_plain_ones_at_one(pool: Pool) -> None:
