@@ -36,6 +36,9 @@ WIDE, NARROW = 768.0, 340.0
 LEAST_SPAN = 0.01
 """What an axis of estimates spans at least."""
 
+NOTE_ROOM, CHARACTER = 128.0, 7.5
+"""Pixels to the right of a chart of intervals at least, and those of a character of a note that needs more of them."""
+
 MOST_CLASSES = 15
 """Classes that a figure has rows for; the table has more."""
 
@@ -124,7 +127,7 @@ def interval_chart(
 ) -> Markup:
     """Intervals as rows over one axis, names to the left, or above where it is narrow."""
     is_wide = width == WIDE
-    left, right = (190.0, width - 128.0) if is_wide else (18.0, width - 20.0)
+    left, right = (190.0, width - _note_room(rows)) if is_wide else (18.0, width - 20.0)
     step, top = (34.0, 6.0) if is_wide else (46.0, 2.0)
     known = [v for row in rows for v in (row.low, row.value, row.high, row.expected, row.limit) if v is not None]
     known += [0.0] * zero
@@ -141,6 +144,11 @@ def interval_chart(
         parts.append(text(0, label_y, shortened_to(row.name, 24), "name"))
         parts.append(text(width, label_y, row.note, "value", "end"))
     return figure(f"{name}-{'w' if is_wide else 'n'}", title, said, (width, bottom + 26), parts)
+
+
+def _note_room(rows: Sequence[Row]) -> float:
+    """Pixels for the longest note and for a mark at the end of the axis."""
+    return max(NOTE_ROOM, CHARACTER * max(len(row.note) for row in rows) + 24)
 
 
 def _interval(row: Row, x: Scale, y: float) -> list[Markup]:

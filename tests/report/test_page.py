@@ -14,6 +14,7 @@ from reported_run import KEYS, PREDICTION, TRUTH, N, label, write_run
 
 from opacc_ray.audit import steps
 from opacc_ray.report import rendering
+from opacc_ray.report.figures import WIDE, Row, interval_chart
 from opacc_ray.report.gather import gather
 from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
@@ -110,6 +111,15 @@ def test_every_figure_is_there_for_wide_and_for_narrow_pages(html: str) -> None:
     found = {item["aria-labelledby"].split()[0] for item in Page(html).all("svg")}
     names = ("intervals", "course", "widths", "failures", "reliability")
     assert found == {f"{name}-{size}-title" for name in names for size in "wn"}
+
+
+@pytest.mark.parametrize("note", ["92.3% – 97.1%", "92.27% – 97.14%", "92.2721% – 99.9999%"])
+def test_ranges_beside_a_chart_of_intervals_leave_its_marks_free(note: str) -> None:
+    """The fonts of common systems take 7.4 pixels a character of such a range at most."""
+    row = Row("This audit", 0.92, 0.95, 1.0, "own", note=note)
+    drawn = interval_chart("chart", "title", "said", [row], WIDE, "accuracy")
+    marks = [float(found) for found in re.findall(r'(?:x2|cx)="([\d.]+)"', drawn)]
+    assert max(marks) + 6 <= WIDE - 7.4 * len(note)
 
 
 def test_it_says_the_answer_the_worth_and_how_to_repeat_it(run: Run, html: str) -> None:
