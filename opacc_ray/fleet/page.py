@@ -45,7 +45,7 @@ def _row(item: AuditSummary) -> dict[str, Any]:
         sentences.change_text(item.change, point.measure) if point and item.change else ("–", "", "")
     )
     checks = [sentences.check_text(check) for check in item.alerts]
-    state = next((word for word in ("alert", "not decided", "no alert") if word in checks), "")
+    alarms = ["failed"] * (item.failure is not None) + ["alert"] * ("alert" in checks)
     return {
         "name": sentences.label_of(item),
         "significant": bool(item.change and item.change.significant),
@@ -55,5 +55,6 @@ def _row(item: AuditSummary) -> dict[str, Any]:
         "change": change.removesuffix(" points"),
         "range": range_of_change,
         "how": sentences.significance(item.change) if item.change else "",
-        "state": "failed" if item.failure else state,
+        "alarm": ", ".join(alarms),
+        "no_alarm": next((word for word in ("not decided", "no alert") if word in checks), ""),
     }

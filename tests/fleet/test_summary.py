@@ -13,8 +13,9 @@ from small_pictures import picture
 from opacc_ray.audit import several_models, steps
 from opacc_ray.cli.main import main
 from opacc_ray.errors import AlertError
-from opacc_ray.fleet.documents import AlertNotice, AuditSummary, FleetSummary
+from opacc_ray.fleet.documents import AlertNotice, AuditFailure, AuditSummary, FleetSummary
 from opacc_ray.fleet.evidence import Evidence
+from opacc_ray.fleet.page import page as page_of
 from opacc_ray.fleet.sentences import difference
 from opacc_ray.fleet.spec import load_fleet
 from opacc_ray.fleet.write import FleetError, Written, run_fleet
@@ -197,6 +198,15 @@ def test_a_failure_comes_before_an_alert_and_what_cannot_be_read_is_named(home: 
     assert failure is not None
     assert "estimate.json was changed since it was written" in failure.error
     assert by_name(written)["trained-shop"].last is not None
+
+
+def test_an_audit_that_failed_keeps_its_alert_in_the_table(home: Home) -> None:
+    home.label(home.run(alerts={"min_accuracy": 0.9}))
+    found = home.run(work=False).summary
+    failed = [item.model_copy(update={"failure": AuditFailure(error="no disk", exit_code=5)}) for item in found.audits]
+    table = page_of(found.model_copy(update={"audits": failed}))
+    assert table.count("<strong>failed</strong>") == 2
+    assert table.count("<strong>failed, alert</strong>") == 2
 
 
 def test_the_files_say_the_same_and_escape_what_others_wrote(home: Home) -> None:
