@@ -13,6 +13,7 @@ from pydantic import Field
 
 from opacc_ray.audit.budget_documents import WidthCourse
 from opacc_ray.audit.characterization_documents import Characterization
+from opacc_ray.audit.history_documents import HistorySource
 from opacc_ray.documents import Document, Part
 from opacc_ray.runs.documents import AccuracyEstimate, RoundCounts, RunHeader
 
@@ -138,6 +139,9 @@ class RunReport(Document):
     pool_size: int = Field(ge=0, description="examples in the pool")
     rounds: list[RoundCounts] = Field(description="every round in numbers")
     drawn: list[DrawnBy] = Field(description="how each round was drawn")
+    history: list[HistorySource] | None = Field(
+        default=None, description="what was known before the first label; empty: nothing was found; null: not asked for"
+    )
     estimate: AccuracyEstimate | None = Field(
         description="the estimate, whose confusion is below; null: no label is in"
     )

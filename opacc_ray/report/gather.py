@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from opacc_ray.audit import results
+from opacc_ray.audit import history, results
 from opacc_ray.audit.label_budget import width_course
 from opacc_ray.errors import DataError
 from opacc_ray.labelling.outcomes import Score
@@ -57,6 +57,7 @@ def gather(
     beliefs = read_beliefs(run)
     wrong = mispredictions(known, beliefs) if known else None
     pictures = pictures_of(run, wrong.examples) if wrong else {}
+    kept = history.read_record(run)
     report = RunReport(
         run=run.uri,
         track=run.track,
@@ -69,6 +70,7 @@ def gather(
         pool_size=index.num_examples,
         rounds=[item.counts() for item in rounds],
         drawn=[_drawn_by(item.selection) for item in rounds],
+        history=kept.sources if kept else None,
         estimate=stated.model_copy(update={"confusion": None}) if stated else None,
         confusion=_cells(stated.confusion) if stated and stated.confusion else None,
         course=course_of(run, known, level),

@@ -23,6 +23,8 @@ def summary(report: RunReport) -> str:
         lines += _result(report, stated)
         lines += _classes(stated)
     lines += [f"- {escaped(item)}" for item in left_out(report)]
+    known = sentences.started_from(report.history)
+    lines += ["", escaped(known)] if known else []
     lines += ["", f"Run `{_code(report.run)}`, made with opacc_ray {escaped(report.made_with)}."]
     if stated:
         card = yaml.safe_dump(model_index(report, stated), sort_keys=False, allow_unicode=False, width=10_000)

@@ -37,6 +37,7 @@ def page(report: RunReport, pictures: Pictures) -> str:
         share_of_examples=sentences.is_share(report.measure),
         percent=sentences.percent,
         thousands=sentences.thousands,
+        history=sentences.started_from(report.history),
         **_rounds(report),
         **_result(report),
         **_classes(report),

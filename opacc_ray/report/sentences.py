@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
+from opacc_ray.audit.history_documents import HistorySource
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.documents import Reliability
 from opacc_ray.runs.documents import AccuracyEstimate
@@ -97,6 +98,23 @@ def worth(stated: AccuracyEstimate) -> str | None:
             "and a simple random sample would have done better."
         )
     return f"These {labels} are worth about as many chosen at random."
+
+
+def started_from(sources: Sequence[HistorySource] | None) -> str | None:
+    """What a run knew before its first label; None if it asked for nothing."""
+    if sources is None:
+        return None
+    if not sources:
+        return "It was to start from earlier audits of the same weights, and found none with labels."
+    known = "; ".join(map(_known_before, sources))
+    return f"What was known before the first label: {known}. None of it is trusted."
+
+
+def _known_before(source: HistorySource) -> str:
+    if source.kind == "prior":
+        return f"the column {source.column} of the pool"
+    labels = "1 label" if source.examples == 1 else f"{thousands(source.examples)} labels"
+    return f"{labels} of the {'reference' if source.kind == 'reference' else 'audit'} {source.uri}"
 
 
 def claim(belief: Reliability, stated: AccuracyEstimate) -> str:

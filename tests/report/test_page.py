@@ -135,6 +135,20 @@ def test_it_says_the_answer_the_worth_and_how_to_repeat_it(run: Run, html: str) 
     assert "rests on the random draw alone" in words
 
 
+def test_it_says_which_audits_it_started_from(tmp_path: Path) -> None:
+    earlier = write_run(tmp_path / "earlier")
+    label(earlier, steps.select(earlier, "srs", 40, {}).ids)
+    sample = {"method": "neyman", "budget": 30}
+    run = write_run(tmp_path / "now", sample=sample, history=[earlier.uri])
+    label(run, steps.select(run, "neyman", 30, {}).ids)
+    report, pictures = gather(run)
+    said = f"What was known before the first label: 40 labels of the audit {earlier.uri}."
+    assert said in Page(page(report, pictures)).words
+    assert "40 labels of the audit" in summary(report)
+    nothing = report.model_copy(update={"history": []})
+    assert "found none with labels." in Page(page(nothing, pictures)).words
+
+
 def test_a_partial_result_says_so_on_top(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     label(run, steps.select(run, "srs", 40, {}).ids[:30])
