@@ -29,7 +29,14 @@ from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labelling.joining import join
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.rows import Label
-from opacc_ray.labels.labelled_rounds import LabelledRound, canonical_form, outcome_of, outcomes_of_another, read_rounds
+from opacc_ray.labels.labelled_rounds import (
+    LabelledRound,
+    canonical_form,
+    canonical_form_by,
+    outcome_of,
+    outcomes_of_another,
+    read_rounds,
+)
 from opacc_ray.labels.log import read_log
 from opacc_ray.lake.arrow import numbers, to_numpy
 from opacc_ray.lake.examples import Plan
@@ -142,7 +149,7 @@ def check_history(spec: Spec, plan: Plan, compared: Plan | None) -> str:
         The file of labels, a run or the column cannot be read; there is no label, or one of an id that the listing of
         the reference does not have, where that tells the ids.
     SpecError
-        Earlier audits are to be found by the digest of weights, and there is none.
+        Earlier audits are to be found by the digest of weights, and there is none; or a run is named twice.
     """
     said = []
     if spec.reference is not None and spec.reference.labels is not None:
@@ -150,15 +157,32 @@ def check_history(spec: Spec, plan: Plan, compared: Plan | None) -> str:
         rows = sum(row.label is not None for row in labels)
         if not rows:
             raise _no_label(spec.reference)
+        _check_labels(spec, labels)
         said.append(f"{counted(rows, 'label')} of the reference")
     if spec.history == "auto":
         _digest_of_weights(spec)
         said.append("earlier audits of the same weights, if there are any")
     elif spec.history:
-        said.append(f"labels of {counted(len([*_named(spec.history)]), 'run')}")
+        runs = [other.uri for other, _ in _named(spec.history)]
+        refuse_twice("history", runs)
+        said.append(f"labels of {counted(len(runs), 'run')}")
     if spec.pool.columns.prior is not None:
         said.append(try_prior(spec.pool, plan))
     return "; ".join(said)
+
+
+def _check_labels(spec: Spec, labels: Sequence[Label]) -> None:
+    """Raise LabelError if a label of the reference is none of the model's classes, or in conflict."""
+    rows = [row for row in labels if row.run is None]
+    ids = list({row.id: None for row in rows})
+    join(rows, ids, run="", conflict=spec.labels.conflict, read=canonical_form_by(spec.model, None))
+
+
+def refuse_twice(key: str, uris: Sequence[str]) -> None:
+    """Raise SpecError if a list of runs, which ``key`` of a spec holds, names one twice."""
+    twice = next((uri for place, uri in enumerate(uris) if uri in uris[:place]), None)
+    if twice is not None:
+        raise SpecError(f"{key} names {twice} twice; give each run once")
 
 
 def _listed(source: ReferenceSpec, plan: Plan | None) -> set[str] | None:
@@ -236,9 +260,10 @@ def _read_labels(source: ReferenceSpec, known: set[str] | None) -> list[Label]:
     labels = list(parse(read_uri(source.labels), source.labels))
     unknown = next((row.id for row in labels if known is not None and row.id not in known), None)
     if unknown is not None:
+        such = f", such as {min(known)!r}" if known else ""
         raise DataError(
             f"reference.labels: {source.labels} names {unknown!r}, which is no example of {source.uri}; "
-            "write ids as its files are named below it"
+            f"write the ids of its examples{such}"
         )
     return labels
 

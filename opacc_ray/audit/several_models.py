@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.comparison_documents import ComparedModel, ComparedPair, ModelComparison
-from opacc_ray.audit.history import read_history
+from opacc_ray.audit.history import read_history, refuse_twice
 from opacc_ray.audit.results import basis_of, sample_of, stated, with_labels
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimators.base import Estimate, Outcome
@@ -194,9 +194,10 @@ def check_models(spec: Spec, plan: Plan | None) -> str:
     DataError
         There is no such run, its features are not complete, or the listing of the pool has another order.
     SpecError
-        Its model has another task or other classes, or its pool another size than ``plan``.
+        Its model has another task or other classes, or its pool another size than ``plan``; or it is named twice.
     """
     others = _open_others(spec, "the spec")
+    refuse_twice("sample.models", [other.uri for other in others])
     for number, other in enumerate(others, start=2):
         there = other.read_features()
         if there is None:

@@ -147,6 +147,13 @@ class Spec(Section):
             raise ValueError("use letters, digits, '.', '_' and '-': it becomes part of the run's prefix")
         return value
 
+    @field_validator("history", mode="before")
+    @classmethod
+    def _is_a_list_of_runs(cls, value: Any) -> Any:
+        if isinstance(value, str) and value != "auto":
+            raise ValueError("give a list of runs, such as [RUN], or auto")
+        return value
+
     @field_validator("transform")
     @classmethod
     def _names_a_function(cls, value: str | None) -> str | None:

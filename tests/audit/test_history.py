@@ -24,7 +24,7 @@ from opacc_ray.audit.checks import check
 from opacc_ray.audit.history import read_history, read_record
 from opacc_ray.audit.verify import verify
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.errors import DataError, SpecError
+from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.labels import actions
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
@@ -183,7 +183,7 @@ def test_a_history_is_refused_where_nothing_learns_from_it(tmp_path: Path) -> No
     for sections, message in (
         ({"history": "auto", "sample": {"method": "css", "budget": 5}}, "history is of neyman; sample.method 'css'"),
         ({"history": "auto", "sample": {"budget": 5, "replicates": 3}}, "replicates are of parts of it"),
-        ({"history": "always"}, "history"),
+        ({"history": "s3://b/run"}, r"history: give a list of runs, such as \[RUN\], or auto"),
         ({"reference": {"uri": "r", "labls": "x.csv"}}, "did you mean 'labels'"),
     ):
         with pytest.raises(SpecError, match=message):
@@ -195,9 +195,11 @@ def test_a_history_is_refused_where_nothing_learns_from_it(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("id", r"labels.csv names '300.png', which is no example of .*/train; write ids as its files are named"),
+        ("id", r"labels.csv names '300.png', which is no example of .*/train; write the ids .*, such as '000.png'"),
+        ("class", r"'000.png' has the label 'cow', which is none of the 4 classes: .*labels.csv line 2"),
         ("no label", r"labels.csv has no label; leave the key out, or fill the file"),
         ("audit", r"history: no example of .*/bare has a label yet; import some, or leave it out"),
+        ("twice", r"history names .*/before twice; give each run once"),
         ("none", None),
     ],
 )
@@ -207,12 +209,13 @@ def test_a_history_without_what_it_names_is_found_before_anything_is_extracted(
     for folder in ("pool", "train"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "000.png").write_bytes(picture(0))
-    row = {"id": "300.png,1", "no label": "000.png,"}.get(fault, "000.png,1")
+    row = {"id": "300.png,1", "no label": "000.png,", "class": "000.png,cow"}.get(fault, "000.png,1")
     (tmp_path / "labels.csv").write_text(f"id,label\n{row}\n")
     named = write_run(tmp_path, "bare", PREDICTION, **WEIGHTS) if fault == "audit" else earlier
     content = small_spec(str(tmp_path), f"{tmp_path}/audits", sample=NEYMAN | {"budget": 1}, history=[named.uri])
+    content["history"] += [f"{named.uri}/"] * (fault == "twice")
     content |= {"reference": {"uri": f"{tmp_path}/train", "labels": f"{tmp_path}/labels.csv"}}
-    content["model"] = {"factory": "small_model:network"}
+    content["model"] = {"factory": "small_model:network", "classes": ["0", "1", "2", "3"]}
     spec = parse_spec(content, "spec.yaml")
     made, failure = check(spec, "spec.yaml")
     if message is None:
@@ -220,9 +223,9 @@ def test_a_history_without_what_it_names_is_found_before_anything_is_extracted(
         assert {item.name: item.found for item in made.checks}["history"] == "1 label of the reference; labels of 1 run"
         return
     assert [item.name for item in made.checks if not item.ok] == ["history"]
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(OpaccError, match=message):
         raise failure or AssertionError
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(OpaccError, match=message):
         steps.start(spec)
     assert not (tmp_path / "audits").exists()
 

@@ -134,6 +134,7 @@ SIX = IDS[:6]
 @pytest.mark.parametrize(
     ("ids", "policy", "message"),
     [
+        (SIX, "twice", r"sample.models names .*/other twice; give each run once"),
         (None, "error", r"there is no run at .*other"),
         (SIX[:5], "error", r"other holds 5 examples and .*/pool/? 6; give runs on the same pool in sample\.models"),
         (IDS[:7], "exclude", r"other holds 7 examples and .*/pool/? 6; give runs on"),
@@ -155,6 +156,8 @@ def test_a_run_on_another_pool_is_found_before_anything_is_extracted(
     if ids is not None:
         write_run(tmp_path, "other", OTHER[: len(ids)], ids)
     sample = {"method": "neyman", "budget": 5, "models": [f"{tmp_path}/other"]}
+    if policy == "twice":
+        sample["models"], policy = [f"{tmp_path}/other", f"{tmp_path}/other/"], "error"
     content = small_spec(str(tmp_path), f"{tmp_path}/audits", sample=sample, extract={"on_bad_item": policy})
     content["model"] = {"factory": "small_model:network"}
     spec = parse_spec(content, "spec.yaml")
