@@ -32,7 +32,7 @@ class LabelBudget(Document):
     half_width: float = Field(gt=0, description="the goal: half the width of the interval")
     level: float = Field(gt=0, lt=1, description="confidence level of that interval")
     labels: int = Field(ge=0, description="labels that the forecast rests on, of whole rounds; 0: the model's own word")
-    accuracy: float = Field(description="accuracy that is foreseen, or estimated by the labels so far")
+    accuracy: float = Field(description="accuracy foreseen, or estimated by the labels so far and cut to its interval")
     reached: bool = Field(description="whether the interval is as narrow already")
     total_labels: int = Field(ge=1, description="labels in all, as forecast")
     worthless_labels: int | None = Field(

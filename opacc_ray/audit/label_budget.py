@@ -82,7 +82,7 @@ def _by_labels(run: Run, half_width: float, level: float) -> LabelBudget:
         half_width=half_width,
         level=level,
         labels=goal.looks[-1].labels,
-        accuracy=goal.value,
+        accuracy=min(max(goal.value, goal.low), goal.high),
         reached=goal.reached,
         total_labels=goal.total_labels,
         worthless_labels=None,

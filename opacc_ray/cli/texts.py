@@ -136,7 +136,7 @@ def reached(goal: GoalProgress) -> str:
     """The interval is narrow enough: what to state."""
     inside = min(max(goal.value, goal.low), goal.high)
     lines = [
-        f"reached    ±{goal.half_width:g} with {goal.looks[-1].labels} labels in {len(goal.looks)} rounds; "
+        f"reached    ±{goal.half_width:g} with {goal.looks[-1].labels} labels in {counted(len(goal.looks), 'round')}; "
         "no more labels are needed",
         f"estimate   {inside:.4f}, {100 * goal.level:g}% interval {goal.low:.4f} to {goal.high:.4f}, "
         "which holds though you stop because it is narrow",
@@ -236,7 +236,7 @@ def estimate(document: AccuracyEstimate) -> str:
     if document.assisted:
         lines.append(f"assisted   {accuracy(document.assisted)}")
     if document.mean_cost:
-        lines.append(f"mean cost  {interval(document.mean_cost)}")
+        lines.append(f"mean cost  {accuracy(document.mean_cost)}")
     if noise := document.label_noise:
         lines.append(
             f"noise      {noise.low:.4f} to {noise.high:.4f} if annotators err as they differ: on {noise.differ} of "
@@ -370,7 +370,7 @@ def _given_up(rounds: Sequence[RoundCounts]) -> str:
 
 
 def accuracy(stated: StatedEstimate) -> str:
-    """An accuracy cut to its interval, which an unbiased estimate may leave where few labels fail or few succeed."""
+    """A value cut to its interval, which an unbiased estimate may leave where few labels fail or few succeed."""
     inside = min(max(stated.value, stated.low), stated.high)
     return interval(stated.model_copy(update={"value": inside}))
 

@@ -162,7 +162,8 @@ def _table(result: DemoResult, home: Path) -> str:
 def _row(name: str, stated: StatedEstimate, truth: float) -> str:
     width = stated.high - stated.low
     name = name if stated.design_based else f"{name} †"
-    return f"  {name:<17}  {stated.value:8.4f}   {stated.low:.4f} to {stated.high:.4f}   {width:.4f}   {truth:.4f}"
+    inside = min(max(stated.value, stated.low), stated.high)
+    return f"  {name:<17}  {inside:8.4f}   {stated.low:.4f} to {stated.high:.4f}   {width:.4f}   {truth:.4f}"
 
 
 @contextlib.contextmanager

@@ -191,7 +191,7 @@ def _after_next(labels: int, total: float) -> float:
 
 
 def advice(found: Forecast, by_srs: float, now: Look, pool_size: int) -> str | None:
-    """One sentence if the goal will not be reached at a sensible price.
+    """One sentence if the goal is not reached, and will not be at a sensible price.
 
     Parameters
     ----------
@@ -200,13 +200,14 @@ def advice(found: Forecast, by_srs: float, now: Look, pool_size: int) -> str | N
     now : the last look
     pool_size : N
     """
+    if found.reached:
+        return None
     if found.total > SENSIBLE_SHARE * pool_size:
-        labels = min(2 * now.labels, pool_size)
+        told, labels = f"that is {found.total / pool_size:.0%} of the pool", 2 * now.labels
+        if labels >= pool_size:
+            return told
         width = expected_half_width(now, labels, pool_size, found.rate)
-        return (
-            f"that is {found.total / pool_size:.0%} of the pool; {labels} labels, twice as many as now, would give "
-            f"about ±{width:.2g}"
-        )
+        return f"{told}; {labels} labels, twice as many as now, would give about ±{width:.2g}"
     if found.total > SENSIBLE_PRICE * max(by_srs, now.labels):
         return "that is more than simple random sampling takes; go on with --method srs"
     return None

@@ -12,6 +12,7 @@ from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 import opacc_ray as opacc
 from opacc_ray.audit import goals, results, steps
 from opacc_ray.audit.label_budget import label_budget
+from opacc_ray.cli import texts
 from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError
 from opacc_ray.labels import actions
@@ -107,6 +108,14 @@ def test_the_picture_stands_alone(run: Run, tmp_path: Path, capsys: pytest.Captu
     assert "goal ±0.05" in texts
     assert "half the width of the interval; dashed: of a simple random sample" in texts
     assert "http" not in target.read_text().replace("http://www.w3.org/2000/svg", "")
+
+
+def test_no_accuracy_above_one_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.select(run, "neyman", 60, {})
+    answer(run, 1)
+    goal = goals.look_for_goal(run, 0.02).model_copy(update={"value": 1.0003, "high": 1.0})
+    monkeypatch.setattr(goals, "look_for_goal", lambda *_, **__: goal)
+    assert "by which the accuracy is 1.0000\n" in texts.label_budget(label_budget(run, 0.02))
 
 
 def test_the_command_says_so(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -232,6 +232,15 @@ def test_what_a_goal_takes_is_told_and_that_it_has_no_sensible_price(
     assert goal.srs_labels == pytest.approx(300, abs=30)
 
 
+def test_where_all_is_labelled_nothing_more_is_advised_or_drawn(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    import_for(run, steps.select(run, "neyman", 300, {}).ids)
+    told = text_of(capsys, "next", run.uri, "--until", "0.01")
+    assert "reached    ±0.01 with 300 labels in 1 round; no more labels are needed\n" in told
+    assert "note" not in told
+    with pytest.raises(LabelError, match=r"all 300 examples of .*mine are labelled, and none is left to draw; state"):
+        steps.next_round(run, 5)
+
+
 def test_budget_that_is_given_is_drawn_on_the_way_to_a_goal(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     import_for(run, steps.select(run, "srs", 60, {}).ids)
     answer = answered(run, "--until", "0.05", "--budget", "7", capsys=capsys)

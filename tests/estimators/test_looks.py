@@ -132,6 +132,7 @@ def test_a_price_that_is_not_sensible_is_told_in_one_sentence() -> None:
     assert told is not None
     assert told.startswith(f"that is {far.total / 2000:.0%} of the pool; 400 labels, twice as many as now, would give")
     assert float(told.rpartition("±")[2]) == pytest.approx(0.05 * (0.002 / 0.0045) ** far.rate, abs=5e-4)
+    assert looks.advice(looks.forecast(run, 0.01, 350), 340, run[-1], 350) == "that is 100% of the pool"
     dear = looks.forecast(run, 0.035, 2000)  # 349 labels
     other = looks.advice(dear, 100, run[-1], 2000)
     assert other == "that is more than simple random sampling takes; go on with --method srs"
