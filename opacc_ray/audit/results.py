@@ -15,7 +15,7 @@ from opacc_ray.estimators.assisted import tuned_strength
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.calibration import design_for_classes
-from opacc_ray.estimators.domain import by_class, confusion, mean_cost
+from opacc_ray.estimators.domain import by_class, confusion, cost_of_every_error, cost_of_failures, mean_cost
 from opacc_ray.estimators.label_noise import disagreement, widen
 from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, stream_of
 from opacc_ray.labelling.costs import Costs
@@ -99,7 +99,7 @@ def state(
         srs=SimpleRandomBaseline(**baseline(*sample, accuracy).to_dict()),
         sequence=_sequence(known, level),
         assisted=_assisted(run, rounds, known, level) if assist else None,
-        mean_cost=None if costs is None else _mean_cost(rounds, known, costs, level),
+        mean_cost=None if costs is None else _mean_cost(run, rounds, known, accuracy, costs),
         label_noise=_label_noise(rounds, known, accuracy),
         **_in_classes(run, rounds, known, level),
     )
@@ -233,8 +233,16 @@ def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
     return np.where((values > 1) & (values < 1 + 1e-6), 1.0, values)  # a float32 softmax may round to above 1
 
 
-def _mean_cost(rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], costs: Costs, level: float) -> MeanCost:
-    cost = mean_cost(sample_of(known)[0], _all(known, "truth"), _all(known, "predicted"), costs, level)
+def _mean_cost(
+    run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], accuracy: Estimate, costs: Costs
+) -> MeanCost:
+    """That of the failures that the accuracy leaves where every error costs the same; else by the designs alone."""
+    classes = None if run.num_classes is None else [run.spec.model.name_of(c) for c in range(run.num_classes)]
+    every = cost_of_every_error(costs, classes)
+    if every is not None:
+        cost = cost_of_failures(accuracy, every)
+    else:
+        cost = mean_cost(sample_of(known)[0], _all(known, "truth"), _all(known, "predicted"), costs, accuracy.level)
     return MeanCost(**stated(cost, rounds), costs=costs)
 
 

@@ -17,13 +17,13 @@ that one number, so it may differ from it in the last digits.
 
 Costs are outcomes on another scale: 1 - cost / (largest cost) is in [0, 1], and its mean comes by the same estimators.
 Dear errors may be rare, which Student's interval for scores does not bear, so here too the interval is that of
-`weighted.py`.
+`weighted.py`. Where every error costs the same, the mean cost is that of the share of failures.
 
 Legend: y outcome, d 1 for the examples of the class and else 0, n labels.
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -138,8 +138,8 @@ def mean_cost(
     Returns
     -------
     Estimate
-        In units of cost; unbiased where the rounds' own estimator is. With all costs 1 its value is the share of
-        failures.
+        In units of cost; unbiased where the rounds' own estimator is. It rests on how the rounds were drawn, and on
+        nothing that their labels predict: with all costs 1 its value is the share of failures by the designs.
 
     Raises
     ------
@@ -160,6 +160,29 @@ def mean_cost(
         low=largest * low,
         high=largest * high,
         interval=weighted.NAME,
+    )
+
+
+def cost_of_every_error(costs: Costs, classes: Collection[Any] | None) -> float | None:
+    """What each error costs if all cost the same, else None; of ``classes`` that are not known some may be unnamed."""
+    listed: set[float] = set() if classes else {1.0}
+    for true in costs if classes is None else classes:
+        cost = costs.get(true, 1.0)
+        named = [value for said, value in cost.items() if said != true] if isinstance(cost, Mapping) else [cost]
+        listed.update(named)
+        if isinstance(cost, Mapping) and (classes is None or len(named) < len(classes) - 1):
+            listed.add(1.0)
+    return listed.pop() if len(listed) == 1 else None
+
+
+def cost_of_failures(accuracy: Estimate, cost: float) -> Estimate:
+    """The mean cost of errors that all cost the same: that of the share of failures, and its interval."""
+    return replace(
+        accuracy,
+        value=cost * (1 - accuracy.value),
+        standard_error=cost * accuracy.standard_error,
+        low=cost * (1 - accuracy.high),
+        high=cost * (1 - accuracy.low),
     )
 
 

@@ -253,7 +253,11 @@ class AssistedEstimate(StatedEstimate):
 
 
 class MeanCost(StatedEstimate):
-    """The mean cost per example."""
+    """The mean cost per example.
+
+    Where every error costs the same it is that of the share of failures. Else it rests on how the rounds were drawn,
+    not on what their labels predict, and may differ a little from what the accuracy lets one expect.
+    """
 
     costs: dict[str, float | dict[str, float]] = Field(
         description="true class -> cost of missing it, or -> predicted class -> cost of that confusion"

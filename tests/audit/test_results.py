@@ -182,6 +182,17 @@ def test_mean_cost_is_that_of_the_file(run: Run, tmp_path: Path) -> None:
     assert kept.to_dict() == result
 
 
+@pytest.mark.parametrize("cost", [1.0, 10.0])
+def test_errors_that_cost_the_same_cost_what_the_stated_accuracy_says(cost: float, run: Run) -> None:
+    label(run, "neyman")
+    stated = results.state(run, costs=dict.fromkeys(CLASSES, cost))
+    found = stated.mean_cost
+    assert found is not None
+    expected = [cost * (1 - value) for value in (stated.value, stated.high, stated.low)]
+    assert [found.value, found.low, found.high] == pytest.approx(expected)
+    assert found.interval == stated.interval
+
+
 # -- assistance ------------------------------------------------------------------------------------------
 
 

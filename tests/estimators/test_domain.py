@@ -14,8 +14,9 @@ from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified, collapse
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.calibration import calibrate
-from opacc_ray.estimators.domain import by_class, confusion, mean_cost
+from opacc_ray.estimators.domain import by_class, confusion, cost_of_every_error, cost_of_failures, mean_cost
 from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
@@ -236,6 +237,29 @@ def test_costs_of_one_give_the_share_of_failures(method: str, pool: Pool, outcom
     assert cost.value == pytest.approx(1 - own.value)
     assert cost.standard_error == pytest.approx(own.standard_error)
     assert cost.low <= cost.value <= cost.high
+
+
+@pytest.mark.parametrize(
+    ("costs", "classes", "every"),
+    [
+        ({}, "abc", 1),
+        ({"a": 1.0, "b": {"a": 1}}, "abc", 1),
+        ({"a": 2, "b": 2}, "abc", None),
+        ({"a": 2, "b": 2, "c": {"a": 2, "b": 2}}, "abc", 2),
+        ({"a": 2, "b": 2, "c": {"a": 2}}, "abc", None),
+        ({"a": 0, "b": 0}, "ab", 0),
+        ({"a": 1.0}, None, 1),
+        ({"a": 2, "b": 2}, None, None),
+        ({"a": {"b": 2}}, None, None),
+    ],
+)
+def test_what_every_error_costs_is_known_if_all_cost_the_same(costs, classes: str | None, every: float | None) -> None:
+    assert cost_of_every_error(costs, classes) == every
+
+
+def test_errors_that_cost_the_same_cost_what_the_failures_do() -> None:
+    found = cost_of_failures(Estimate(0.8, 0.05, 0.7, 0.88, 0.95, "any", 60, True), 10)
+    assert (found.value, found.standard_error, found.low, found.high) == pytest.approx((2, 0.5, 1.2, 3))
 
 
 def test_costs_by_class_and_by_confusion() -> None:
