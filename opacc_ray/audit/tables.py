@@ -66,7 +66,7 @@ SELECTIONS = (
     Column("place", "int64", "place in the pool, from 0"),
     Column("method", "string", "sampling method"),
     Column("seed", "int64", "seed of the draw"),
-    Column("weight", "double", "of the example in the estimate from this round alone, if all of it is labelled"),
+    Column("weight", "double", "by this round's design alone, if all is labelled; an estimate may add predictions"),
     Column("prediction", "string", "what the model says, in the words of the labels"),
     Column("object", "string", "key of the pool's object that holds it; null if that is not known"),
     Column("tag", "string", "which content that object had when the pool was listed"),

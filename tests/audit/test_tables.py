@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from opacc_ray.cli.main import main
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
+
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "lakes.md"
 
 
 @pytest.fixture
@@ -71,10 +74,18 @@ def test_duckdb_reads_what_the_run_holds(run: Run, tmp_path: Path) -> None:
     )
 
 
-def test_the_estimate_follows_from_the_tables_in_sql(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["css", "sups", "deepest"])
+def test_the_estimate_follows_from_the_tables_in_sql(method: str, tmp_path: Path) -> None:
+    """As the documentation has it; weights of ``sups`` and ``deepest`` do not sum to 1."""
+    write_pool(str(tmp_path))
+    run, _ = write_features(str(tmp_path))
+    steps.select(run, method, 20, {})
+    label(run, run.read_selection(1).ids)
+    results.estimate(run)
     export_tables(run, str(tmp_path / "lake"))
+    [documented] = re.findall(r"^SELECT (1?.*sum\(.*\)) +--", DOCUMENTED.read_text(), re.MULTILINE)
     [(value,)] = query(
-        f"SELECT sum(weight * outcome) FROM {table(tmp_path / 'lake', 'selections')} AS s "
+        f"SELECT {documented} FROM {table(tmp_path / 'lake', 'selections')} AS s "
         f'JOIN {table(tmp_path / "lake", "labels")} AS l USING (run, round, "order") WHERE round = 1'
     )
     [(stated,)] = query(f"SELECT value FROM {table(tmp_path / 'lake', 'estimates')}")
@@ -122,6 +133,8 @@ def test_pyarrow_reads_the_tables_on_s3_too(run: Run, s3: LocalS3, bucket: str) 
 def test_the_dictionary_names_every_column(run: Run, tmp_path: Path) -> None:
     export_tables(run, str(tmp_path / "lake"))
     rows = list(csv.DictReader(io.StringIO((tmp_path / "lake" / "dictionary.csv").read_text())))
+    [weight] = [row["meaning"] for row in rows if row["column"] == "weight"]
+    assert "an estimate may add predictions" in weight
     assert all(row["meaning"] for row in rows)
     for name in TABLES:
         told = [row["column"] for row in rows if row["table"] == name]
