@@ -193,6 +193,14 @@ def test_errors_that_cost_the_same_cost_what_the_stated_accuracy_says(cost: floa
     assert found.interval == stated.interval
 
 
+def test_no_mean_cost_below_0_is_told(run: Run) -> None:
+    label(run)
+    stated = results.state(run, costs={"owl": 10.0})
+    assert stated.mean_cost is not None
+    beyond = stated.mean_cost.model_copy(update={"value": -0.0003, "low": 0.0})
+    assert "\nmean cost  0.0000, " in texts.estimate(stated.model_copy(update={"mean_cost": beyond}))
+
+
 # -- assistance ------------------------------------------------------------------------------------------
 
 
