@@ -29,14 +29,7 @@ from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labelling.joining import join
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.rows import Label
-from opacc_ray.labels.labelled_rounds import (
-    LabelledRound,
-    canonical_form,
-    canonical_form_by,
-    outcome_of,
-    outcomes_of_another,
-    read_rounds,
-)
+from opacc_ray.labels.labelled_rounds import LabelledRound, outcome_of, outcomes_of_another, read_rounds, reading_by
 from opacc_ray.labels.log import read_log
 from opacc_ray.lake.arrow import numbers, to_numpy
 from opacc_ray.lake.examples import Plan
@@ -175,7 +168,7 @@ def _check_labels(spec: Spec, labels: Sequence[Label]) -> None:
     """Raise LabelError if a label of the reference is none of the model's classes, or in conflict."""
     rows = [row for row in labels if row.run is None]
     ids = list({row.id: None for row in rows})
-    join(rows, ids, run="", conflict=spec.labels.conflict, read=canonical_form_by(spec.model, None))
+    join(rows, ids, run="", conflict=spec.labels.conflict, read=reading_by(spec.model, None))
 
 
 def refuse_twice(key: str, uris: Sequence[str]) -> None:
@@ -239,7 +232,8 @@ def _of_reference(run: Run) -> Iterator[_Labelled]:
     features = Features.of(folder, index)
     ids = [name for part in range(len(features.sizes)) for name in features.ids(part)]
     labels = _read_labels(given, set(ids))
-    label = join(labels, ids, run=run.name, conflict=run.spec.labels.conflict, read=canonical_form(run)).label
+    read = reading_by(run.spec.model, run.num_classes)
+    label = join(labels, ids, run=run.name, conflict=run.spec.labels.conflict, read=read).label
     places = _sample(run, np.flatnonzero([name in label for name in ids]))
     if not len(places):
         raise _no_label(given)
@@ -260,10 +254,9 @@ def _read_labels(source: ReferenceSpec, known: set[str] | None) -> list[Label]:
     labels = list(parse(read_uri(source.labels), source.labels))
     unknown = next((row.id for row in labels if known is not None and row.id not in known), None)
     if unknown is not None:
-        such = f", such as {min(known)!r}" if known else ""
         raise DataError(
             f"reference.labels: {source.labels} names {unknown!r}, which is no example of {source.uri}; "
-            f"write the ids of its examples{such}"
+            f"write the ids of its examples, such as {min(known or [''])!r}"
         )
     return labels
 

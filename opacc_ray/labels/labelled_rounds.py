@@ -186,10 +186,10 @@ def labelled_rounds(run: Run, selections: Sequence[Selection], joined: Joined, s
 
 def canonical_form(run: Run) -> Callable[[str, str], str]:
     """What gives the text of a label, for an id, in the words of the predictions; raises LabelError if it is none."""
-    return canonical_form_by(run.spec.model, run.num_classes)
+    return reading_by(run.spec.model, run.num_classes)
 
 
-def canonical_form_by(model: ModelSpec, num_classes: int | None) -> Callable[[str, str], str]:
+def reading_by(model: ModelSpec, num_classes: int | None) -> Callable[[str, str], str]:
     """The same for a model, of which ``num_classes`` may not be known yet."""
 
     def read(name: str, text: str) -> str:
