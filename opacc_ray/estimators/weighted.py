@@ -17,9 +17,9 @@ For a simple random sample (w = 1/n) both bounds are Clopper and Pearson's to th
 of the two laws', for an estimate with unequal weights may exceed 1, which the beta law cannot. The interval covers more
 often than it says, for it insures against the worst of populations.
 
-The weights of a sample sum to 1 on average only. Where most examples fail, the share of failures is off by as much as
-their sum is, and the share of successes Σ_k w_k · (1 - f_k) is not: the lower end of the accuracy is then the lower one
-of the two, wherever more than half may fail.
+The weights of a sample sum to 1 on average only, and the share of failures is off by as much as their sum is where most
+examples fail. The share of successes Σ_k w_k · (1 - f_k) is not. So where failures have more of the weight, the lower
+end of the accuracy is the lower one of the two.
 
 Legend: N pool, n labels, f failure in [0, 1], y the estimated share of failures, s² its estimated variance, w the
 largest weight the design can give.
@@ -56,7 +56,7 @@ def accuracy_bounds(failures: Moments, successes: Moments, largest_weight: float
     """The interval above, for the accuracy."""
     few, many = failure_bounds(*failures, largest_weight, level)
     low = 1 - many
-    if many > 0.5:
+    if failures.mean > successes.mean:
         low = min(low, failure_bounds(max(successes.mean, 0.0), successes.variance, largest_weight, level)[0])
     return low, 1 - few
 
