@@ -211,6 +211,8 @@ def _check_budget(budget: int | None, pool_size: int, num_labelled: int, *, opti
         raise SpecError("no budget is given; say how many labels can be paid for, e.g. budget=100 (--budget 100)")
     if not isinstance(budget, int | np.integer) or isinstance(budget, bool) or budget < 1:
         raise SpecError(f"budget={budget!r}: give a whole number of labels, at least 1")
+    if not left:
+        raise SpecError(f"all {pool_size} examples of the pool are labelled, and none is left to choose")
     if budget > left:
         already = f", of which {num_labelled} are labelled already" if num_labelled else ""
         raise SpecError(

@@ -162,6 +162,13 @@ def test_unknown_method_names_the_nearest(pool: Pool) -> None:
         opacc.select(pool, "srss", 10)
 
 
+def test_refuses_to_choose_where_all_is_labelled() -> None:
+    pool = Pool(confidence=np.linspace(0.1, 0.9, 12))
+    whole = opacc.select(pool, "srs", 12, seed=0)
+    with pytest.raises(opacc.OpaccError, match="all 12 examples of the pool are labelled, and none is left to choose"):
+        opacc.select(pool, "srs", 1, seed=0, previous=[(whole, np.ones(12))])
+
+
 @pytest.mark.parametrize("budget", [0, -3, 2.5, True, None, "7"])
 def test_refuses_a_budget_that_is_no_number_of_labels(budget, pool: Pool) -> None:
     with pytest.raises(opacc.OpaccError, match="budget"):
