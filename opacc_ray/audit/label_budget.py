@@ -109,8 +109,7 @@ def _previous(whole: Sequence[LabelledRound]) -> Previous:
     if not whole:
         return NO_PREVIOUS
     index = np.concatenate([item.known.index for item in whole])
-    index, first = np.unique(index, return_index=True)
-    return Previous(index, np.concatenate([item.outcome for item in whole])[first])
+    return Previous.of(index, np.concatenate([item.outcome for item in whole]))
 
 
 def _course_by_word(run: Run, level: float, reach: int) -> WidthCourse:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,12 @@ class Previous(NamedTuple):
 
     chosen: NDArray[np.int64]  # (k,) sorted
     outcome: NDArray[np.float64]  # (k,)
+
+    @classmethod
+    def of(cls, index: NDArray[np.int64], outcome: NDArray[np.float64]) -> Self:
+        """Labels in any order, (n,) each; an example that has several counts with the first."""
+        index, first = np.unique(index, return_index=True)
+        return cls(index, outcome[first])
 
 
 NO_PREVIOUS = Previous(np.empty(0, dtype=np.int64), np.empty(0))

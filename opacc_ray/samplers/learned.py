@@ -81,7 +81,7 @@ def _learned(view: View, selections: Sequence[Selection], outcomes: Sequence[Out
     start, taught = 0, []
     for selection, places in zip(selections, before, strict=True):
         own = slice(start, start + len(selection))
-        previous = Previous(*_sorted(labelled[places], outcome[places]))
+        previous = Previous.of(labelled[places], outcome[places])
         variance = _variance(view, selection, previous, history, predicted.key)
         found = TaughtRound(predicted.at[own], forecast.leverage[own], predicted.unlabelled(places), variance)
         taught.append(found)
@@ -131,8 +131,3 @@ def part_variance(part: Pool, key: str, predicted: str, chances: Chances, kept: 
     free = part_free(part, key)
     p = free.of(part_recall(part, _KEPT, predicted))
     return exact_sum(p * (1 - p) * np.maximum(1 / (chances.of(free.foreseen) * kept) - 1, 0))
-
-
-def _sorted(index: NDArray[np.int64], outcome: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    order = np.argsort(index)
-    return index[order], outcome[order]

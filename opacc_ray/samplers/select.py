@@ -230,5 +230,4 @@ def _gather(previous: Sequence[tuple[Selection, Outcome]], views: Sequence[View]
     index = np.concatenate([selection.index for selection, _ in previous])
     rows = [rows_of(selection, values, len(views)) for selection, values in previous]
     outcomes = [np.concatenate(row) for row in zip(*rows, strict=True)]
-    index, first = np.unique(index, return_index=True)
-    return [Previous(index, outcome[first]) for outcome in outcomes]
+    return [Previous.of(index, outcome) for outcome in outcomes]
