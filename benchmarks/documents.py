@@ -31,8 +31,9 @@ DOCUMENTS = {
 Mean squared error of the estimate from 200 labels over that of a simple random sample (SRS) of as many: 0.5 halves the
 labels, above 1 wastes them. 1,000 repetitions, so that a tenth is within chance. The *bound* is the least that an
 unbiased method could reach which sees what `neyman` sees and knew all outcomes beforehand (Godambe and Joshi;
-`opacc_ray/study/bound.py`). `–` is a feature that a case lacks. `deepreduce` is deterministic: one draw, no mean. The
-study's own `table.md` has the intervals, bias, coverage, failures and time of every cell.""",
+`opacc_ray/study/bound.py`). `ppi++` to `stratified-proxy` are methods of others for the same question, which see the
+confidence alone (`opacc_ray/study/peers`). `–` is a feature that a case lacks. `deepreduce` is deterministic: one draw,
+no mean. The study's own `table.md` has the intervals, bias, coverage, failures and time of every cell.""",
     ),
     "neyman": Document(
         "neyman in one round and in four",

@@ -71,7 +71,7 @@ def methods(results: Results) -> Iterator[str]:
     if least is not None:
         level, budgets = results["spec"]["level"], ", ".join(map(str, results["spec"]["budgets"]))
         yield (
-            f"\nOver all budgets ({budgets}), cases and methods, design-based {100 * level:g} % intervals "
+            f"\nOver all budgets ({budgets}), cases and our methods, design-based {100 * level:g} % intervals "
             f"covered in {100 * least:.1f} % or more."
         )
 
@@ -148,8 +148,8 @@ TABLES = {
 
 
 def _is_judged(cell: dict[str, Any]) -> bool:
-    """Whether its coverage says something: an interval by design, and more than one sample."""
-    return bool(cell["design_based"]) and cell["coverage_interval"] is not None
+    """Whether its coverage says something of ours: an interval by design, and more than one sample."""
+    return cell["method"] not in PEERS and bool(cell["design_based"]) and cell["coverage_interval"] is not None
 
 
 def _efficiency(cell: dict[str, Any] | None) -> str:
