@@ -59,6 +59,9 @@ class Reliability(Part):
     """The model's own confidence beside what labels say."""
 
     mean_confidence: float = Field(ge=0, le=1, description="mean confidence over the pool")
+    without_labels: dict[str, float] = Field(
+        default={}, description="accuracy as the confidence alone has it, by the name of the guess; no estimate"
+    )
     bins: list[ConfidenceBin] = Field(description="bins of confidence, with about as many labels each")
     classes: list[ClassFailures] = Field(description="predicted classes, most expected failures first")
 

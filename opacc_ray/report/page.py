@@ -61,7 +61,7 @@ def _result(report: RunReport) -> dict[str, Any]:
     """The numbers of the answer, as texts."""
     stated = report.estimate
     if stated is None:
-        return {"claim": ""}
+        return {"claim": "", "guessed": None}
     number = partial(sentences.number, measure=report.measure, digits=sentences.digits_for(stated.low, stated.high))
     return {
         "number": number,
@@ -74,6 +74,7 @@ def _result(report: RunReport) -> dict[str, Any]:
         "changed": changed_objects(stated.objects) if stated.objects else None,
         "head_of_changed": head_of_changed(stated.objects) if stated.objects else None,
         "claim": sentences.claim(report.reliability, stated) if report.reliability else "",
+        "guessed": sentences.guessed(report.reliability, stated) if report.reliability else None,
     }
 
 

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.audit.history import read_history, read_record
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.calibration import design_for_classes
 from opacc_ray.estimators.domain import by_class
+from opacc_ray.estimators.without_labels import guesses
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.documents import ClassFailures, ConfidenceBin, Reliability
 from opacc_ray.runs import feature_store
@@ -44,9 +46,19 @@ def reliability_of(run: Run, known: Sequence[LabelledRound], beliefs: Beliefs, l
     """Return the model's confidence beside what the labels say; without labels, the confidence alone."""
     return Reliability(
         mean_confidence=float(beliefs.confidence.mean()),
+        without_labels=guesses(beliefs.confidence, *_of_reference(run)),
         bins=_bins(known, beliefs.confidence, level) if known else [],
         classes=_classes(run, known, beliefs, level),
     )
+
+
+def _of_reference(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]] | tuple[()]:
+    """Confidence and outcome (k,) of the labelled reference that the run started from, if there is one."""
+    kept = read_record(run)
+    if kept is None or not kept.sources or kept.sources[0].kind != "reference":
+        return ()
+    pool, outcome = read_history(run, keep=False).labelled[0]
+    return () if pool.confidence is None else (np.clip(pool.confidence.astype(np.float64), 0, 1), np.asarray(outcome))
 
 
 def _bins(known: Sequence[LabelledRound], confidence: NDArray[np.float64], level: float) -> list[ConfidenceBin]:

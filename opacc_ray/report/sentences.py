@@ -117,6 +117,17 @@ def _known_before(source: HistorySource) -> str:
     return f"{labels} of the {'reference' if source.kind == 'reference' else 'audit'} {source.uri}"
 
 
+def guessed(belief: Reliability, stated: AccuracyEstimate) -> str | None:
+    """What a labelled reference lets one guess without any label of the pool; None if there was none."""
+    if len(belief.without_labels) < 2:
+        return None
+    said = ", ".join(f"{percent(value)} ({name})" for name, value in belief.without_labels.items())
+    return (
+        f"Without any label of the pool, the confidence and the labelled reference let one guess {said}. Nothing tells "
+        f"how far off a guess is; the labels say {percent(stated.low)} to {percent(stated.high)}."
+    )
+
+
 def claim(belief: Reliability, stated: AccuracyEstimate) -> str:
     """What the model says of itself, beside what is so."""
     sure, right = belief.mean_confidence, inside(stated)

@@ -27,6 +27,9 @@ from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.labels import actions
 from opacc_ray.lake.storage import open_store
+from opacc_ray.report.gather import gather
+from opacc_ray.report.page import page
+from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -256,6 +259,22 @@ def test_a_labelled_reference_in_s3_is_learned_from(s3: LocalS3) -> None:
     assert verify(run.uri).sound
     table = pq.read_table(io.BytesIO(open_store(run.uri).read(f"history/{kept.folder}/labelled-1.parquet")))
     assert table.num_rows == 50
+    labelled = [f"{name},{2 if int(name[:3]) % 4 == 1 else int(name[:3]) % 4}" for name in run.read_selection(1).ids]
+    actions.import_labels(run, "1.csv", "\n".join(["id,label", *labelled]).encode())
+    reported, pictures = gather(run)
+    confidence = feature_store.read_column(run, "confidence").astype(float)
+    assert reported.reliability is not None
+    assert reported.reliability.without_labels == pytest.approx(
+        {
+            "average confidence": confidence.mean(),
+            "difference of confidences": np.mean(outcome) + confidence.mean() - known.confidence.mean(),
+            "average thresholded confidence": (
+                confidence >= np.sort(known.confidence)[round(50 - outcome.sum())]
+            ).mean(),
+        },
+        abs=1e-6,
+    )
+    assert "(difference of confidences)" in page(reported, pictures)
     other = steps.start(parse_spec(content | {"name": "other"}, "spec.yaml"))[0]
     store.write("train.csv", b"id,label\n300.png,1\n")
     with pytest.raises(DataError, match=r"names '300.png', which is no example of .*train"):
