@@ -9,6 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 import opacc_ray as opacc
+from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
+from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators.linear import linear_estimator
 
 Array = NDArray[np.float64]
@@ -102,6 +104,37 @@ def test_the_stated_estimate_of_scores_is_that_of_r_survey(
     assert 1000 * estimate.standard_error == pytest.approx(error, abs=half_a_digit(error))
     assert estimate.low < mean / 1000 < estimate.high
     assert estimate.design_based
+
+
+ELECTION = {"bush": 64518472.38, "kerry": 51202102.10, "nader": 478530.52}
+"""Votes in all, as `svytotal` has them."""
+
+
+def votes_of(candidate: str) -> tuple[Array, Array]:
+    """Votes in 40 counties and their inclusion probabilities."""
+    header, *rows = [line.split(",") for line in (Path(__file__).parent / "data" / "election.csv").read_text().split()]
+    table = np.array(rows, dtype=np.float64)
+    return table[:, header.index(candidate)], table[:, header.index("p")]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "error"), [("bush", 2671455.0562), ("kerry", 2679432.9203), ("nader", 105302.6889)]
+)
+def test_votes_drawn_with_replacement_are_those_of_r_survey(candidate: str, error: float) -> None:
+    """T. Lumley's example of an election."""
+    votes, p = votes_of(candidate)
+    design = HansenHurwitz(draw_probability=p / 40, population=4600, least_probability=p.min() / 40)
+    assert 4600 * design.mean(votes) == pytest.approx(ELECTION[candidate], abs=0.005)
+    assert 4600 * design.variance(votes) ** 0.5 == pytest.approx(error, abs=5e-5)
+
+
+@pytest.mark.parametrize(("candidate", "error"), [("bush", 2447628.89), ("kerry", 2450786.54), ("nader", 102420.24)])
+def test_votes_drawn_in_proportion_are_those_of_r_survey(candidate: str, error: float) -> None:
+    """Without joint probabilities the variance is an approximation: ours is Brewer's but for a centre with weights."""
+    votes, p = votes_of(candidate)
+    design = InclusionProbability(p, np.zeros(40), 0.0, 4600, 40, np.empty(0, dtype=np.int64))
+    assert 4600 * design.mean(votes) == pytest.approx(ELECTION[candidate], abs=0.005)
+    assert 0.99 * error < 4600 * design.variance(votes) ** 0.5 < error
 
 
 def half_a_digit(printed: float) -> float:
