@@ -9,6 +9,7 @@ import yaml
 import opacc_ray as opacc
 from opacc_ray.errors import SpecError
 from opacc_ray.spec import read_yaml, validated
+from opacc_ray.study.peers import PEERS
 from opacc_ray.study.spec import MethodSpec, StudySpec, parse_method
 
 
@@ -88,4 +89,4 @@ class TestSpec:
     def test_committed_spec_is_valid(self) -> None:
         path = Path(__file__).parents[2] / "jobs" / "study-comparison.yaml"
         spec = validated(StudySpec, read_yaml(path) | {"cases": ["cases/"]}, path.name)
-        assert {method.method for method in spec.methods} == set(opacc.samplers.METHODS)  # none is forgotten
+        assert {method.method for method in spec.methods} == {*opacc.samplers.METHODS, *PEERS}  # none is forgotten
