@@ -10,7 +10,7 @@ from opacc_ray.audit.results import accuracy_of, reason_of, sample_of, whole_rou
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.baseline import baseline
-from opacc_ray.estimators.looks import Estimator, Look, advice, forecast, labels_for, look
+from opacc_ray.estimators.looks import Look, advice, forecast, labels_for, look
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.runs.documents import Goal, RoundLook
 from opacc_ray.runs.run import Run
@@ -76,17 +76,12 @@ def look_at(run: Run, known: Sequence[LabelledRound], level: float, *, close: bo
             f"round {known[0].number} of {run.title} waits for {len(known[0].missing)} labels, and only whole rounds "
             "are looked at; import them, or give --close to go on without them"
         )
-    own = own_estimator(run)
+    own = partial(accuracy_of, run)  # the estimate that the run states
     found = [look(*sample_of(whole[:k]), level, own) for k in range(1, len(whole) + 1)]
     estimate = found[-1][1]
     plain = baseline(*sample_of(whole), replace(estimate, level=level))
     by_srs = Look(plain.n, max(plain.high - plain.low, 1e-9) / 2, found[-1][0].met)
     return Looked(whole, [item for item, _ in found], estimate, by_srs)
-
-
-def own_estimator(run: Run) -> Estimator:
-    """The estimate that a run states."""
-    return partial(accuracy_of, run)
 
 
 def _round_look(number: int, found: Look) -> RoundLook:

@@ -28,9 +28,14 @@ class Stratified(Design):
     sizes: Sizes  # (H,) N_h
 
     @property
+    def population(self) -> int:
+        """N, examples that were drawn from."""
+        return int(self.sizes.sum())
+
+    @property
     def shares(self) -> Array:
         """P_h (H,), sums to 1."""
-        return self.sizes / self.sizes.sum()
+        return self.sizes / self.population
 
     @property
     def num(self) -> NDArray[np.int64]:

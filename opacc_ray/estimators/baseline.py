@@ -94,5 +94,4 @@ def _deviant(values: Outcome) -> float:
     """d: how many of the outcomes make their variance; 0 if they are all alike."""
     if np.ptp(values) == 0:
         return 0.0
-    squares = (values - values.mean()) ** 2
-    return float(squares.sum() ** 2 / (squares**2).sum())
+    return intervals.effective_number((values - values.mean()) ** 2)

@@ -201,7 +201,7 @@ def labels_of(rounds: Sequence[Round], weight: NDArray[np.float64]) -> Labels:
 
 def trust_in(terms: NDArray[np.float64], prior: int = _PRIOR_TERMS) -> float:
     """m/(m + k): how far a variance counts that was measured as the sum of ``terms`` (n,), beside ``prior`` terms k."""
-    num = float(terms.sum()) ** 2 / max(float(terms @ terms), 1e-300)
+    num = intervals.effective_number(terms)
     return num / (num + prior)
 
 

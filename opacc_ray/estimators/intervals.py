@@ -29,6 +29,11 @@ def student_widening(degrees: int, level: float) -> float:
     return float(stdtrit(degrees, 0.5 + level / 2)) / normal_quantile(level)
 
 
+def effective_number(terms: Array) -> float:
+    """(Σr)²/Σr² of terms (n,), none below 0: how many alike would make their sum; 0 if all are 0."""
+    return float(terms.sum()) ** 2 / max(float(terms @ terms), 1e-300)
+
+
 def wilson(mean: float, size: float, level: float) -> Interval:
     """Wilson's score interval for ``mean`` of an (effective) sample of ``size``.
 

@@ -50,6 +50,7 @@ import numpy as np
 
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.intervals import effective_number
 from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.selection import Selection
 
@@ -124,7 +125,7 @@ def look(
     """
     found = estimator(selections, outcomes, look_level(level))
     failure = 1 - np.concatenate(outcomes)
-    met = min(_effective_number(failure), _effective_number(1 - failure))
+    met = min(effective_number(failure), effective_number(1 - failure))  # of scores: of losses like the large ones
     return Look(found.n, (found.high - found.low) / 2, met), found
 
 
@@ -211,12 +212,6 @@ def advice(found: Forecast, by_srs: float, now: Look, pool_size: int) -> str | N
     if found.total > SENSIBLE_PRICE * max(by_srs, now.labels):
         return "that is more than simple random sampling takes; go on with --method srs"
     return None
-
-
-def _effective_number(values: Outcome) -> float:
-    """(Σf)²/Σf²: of 0/1 values the number of ones, of scores how many like the large ones make their sum."""
-    squares = float(values @ values)
-    return float(values.sum()) ** 2 / squares if squares else 0.0
 
 
 def _doubt(labels: int, pool_size: int) -> float:

@@ -120,9 +120,8 @@ def late_labels(selections: Sequence[Selection]) -> str | None:
     """Why rounds do not hold by their designs: a round was drawn when labels of earlier ones were not there yet."""
     size = common_pool(selections)
     for selection, places in zip(selections, labelled_before(selections), strict=True):
-        design = selection.design
-        drawn_from = design.sizes.sum() if isinstance(design, Stratified) else getattr(design, "population", size)
-        late = int(drawn_from) + len(places) - size
+        drawn_from = getattr(selection.design, "population", size)
+        late = drawn_from + len(places) - size
         if late > 0 and drawn_from < size:  # 0.1.0 wrote the size of the whole pool
             return f"{late} labels of earlier rounds came after round {selection.round} was drawn"
     return None
