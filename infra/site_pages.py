@@ -31,10 +31,11 @@ def on_files(files: Any, config: Any) -> Any:
 
     for name, place in PAGES.items():
         files.append(File.generated(config, place, content=(ROOT / name).read_text()))
-    for folder, title in LISTS.items():
-        names = sorted(path.name for path in (ROOT / "docs" / folder).iterdir())
-        lines = [f"- [{name}]({name})" for name in names]
-        files.append(File.generated(config, f"{folder}/index.md", content="\n".join([f"# {title}", "", *lines, ""])))
+    lists = {f"docs/{folder}": title for folder, title in LISTS.items()} | {folder: folder for folder in folders()}
+    for folder, title in lists.items():
+        lines = [f"- [{name}]({name})" for name in names_in(folder)]
+        content = "\n".join([f"# {title}", "", *lines, ""])
+        files.append(File.generated(config, place_of(folder), content=content))
     files.append(File.generated(config, "api.md", content=reference()))
     for path in copied():
         files.append(File.generated(config, f"files/{path}", abs_src_path=str(ROOT / path)))
@@ -65,11 +66,27 @@ def place_of(path: str) -> str:
     if path.startswith("docs/"):
         inside = path.removeprefix("docs/")
         return f"{inside}/index.md" if inside in LISTS else inside
-    return f"files/{path}"
+    return f"files/{path}/index.md" if (ROOT / path).is_dir() else f"files/{path}"
+
+
+def names_in(folder: str) -> list[str]:
+    """Names of a folder's files, sorted."""
+    return sorted(path.name for path in (ROOT / folder).iterdir() if path.is_file())
+
+
+def folders() -> list[str]:
+    """Folders outside of docs/ that pages lead to."""
+    return [path for path in linked() if (ROOT / path).is_dir()]
 
 
 def copied() -> list[str]:
-    """Files outside of docs/ that pages lead to."""
+    """Files outside of docs/ that pages lead to, and those of the folders among them."""
+    inside = [f"{folder}/{name}" for folder in folders() for name in names_in(folder)]
+    return sorted({path for path in linked() if not (ROOT / path).is_dir()} | set(inside))
+
+
+def linked() -> list[str]:
+    """What pages lead to outside of docs/."""
     texts = {name: (ROOT / name).read_text() for name in PAGES}
     texts |= {f"docs/{path.name}": path.read_text() for path in ROOT.glob("docs/*.md")}
     found = {

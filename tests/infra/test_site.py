@@ -26,6 +26,7 @@ PAGES = {place: ROOT / name for name, place in SITE.PAGES.items()}
 PAGES |= {path.relative_to(ROOT / "docs").as_posix(): path for path in (ROOT / "docs").rglob("*.md")}
 THERE = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*") if path.is_file()}
 THERE |= {*PAGES, "api.md", *(f"{name}/index.md" for name in SITE.LISTS), *(f"files/{path}" for path in SITE.copied())}
+THERE |= {SITE.place_of(folder) for folder in SITE.folders()}
 
 
 @pytest.mark.parametrize("place", PAGES)
@@ -33,6 +34,16 @@ def test_links_lead_to_what_the_site_has(place: str) -> None:
     text = SITE.relinked(PAGES[place].read_text(), place)
     links = [normpath(join(dirname(place), link[1])) for link in SITE.LINK.finditer(text)]
     assert [link for link in links if link not in THERE] == []
+
+
+def test_what_is_copied_is_a_file() -> None:
+    assert [path for path in SITE.copied() if not (ROOT / path).is_file()] == []
+
+
+def test_folder_of_code_is_a_list_of_its_files() -> None:
+    assert SITE.place_of("opacc_ray/study/peers") == "files/opacc_ray/study/peers/index.md"
+    assert "opacc_ray/study/peers" in SITE.folders()
+    assert "opacc_ray/study/peers/ppi.py" in SITE.copied()
 
 
 def test_navigation_names_pages_that_exist_and_each_once() -> None:
