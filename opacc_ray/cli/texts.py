@@ -11,6 +11,7 @@ from opacc_ray.audit.plan import RunPlan
 from opacc_ray.audit.state_documents import RunStatus, Submission, TrackStatus, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.errors import counted
+from opacc_ray.estimators.intervals import inside
 from opacc_ray.runs.documents import (
     AccuracyEstimate,
     Basis,
@@ -134,11 +135,10 @@ def _duration(seconds: float) -> str:
 
 def reached(goal: GoalProgress) -> str:
     """The interval is narrow enough: what to state."""
-    inside = min(max(goal.value, goal.low), goal.high)
     lines = [
         f"reached    ±{goal.half_width:g} with {goal.looks[-1].labels} labels in {counted(len(goal.looks), 'round')}; "
         "no more labels are needed",
-        f"estimate   {inside:.4f}, {100 * goal.level:g}% interval {goal.low:.4f} to {goal.high:.4f}, "
+        f"estimate   {inside(goal):.4f}, {100 * goal.level:g}% interval {goal.low:.4f} to {goal.high:.4f}, "
         "which holds though you stop because it is narrow",
     ]
     return "\n".join([*lines, *_notes(goal)])
@@ -370,9 +370,8 @@ def _given_up(rounds: Sequence[RoundCounts]) -> str:
 
 
 def accuracy(stated: StatedEstimate) -> str:
-    """A value cut to its interval, which an unbiased estimate may leave where few labels fail or few succeed."""
-    inside = min(max(stated.value, stated.low), stated.high)
-    return interval(stated.model_copy(update={"value": inside}))
+    """A value cut to its interval."""
+    return interval(stated.model_copy(update={"value": inside(stated)}))
 
 
 def interval(stated: StatedEstimate, form: str = ".4f") -> str:

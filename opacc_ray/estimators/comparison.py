@@ -30,6 +30,7 @@ import numpy as np
 
 from opacc_ray.estimators import weighted
 from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.intervals import inside
 from opacc_ray.estimators.linear import LinearEstimator, linear_estimator
 from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.selection import Selection
@@ -88,7 +89,7 @@ def independent(first: Estimate, second: Estimate) -> Estimate:
     Estimate
         In [-1, 1]; ``n`` counts the labels of both.
     """
-    a, b = (min(max(part.value, part.low), part.high) for part in (first, second))  # an estimate may lie outside
+    a, b = inside(first), inside(second)
     low = a - b - _distance(a - first.low, second.high - b, 0.0)
     high = a - b + _distance(first.high - a, b - second.low, 0.0)
     error = math.hypot(first.standard_error, second.standard_error)

@@ -212,8 +212,7 @@ def _bounds(share: float, variance: float, labels: Labels, known: Known, level: 
         low, high = _of_failures(share, variance, labels, known, level)
     else:
         low, high = failure_bounds(max(share, 0.0), variance, labels.unmet_weight, level)
-    least, most = met / known.pool_size, (met + known.pool_size - known.num) / known.pool_size
-    return min(max(low, least), most), max(min(high, most), least)
+    return intervals.cut((low, high), met / known.pool_size, (met + known.pool_size - known.num) / known.pool_size)
 
 
 def _of_failures(share: float, variance: float, labels: Labels, known: Known, level: float) -> intervals.Interval:

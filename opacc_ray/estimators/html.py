@@ -3,19 +3,15 @@
 from html import escape
 from typing import Protocol
 
+from opacc_ray.estimators.intervals import Value
+
 WIDTH = 240
 """Pixels of the line from 0 to 1."""
 
 
-class Stated(Protocol):
-    """A value with its interval, as estimates and their documents have it."""
+class Stated(Value, Protocol):
+    """What is shown of an estimate, or of its document."""
 
-    @property
-    def value(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
     @property
     def level(self) -> float: ...
     @property

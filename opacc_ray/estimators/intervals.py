@@ -5,6 +5,7 @@ Legend: N pool, n labels, x successes, f = n/N, z the normal quantile of the lev
 
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,28 @@ Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
 _ROUNDING = 1e-14
+
+
+class Value(Protocol):
+    """A value with its interval, as estimates and their documents have it."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+def inside(stated: Value) -> float:
+    """The estimate cut to its interval, which an unbiased one may leave where few labels fail or few succeed."""
+    return min(max(stated.value, stated.low), stated.high)
+
+
+def cut(bounds: Interval, least: float, most: float) -> Interval:
+    """The part of an interval that lies in [least, most]; if none does, the end of that which is nearer."""
+    low, high = bounds
+    return min(max(low, least), most), max(min(high, most), least)
 
 
 def normal_quantile(level: float) -> float:

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.difference import Known
-from opacc_ray.estimators.intervals import Interval, stratified_score
+from opacc_ray.estimators.intervals import Interval, cut, stratified_score
 from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.estimators.rounds import combine, known, labelled_before, round_weights, simple_random_of
 from opacc_ray.estimators.simple import simple_random
@@ -55,7 +54,8 @@ def estimate_as_one(selections: Sequence[Selection], outcomes: Sequence[Outcome]
     else:
         low, high = _wider(selections, outcomes, found)
         found = replace(found, low=low, high=high, interval=f"{NAME}, or {found.interval}")
-    low, high = _cut((found.low, found.high), sure)
+    least, most = (sure.num - sure.failures) / sure.pool_size, 1 - sure.failures / sure.pool_size
+    low, high = cut((found.low, found.high), least, most)  # the labels exclude the rest for certain
     return replace(found, low=low, high=high)
 
 
@@ -92,11 +92,3 @@ def _wider(selections: Sequence[Selection], outcomes: Sequence[Outcome], found: 
     successes = Moments(float(design.mean(right)), float(design.variance(right)))
     low, high = accuracy_bounds(Moments(1 - found.value, found.standard_error**2), successes, weight, found.level)
     return min(found.low, low), max(found.high, high)
-
-
-def _cut(bounds: Interval, sure: Known) -> Interval:
-    """The interval without what the labels exclude for certain."""
-    least = (sure.num - sure.failures) / sure.pool_size
-    most = 1 - sure.failures / sure.pool_size
-    low, high = bounds
-    return min(max(low, least), most), max(min(high, most), least)

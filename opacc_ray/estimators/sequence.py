@@ -36,6 +36,7 @@ import numpy as np
 
 from opacc_ray.designs.base import Before, Stream
 from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.intervals import Interval, cut
 from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.estimators.rounds import known
 from opacc_ray.selection import Selection
@@ -71,10 +72,10 @@ def confidence_sequence(
         low, high = _over_rounds(selections, given, level)
     else:
         low, high = least_share(stream.mirrored(), (1 - level) / 2), 1 - least_share(stream, (1 - level) / 2)
-    low, high = min(low, high), max(low, high)  # each may have excluded all that the other one leaves
-    least, most = _sure(selections, given)
+    ends = min(low, high), max(low, high)  # each may have excluded all that the other one leaves
+    low, high = cut(ends, *_sure(selections, given))
     name = SPENDING if stream is None else BETTING
-    return replace(latest, low=min(max(low, least), most), high=max(min(high, most), least), interval=name)
+    return replace(latest, low=low, high=high, interval=name)
 
 
 def stream_of(selections: Sequence[Selection], outcomes: Sequence[Any]) -> Stream | None:
@@ -115,13 +116,13 @@ def largest_capital(stream: Stream, share: float) -> float:
     return float((np.logaddexp.reduce(capital, axis=0) - math.log(len(_STAKES))).max(initial=0.0))
 
 
-def _sure(selections: list[Selection], outcomes: list[Any]) -> tuple[float, float]:
+def _sure(selections: list[Selection], outcomes: list[Any]) -> Interval:
     """Accuracy if all that is not labelled were wrong, and if it were right."""
     sure = known(selections, outcomes)
     return (sure.num - sure.failures) / sure.pool_size, (sure.pool_size - sure.failures) / sure.pool_size
 
 
-def _over_rounds(selections: list[Selection], outcomes: list[Any], level: float) -> tuple[float, float]:
+def _over_rounds(selections: list[Selection], outcomes: list[Any], level: float) -> Interval:
     """All rounds' intervals at once."""
     bounds = []
     for k in range(1, len(selections) + 1):

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
+from opacc_ray.estimators.intervals import inside
 from opacc_ray.fleet.documents import AuditSummary, FleetSummary, HistoryPoint
 from opacc_ray.fleet.sentences import label_of, stated_text
 from opacc_ray.report.figures import NARROW, WIDE, Row, both_widths, enclosing_ticks, interval_chart, tick_labels
-from opacc_ray.report.sentences import inside
 from opacc_ray.report.svg import Scale, dot, figure, line, path, text, whisker
 
 HEIGHT, DATES = 230.0, {WIDE: 5, NARROW: 3}

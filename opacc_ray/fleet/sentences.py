@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
+from opacc_ray.estimators.intervals import inside
 from opacc_ray.fleet.documents import AlertCheck, AuditSummary, Change, FleetSummary, HistoryPoint, WaitingRun
-from opacc_ray.report.sentences import digits_for, inside, is_share, number
+from opacc_ray.report.sentences import digits_for, is_share, number
 
 
 def label_of(audit: AuditSummary) -> str:

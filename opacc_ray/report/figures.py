@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from opacc_ray.estimators.intervals import inside
 from opacc_ray.report import width_figure
 from opacc_ray.report.documents import CoursePoint, RunReport
-from opacc_ray.report.sentences import digits_for, inside, is_share, number, percent, thousands
+from opacc_ray.report.sentences import digits_for, is_share, number, percent, thousands
 from opacc_ray.report.svg import (
     Scale,
     decimals,

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from opacc_ray.estimators.intervals import inside
 from opacc_ray.report import sentences
 from opacc_ray.report.coverage import section
 from opacc_ray.report.documents import ConfusionCell, RunReport
@@ -65,7 +66,7 @@ def _result(report: RunReport) -> dict[str, Any]:
     number = partial(sentences.number, measure=report.measure, digits=sentences.digits_for(stated.low, stated.high))
     return {
         "number": number,
-        "value": number(sentences.inside(stated)),
+        "value": number(inside(stated)),
         "low": number(stated.low),
         "high": number(stated.high),
         "level": f"{100 * stated.level:g}%",

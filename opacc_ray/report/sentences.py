@@ -2,34 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 from opacc_ray.audit.history_documents import HistorySource
+from opacc_ray.estimators.intervals import inside
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.documents import Reliability
 from opacc_ray.runs.documents import AccuracyEstimate
-
-
-class Value(Protocol):
-    """A value with its interval."""
-
-    @property
-    def value(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
 
 
 def percent(value: float, digits: int = 1) -> str:
     """0.843 -> 84.3%; 1 and 0 without decimals."""
     text = f"{100 * value:.{digits}f}"
     return f"{text.rstrip('0').rstrip('.') if value in (0, 1) else text}%"
-
-
-def inside(stated: Value) -> float:
-    """The estimate cut to its interval, which an unbiased one may leave where few labels fail or few succeed."""
-    return min(max(stated.value, stated.low), stated.high)
 
 
 def digits_for(low: float, high: float) -> int:
