@@ -279,22 +279,11 @@ def next_round(
             f"round {last.number} of {run.title} waits for {len(last.missing)} labels, the first for "
             f"{last.missing[0]!r}; import them, or give --close to go on without them"
         )
-    _refuse_nothing_left(run, rounds)
     selection = _choose(run, _like(last.selection, method, budget, parameters or {}, replicates), rounds, progress)
     if last.missing:  # only now: a wrong parameter or budget must not cost labels
         run.close(last.number, last.missing)
     _write_round(run, selection, labelled)
     return selection
-
-
-def _refuse_nothing_left(run: Run, rounds: Sequence[LabelledRound]) -> None:
-    """Raise LabelError if every example of the pool has a label."""
-    labelled = {place for item in rounds for place in item.selection.index[item.labelled].tolist()}
-    if len(labelled) == rounds[0].selection.pool_size:
-        raise LabelError(
-            f"all {len(labelled)} examples of {run.title} are labelled, and none is left to draw; "
-            "state the accuracy with `opacc estimate`"
-        )
 
 
 def close(run: Run) -> None:

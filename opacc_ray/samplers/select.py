@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 import numpy as np
 
-from opacc_ray.errors import SpecError, shortened
+from opacc_ray.errors import LabelError, SpecError, shortened
 from opacc_ray.estimators.base import Outcome
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.cache import repeat_if_forgotten
@@ -75,8 +75,11 @@ def select(
     SpecError
         Unknown method or parameter, a negative seed, a budget that does not fit the pool, or what is no pool, earlier
         round or history.
+    LabelError
+        The outcomes do not fit the earlier rounds, or all examples are labelled.
     DataError
-        The pool lacks a feature, or one of its values is not finite.
+        The pool lacks a feature, one of its values is not finite, or it calls an example by another id than an earlier
+        round or another pool.
     """
     sampler, pools = find_method(method), listed(pool)
     views = views_of(pools)
@@ -205,14 +208,17 @@ def _check_seed(seed: int) -> None:
 
 def _check_budget(budget: int | None, pool_size: int, num_labelled: int, *, optional: bool) -> None:
     left = pool_size - num_labelled
+    if not left:
+        raise LabelError(
+            f"all {pool_size} examples of the pool are labelled, and none is left to choose; state the accuracy with "
+            "`opacc estimate` or opacc.estimate"
+        )
     if budget is None:
         if optional:
             return
         raise SpecError("no budget is given; say how many labels can be paid for, e.g. budget=100 (--budget 100)")
     if not isinstance(budget, int | np.integer) or isinstance(budget, bool) or budget < 1:
         raise SpecError(f"budget={budget!r}: give a whole number of labels, at least 1")
-    if not left:
-        raise SpecError(f"all {pool_size} examples of the pool are labelled, and none is left to choose")
     if budget > left:
         already = f", of which {num_labelled} are labelled already" if num_labelled else ""
         raise SpecError(

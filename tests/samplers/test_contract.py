@@ -8,6 +8,7 @@ import pytest
 import opacc_ray as opacc
 from opacc_ray.designs.allocation import allocate
 from opacc_ray.designs.uniform import untaken
+from opacc_ray.errors import LabelError
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
@@ -165,8 +166,9 @@ def test_unknown_method_names_the_nearest(pool: Pool) -> None:
 def test_refuses_to_choose_where_all_is_labelled() -> None:
     pool = Pool(confidence=np.linspace(0.1, 0.9, 12))
     whole = opacc.select(pool, "srs", 12, seed=0)
-    with pytest.raises(opacc.OpaccError, match="all 12 examples of the pool are labelled, and none is left to choose"):
-        opacc.select(pool, "srs", 1, seed=0, previous=[(whole, np.ones(12))])
+    for method, budget in (("srs", 1), ("deepreduce", None)):
+        with pytest.raises(LabelError, match="all 12 examples of the pool are labelled, and none is left to choose"):
+            opacc.select(pool, method, budget, seed=0, previous=[(whole, np.ones(12))])
 
 
 @pytest.mark.parametrize("budget", [0, -3, 2.5, True, None, "7"])
