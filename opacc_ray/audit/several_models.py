@@ -233,7 +233,7 @@ def _check_order(spec: Spec, plan: Plan, there: Complete, number: int) -> None:
         start = places.stop
         ids = own[places.start : places.stop]
         if shard.ids != digest_of(ids):
-            refuse_other_ids(places, ids, there.features.ids(part), number)
+            refuse_other_ids(places, ids, "the first pool", there.features.ids(part), f"pool {number}")
 
 
 def _open_others(spec: Spec, place: str) -> list[Run]:

@@ -45,7 +45,9 @@ def compare(
     LabelError
         There is no model, the outcomes do not fit the selection, or rounds are missing.
     SpecError
-        The pools are not of the selection's examples, by their number or ids, or not one for each model.
+        The pools have another size than the one that the selection was drawn from, or are not one for each model.
+    DataError
+        A pool calls a chosen example by another id.
     """
     selections = [selection] if isinstance(selection, Selection) else list(selection)
     given = _rows(selections, [outcomes] if isinstance(selection, Selection) else outcomes)

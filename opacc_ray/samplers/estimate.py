@@ -51,10 +51,10 @@ def estimate(
     LabelError
         If the outcomes are not n numbers in [0, 1], or rounds are missing.
     DataError
-        If the predictions are not N numbers in [0, 1].
+        If the predictions are not N numbers in [0, 1], or the pool calls a chosen example by another id.
     SpecError
-        If there are predictions for a selection by ``neyman``, which has its own, or the pool is not the one that it
-        was drawn from: it has another size, or ids of its own that differ.
+        If there are predictions for a selection by ``neyman``, which has its own, or the pool has another size than the
+        one that it was drawn from.
     """
     if prediction is not None:
         return assist(selection, outcome, prediction, level)

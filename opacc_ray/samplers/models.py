@@ -87,14 +87,21 @@ def identify_in_all(views: Sequence[View], chosen: NDArray[np.int64]) -> tuple[s
     """The ids of the examples ``chosen`` (n,); raises DataError if the pools call one of them by different ids."""
     first = views[0].identify(chosen)
     for number, view in enumerate(views[1:], start=2):
-        refuse_other_ids(chosen.tolist(), first, view.identify(chosen), number)
+        refuse_other_ids(chosen.tolist(), first, "the first pool", view.identify(chosen), f"pool {number}")
     return tuple(first)
 
 
 def refuse_other_pools(views: Sequence[View], selections: Sequence[Selection]) -> None:
-    """Raise SpecError unless each pool has as many examples as the selections were drawn from, with the same ids.
+    """Refuse pools that are not the one that the selections were drawn from.
 
-    A pool without ids of its own has nothing by which its examples could be told from others.
+    A pool without ids of its own is known by its size alone.
+
+    Raises
+    ------
+    SpecError
+        A pool has another number of examples.
+    DataError
+        A chosen example has another id in a pool.
     """
     for number, view in enumerate(views, start=1):
         pool = "the pool" if len(views) == 1 else f"pool {number}"
@@ -104,24 +111,16 @@ def refuse_other_pools(views: Sequence[View], selections: Sequence[Selection]) -
                     f"{pool} has {view.size} examples, and the selection was drawn from {selection.pool_size}: "
                     "give the pool that it was drawn from"
                 )
-            _refuse_other_examples(view, selection, pool)
+            if view.named:
+                places = selection.index
+                refuse_other_ids(places.tolist(), selection.ids, "the selection", view.identify(places), pool)
 
 
-def _refuse_other_examples(view: View, selection: Selection, pool: str) -> None:
-    there = view.identify(selection.index) if view.named else selection.ids
-    for place, own, other in zip(selection.index.tolist(), selection.ids, there, strict=True):
-        if own != other:
-            raise SpecError(
-                f"example {place} of {pool} is {other!r}, and was {own!r} when it was chosen: give the pool that the "
-                "selection was drawn from, with the same ids in the same order"
-            )
-
-
-def refuse_other_ids(places: Sequence[int], first: Sequence[str], others: Sequence[str], number: int) -> None:
-    """Raise DataError where pool ``number`` and the first one differ in the ids of the examples at some places."""
-    for place, own, other in zip(places, first, others, strict=True):
-        if own != other:
+def refuse_other_ids(places: Sequence[int], own: Sequence[str], here: str, others: Sequence[str], there: str) -> None:
+    """Raise DataError where the ids of the examples at some ``places`` of a pool differ ``here`` and ``there``."""
+    for place, name, other in zip(places, own, others, strict=True):
+        if name != other:
             raise DataError(
-                f"example {place} is {own!r} in the first pool and {other!r} in pool {number}; give what several "
-                "models say of the same examples, in the same order"
+                f"example {place} is {name!r} in {here} and {other!r} in {there}; give the same examples, with the "
+                "same ids in the same order"
             )

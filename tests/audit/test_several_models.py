@@ -105,7 +105,7 @@ def test_a_pool_in_another_order_is_compared_by_ids_and_by_the_design_alone(tmp_
     expected = opacc.compare(chosen, OUTCOMES[:2, chosen.index])
     assert found.difference.value == pytest.approx(expected.differences[0].difference.value)
     sample = {"method": "neyman", "budget": 40, "models": [other.uri]}
-    with pytest.raises(DataError, match=r"in the first pool and .* in pool 2; give what"):
+    with pytest.raises(DataError, match=r"in the first pool and .* in pool 2; give"):
         steps.select(
             write_run(tmp_path, "e", PREDICTION, sections={"sample": sample}, classes=CLASSES), "neyman", 60, {}
         )

@@ -5,7 +5,7 @@ import pytest
 from whole_plan import whole_plan
 
 import opacc_ray as opacc
-from opacc_ray.errors import SpecError
+from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.taught import round_weights
 from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import predict_failure
@@ -134,12 +134,12 @@ def test_a_pool_of_the_same_examples_in_another_order_is_refused(method: str) ->
         View(LocalParts([opacc.Pool(ids=[*ids[1:], "b"], confidence=confidence)])),
     ]
     for other in others:
-        told = f"example {place} of {{}} is '{view_of(other).identify([place])[0]}', and was '{own}' when it was chosen"
-        with pytest.raises(SpecError, match=told.format("the pool")):
+        refusal = f"example {place} is '{own}' in the selection and '{view_of(other).identify([place])[0]}' in"
+        with pytest.raises(DataError, match=f"{refusal} the pool; give"):
             opacc.estimate(drawn, outcome, pool=other)
-        with pytest.raises(SpecError, match=told.format("the pool")):
+        with pytest.raises(DataError, match=f"{refusal} the pool; give"):
             opacc.select(other, method, 8, previous=[(drawn, outcome)])
-        with pytest.raises(SpecError, match=told.format("pool 2")):
+        with pytest.raises(DataError, match=f"{refusal} pool 2; give"):
             opacc.compare(drawn, [outcome, outcome], pools=[pool, other])
     without = opacc.Pool(confidence=confidence)
     found = opacc.estimate(drawn, outcome, pool=pool)
