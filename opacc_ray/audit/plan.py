@@ -102,7 +102,7 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
 def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str, actors: int | None) -> RunPlan:
     shards = sum(len(plan.shards) for plan in plans)
     entries = [entry for plan in plans for entry in plan.entries]
-    counts = [_num_examples(spec, plan, pace) for plan in plans]
+    counts = [_num_examples(spec, plan) for plan in plans]
     examples, at_work = sum(counts), min(actors or _actors(spec), shards)
     return RunPlan(
         spec=source,
@@ -149,8 +149,8 @@ def actor_bytes(spec: Spec, pace: Pace, readers: int) -> int:
     return pace.process_bytes + 2 * (ahead + images + batch + features)
 
 
-def _num_examples(spec: Spec, plan: Plan, pace: Pace) -> int:
-    """Of a plan; where metadata do not tell, as many as its shards may hold."""
+def _num_examples(spec: Spec, plan: Plan) -> int:
+    """The examples of a plan; where metadata do not tell, as many as its shards may hold."""
     return plan.num_examples if plan.num_examples is not None else len(plan.shards) * spec.extract.shard_size
 
 

@@ -79,7 +79,7 @@ def find_sources(data: Grouped, head: Head, regions: Regions, rng: np.random.Gen
 
     A class with one example is left out; DataError if no class has two.
     """
-    confidence = np.concatenate(data.map(part_confidence, head))
+    confidence = np.concatenate(data.view.map(part_confidence, head))
     classes = data.classes()
     near = _is_near(confidence, regions)
     taken, num_far = [], 0
@@ -226,7 +226,7 @@ def _is_near(confidence: NDArray[np.float64], regions: Regions) -> NDArray[np.bo
     return (confidence >= regions.low) & (confidence <= regions.high)
 
 
-def part_confidence(part: Pool, label: NDArray[np.int64] | None, num_classes: int, head: Head) -> NDArray[np.float64]:
+def part_confidence(part: Pool, head: Head) -> NDArray[np.float64]:
     """The head's confidence in each example of a part, (n,)."""
     assert part.hidden is not None
     found = [head.probabilities(part.hidden[rows]).max(axis=1) for rows in blocks(part.size)]

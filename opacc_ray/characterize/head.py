@@ -60,13 +60,13 @@ def find_head(data: Grouped, *, probabilities: bool = False, seed: int = 0) -> H
         raise DataError("there is no hidden layer, which examples are generated in; add hidden to extract.features")
     linear = _last_layer(data, probabilities) if "output" in data.view.fields else None
     weight, bias = linear if linear else _logistic_regression(data, seed)
-    agreeing = sum(data.map(part_agreeing, weight, bias))
+    agreeing = sum(data.view.map(part_agreeing, weight, bias))
     return Head(weight, bias, "last layer" if linear else "logistic regression", agreeing / data.view.size)
 
 
 def _last_layer(data: Grouped, probabilities: bool) -> tuple[Array, Array] | None:
     """Weight and bias, or None if the outputs are not linear in the hidden layer."""
-    answers = data.map(part_products, probabilities)
+    answers = data.view.map(part_products, data.num_classes, probabilities)
     if any(answer is None for answer in answers):
         return None
     inner, cross, squares, total = (np.stack(each).sum(axis=0) for each in zip(*answers, strict=True))
@@ -78,9 +78,7 @@ def _last_layer(data: Grouped, probabilities: bool) -> tuple[Array, Array] | Non
     return found[:-1], found[-1]
 
 
-def part_products(
-    part: Pool, label: NDArray[np.int64] | None, num_classes: int, probabilities: bool
-) -> tuple[Array, Array, Array, Array] | None:
+def part_products(part: Pool, num_classes: int, probabilities: bool) -> tuple[Array, Array, Array, Array] | None:
     """Sums over examples: [h 1]'[h 1], [h 1]'z, z², z with z the outputs less their mean; None if they are not C."""
     assert part.hidden is not None
     assert part.output is not None
@@ -102,10 +100,10 @@ def part_products(
     return inner, cross, squares, total
 
 
-def part_agreeing(part: Pool, label: NDArray[np.int64] | None, num_classes: int, weight: Array, bias: Array) -> int:
+def part_agreeing(part: Pool, weight: Array, bias: Array) -> int:
     """How many examples of a part the head predicts as the model does."""
     assert part.hidden is not None
-    said = part_classes(part, None, num_classes)
+    said = part_classes(part, None, len(bias))
     return sum(
         int(((part.hidden[rows] @ weight + bias).argmax(axis=1) == said[rows]).sum()) for rows in blocks(part.size)
     )

@@ -46,7 +46,6 @@ class Joined:
     repeated : number of ids with more than one answer.
     overruled : number of answers that are not the result: corrected, outvoted, "can't tell" beside a label.
     blank : number of rows that nobody had filled in.
-    num_annotators : number of distinct names among the answers.
     answers : id → its distinct answers, in canonical form.
     """
 
@@ -56,7 +55,6 @@ class Joined:
     repeated: int
     overruled: int
     blank: int
-    num_annotators: int
     answers: dict[str, list[Label]] = field(default_factory=dict, compare=False, repr=False)
 
 
@@ -102,7 +100,6 @@ def join(
         repeated=sum(sum(row.lines for row in given) > 1 for given in answers.values()),
         overruled=sum(row.lines for given in answers.values() for row in given if row.label != chosen[row.id]),
         blank=blank,
-        num_annotators=len({row.annotator for given in answers.values() for row in given} - {None}),
         answers=answers,
     )
 

@@ -54,11 +54,6 @@ def canonical_number(value: float) -> str:
     return repr(value + 0.0).removesuffix(".0")  # + 0.0: no -0
 
 
-def outcome_of_classes(label_text: str, prediction: int, classes: Sequence[str] | None, *, id: str) -> float:
-    """Return 1.0 if the label is the predicted class, 0.0 if it is another one; raises as :func:`class_of`."""
-    return float(class_of(label_text, classes, id=id) == prediction)
-
-
 @dataclass(frozen=True)
 class Score:
     """What a prediction of a value is worth: a bounded loss turned round, in [0, 1], defined for every error.

@@ -178,10 +178,6 @@ class Store(ABC):
         """
         return in_order(self.read, keys, threads)
 
-    def read_entries(self, entries: Iterable[Entry], threads: int = 16) -> Iterator[bytes]:
-        """Yield the contents of listed objects in their order, as :meth:`read_many` does."""
-        return in_order(self.read_entry, entries, threads)
-
     def write_many(self, objects: Iterable[tuple[str, bytes]], threads: int = 16) -> None:
         """Write (key, content) pairs on `threads` threads; raises at the first that fails."""
         for _ in in_order(lambda item: self.write(*item), objects, threads):

@@ -63,7 +63,7 @@ def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
     try:
         store = open_pool(pool)
         listing = read_listing(run) or {}
-        todo = list(_images(run, store, ids, listing) if pool.format == "images" else _shards(run, ids))
+        todo = list(_images(store, ids, listing) if pool.format == "images" else _shards(run, ids))
         for made in in_order(lambda work: _read(run, store, work, listing), _affordable(todo, found), threads=4):
             found |= made
     except OpaccError as error:
@@ -71,7 +71,7 @@ def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
     return found
 
 
-def _images(run: Run, store: Store, ids: Sequence[str], listing: dict[str, Entry]) -> Iterator[_Work]:
+def _images(store: Store, ids: Sequence[str], listing: dict[str, Entry]) -> Iterator[_Work]:
     """An image is an object, whose key is its id."""
     for id in ids:
         yield _Work(Shard(0, (store.entry(id) or listing.get(id) or Entry(id, 0, ""),)), [id])

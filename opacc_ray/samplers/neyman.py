@@ -195,13 +195,13 @@ def draw_planned(ready: Plan, num: int, rng: np.random.Generator, kept: int | No
     """``num`` examples of a plan, the walk starting from ``kept``: by default 25 for each, and 1000 at least."""
     from opacc_ray.samplers.cube import draw_balanced
 
-    index, chances = thin(ready, num, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT) if kept is None else kept)
+    index, chances = thin(ready, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT) if kept is None else kept)
     found = ready.candidates(index)
     before = np.ones(len(index)) if chances is None else chances.of(found.foreseen)
     return ready.draw(found.index[rng.permutation(draw_balanced(rng, found.probability, before, found.balance))])
 
 
-def thin(ready: Plan, num: int, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.int64], Chances | None]:
+def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.int64], Chances | None]:
     """``kept`` examples by systematic sampling along the line, and their probabilities; all where there are no more."""
     view, key = ready.signals.view, ready.unlabelled.key
     if kept >= ready.unlabelled.num:

@@ -35,7 +35,7 @@ def join_refusal(*labels: Label, selected: str = "abc", **options: Any) -> str:
 
 def test_partial_return() -> None:
     result = joined(answer("c", "cat"), answer("a", None), Label("b", None, "blank"))
-    assert result == Joined({"c": "cat"}, ("a",), ("b",), repeated=0, overruled=0, blank=1, num_annotators=0)
+    assert result == Joined({"c": "cat"}, ("a",), ("b",), repeated=0, overruled=0, blank=1)
 
 
 def test_labels_follow_the_order_of_the_selection() -> None:
@@ -54,7 +54,7 @@ def test_an_example_drawn_twice_has_one_label() -> None:
 def test_repeats_that_agree() -> None:
     result = joined(answer("a", "x", "ann"), answer("a", "x", "bob"), answer("a", "x"), answer("b", "y", "ann"))
     assert result.label == {"a": "x", "b": "y"}
-    assert (result.repeated, result.overruled, result.num_annotators) == (1, 0, 2)
+    assert (result.repeated, result.overruled) == (1, 0)
 
 
 def test_unknown_ids_are_listed() -> None:
@@ -133,7 +133,7 @@ def test_majority() -> None:
     ]
     result = joined(*labels, conflict="majority")
     assert (result.label, result.unsure) == ({"a": "x"}, ("b",))
-    assert (result.repeated, result.overruled, result.num_annotators) == (1, 1, 3)
+    assert (result.repeated, result.overruled) == (1, 1)
 
 
 def test_a_tie_is_refused_and_asks_for_one_more_person() -> None:

@@ -5,30 +5,28 @@ import time
 import pytest
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, outcome_of_classes, value_of
+from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, value_of
 
 ANIMALS = ["cat", "dog", "None"]
 DIGITS = ["1", "2", "0"]  # names that are whole numbers, not in the order of their indices
 
 
 @pytest.mark.parametrize(
-    ("text", "prediction", "classes", "expected"),
+    ("text", "classes", "expected"),
     [
-        ("dog", 1, ANIMALS, 1.0),
-        ("dog", 0, ANIMALS, 0.0),
-        ("1", 1, ANIMALS, 1.0),
-        ("1.0", 1, ANIMALS, 1.0),
-        ("None", 2, ANIMALS, 1.0),
-        ("1", 0, DIGITS, 1.0),
-        ("2.0", 1, DIGITS, 1.0),
-        ("0", 2, DIGITS, 1.0),
-        ("7", 7, None, 1.0),
-        ("7.0", 7, None, 1.0),
-        ("7", 1, None, 0.0),
+        ("dog", ANIMALS, 1),
+        ("1", ANIMALS, 1),
+        ("1.0", ANIMALS, 1),
+        ("None", ANIMALS, 2),
+        ("1", DIGITS, 0),
+        ("2.0", DIGITS, 1),
+        ("0", DIGITS, 2),
+        ("7", None, 7),
+        ("7.0", None, 7),
     ],
 )
-def test_outcome_of_classes(text: str, prediction: int, classes: list[str] | None, expected: float) -> None:
-    assert outcome_of_classes(text, prediction, classes, id="a") == expected
+def test_class_that_a_label_names(text: str, classes: list[str] | None, expected: int) -> None:
+    assert class_of(text, classes, id="a") == expected
 
 
 @pytest.mark.parametrize(
@@ -53,13 +51,13 @@ def test_outcome_of_classes(text: str, prediction: int, classes: list[str] | Non
 )
 def test_label_that_is_no_class(text: str, classes: list[str] | None, words: str) -> None:
     with pytest.raises(LabelError) as caught:
-        outcome_of_classes(text, 0, classes, id="a")
+        class_of(text, classes, id="a")
     assert words in str(caught.value)
 
 
 def test_a_number_is_no_index_where_classes_are_named_by_numbers() -> None:
     with pytest.raises(LabelError):
-        outcome_of_classes("0", 0, ["1", "2", "3"], id="a")
+        class_of("0", ["1", "2", "3"], id="a")
 
 
 @pytest.mark.parametrize(
