@@ -105,15 +105,12 @@ def paired_difference(design: LinearEstimator, d: Outcome, level: float) -> Esti
     a, b = (float(share) for share in design.mean(sides))
     variance_a, variance_b = (float(variance) for variance in design.variance(sides))
     variance = float(design.variance(d))
-    if design.largest_weight == 0:  # the whole pool is labelled
-        low = high = a - b
-    else:
-        bounds_a = weighted.failure_bounds(a, variance_a, design.largest_weight, level)
-        bounds_b = weighted.failure_bounds(b, variance_b, design.largest_weight, level)
-        product = 2 * math.sqrt(variance_a * variance_b)
-        correlation = (variance_a + variance_b - variance) / product if product else 0.0
-        low = a - b - _distance(a - bounds_a[0], bounds_b[1] - b, correlation)
-        high = a - b + _distance(bounds_a[1] - a, b - bounds_b[0], correlation)
+    bounds_a = weighted.failure_bounds(a, variance_a, design.largest_weight, level)
+    bounds_b = weighted.failure_bounds(b, variance_b, design.largest_weight, level)
+    product = 2 * math.sqrt(variance_a * variance_b)
+    correlation = (variance_a + variance_b - variance) / product if product else 0.0
+    low = a - b - _distance(a - bounds_a[0], bounds_b[1] - b, correlation)
+    high = a - b + _distance(bounds_a[1] - a, b - bounds_b[0], correlation)
     reason = design.reason
     return Estimate(
         a - b, math.sqrt(variance), max(low, -1.0), min(high, 1.0), level, NAME, len(d), reason is None, reason

@@ -152,7 +152,8 @@ def mean_cost(
     cost = [_cost(costs, true, said) for true, said in zip(truth.tolist(), prediction.tolist(), strict=True)]
     ends = np.cumsum([len(selection) for selection in selections])[:-1]
     own = plain_estimate(selections, np.split(1 - np.array(cost) / largest, ends), level)
-    low, high = _bounds(max(1 - own.value, 0.0), own.standard_error**2, design.largest_weight, level)
+    failures, variance = max(1 - own.value, 0.0), own.standard_error**2
+    low, high = weighted.failure_bounds(failures, variance, design.largest_weight, level)
     return replace(
         own,
         value=largest * (1 - own.value),
@@ -203,15 +204,9 @@ def _cost(costs: Costs, true: Any, said: Any) -> float:
 
 
 def _proportion(value: float, variance: float, weight: float, num: int, level: float, reason: str | None) -> Estimate:
-    low, high = _bounds(1 - value, variance, weight, level)
+    low, high = weighted.failure_bounds(1 - value, variance, weight, level)
     error = math.sqrt(variance)
     return Estimate(value, error, 1 - high, 1 - low, level, weighted.NAME, num, reason is None, reason)
-
-
-def _bounds(failures: float, variance: float, weight: float, level: float) -> tuple[float, float]:
-    if weight == 0:  # all of it is labelled
-        return failures, failures
-    return weighted.failure_bounds(failures, variance, weight, level)
 
 
 def _check(design: LinearEstimator, **values: NDArray[Any]) -> None:

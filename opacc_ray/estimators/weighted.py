@@ -64,7 +64,7 @@ def accuracy_bounds(failures: Moments, successes: Moments, largest_weight: float
 def failure_bounds(failures: float, variance: float, largest_weight: float, level: float) -> Interval:
     """The interval above, for the share of failures."""
     y, w, tail = failures, largest_weight, (1 - level) / 2
-    if variance == w == 0:  # the whole pool is labelled
+    if w == 0:  # the whole pool is labelled
         return y, y
     shrink = (1 + w) ** 2 * (1 + 2 * w)
     lower = y / (1 + w), (variance + (w * y) ** 2) / shrink
