@@ -33,7 +33,7 @@ class Document(Part):
     """A whole document; each kind declares ``format`` as the `Literal` of its name and version, with that default."""
 
     upgrades: ClassVar[Mapping[str | None, Upgrade]] = {}
-    """By the format of an older version: how its content becomes that of the next. None: it names no format."""
+    """How the content of an older format becomes that of the next, by format; None: it names no format."""
 
     remedy: ClassVar[str] = "restore it"
     """What to do about a file that cannot be read."""
@@ -67,7 +67,7 @@ class Document(Part):
 
     @classmethod
     def from_dict(cls, content: Any, source: str) -> Self:
-        """As :meth:`from_bytes`, of JSON that has been parsed."""
+        """Read JSON that has been parsed, as :meth:`from_bytes` does."""
         if not isinstance(content, dict):
             raise DataError(f"{source} holds a {type(content).__name__}, not a JSON object; {cls.remedy}")
         try:

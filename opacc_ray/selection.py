@@ -18,7 +18,7 @@ from opacc_ray.errors import DataError, SpecError, shortened
 
 FORMAT = "opacc-selection/2"
 FORMAT_1 = "opacc-selection/1"
-"""Of version 0.1.0."""
+"""The format of version 0.1.0."""
 
 _KINDS: dict[str, type] = {
     "method": str,

@@ -133,7 +133,7 @@ def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str
 
 
 def seconds_per_example(pace: Pace, device: str) -> float:
-    """Of one actor: on a CPU the greater of waiting and of all work; with a GPU, of reading and computing."""
+    """Seconds of one actor: on a CPU the greater of waiting and of all work; with a GPU, of reading and computing."""
     if device == "cpu":
         return max(pace.read, pace.read_cpu + pace.compute)
     return max(pace.read, pace.compute)

@@ -86,7 +86,7 @@ def state(
     assist: bool = False,
     score: Score | None = None,
 ) -> AccuracyEstimate:
-    """As :func:`estimate`, and nothing is written."""
+    """State what :func:`estimate` states, and write nothing."""
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = with_labels(run, rounds, partial)
     sample = sample_of(known)
@@ -236,7 +236,7 @@ def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
 def _mean_cost(
     run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], accuracy: Estimate, costs: Costs
 ) -> MeanCost:
-    """That of the failures that the accuracy leaves where every error costs the same; else by the designs alone."""
+    """The mean cost: where every error costs the same, of the failures by the accuracy; else by the designs alone."""
     classes = None if run.num_classes is None else [run.spec.model.name_of(c) for c in range(run.num_classes)]
     every = cost_of_every_error(costs, classes)
     if every is not None:

@@ -19,17 +19,17 @@ class RunMetrics:
             self._metrics = Metrics(run.name)
 
     def shards(self, done: int, total: int | None) -> None:
-        """So many shards of the run are finished."""
+        """Say how many shards of the run are finished."""
         if self._metrics:
             self._metrics.shards(done, total)
 
     def extracted(self, report: ShardReport) -> None:
-        """A shard was extracted."""
+        """Count a shard that was extracted."""
         if self._metrics:
             self._metrics.extracted(report.num_examples, report.size)
 
     def state(self) -> None:
-        """How the run stands along its first track: labels that it waits for, and the last estimate."""
+        """Say how the run stands along its first track: labels that it waits for, and the last estimate."""
         if self._metrics and self._metrics.is_on:
             found = status(self._run)
             stated = found.estimate

@@ -231,7 +231,7 @@ def select_beside(
     replicates: int | None = None,
     progress: Report = unreported,
 ) -> Run:
-    """As :func:`select`, but where the newest round has labels and is another selection, on a track named for this one.
+    """Select as :func:`select`; where the newest round has labels and is another selection, on a track of its own.
 
     The name is METHOD-BUDGET. That track takes over labels that its examples have, and learns nothing from them.
 

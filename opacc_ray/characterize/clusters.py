@@ -18,7 +18,7 @@ from opacc_ray.parts.cache import Kept, key_of, part_recall
 from opacc_ray.pool import Pool
 
 Distances = tuple[NDArray[np.float64], NDArray[np.int64]]
-"""Of each example of a part: its distance from the centroid of its class, and its class."""
+"""The distance of each example of a part from the centroid of its class, and its class: (n,) each."""
 
 
 SUMS_AT_ONCE = 1 << 25

@@ -63,7 +63,7 @@ class Mixtures:
 
 
 class Shift(NamedTuple):
-    """Of one class."""
+    """The shift of one class."""
 
     value: float  # JSD in [0, 1]
     error: float  # its standard error, from the points that were drawn
@@ -96,7 +96,7 @@ def measure_shift(reference: Grouped, data: Grouped, mixtures: Mixtures) -> list
 
 
 def _shift_of(before: Points, after: Points, mixtures: Mixtures, rng: np.random.Generator) -> Shift:
-    """Of one class, from examples of the reference (k, m) and of the data set (n, m), both in random order."""
+    """The shift of a class, from examples of the reference (k, m) and of the data set (n, m), both in random order."""
     centre, project = _directions(before, mixtures.directions)
     before, after = (before - centre) @ project, (after - centre) @ project
     half = min(len(after), len(before) // 2)

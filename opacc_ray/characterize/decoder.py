@@ -25,7 +25,7 @@ from opacc_ray.errors import DataError
 Images = NDArray[np.float32]  # (n, H, W, channels) in [0, 1]
 
 MAPS = 48, 24
-"""Of the first layer, and between the two transposed convolutions."""
+"""Feature maps of the first layer, and between the two transposed convolutions."""
 
 BATCH = 64
 PATIENCE = 3

@@ -41,7 +41,7 @@ STEPS = np.concatenate([np.arange(-50, 0), np.arange(1, 101)]) / 100
 """Steps t that are tried towards the other centroid; below 0 is away from it."""
 
 HALF = 0.5
-"""Of the way to the other centroid: beyond it, a vector would hardly show the class of its example any more."""
+"""Share of the way to the other centroid beyond which a vector would hardly show the class of its example any more."""
 
 _ROUNDING = 1e-6
 

@@ -35,7 +35,7 @@ class Head(NamedTuple):
     agreement: float  # share of the examples of which it predicts the class that the model does
 
     def probabilities(self, hidden: NDArray[np.float32] | Array) -> Array:
-        """Of each class, (n, C), for features (n, m)."""
+        """Probability of each class, (n, C), for features (n, m)."""
         output = hidden.astype(np.float64) @ self.weight + self.bias
         output -= output.max(axis=1, keepdims=True)
         np.exp(output, out=output)

@@ -134,7 +134,7 @@ def part_pairs(
 def strongest_other(
     part: Pool, rows: NDArray[np.int64], classes: NDArray[np.int64], num_classes: int
 ) -> NDArray[np.int64]:
-    """Of each of the ``rows`` (k,), the class with the largest output but ``classes`` (k,); the first of equal ones."""
+    """The class (k,) with the largest output in the ``rows`` (k,), other than ``classes`` (k,); of ties the first."""
     assert part.output is not None
     if num_classes == 2:  # also where one output serves for both
         return 1 - classes

@@ -139,7 +139,7 @@ def generate(
 
 
 SHARES = ("0-100", "30-70", "50-50", "70-30", "100-0")
-"""Those of the paper."""
+"""Shares of the paper: percent near the centroid, and near the boundary."""
 
 
 def _centroid_share(text: str) -> float:

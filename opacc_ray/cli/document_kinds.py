@@ -103,7 +103,7 @@ KINDS: tuple[type[Document], ...] = (
 
 
 def schemas() -> dict[str, bytes]:
-    """By file name: the schema of each document, named for its format, and those of the kinds of spec."""
+    """The schema of each document, by file name, which is that of its format, and of the kinds of spec."""
     found = {_file_name(kind): kind.model_json_schema(mode="serialization") for kind in KINDS}
     asked: dict[str, type[BaseModel]] = {"spec": Spec, "study-spec": StudySpec, "fleet-spec": FleetSpec}
     found |= {f"opacc-{name}.json": kind.model_json_schema() for name, kind in asked.items()}

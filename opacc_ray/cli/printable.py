@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """As :func:`printable`, of a text that must stay in its line."""
+    """Make a text printable that must stay in its line, as :func:`printable` does."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

@@ -119,7 +119,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _bytes(number: int) -> str:
-    """In the unit that leaves at most four digits before the point."""
+    """A number of bytes, in the unit that leaves at most four digits before the point."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if number < 10_000:
             return f"{number:.0f} {unit}"

@@ -27,7 +27,7 @@ ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 """Variables that name the cluster, in the order in which Ray reads them."""
 
 _LOGGERS = ("ray.dashboard.modules.job.sdk", "ray.dashboard.modules.dashboard_sdk")
-"""Of Ray's client, which says how it goes about its work."""
+"""Loggers of Ray's client, which says how it goes about its work."""
 
 LOOK = 0.5
 """Seconds between two looks at a job."""

@@ -82,7 +82,7 @@ class Metrics:
         return self._is_on
 
     def shards(self, done: int, total: int | None) -> None:
-        """So many shards are finished."""
+        """Say how many shards are finished."""
         self._gauges |= {"opacc_shards_done": done} | ({} if total is None else {"opacc_shards": total})
         self._try(self._put)
 
@@ -107,14 +107,14 @@ class Metrics:
 
         def tell() -> None:
             check_address(os.environ["RAY_ADDRESS"])
-            self._board = None  # of a connection that has ended since, perhaps before all was told
+            self._board = None  # of a connection that has ended since, perhaps before it said all
             with connected():
                 ray.get(self._put(), timeout=PATIENCE)
 
         self._try(tell)
 
     def _put(self) -> Any:
-        """Tell the board all that is known: what was told before, and lost, too."""
+        """Tell the board all that is known, also what an earlier one has lost."""
         if not ray.is_initialized():
             return None
         if self._board is None:

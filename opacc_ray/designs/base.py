@@ -82,7 +82,7 @@ class Design(ABC):
     """
 
     name: ClassVar[str]
-    """Of the design, in saved selections."""
+    """What saved selections call the design."""
 
     predicted: ClassVar[tuple[str, ...]] = ()
     """Columns that say what the model is expected to get wrong: annotators must not see them."""
@@ -112,17 +112,17 @@ class Design(ABC):
 
     @property
     def largest_weight(self) -> float:
-        """By how much one of the labels moves the estimate at most; 0 if the whole pool is labelled."""
+        """The most that one of the labels moves the estimate; 0 if the whole pool is labelled."""
         return float(self.effects.max())
 
     @property
     def weight_bound(self) -> float:
-        """By how much any example could have moved the estimate, had it been drawn."""
+        """The most that any example could have moved the estimate, had it been drawn."""
         return self.largest_weight
 
     @property
     def effects(self) -> Array:
-        """By how much each label moves the estimate: (n,)."""
+        """How far each label moves the estimate: (n,)."""
         return self.weights
 
     @property
@@ -162,7 +162,7 @@ class Design(ABC):
         return float(self.mean(failure))
 
     def failure_variance(self, failure: Array) -> float:
-        """Its estimated variance."""
+        """Estimated variance of the share of failures."""
         return float(self.variance(failure))
 
     # -- how it was drawn -----------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Design(ABC):
 
     @property
     def num_replicates(self) -> int:
-        """That were drawn; 0 if it is not replicated."""
+        """How many replicates were drawn; 0 if it is not replicated."""
         return 0
 
     @property

@@ -55,7 +55,7 @@ class InclusionProbability(Design):
 
     @property
     def effects(self) -> Array:
-        """In standard deviations of whether the example is drawn."""
+        """Weights times the standard deviation of whether the example is drawn: (n,)."""
         return self.weights * np.sqrt(self._chance)
 
     @property

@@ -37,7 +37,7 @@ class Replicates(Design):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Those that have labels.
+        """The replicates that have labels.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class Replicates(Design):
         return len(self.sizes)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Those of the replicates together, and which one an example belongs to."""
+        """Columns of all replicates together, and which replicate an example belongs to."""
         columns = {}
         for name, values in self.designs[0].columns().items():
             columns[name] = np.empty(len(self.replicate), dtype=values.dtype)

@@ -197,7 +197,7 @@ def _independent(
 
 
 def _widening(selections: Sequence[Selection], level: float) -> float:
-    """Of a variance that few replicates estimate: the square of Student's quantile by the normal one."""
+    """Factor of a variance that few replicates estimate: the square of Student's quantile by the normal one."""
     degrees = [len(selection.design.parts) - 1 for selection in selections if selection.design.num_replicates]
     return intervals.student_widening(min(degrees), level) ** 2 if degrees else 1.0
 

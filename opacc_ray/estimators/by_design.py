@@ -20,7 +20,7 @@ INTERVALS: dict[str, Callable[[Any, Outcome, float], Estimate]] = {
     "adjusted Wilson": difference,
     "replicates": replicated,
 }
-"""By ``Design.interval``."""
+"""The estimate that has an interval, by what ``Design.interval`` calls that."""
 
 
 def by_design(design: Design, outcome: Outcome, level: float) -> Estimate:

@@ -40,7 +40,7 @@ NAME, INDEPENDENT = "paired difference", "difference of independent estimates"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Accuracy of two models, and of the first by how much it is above that of the second."""
+    """Accuracy of two models, and their difference."""
 
     first: Estimate
     second: Estimate

@@ -131,7 +131,7 @@ def accuracy(
 
 
 class Labels(NamedTuple):
-    """Those of all rounds, as they move the estimate."""
+    """The labels of all rounds, as they move the estimate."""
 
     effect: NDArray[np.float64]  # (n,) a
     expected: NDArray[np.float64]  # (n,) p
@@ -149,7 +149,7 @@ class Labels(NamedTuple):
 
     @property
     def unmet_weight(self) -> float:
-        """Of a label that may be any example of the pool."""
+        """Weight of a label that may be any example of the pool."""
         return float(self.effect @ self.effect) / max(float(self.effect.sum()), 1e-300)
 
     @property
@@ -216,7 +216,7 @@ def _bounds(share: float, variance: float, labels: Labels, known: Known, level: 
 
 
 def _of_failures(share: float, variance: float, labels: Labels, known: Known, level: float) -> intervals.Interval:
-    """For 0/1 outcomes, before it is cut at what is known for certain."""
+    """The interval for 0/1 outcomes, before it is cut at what is known for certain."""
     met, trust = known.failures, labels.trust
     widen = intervals.student_widening(labels.degrees, level) ** 2
     low, high = 0.0, 1.0

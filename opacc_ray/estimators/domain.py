@@ -188,7 +188,7 @@ def cost_of_failures(accuracy: Estimate, cost: float) -> Estimate:
 
 
 def _largest(costs: Costs) -> float:
-    """Of all errors there can be."""
+    """The largest cost of all errors there can be; raises SpecError if one is no finite number of at least 0."""
     listed = [cost for item in costs.values() for cost in (item.values() if isinstance(item, Mapping) else [item])]
     for cost in listed:
         if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < math.inf:

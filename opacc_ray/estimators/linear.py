@@ -40,7 +40,7 @@ class LinearEstimator(Protocol):
 
     @property
     def largest_weight(self) -> float:
-        """By how much a label moves the estimate at most; 0 if the whole pool is labelled."""
+        """The most that a label moves the estimate; 0 if the whole pool is labelled."""
 
     @property
     def reason(self) -> str | None:

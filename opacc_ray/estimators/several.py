@@ -41,14 +41,14 @@ from opacc_ray.selection import Selection
 
 NAME = "difference of predicted models"
 DRAWS = 20_000
-"""From the law of the estimates, for the probability to be best."""
+"""Draws from the law of the estimates, for the probability to be best."""
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much a model is more accurate than another one."""
+    """How much more accurate a model is than another one."""
 
     first: int  # place of the model
     second: int
@@ -182,7 +182,7 @@ def _moved(combined: Sequence[Combined]) -> Array:
 
 
 def _covariance(x: Array, variance: Callable[[Array], Any]) -> Array:
-    """Of the estimated means of ``x`` (n, M), from the ``variance`` of sums and differences: (M, M)."""
+    """Covariance of the estimated means of ``x`` (n, M), from the ``variance`` of sums and differences: (M, M)."""
     num = x.shape[1]
     differences = (x[:, :, None] - x[:, None, :]).reshape(len(x), num * num)
     own: Array = np.asarray(variance(x), dtype=np.float64)

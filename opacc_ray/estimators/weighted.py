@@ -73,7 +73,7 @@ def failure_bounds(failures: float, variance: float, largest_weight: float, leve
 
 
 def _gamma_quantile(probability: float, mean: float, variance: float) -> float:
-    """Of the gamma law with these moments."""
+    """Quantile of the gamma law with these moments."""
     from scipy.special import gammaincinv
 
     if mean <= 0:
@@ -82,7 +82,7 @@ def _gamma_quantile(probability: float, mean: float, variance: float) -> float:
 
 
 def _beta_quantile(probability: float, mean: float, variance: float) -> float:
-    """Of the beta law with these moments; 1 where there is none."""
+    """Quantile of the beta law with these moments; 1 where there is none."""
     from scipy.special import betaincinv
 
     if mean <= 0:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Columns = dict[str, NDArray[Any]]
-"""By feature: one number per example (B,), or one row of them (B, width)."""
+"""Values by feature: one number per example (B,), or one row of them (B, width)."""
 
 
 def not_finite(columns: Columns) -> dict[int, str]:

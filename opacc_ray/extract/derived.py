@@ -39,7 +39,7 @@ _LAYOUT = "bytes"  # changes the names of all files when what is in them lies ot
 _NUM_BYTES = 8
 
 _LEVEL = 1
-"""Of zstd: there is nothing to find but the frequencies of bytes, which the first level does as well as the 15th."""
+"""Level of zstd, which finds nothing but the frequencies of bytes: the first does that as well as the 15th."""
 
 
 class Derived:

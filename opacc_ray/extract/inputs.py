@@ -12,7 +12,7 @@ from opacc_ray.lake.examples import Example
 from opacc_ray.spec import Spec, load_function
 
 _FIRST_BYTES = 1 << 30
-"""Of inputs that a batch has room for at first, which takes no memory until they come; then it grows."""
+"""Bytes of inputs that a batch has room for at first, which takes no memory until they come; then it grows."""
 
 
 def load_transform(spec: Spec) -> Callable[[NDArray[Any]], Any]:
@@ -83,7 +83,7 @@ class Batch:
             self.largest = example.array.nbytes
 
     def _make_room(self, example: Example, value: NDArray[np.float32]) -> None:
-        """For the first value, or for more of its shape; raises DataError if this one has another."""
+        """Make room for the first value, or for more of its shape; raises DataError if this one has another."""
         if not self.ids:
             num = min(self._most, _FIRST_BYTES // max(value.nbytes, 1) + 1)
             self._room, self._shape, self.own_ids = _room_for(value, num), value.shape, example.own_id

@@ -26,7 +26,7 @@ OutputKind = Literal["logits", "probabilities", "logit", "probability"]
 Output = NDArray[np.float32]
 
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2, "float16": 5e-3}
-"""By how much a sum of shares may miss 1, by the precision they were computed in."""
+"""How far a sum of shares may be from 1, by the precision they were computed in."""
 
 
 def read_output(

@@ -92,7 +92,7 @@ def _timed(extractor: Extractor, shard: Shard, bad: list[BadItem]) -> Iterator[_
 
 
 def _first_half(shard: FeatureShard) -> FeatureShard:
-    """So that the size of a file is told from that of its rows."""
+    """The first half of a shard, beside which the size of a file is told from that of its rows."""
     half = len(shard.ids) // 2
     columns = {name: values[:half] for name, values in shard.columns.items()}
     return shard._replace(ids=shard.ids[:half], uris=shard.uris and shard.uris[:half], columns=columns)

@@ -13,7 +13,7 @@ from opacc_ray.lake.pools import read_examples
 from opacc_ray.spec import PoolSpec, Spec
 
 SHARDS_TRIED = 8
-"""In how many shards an example that decodes is looked for."""
+"""Shards in which an example that decodes is looked for."""
 
 
 class Trial(NamedTuple):

@@ -197,7 +197,7 @@ def learn(labelled: Signals, failure: NDArray[np.float64], present: frozenset[st
 
 
 def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64]) -> float:
-    """Of all experts but the first against the first, which looks at nothing."""
+    """Bayes factor of all experts but the first against the first, which looks at nothing."""
     if len(prior) == 1:
         return 1.0
     ratio = np.exp(np.minimum(evidence[1:] - evidence[0], 300.0))
@@ -259,7 +259,7 @@ def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: 
 
 
 def _scales_apart(expert: Expert, num: int) -> list[float]:
-    """By how much the first of ``num`` coefficients differ between predicted classes."""
+    """How far the first of ``num`` coefficients differ between predicted classes."""
     if "prediction" not in expert.coefficient:
         return []
     slopes = [expert.coefficient[SLOPES].scale] * (num - 1) if SLOPES in expert.coefficient else []

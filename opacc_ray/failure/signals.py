@@ -39,7 +39,7 @@ from opacc_ray.pool import Pool
 LEAST_DOUBT, MOST_DOUBT = 1e-5, 1 - 1e-3
 _SHARE_WITHOUT_CONFIDENCE = 0.1
 HALF_RANGE = float(np.sqrt(3.0))
-"""Of ranks with standard deviation 1."""
+"""Half the range of ranks with standard deviation 1."""
 
 GIVEN = frozenset({"prior", "lesson"})
 """Kinds, and their forms, that are made of no feature: they are known of the pool alone."""

@@ -44,7 +44,7 @@ class WaitingRun(Part):
 
 
 class Change(StatedEstimate):
-    """By how much the accuracy is above that of the audit before."""
+    """How far the accuracy is above that of the audit before."""
 
     before: str = Field(description="URI of the run of the audit before")
     how: Literal["paired", "independent"] = Field(

@@ -42,7 +42,7 @@ class Evidence:
         return with_nonresponse(confidence_sequence(*sample_of(self.rounds), level), self.rounds)
 
     def change(self, before: "Evidence", level: float) -> Estimate:
-        """By how much the accuracy is above that before: paired on one pool, else of two independent samples."""
+        """How far the accuracy is above that before: paired on one pool, else of two independent samples."""
         if self._shares_examples(before):
             try:
                 return with_nonresponse(difference_by(self.run, before.run, self.rounds, level), self.rounds)

@@ -27,7 +27,7 @@ from opacc_ray.runs.provenance import versions
 from opacc_ray.runs.run import Run
 
 LEVEL = 0.95
-"""Of the intervals that are stated; those that decide alerts have their own."""
+"""Confidence level of the intervals that are stated; those that decide alerts have their own."""
 
 
 def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) -> FleetSummary:

@@ -15,7 +15,7 @@ from opacc_ray.labels.log import Returned
 from opacc_ray.runs.documents import UnusedRows
 
 CLOCKS_DIFFER = timedelta(minutes=10)
-"""By how much the clock of a labelling tool may be ahead of ours."""
+"""How far the clock of a labelling tool may be ahead of ours."""
 
 LISTED = 100
 """Overruled answers, and other names, that a document lists; `opacc labels list` has all answers."""

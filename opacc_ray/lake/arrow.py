@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MOST_BYTES = 2**31 - 1
-"""Of texts that one Arrow array of the type ``string`` holds."""
+"""Bytes of texts that one Arrow array of the type ``string`` holds."""
 
 
 def numbers(values: NDArray[Any]) -> Any:

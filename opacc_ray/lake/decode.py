@@ -97,7 +97,7 @@ def _too_large(size: str, max_pixels: int) -> str:
 
 
 def _bits_per_channel(image: Any, content: bytes) -> int:
-    """As the file says it; Pillow's mode does not tell 16 bits of colour from 8."""
+    """Bits per channel, as the file says; Pillow's mode does not tell 16 bits of colour from 8."""
     if image.format == "PNG":
         return content[24]  # IHDR: length, type, width, height, then the depth
     if image.format == "TIFF":

@@ -106,7 +106,7 @@ class LocalStore(Store):
                 temporary.unlink(missing_ok=True)
 
     def try_writing(self) -> None:
-        """As :meth:`Store.try_writing`; a folder that is not there is not made, the nearest one above it is tried."""
+        """Try as :meth:`Store.try_writing`; of a folder that is not there, the nearest one above it is tried."""
         there = next(path for path in (Path(self.root), *Path(self.root).parents) if os.path.lexists(path))
         if there == Path(self.root):
             super().try_writing()
@@ -242,7 +242,7 @@ def _read_all(file: int, size: int | None = None) -> bytes:
 
 
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK)
-"""Of file systems without hard links."""
+"""Errors of file systems without hard links."""
 
 _LOCAL_REASONS = {
     errno.EACCES: "permission is denied; check the owner and mode",

@@ -24,7 +24,7 @@ GROUP = 1 << 16
 """Examples that come to the driver at a time; of a line with fewer, all come at once."""
 
 PIVOTS = 1 << 16
-"""Of a longer line."""
+"""Examples of a longer line by which it is cut."""
 
 _SLICE = 1 << 13  # pivots that all parts are asked about at a time
 

@@ -24,7 +24,7 @@ PIECE = 1 << 17
 """Values that are merged at a time, but for what `SAMPLES` cannot tell."""
 
 Ends = NDArray[np.unsignedinteger]
-"""Of the smallest type that holds twice the size of the pool."""
+"""Ends of pieces, of the smallest type that holds twice the size of the pool."""
 
 SAMPLES = 1 << 17
 """Values of all parts by which the range is cut."""

@@ -192,7 +192,7 @@ def answers(pools: Sequence[Pool], calls: Sequence[Call]) -> Iterator[Any]:
 
 
 def add_up(numbers: Iterable[Any]) -> Any:
-    """Their sum; only one of them is held at a time if they are made one by one."""
+    """The sum of numbers; only one of them is held at a time if they are made one by one."""
     return reduce(operator.add, numbers)
 
 

@@ -17,7 +17,7 @@ FEW, MANY = 0.5, 2.0
 """EP of a class below or above which it is named."""
 
 MOVED = 0.1
-"""By how much CP or BC differ from the reference, or the shift is above its floor, where it is named."""
+"""How far CP or BC differ from the reference, or the shift is above its floor, where it is named."""
 
 
 def page(document: Characterization) -> str:

@@ -99,7 +99,7 @@ def intervals(report: RunReport, width: float) -> Markup:
 
 
 def failures(report: RunReport, width: float) -> Markup:
-    """By predicted class: failures that the confidence lets one expect, and those that labels show."""
+    """Failures by predicted class: those that the confidence lets one expect, and those that labels show."""
     belief = report.reliability
     assert belief is not None
     most_labels = sorted(belief.classes, key=lambda item: -item.labels)[:MOST_CLASSES]

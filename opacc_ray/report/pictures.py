@@ -43,7 +43,7 @@ class Picture(NamedTuple):
 
 
 Pictures = dict[str, Picture | str]
-"""By id: the picture, or why there is none."""
+"""The picture of each id, or why there is none."""
 
 
 class _Work(NamedTuple):

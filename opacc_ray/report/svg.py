@@ -97,5 +97,5 @@ def shortened_to(content: str, characters: int) -> str:
 
 
 def _px(value: float) -> str:
-    """To a tenth of a pixel, without -0."""
+    """Text of a coordinate, to a tenth of a pixel, without -0."""
     return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")

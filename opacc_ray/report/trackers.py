@@ -17,7 +17,7 @@ from opacc_ray.lake.storage import read_uri
 from opacc_ray.report.documents import RunReport, WrittenReport
 
 PREFIX = "opacc/"
-"""Of the names of numbers."""
+"""What the names of numbers begin with."""
 
 
 def track(written: WrittenReport, report: RunReport, names: Sequence[str]) -> WrittenReport:

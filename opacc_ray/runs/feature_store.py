@@ -155,7 +155,7 @@ def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]
 
 
 def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-    """Those of the named features that the run has, (k, ...) each, for the examples at ``index`` (k,)."""
+    """The named features, as far as the run has them, (k, ...) each, of the examples at ``index`` (k,)."""
     there = _features_of(run)
     return there.features.rows([name for name in names if name in there.index.features], index)
 

@@ -70,7 +70,7 @@ def unfinished(job: Extraction, plan: Plan) -> Found:
 
 
 def _base_of(job: Extraction) -> dict[str, IndexedShard]:
-    """By file: the features that others are added to, as far as they are complete."""
+    """The features that others are added to, by file, as far as they are complete."""
     try:
         index = read_index(job.base.folder) if job.base else None
     except DataError:  # it is made again

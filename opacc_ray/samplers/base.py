@@ -50,7 +50,7 @@ class MethodParameters:
 
     @property
     def instead(self) -> dict[str, str]:
-        """For each feature that the method can do without: what to do if it is missing."""
+        """What to do if a feature is missing, for each that the method can do without."""
         return {}
 
 
@@ -71,7 +71,7 @@ NO_PREVIOUS = Previous(np.empty(0, dtype=np.int64), np.empty(0))
 
 
 def no_progress(done: int, total: int | None) -> None:
-    """Nobody watches."""
+    """Report progress to nobody."""
 
 
 class OtherModel(NamedTuple):

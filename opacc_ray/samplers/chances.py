@@ -128,7 +128,7 @@ class Unlabelled(NamedTuple):
         return found
 
     def capped(self, chances: Chances, num: int, total: int) -> Chances:
-        """With one more step: ``num`` <= N_r to be drawn in proportion to what was, whose sum is ``total``."""
+        """Add a step: ``num`` <= N_r are to be drawn in proportion to what was, whose sum is ``total``."""
         sure_scale, num_sure, of_sure = 0.0, 0, 0
         while True:
             left, rest = num - num_sure, as_float(total - of_sure)

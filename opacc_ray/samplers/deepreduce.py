@@ -278,7 +278,7 @@ class _Codes:
         return np.stack([np.bincount(row, minlength=self._num) for row in self._codes])
 
     def best(self, target: NDArray[np.uint8], gains: NDArray[np.int64], taken: NDArray[np.int64]) -> Candidate | None:
-        """Of the rows not ``taken``, those in most of the sections ``target`` (m,); of these the one of most gain."""
+        """The row in most of the sections ``target`` (m,), without those ``taken``; of ties the one of most gain."""
         agreement = self._agreement(target).copy()  # (n,)
         agreement[taken] = -1
         most = agreement.max()
@@ -291,7 +291,7 @@ class _Codes:
         return Candidate(int(most), int(gain[best]), int(rows[best]), codes[:, best])
 
     def _agreement(self, target: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """In how many of ``target`` (m,) each row is: (n,). Only what differs from the last call is counted again."""
+        """How many of ``target`` (m,) each row is in: (n,). Only what differs from the last call is counted again."""
         from opacc_ray.neurons.agreement import move_target
 
         before, agreement = self._agreed

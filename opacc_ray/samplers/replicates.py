@@ -52,7 +52,7 @@ def replicate(
 
 
 def _shares(budget: int | None, num: int) -> list[int | None]:
-    """Of the budget, differing by one at most."""
+    """Shares of the budget, which differ by one at most."""
     if budget is None:
         return [None] * num
     if budget < num:

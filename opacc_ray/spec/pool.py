@@ -61,7 +61,7 @@ class ColumnsSpec(Section):
 
     @property
     def features(self) -> dict[str, tuple[str, ...]]:
-        """By feature: its columns."""
+        """The columns of each feature."""
         given = {name: _several(getattr(self, name)) for name in TABLE_FEATURES}
         return {name: columns for name, columns in given.items() if columns}
 

@@ -32,7 +32,7 @@ def write_table(results: dict[str, Any]) -> str:
 
 
 def describe_case(case: dict[str, Any]) -> str:
-    """Its size and accuracy, and that it is a control: the table and the title of the figure say the same."""
+    """Say the size and accuracy of a case, and whether it is a control, alike for the table and the figure."""
     kind = "accuracy" if case["binary"] else "mean score"
     mixed = f"; {' and '.join(case['shuffled'])} in random order" if case["shuffled"] else ""
     return f"{case['size']:,} examples, {kind} {case['accuracy']:.4f}{mixed}"

@@ -182,7 +182,7 @@ def _case(source: Source) -> Case:
 
 
 def encode(trials: list[Trial]) -> bytes:
-    """As JSON, column by column."""
+    """Encode the trials as JSON, column by column."""
     return json.dumps({name: [getattr(trial, name) for trial in trials] for name in Trial._fields}).encode()
 
 

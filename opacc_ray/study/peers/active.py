@@ -30,7 +30,7 @@ def active(confidence: Array, budget: float) -> Array:
 
 
 def mixed(probability: Array, budget: float, mix: float) -> Array:
-    """With a share ``mix`` that is uniform, cut at 1."""
+    """Probabilities with a share ``mix`` that is uniform, cut at 1."""
     return np.minimum(mix * budget / len(probability) + (1 - mix) * probability, 1.0)
 
 

@@ -34,6 +34,6 @@ class Peer(Protocol):
 
 
 def normal(value: float, variance: float, index: NDArray[np.int64], level: float) -> PeerEstimate:
-    """With the interval value ± z · √variance, which is not cut at 0 and 1."""
+    """The estimate with the interval value ± z · √variance, which is not cut at 0 and 1."""
     half = normal_quantile(level) * math.sqrt(max(variance, 0.0))
     return PeerEstimate(value, value - half, value + half, index)

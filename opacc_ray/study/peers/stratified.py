@@ -34,7 +34,7 @@ def estimate(confidence: Array, outcome: Array, budget: int, rng: np.random.Gene
 
 @lru_cache(maxsize=4)
 def _strata(confidence: bytes, num: int) -> NDArray[np.int64]:
-    """Of the numbers in memory, which a study gives again and again."""
+    """Strata of the numbers in memory, which a study gives again and again."""
     return kmeans_1d(np.frombuffer(confidence), num)
 
 
