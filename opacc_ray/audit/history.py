@@ -211,10 +211,8 @@ def _gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
 
 
 def _read_prior(run: Run) -> NDArray[np.float64]:
-    there, pool = run.read_features(), run.spec.pool
+    there, pool = run.complete_features(), run.spec.pool
     plan = plan_pool(pool, run.spec.extract)
-    if there is None:
-        raise DataError(f"the features of {run.uri} are not complete; run its spec again, finished shards are kept")
     if plan.digest != run.header.pool.digest:
         raise DataError(f"{pool.uri} is not as it was when its features were made; run the spec again")
     return read_prior(pool, plan, there)
@@ -327,7 +325,7 @@ def _of_audit(run: Run, other: Run, rounds: Sequence[LabelledRound]) -> _Labelle
     if said is not None:
         score = read_log(run).score
         source = run
-        values = np.concatenate(outcomes_of_another(rounds, other.spec.model, run.spec.model, said, score))
+        values = np.concatenate(outcomes_of_another(rounds, run.spec.model, said, score))
     outcome = dict(zip(index.tolist(), values.tolist(), strict=True))
     places = _sample(run, np.array(sorted(outcome), dtype=np.int64))
     rows = feature_store.read_rows(source, LEARNED_FROM, places)

@@ -141,9 +141,7 @@ def _last_estimate(run: Run) -> AccuracyEstimate | None:
 
 def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
     """The fields of :class:`Basis`: what the accuracy is of, and what it leaves out."""
-    index = run.read_index()
-    if index is None:
-        raise DataError(f"the features of {run.uri} are not complete; run its spec again, finished shards are kept")
+    index = run.complete_features().index
     return {
         "run": run.uri,
         "track": run.track,
@@ -229,8 +227,7 @@ def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
             "--assist takes the confidence of the model as its prediction of the outcome, and a regression has none; "
             "leave --assist out"
         )
-    values = feature_store.read_column(run, "confidence").astype(np.float64)
-    return np.where((values > 1) & (values < 1 + 1e-6), 1.0, values)  # a float32 softmax may round to above 1
+    return feature_store.read_column(run, "confidence").astype(np.float64)
 
 
 def _mean_cost(

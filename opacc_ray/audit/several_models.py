@@ -139,7 +139,7 @@ def outcomes_of_all(
     by_model: list[list[Outcome]] = [[item.outcome for item in known]]
     for other in others:
         predictions = feature_store.find_predictions(other, ids)
-        by_model.append(outcomes_of_another(known, run.spec.model, other.spec.model, predictions, score))
+        by_model.append(outcomes_of_another(known, other.spec.model, predictions, score))
     return [np.array(rows) for rows in zip(*by_model, strict=True)]
 
 

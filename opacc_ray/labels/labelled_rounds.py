@@ -285,7 +285,7 @@ def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> f
 
 
 def outcomes_of_another(
-    known: Sequence[LabelledRound], model: ModelSpec, other: ModelSpec, predictions: Sequence[Any], score: Score
+    known: Sequence[LabelledRound], model: ModelSpec, predictions: Sequence[Any], score: Score
 ) -> Outcomes:
     """What the same labels say of another model: its outcomes, round by round.
 
@@ -294,14 +294,11 @@ def outcomes_of_another(
     Parameters
     ----------
     known : rounds with their labels
-    model, other : the one that the labels were drawn for, and the other
-    predictions : what the other model says of the labelled examples, over all rounds
+    model : the other one, of the same task
+    predictions : what it says of the labelled examples, over all rounds
     score : of a regression
     """
     truth = [text for item in known for text in item.truth]
-    if model.task == "regression":
-        scores = [score.of(float(text), value) for text, value in zip(truth, predictions, strict=True)]
-    else:
-        scores = [float(text == other.name_of(c)) for text, c in zip(truth, predictions, strict=True)]
+    scores = [outcome_of(model, score, said, text) for said, text in zip(predictions, truth, strict=True)]
     ends = np.cumsum([len(item.outcome) for item in known])[:-1]
     return np.split(np.array(scores, dtype=np.float64), ends)

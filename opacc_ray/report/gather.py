@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from opacc_ray.audit import history, results
 from opacc_ray.audit.label_budget import width_course
-from opacc_ray.errors import DataError
 from opacc_ray.labelling.outcomes import Score
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.report import sentences
@@ -48,9 +47,7 @@ def gather(
     DataError
         The features are not complete.
     """
-    index = run.read_index()
-    if index is None:
-        raise DataError(f"the features of {run.uri} are not complete; run its spec again, finished shards are kept")
+    index = run.complete_features().index
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = [item for item in rounds if item.labelled.any()]
     stated = results.state(run, level=level, partial=True, conflict=conflict, score=score) if known else None

@@ -77,20 +77,19 @@ def index_features(
 
 @contextmanager
 def open_view(
-    run: Run, names: Sequence[str], welcome: Sequence[str] = (), instead: Mapping[str, str] | None = None
+    run: Run, names: Sequence[str], optional: Sequence[str] = (), instead: Mapping[str, str] | None = None
 ) -> Iterator[View]:
     """The named features as a sampler sees them: in this process if they fit, else in actors.
 
     Each is read when it is first asked for, and ids for the chosen rows.
 
-    ``welcome`` ones are there if the run has them; ``instead`` says how to go without some.
+    ``optional`` ones are there if the run has them; ``instead`` says how to go without some.
     """
     there = _features_of(run)
     features, index = there.features.holding(), there.index
     _refuse_missing(run, index, names, instead or {})
-    optional = [name for name in welcome if name in index.features]
-    wanted = tuple(dict.fromkeys([*names, *optional, "prediction"]))
-    asked = [name for name in wanted if name in (*names, *welcome)]
+    asked = list(dict.fromkeys([*names, *(name for name in optional if name in index.features)]))
+    wanted = tuple(dict.fromkeys([*asked, "prediction"]))
     layers = sum(_bytes_of(index, name) for name in asked if name not in COLUMNS)
     columns = sum(_bytes_of(index, name) for name in asked if name in COLUMNS)
     elsewhere = wanted if columns > COLUMNS_LIMIT else [name for name in wanted if name not in COLUMNS]
@@ -249,8 +248,6 @@ def _refuse_missing(run: Run, index: Index, names: Sequence[str], instead: Mappi
 
 
 def _features_of(run: Run) -> Complete:
-    found = run.read_features()
-    if found is None:
-        raise DataError(f"the features of {run.uri} are not complete; run its spec again, finished shards are kept")
+    found = run.complete_features()
     check_fit(run.spec, found.index)
     return found

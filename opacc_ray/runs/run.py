@@ -153,6 +153,15 @@ class Run:
         """The features and their index, or None while extraction is not complete."""
         return self._reader.read()
 
+    def complete_features(self) -> Complete:
+        """The features and their index; raises DataError while extraction is not complete."""
+        found = self.read_features()
+        if found is None:
+            raise DataError(
+                f"the features of {self.uri} are not complete; run its spec again, finished shards are kept"
+            )
+        return found
+
     def read_index(self) -> Index | None:
         """The index of features, or None while extraction is not complete."""
         found = self.read_features()
