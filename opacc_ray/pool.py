@@ -15,6 +15,9 @@ COLUMNS = ("prediction", "confidence", "dsa", "lsa")
 LAYERS = ("hidden", "output")
 """Features with one row of neurons per example."""
 
+FEATURES = (*LAYERS, *COLUMNS, "coverage")
+"""All features."""
+
 SOFTMAX_ROUNDING = 1e-6
 """A confidence of float32 may exceed 1 by it."""
 
@@ -90,8 +93,7 @@ class Pool:
         return f"Pool({self.size} examples: {shapes})"
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        names = (*LAYERS, *COLUMNS, "coverage")
-        return {name: array for name in names if (array := getattr(self, name)) is not None}
+        return {name: array for name in FEATURES if (array := getattr(self, name)) is not None}
 
 
 class _Numbers(Sequence[str]):

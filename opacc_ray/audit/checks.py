@@ -62,7 +62,8 @@ def check_budget(spec: Spec, plan: Plan | None = None) -> str:
 
 
 def check_pool(spec: Spec) -> Plan:
-    """The shards of the pool; raises SpecError if the budget is more than it can give."""
+    """The shards of the pool; raises SpecError if there is no budget, or one that is more than the pool can give."""
+    check_budget(spec)  # before the pool is listed
     plan = plan_pool(spec.pool, spec.extract)
     check_budget(spec, plan)
     return plan

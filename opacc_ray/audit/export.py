@@ -14,13 +14,11 @@ from opacc_ray.labelling.outcomes import Score, class_of
 from opacc_ray.labels.labelled_rounds import Track, join_labels, outcome_of, read_tracks
 from opacc_ray.labels.log import read_log
 from opacc_ray.lake.storage import open_store, split
+from opacc_ray.pool import FEATURES
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.documents import ChangedObjects
 from opacc_ray.runs.pool_objects import find_changed
 from opacc_ray.runs.run import Run
-
-COLUMNS = ("hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage")
-"""Features that a case may have."""
 
 
 class ExportedCase(Document):
@@ -107,7 +105,7 @@ def _labels_of(tracks: Sequence[Track]) -> _Labelled:
 def _arrays(run: Run, known: _Labelled) -> dict[str, NDArray[Any]]:
     """The columns of the case by name, (examples, ...) each."""
     model = run.spec.model
-    arrays = feature_store.read_rows(run, COLUMNS, np.array(list(known.label), dtype=np.int64))
+    arrays = feature_store.read_rows(run, FEATURES, np.array(list(known.label), dtype=np.int64))
     said = zip(known.label.values(), arrays["prediction"].tolist(), strict=True)
     outcome = np.array([outcome_of(model, known.score, value, text) for text, value in said])
     if model.task == "regression":

@@ -9,7 +9,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
-from opacc_ray.audit.progress import Report
 from opacc_ray.extract import reference, stored_features
 from opacc_ray.extract.extractor import Base, Extraction, refusal
 from opacc_ray.extract.feature_set import ALL, describe, loses, write_description
@@ -20,6 +19,7 @@ from opacc_ray.lake.storage import Store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.soundness import Found, unfinished
+from opacc_ray.samplers.base import Report
 from opacc_ray.spec import Spec
 
 log = logging.getLogger(__name__)

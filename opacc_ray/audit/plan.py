@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from opacc_ray.audit.checks import check_budget, check_pool
+from opacc_ray.audit.checks import check_pool
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import SpecError
 from opacc_ray.extract import reference
@@ -89,7 +89,6 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
     if spec.pool.holds_features:
         raise SpecError(f"{source}: the pool holds features, so nothing is extracted; run it, it takes seconds")
     spec = located(spec)
-    check_budget(spec)
     pool = check_pool(spec)
     spec = checked_weights(spec)
     compared = reference.plan(spec)

@@ -5,13 +5,12 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from opacc_ray.samplers.base import Report
 
 log = logging.getLogger(__name__)
-
-Report = Callable[[int, int | None], None]
-"""Called with the units done so far and in all, None if nobody knows."""
 
 ENOUGH_UNITS, ENOUGH_SECONDS = 3, 1.0
 """Work after which the time that is left can be estimated: units beyond the first one, and seconds."""
@@ -22,11 +21,7 @@ def log_is_json() -> bool:
     return os.environ.get("OPACC_LOG") == "json"
 
 
-def unreported(done: int, total: int | None) -> None:
-    """Report nothing."""
-
-
-def both(first: Report, second: Report) -> Report:
+def both(first: "Report", second: "Report") -> "Report":
     """Report to one, then to the other."""
 
     def report(done: int, total: int | None) -> None:

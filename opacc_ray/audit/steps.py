@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from opacc_ray.audit.checks import check_budget, check_model, check_pool
+from opacc_ray.audit.checks import check_model, check_pool
 from opacc_ray.audit.extraction import Stage, extract, stages_of
 from opacc_ray.audit.history import check_history, read_history
-from opacc_ray.audit.progress import Report, both, unreported
+from opacc_ray.audit.progress import both
 from opacc_ray.audit.run_metrics import RunMetrics
 from opacc_ray.audit.several_models import check_models, histories_with, open_views, outcomes_of_all, served_with
 from opacc_ray.cluster import local
@@ -34,6 +34,7 @@ from opacc_ray.runs.documents import RunHeader
 from opacc_ray.runs.pool_objects import compare_objects, write_listing
 from opacc_ray.runs.provenance import checked_weights, header_of, located
 from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
 from opacc_ray.selection import Selection
@@ -64,7 +65,6 @@ def resolve(spec: Spec) -> Resolved:
         Pool, reference or weights cannot be used.
     """
     spec = located(spec)
-    check_budget(spec)
     plan = check_pool(spec)
     check_models(spec, plan)
     spec = checked_weights(spec)

@@ -18,7 +18,7 @@ from opacc_ray.lake.arrow import numbers, texts, to_numpy
 from opacc_ray.lake.storage import Store
 from opacc_ray.lake.store import in_order
 from opacc_ray.parts.view import Call, Located, add_up, answers, locate, starts_of
-from opacc_ray.pool import COLUMNS, LAYERS, Pool
+from opacc_ray.pool import COLUMNS, FEATURES, Pool
 
 MOST_THREADS = 16
 EXAMPLES_AT_A_TIME = 1 << 18
@@ -32,8 +32,6 @@ DERIVED = "derived"
 """The folder of what is made of all features."""
 
 TEXTS = ("id", "uri")
-
-FEATURES = (*LAYERS, *COLUMNS, "coverage")
 
 PIECE = 1 << 13
 """Examples of a file, at most, whose columns are so short that a request costs more than what it brings."""

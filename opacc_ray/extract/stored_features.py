@@ -27,12 +27,12 @@ from opacc_ray.lake.parquet import ids_of, uris_of
 from opacc_ray.lake.pools import read_rows
 from opacc_ray.lake.store import in_order
 from opacc_ray.lake.tables import Batch
+from opacc_ray.pool import LAYERS
 from opacc_ray.spec import ModelSpec, Spec
 
 THREADS = 4
 """Shards that are read at a time."""
 
-_LAYERS = ("hidden", "output")
 _ROUNDING = 1e-5  # by which a confidence in float32 may miss [0, 1]
 
 
@@ -114,7 +114,7 @@ def _named(batch: Batch, column: str | None, features: dict[str, tuple[str, ...]
 def _columns(job: Extraction, batch: Batch) -> Columns:
     """Every feature that is stored, or follows from one that is."""
     model, stored = job.spec.model, job.source.columns.features
-    columns: Columns = {name: _layer(batch, stored[name], name) for name in _LAYERS if name in stored}
+    columns: Columns = {name: _layer(batch, stored[name], name) for name in LAYERS if name in stored}
     if "output" in columns:
         columns |= read_output(
             columns["output"],
@@ -124,7 +124,7 @@ def _columns(job: Extraction, batch: Batch) -> Columns:
             precision=job.spec.extract.precision,
         )
     for name in stored:
-        if name not in _LAYERS:
+        if name not in LAYERS:
             columns[name] = _MAKE[name](batch.columns[stored[name][0]].combine_chunks(), stored[name][0], model)
     return {name: columns[name] for name in columns if name in (*job.names, "prediction", "hidden")}
 

@@ -13,11 +13,12 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 from opacc_ray.audit import steps
-from opacc_ray.audit.progress import Progress, Report
+from opacc_ray.audit.progress import Progress
 from opacc_ray.errors import OpaccError, shortened
 from opacc_ray.fleet.spec import FleetAudit
 from opacc_ray.fleet.turns import Turns
 from opacc_ray.runs.run import Run
+from opacc_ray.samplers.base import Report
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from opacc_ray.audit.progress import Report, unreported
 from opacc_ray.errors import AlertError, OpaccError, counted
 from opacc_ray.fleet.documents import AlertNotice, FleetSummary, RaisedAlert
 from opacc_ray.fleet.markdown import summary_text
@@ -13,6 +12,7 @@ from opacc_ray.fleet.sentences import alert_text
 from opacc_ray.fleet.spec import Fleet
 from opacc_ray.fleet.summary import summarise
 from opacc_ray.lake.storage import open_store, split
+from opacc_ray.samplers.base import Report, unreported
 
 PAGE, DOCUMENT, TEXT, NOTICE = "summary.html", "summary.json", "summary.md", "alerts.json"
 

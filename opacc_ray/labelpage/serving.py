@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from opacc_ray.documents import Document
-from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.errors import SpecError
 from opacc_ray.labelpage.book import Book, checked_name
 from opacc_ray.runs.run import Run
 
@@ -63,8 +63,7 @@ def serve(
         from opacc_ray.labelpage.server import Page
     except ImportError as error:
         raise SpecError(f"opacc label needs {error.name}: pip install 'opacc_ray[page]'") from None
-    if not run.rounds():
-        raise LabelError(f"{run.title} has no selection yet; run its spec, or `opacc select`")
+    run.drawn_rounds()
     book, token = Book(run, overlap), _token()
     page = Page(run, book, token, None if annotator is None else checked_name(annotator))
     with _bound(address) as opened:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, LabelError
+from opacc_ray.errors import DataError
 from opacc_ray.labelling.agreement import opinions_of
 from opacc_ray.labelling.joining import Joined, join
 from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, value_of
@@ -149,10 +149,8 @@ def _join_all(run: Run, tracks: Sequence[Track]) -> Joined:
 
 def read_tracks(run: Run) -> list[Track]:
     """The run's own track, then all others; raises LabelError if its own has no round, DataError as `read_rounds`."""
-    own = _read_track(run)
-    if not own.selections:
-        raise LabelError(f"{run.title} has no selection yet; run its spec, or `opacc select`")
-    return [own, *(_read_track(other) for other in run.tracks() if other.track != run.track)]
+    run.drawn_rounds()
+    return [_read_track(run), *(_read_track(other) for other in run.tracks() if other.track != run.track)]
 
 
 def _all_tracks(run: Run) -> list[Track]:

@@ -112,9 +112,7 @@ def _tool(name: str) -> Tool:
 
 
 def _round(run: Run, number: int | None) -> int:
-    rounds = run.rounds()
-    if not rounds:
-        raise LabelError(f"{run.title} has no selection yet; run its spec, or `opacc select`")
+    rounds = run.drawn_rounds()
     if number is not None and number not in rounds:
         raise LabelError(f"{run.title} has no round {number}; it has rounds 1 to {rounds[-1]}")
     return rounds[-1] if number is None else number

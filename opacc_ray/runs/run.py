@@ -188,6 +188,13 @@ class Run:
             raise DataError(f"{self.folder(min(lost)).uri} is lost; restore it from a backup")
         return numbers
 
+    def drawn_rounds(self) -> list[int]:
+        """Numbers of the rounds; raises LabelError if there is none, DataError as :meth:`rounds`."""
+        numbers = self.rounds()
+        if not numbers:
+            raise LabelError(f"{self.title} has no selection yet; run its spec, or `opacc select`")
+        return numbers
+
     def key_of(self, place: str) -> str:
         """The key, below the prefix of the run, of what lies at ``place`` among the rounds of the track."""
         return f"{self._folder}rounds/{place}"

@@ -11,7 +11,7 @@ from opacc_ray.designs import Design
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 
-Progress = Callable[[int, int | None], None]
+Report = Callable[[int, int | None], None]
 """Called with the number of examples chosen so far and in all; None in all where the method stops by itself."""
 
 
@@ -70,8 +70,8 @@ class Previous(NamedTuple):
 NO_PREVIOUS = Previous(np.empty(0, dtype=np.int64), np.empty(0))
 
 
-def no_progress(done: int, total: int | None) -> None:
-    """Report progress to nobody."""
+def unreported(done: int, total: int | None) -> None:
+    """Do nothing."""
 
 
 class OtherModel(NamedTuple):
@@ -88,7 +88,7 @@ class Task(NamedTuple):
     budget: int | None  # None only if the parameters say that the method stops by itself
     parameters: Any  # the sampler's own Parameters
     previous: Previous
-    progress: Progress = no_progress
+    progress: Report = unreported
     history: History = NO_HISTORY
     others: tuple[OtherModel, ...] = ()  # beside the one that the view shows
 

@@ -15,7 +15,7 @@ from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.cache import repeat_if_forgotten
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
-from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Progress, no_progress
+from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Report, unreported
 from opacc_ray.samplers.models import (
     Pools,
     forget_own,
@@ -40,7 +40,7 @@ def select(
     previous: Sequence[tuple[Selection, Outcome]] = (),
     replicates: int | None = None,
     history: History | Sequence[History] | None = None,
-    progress: Progress = no_progress,
+    progress: Report = unreported,
     **parameters: Any,
 ) -> Selection:
     """Choose ``budget`` examples of the pool to label.

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from opacc_ray.pool import COLUMNS, LAYERS
 from opacc_ray.spec.section import Section
 
 TABLES = ("parquet", "huggingface", "delta", "iceberg", "lance", "features")
@@ -13,7 +14,7 @@ TABLES = ("parquet", "huggingface", "delta", "iceberg", "lance", "features")
 VERSIONED = ("delta", "iceberg", "lance")
 """Formats that keep earlier versions."""
 
-TABLE_FEATURES = ("hidden", "output", "prediction", "confidence", "dsa", "lsa")
+TABLE_FEATURES = (*LAYERS, *COLUMNS)
 """What columns of a pool of features may be."""
 
 _EXAMPLES_OF_TABLES = ("id", "uri", "image", "array")

@@ -29,7 +29,7 @@ from opacc_ray.errors import DataError, shown
 from opacc_ray.lake.parquet_io import arrow_owned, read_bytes
 from opacc_ray.lake.storage import join, open_store, read_uri
 from opacc_ray.parts.view import View, view_of
-from opacc_ray.pool import Pool
+from opacc_ray.pool import FEATURES, Pool
 from opacc_ray.study.spec import CaseSpec
 
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -47,8 +47,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 """Names a column may have, per field."""
 
-FEATURES = tuple(ALIASES)[:7]
-OUTCOMES = tuple(ALIASES)[7:]
+OUTCOMES = tuple(name for name in ALIASES if name not in FEATURES)
 UNKNOWN = frozenset(("?", "nan", "n/a", "null"))
 """Texts that stand for no class, unless the model predicts a class of that name."""
 
