@@ -160,8 +160,8 @@ def _agreed_size(arrays: dict[str, NDArray[Any]], ids: Sequence[str] | None) -> 
     if not sizes:
         raise DataError("the pool is given no feature and no ids; give at least one, e.g. confidence=")
     if len(set(sizes.values())) > 1:
-        told = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        raise DataError(f"the features disagree about the number of examples: {told}")
+        stated = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        raise DataError(f"the features disagree about the number of examples: {stated}")
     size = next(iter(sizes.values()))
     if size == 0:
         raise DataError("the pool holds no example; check the source it was read from")

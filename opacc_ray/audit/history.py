@@ -33,7 +33,7 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, outcome_of, outcomes
 from opacc_ray.labels.log import read_log
 from opacc_ray.lake.arrow import numbers, to_numpy
 from opacc_ray.lake.examples import Plan
-from opacc_ray.lake.parquet_io import read_bytes
+from opacc_ray.lake.parquet_io import encode, read_bytes
 from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.storage import Store, open_store, read_uri
 from opacc_ray.pool import Pool
@@ -368,12 +368,9 @@ def _comparable(run: Run, rows: Columns) -> Columns:
 
 def _encode(found: _Labelled) -> bytes:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     columns = {name: numbers(values) for name, values in found.features.items()}
-    sink = io.BytesIO()
-    pq.write_table(pa.table(columns | {"outcome": numbers(found.outcome)}), sink)
-    return sink.getvalue()
+    return encode(pa.table(columns | {"outcome": numbers(found.outcome)}))
 
 
 def _npy(values: NDArray[np.float64]) -> bytes:

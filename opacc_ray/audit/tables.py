@@ -21,6 +21,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.lake.parquet_io import encode
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.feature_store import read_tables
@@ -110,6 +111,9 @@ ESTIMATES = (
     Column("exported", "string", "when it was first exported: ISO 8601, UTC"),
 )
 
+_OPTIONS = {"compression": "zstd", "write_page_checksum": True}
+"""How the tables are written."""
+
 TABLES = {"features": FEATURES, "selections": SELECTIONS, "labels": LABELS, "estimates": ESTIMATES}
 
 DICTIONARY = "dictionary.csv"
@@ -146,7 +150,7 @@ def export_tables(run: Run, uri: str, *, features: bool = True) -> ExportedTable
     target = open_store(uri)
     rows = dict.fromkeys(TABLES, 0)
     for name, key, table in _tables(run, features):
-        target.write(f"{name}/run={run.name}/{key}", _encode(table))
+        target.write(f"{name}/run={run.name}/{key}", encode(table, **_OPTIONS))
         rows[name] += len(table)
     for track in run.tracks():
         rows["estimates"] += _add_estimate(target, track)
@@ -212,9 +216,8 @@ def _add_estimate(target: Store, run: Run) -> int:
         return 0
     key = f"estimates/run={run.name}/{hashlib.sha256(estimate.to_bytes()).hexdigest()[:16]}.parquet"
     if not target.exists(key):
-        target.write(
-            key, _encode(_table(ESTIMATES, {name: [value] for name, value in _estimate(run, estimate).items()}))
-        )
+        row = {name: [value] for name, value in _estimate(run, estimate).items()}
+        target.write(key, encode(_table(ESTIMATES, row), **_OPTIONS))
     return 1
 
 
@@ -241,14 +244,6 @@ def _table(columns: Sequence[Column], values: Mapping[str, Sequence[Any]]) -> An
 
     kinds = {column.name: column.type for column in columns}
     return pa.table({name: pa.array(own, pa.type_for_alias(kinds[name])) for name, own in values.items()})
-
-
-def _encode(table: Any) -> bytes:
-    import pyarrow.parquet as pq
-
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    return sink.getvalue()
 
 
 def _dictionary() -> bytes:

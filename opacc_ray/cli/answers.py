@@ -10,14 +10,13 @@ from opacc_ray.runs.run import Run
 def drawn(run: Run, goal: Goal | None = None) -> Answer:
     """The newest round of a run, and how near the goal is that it was drawn for, if there is one."""
     selection = run.read_selection(run.rounds()[-1])
-    before = run.read_chosen(selection.round)
     document = DrawnRound(
         run=run.uri,
         track=run.track,
         method=selection.method,
         round=selection.round,
         n=len(selection),
-        labelled=len({name for name, known in zip(before.ids, before.labelled, strict=True) if known}),
+        labelled=len(run.read_chosen(selection.round).labelled_ids),
         pool_size=selection.pool_size,
         manifests=run.manifests(selection.round),
         objects=find_changed([run], [selection.round]),

@@ -307,9 +307,8 @@ def exported(document: ExportedCase) -> str:
         )
     else:
         examples += ", the whole pool"
-    what = "accuracy  " if document.measure == "accuracy" else "score     "
     lines = [f"case       {document.file}", examples, f"columns    {', '.join(document.columns)}"]
-    return "\n".join([*lines, f"{what} {document.value:.4f} of these examples", *changed(document.objects)])
+    return "\n".join([*lines, f"{_name(document)} {document.value:.4f} of these examples", *changed(document.objects)])
 
 
 def _basis(document: Basis, reason: str | None) -> list[str]:
@@ -352,7 +351,7 @@ def changed(objects: ChangedObjects | None) -> list[str]:
     ]
 
 
-def _name(document: Basis) -> str:
+def _name(document: Basis | ExportedCase) -> str:
     """What a result is called: the score of a regression is no accuracy."""
     return "accuracy  " if document.measure == "accuracy" else "score     "
 

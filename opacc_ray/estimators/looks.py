@@ -204,11 +204,11 @@ def advice(found: Forecast, by_srs: float, now: Look, pool_size: int) -> str | N
     if found.reached:
         return None
     if found.total > SENSIBLE_SHARE * pool_size:
-        told, labels = f"that is {found.total / pool_size:.0%} of the pool", 2 * now.labels
+        said, labels = f"that is {found.total / pool_size:.0%} of the pool", 2 * now.labels
         if labels >= pool_size:
-            return told
+            return said
         width = expected_half_width(now, labels, pool_size, found.rate)
-        return f"{told}; {labels} labels, twice as many as now, would give about ±{width:.2g}"
+        return f"{said}; {labels} labels, twice as many as now, would give about ±{width:.2g}"
     if found.total > SENSIBLE_PRICE * max(by_srs, now.labels):
         return "that is more than simple random sampling takes; go on with --method srs"
     return None

@@ -250,9 +250,7 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
         truth=tuple(label[name] for name, _ in pairs),
         measure=score.measure if is_regression else "accuracy",
         clipped=sum(is_regression and score.clips(float(label[name]), value) for name, value in pairs),
-        known_before=len(
-            {name for name, known in zip(chosen.ids, chosen.labelled, strict=True) if known} & label.keys()
-        ),
+        known_before=len(chosen.labelled_ids & label.keys()),
         disagreement=np.array(disagreement, dtype=np.float64),
     )
 

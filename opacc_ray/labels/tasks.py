@@ -90,9 +90,7 @@ def waiting_ids(run: Run, number: int) -> list[str]:
 
     Left out are those that had one when they were chosen, and those that were given up when the round was closed.
     """
-    chosen = run.read_chosen(number)
-    left_out = {id for id, known in zip(chosen.ids, chosen.labelled, strict=True) if known}
-    left_out.update(run.read_closed(number) or ())
+    left_out = run.read_chosen(number).labelled_ids.union(run.read_closed(number) or ())
     return [id for id in dict.fromkeys(run.read_selection(number).ids) if id not in left_out]
 
 

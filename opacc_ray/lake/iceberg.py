@@ -1,7 +1,7 @@
 """Pools that are Iceberg tables: the data files of one snapshot, read as Parquet.
 
 The metadata are read by the package ``pyiceberg`` (extra ``iceberg``), on the driver alone; data files are read as
-those of ``parquet.py``, from the same store. The table is told by ``pool.uri``, its location, whose newest metadata
+those of ``parquet.py``, from the same store. The table is named by ``pool.uri``, its location, whose newest metadata
 file counts, or that file itself; or by ``pool.catalog`` and ``pool.table``, with the catalog's address in pyiceberg's
 own configuration. The snapshot is ``pool.version``, the newest at ``pool.timestamp``, or the newest of all when the run
 is made; the run keeps its number. Snapshots with delete files, and columns that were renamed since, are refused.

@@ -17,7 +17,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.lake.arrow import numbers, to_numpy
 from opacc_ray.lake.cells import is_list, numbers_of
 from opacc_ray.lake.decode import ImageError, decode_image
-from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard
+from opacc_ray.lake.examples import BadItem, Example, Found, Items, Rules, Shard
 from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.named_objects import NamedObjects
 from opacc_ray.lake.partitions import partitions_of
@@ -36,12 +36,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     return found._replace(constants=partitions_of(found.entries))
 
 
-def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
-    """Return the row groups of each shard: see :func:`opacc_ray.lake.tables.cut_table`."""
-    return cut_table(store, found, rules, limits, what)
-
-
-batches = read_batches
+cut, batches = cut_table, read_batches
 
 
 def read(store: Store, shard: Shard, rules: Rules) -> Items:

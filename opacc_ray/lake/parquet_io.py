@@ -8,6 +8,7 @@ process by a signal ("terminate called without an active exception"). So nothing
 decoded in the thread that asks, from its own reads, without pre-buffering, and bytes are copied into Arrow's memory.
 """
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -142,6 +143,15 @@ def read_bytes(data: bytes, names: Sequence[str] | None = None) -> Any:
     import pyarrow as pa
 
     return _decode(pa.BufferReader(arrow_owned(data)), names)
+
+
+def encode(table: Any, **options: Any) -> bytes:
+    """Return an Arrow table as the bytes of a Parquet file, written with pyarrow's ``options``."""
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
 
 
 def arrow_owned(data: bytes) -> Any:

@@ -162,7 +162,7 @@ class Store(ABC):
     def open(self, key: str, size: int | None = None) -> ObjectFile:
         """Return the object as a file that reads only the bytes it is asked for.
 
-        ``size`` saves a question to the server where a listing or an index has told it.
+        ``size`` saves a question to the server where a listing or an index has it.
         """
         return ObjectFile(partial(self.read_range, key), self.size(key) if size is None else size)
 

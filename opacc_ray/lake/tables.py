@@ -68,7 +68,7 @@ def cut_table(store: Store, found: Found, rules: Rules, limits: Limits, what: st
         reason = f"{what}.filter {shortened(rules.filter, 80)!r} leaves none of its files" if rules.filter else "no row"
         raise DataError(f"the {what} {store.uri} holds {reason}; check {what}.uri and {what}.filter")
     known = condition is None or all(
-        _is_told(part, found.constants.get(entries[0].key, ())) for part in needed_of(condition)
+        _is_constant(part, found.constants.get(entries[0].key, ())) for part in needed_of(condition)
     )
     return Cut(in_shards(pieces, sizes, limits), sum(rows for rows, _ in sizes) if known else None)
 
@@ -162,16 +162,16 @@ def _tables(
     """Some columns of a row group, those that the file lacks made of constants."""
     import pyarrow as pa
 
-    told = dict(constants)
+    constant = dict(constants)
     with _parquet(source):
         own = [name for name in names if name in footer.metadata.schema.to_arrow_schema().names]
         if not own:
             rows = footer.metadata.row_group(group).num_rows
-            yield pa.table({name: _repeated(told.get(name), rows) for name in names})
+            yield pa.table({name: _repeated(constant.get(name), rows) for name in names})
         for batch in read_group(file, footer.metadata, group, own) if own else ():
             batch.validate(full=True)  # lengths and texts are as the file has them
             yield pa.table(
-                {name: batch[name] if name in own else _repeated(told.get(name), len(batch)) for name in names}
+                {name: batch[name] if name in own else _repeated(constant.get(name), len(batch)) for name in names}
             )
 
 
@@ -206,7 +206,7 @@ def _check_schema(
     types: dict[str, Any] = {}
     first: dict[str, Entry] = {}
     for entry, file in zip(entries, described, strict=True):
-        told = {name: _repeated(value, 1).type for name, value in found.constants.get(entry.key, ())}
+        constant = {name: _repeated(value, 1).type for name, value in found.constants.get(entry.key, ())}
         for name in wanted:
             former = file.field_ids.get(found.field_ids.get(name, -1), name)
             if former != name:
@@ -214,11 +214,11 @@ def _check_schema(
                     f"{store.uri_of(entry.key)} has the column {name!r} as {former!r}, from before it was renamed; "
                     "rewrite the table's data files"
                 )
-            kind = file.types.get(name, told.get(name))
+            kind = file.types.get(name, constant.get(name))
             if kind is None and name in found.optional:
                 continue
             if kind is None:
-                there = shortened(", ".join([*file.every, *told]), 200)
+                there = shortened(", ".join([*file.every, *constant]), 200)
                 raise DataError(f"{store.uri_of(entry.key)} has no column {name!r}; it has {there}")
             if pa.types.is_null(kind):
                 continue
@@ -232,7 +232,7 @@ def _check_schema(
         expression_of(condition, pa.schema({name: types.get(name, pa.null()) for name in wanted}))
 
 
-def _is_told(condition: Condition, constants: Constants) -> bool:
+def _is_constant(condition: Condition, constants: Constants) -> bool:
     """Whether folders, or the table, say all that a condition asks."""
     return set(columns_of(condition)) <= {name for name, _ in constants}
 
@@ -241,5 +241,5 @@ def _may_keep(condition: Condition | None, constants: Constants) -> bool:
     """Whether a file may hold rows that the filter leaves, by what its folder says."""
     if condition is None:
         return True
-    told: Mapping[str, Any] = dict(constants)
-    return all(keeps(part, told) for part in needed_of(condition) if _is_told(part, constants))
+    constant: Mapping[str, Any] = dict(constants)
+    return all(keeps(part, constant) for part in needed_of(condition) if _is_constant(part, constants))

@@ -1,14 +1,13 @@
 """What is known of the chosen examples of a round beside the design: ``predictions.parquet``."""
 
-import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from opacc_ray.errors import DataError
+from opacc_ray.lake import parquet_io
 from opacc_ray.lake.arrow import numbers, texts
-from opacc_ray.lake.parquet_io import read_bytes
 
 
 class Chosen(NamedTuple):
@@ -21,13 +20,16 @@ class Chosen(NamedTuple):
     tags: list[str | None]  # of those objects, when the pool was listed
     labelled: Sequence[bool] = ()  # whether they had a label already when they were chosen
 
+    @property
+    def labelled_ids(self) -> set[str]:
+        """Ids of the examples that had a label already when they were chosen."""
+        return {name for name, known in zip(self.ids, self.labelled, strict=True) if known}
+
 
 def encode(chosen: Chosen) -> bytes:
     """The bytes of ``predictions.parquet``."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    sink = io.BytesIO()
     labelled = np.array(list(chosen.labelled) or [False] * len(chosen.ids), dtype=bool)
     columns = {
         "id": texts(chosen.ids),
@@ -37,8 +39,7 @@ def encode(chosen: Chosen) -> bytes:
         "prediction": _predictions(chosen.predictions),
         "labelled": numbers(labelled),
     }
-    pq.write_table(pa.table(columns), sink)
-    return sink.getvalue()
+    return parquet_io.encode(pa.table(columns))
 
 
 def _predictions(values: list[Any]) -> Any:
@@ -53,7 +54,7 @@ def decode(data: bytes, source: str) -> Chosen:
     import pyarrow as pa
 
     try:
-        table = read_bytes(data)
+        table = parquet_io.read_bytes(data)
         known = [table[name].to_pylist() for name in ("id", "uri", "prediction")]
         absent = {"object": None, "tag": None, "labelled": False}  # in files of version 0.1.0
         own = [

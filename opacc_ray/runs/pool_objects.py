@@ -4,7 +4,6 @@ The model saw the pool of the listing; annotators see that of today. A chosen ex
 ETag, or time and size) is another picture than the model's, and its label says nothing of the model.
 """
 
-import io
 import logging
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +13,7 @@ import numpy as np
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.arrow import numbers, texts
-from opacc_ray.lake.parquet_io import read_bytes
+from opacc_ray.lake.parquet_io import encode, read_bytes
 from opacc_ray.lake.pools import digest_of, newest_version
 from opacc_ray.lake.store import Entry, in_order
 from opacc_ray.runs.chosen import Chosen
@@ -35,7 +34,6 @@ NAMED = 5
 def write_listing(run: Run, entries: Sequence[Entry]) -> None:
     """Keep the listing that the run's digest was made of, unless it is there and sound."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if not entries or digest_of(entries) != run.header.pool.digest:
         return
@@ -44,11 +42,9 @@ def write_listing(run: Run, entries: Sequence[Entry]) -> None:
             return
     except DataError as error:
         log.warning("%s; it is written again", str(error).partition("; ")[0])
-    sink = io.BytesIO()
     keys, sizes, tags = zip(*entries, strict=True)
     columns = {"key": texts(keys), "size": numbers(np.array(sizes)), "tag": texts(tags)}
-    pq.write_table(pa.table(columns), sink, compression="zstd", write_page_checksum=True)
-    run.store.write(LISTING, sink.getvalue())
+    run.store.write(LISTING, encode(pa.table(columns), compression="zstd", write_page_checksum=True))
 
 
 def read_listing(run: Run) -> dict[str, Entry] | None:

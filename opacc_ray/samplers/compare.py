@@ -32,7 +32,7 @@ def compare(
     level : at which each accuracy holds; all differences hold together at it
     pools : the pool of each model, with its features, of the same examples in the same order: what is not labelled is
         predicted for each model by all labels, if the rounds are of `neyman` with ``combine="labels"``
-    history : what the selection was told of the time before the first label, one for all models or one for each
+    history : what was known before the first label, as the selection was given it, one for all models or one for each
 
     Returns
     -------

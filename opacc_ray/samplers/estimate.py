@@ -39,7 +39,7 @@ def estimate(
     pool : the pool with its features, from which `neyman` with ``combine="labels"`` predicts what is not labelled by
         all labels (:mod:`opacc_ray.estimators.taught`). Without it each round is estimated by itself, which is
         exactly unbiased and less precise. Other methods have no use for it
-    history : what the selection was told of the time before the first label; only with ``pool``
+    history : what was known before the first label, as the selection was given it; only with ``pool``
 
     Returns
     -------

@@ -29,7 +29,7 @@ import numpy as np
 
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.base import check_level
-from opacc_ray.estimators.intervals import normal_quantile
+from opacc_ray.estimators.intervals import normal_quantile, zero_failure_bound
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.failure.model import Forecast
 from opacc_ray.parts.cache import repeat_if_forgotten
@@ -121,7 +121,7 @@ def _widths(view: View, labels: Sequence[int], level: float, own: neyman.Paramet
     z = normal_quantile(level)
 
     def half(num: int, variance: float) -> float:
-        least = _half_without_failures(num, level) if num < view.size else 0.0
+        least = zero_failure_bound(num, level) / 2 if num < view.size else 0.0
         return max(z * math.sqrt(max(variance, 0.0)), least)
 
     return Widths(
@@ -192,11 +192,6 @@ def _check(half_width: float, level: float) -> None:
 
 def _labels_of_srs(variance: float, share: float, size: int) -> float:
     return 1 / (variance / (share * (1 - share)) + 1 / size)
-
-
-def _half_without_failures(labels: int, level: float) -> float:
-    """Half of Clopper and Pearson's interval of so many labels without a failure."""
-    return (1 - ((1 - level) / 2) ** (1 / labels)) / 2
 
 
 def _without_failures(half_width: float, level: float) -> float:
