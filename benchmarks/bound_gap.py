@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from processes import repeat
 
 from opacc_ray.designs.unequal import inclusion_probabilities
-from opacc_ray.estimators.taught import round_weights
+from opacc_ray.estimators.taught import weights_by_variance
 from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import predict_failure
 from opacc_ray.failure.signals import PoolSignals, part_signals
@@ -158,7 +158,7 @@ def given_designs(case: Case, rounds: list[Round], predicted: Numbers) -> float:
     variance = predicted * (1 - predicted)
     foreseen = [variance[own.free] @ (1 / own.probability - 1) for own in rounds]
     true = np.array([_balanced(case, own, predicted) for own in rounds])
-    return float(round_weights(foreseen) ** 2 @ true) / case.view.size**2
+    return float(weights_by_variance(foreseen) ** 2 @ true) / case.view.size**2
 
 
 def _balanced(case: Case, own: Round, predicted: Numbers) -> float:

@@ -12,7 +12,7 @@ from opacc_ray.audit.history import read_history
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.assisted import assist as assist_rounds
 from opacc_ray.estimators.assisted import tuned_strength
-from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.calibration import design_for_classes
 from opacc_ray.estimators.domain import by_class, confusion, cost_of_every_error, cost_of_failures, mean_cost
@@ -171,8 +171,7 @@ def with_nonresponse(estimate: Estimate, rounds: Sequence[LabelledRound]) -> Est
 
 def reason_of(own: str | None, rounds: Sequence[LabelledRound]) -> str | None:
     """What an estimate rests on: its own reason, and nonresponse."""
-    reasons = [own, *(item.nonresponse for item in rounds)]
-    return "; ".join(reason for reason in reasons if reason) or None
+    return joined_reasons([own, *(item.nonresponse for item in rounds)])
 
 
 def sample_of(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDArray[np.float64]]]:

@@ -51,7 +51,7 @@ from opacc_ray.estimators import intervals, weighted
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.linear import Array, LinearEstimator, linear_estimator
 from opacc_ray.estimators.plain import plain_estimate
-from opacc_ray.estimators.rounds import round_weights
+from opacc_ray.estimators.rounds import as_lists, round_weights
 from opacc_ray.pool import SOFTMAX_ROUNDING
 from opacc_ray.selection import Selection
 
@@ -126,8 +126,7 @@ def _given(
     rounds: Selection | Sequence[Selection], outcomes: Sequence[Any] | Outcome, level: float
 ) -> tuple[list[Selection], Array, Estimate]:
     """All rounds, the failures (n,) of their labels, and the estimate without assistance, which checks both."""
-    selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
-    given = [outcomes] if isinstance(rounds, Selection) else list(outcomes)
+    selections, given = as_lists(rounds, outcomes)
     predicts = next((part.method for part in selections if part.design.prediction is not None), None)
     if predicts:
         raise SpecError(

@@ -1,6 +1,6 @@
 """What every estimator gives back, and what it may rely on of the outcomes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import Any
@@ -72,6 +72,11 @@ def checked_outcome(selection: Selection, outcome: Sequence[float] | Outcome) ->
             "1 is correct, 0 a misprediction, between them a score"
         )
     return values
+
+
+def joined_reasons(reasons: Iterable[str | None]) -> str | None:
+    """Reasons in one text, each once; None if there is none."""
+    return "; ".join(dict.fromkeys(filter(None, reasons))) or None
 
 
 def check_level(level: Any) -> None:

@@ -26,6 +26,7 @@ import numpy as np
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
 from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.estimators.rounds import as_lists
 from opacc_ray.estimators.weighted import NAME, failure_bounds
 from opacc_ray.selection import Selection
 
@@ -57,8 +58,8 @@ def baseline(rounds: Selection | Sequence[Selection], outcomes: Sequence[Any], e
     rounds, outcomes : as for :func:`opacc_ray.estimate`: a selection and its outcomes, or a list of each
     estimate : what that gave for them
     """
-    selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
-    values = np.concatenate([outcomes] if isinstance(rounds, Selection) else list(outcomes)).astype(np.float64)
+    selections, given = as_lists(rounds, outcomes)
+    values = np.concatenate(given).astype(np.float64)
     n, pool_size = len(np.unique(np.concatenate([part.index for part in selections]))), selections[0].pool_size
     mean = min(max(estimate.value, 0.0), 1.0)
     spread = _spread(selections, values, mean) * n / max(n - 1, 1)

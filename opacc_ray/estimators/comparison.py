@@ -29,10 +29,11 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.estimators import weighted
-from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
 from opacc_ray.estimators.intervals import inside
 from opacc_ray.estimators.linear import LinearEstimator, linear_estimator
 from opacc_ray.estimators.plain import plain_estimate
+from opacc_ray.estimators.rounds import as_lists
 from opacc_ray.selection import Selection
 
 NAME, INDEPENDENT = "paired difference", "difference of independent estimates"
@@ -68,8 +69,7 @@ def compare(
     Comparison
         The value of ``difference`` is unbiased where the design's estimator is.
     """
-    selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
-    own, other = (([outcome] if isinstance(rounds, Selection) else list(outcome)) for outcome in (first, second))
+    (selections, own), (_, other) = as_lists(rounds, first), as_lists(rounds, second)
     one, two = plain_estimate(selections, own, level), plain_estimate(selections, other, level)
     d = np.concatenate(own).astype(np.float64) - np.concatenate(other)  # (n,)
     return Comparison(
@@ -93,7 +93,7 @@ def independent(first: Estimate, second: Estimate) -> Estimate:
     low = a - b - _distance(a - first.low, second.high - b, 0.0)
     high = a - b + _distance(first.high - a, b - second.low, 0.0)
     error = math.hypot(first.standard_error, second.standard_error)
-    reason = "; ".join(dict.fromkeys(part.reason for part in (first, second) if part.reason)) or None
+    reason = joined_reasons((first.reason, second.reason))
     n, is_based = first.n + second.n, first.design_based and second.design_based
     value, level = first.value - second.value, first.level
     return Estimate(value, error, max(low, -1.0), min(high, 1.0), level, INDEPENDENT, n, is_based, reason)

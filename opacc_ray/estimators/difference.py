@@ -47,7 +47,7 @@ from opacc_ray.designs import Design
 from opacc_ray.designs.base import Prediction
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.base import Estimate, Outcome, is_binary
+from opacc_ray.estimators.base import Estimate, Outcome, is_binary, joined_reasons
 from opacc_ray.estimators.weighted import NAME as NAME_OF_SCORES
 from opacc_ray.estimators.weighted import failure_bounds
 
@@ -124,8 +124,8 @@ def accuracy(
     else:
         low, high = _bounds(share, variance, labels, known, level)
     few = known.binary and labels.assisted and labels.expected.sum() < _FEW
-    reasons = dict.fromkeys([*(part.reason for part in rounds if part.reason), *([_CAUTION] if few else [])])
-    based, reason = all(part.design_based for part in rounds), "; ".join(reasons) or None
+    reason = joined_reasons([*(part.reason for part in rounds), _CAUTION if few else None])
+    based = all(part.design_based for part in rounds)
     name = _NAME if known.binary else NAME_OF_SCORES
     return Estimate(1 - share, math.sqrt(variance), 1 - high, 1 - low, level, name, len(labels.effect), based, reason)
 

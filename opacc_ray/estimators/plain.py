@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
 from opacc_ray.estimators.by_design import by_design
 from opacc_ray.estimators.rounds import checked_rounds, labelled_before, late_labels
 from opacc_ray.estimators.rounds_as_one import estimate_as_one
@@ -23,8 +23,7 @@ def plain_estimate(
         found, late = estimate_as_one(rounds, outcomes, level), late_labels(rounds)
         if late is None:
             return found
-        reason = "; ".join(filter(None, (found.reason, late)))
-        return replace(found, design_based=False, reason=reason)
+        return replace(found, design_based=False, reason=joined_reasons((found.reason, late)))
     labelled_before(rounds)  # raises if it was drawn after other rounds
     found = by_design(rounds[0].design, outcomes[0], level)
     if len(rounds[0]) < rounds[0].pool_size or not rounds[0].design.is_distinct or found.low == found.high:

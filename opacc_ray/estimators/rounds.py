@@ -42,13 +42,21 @@ _LEAST_LEFT = 0.5
 """Examples that a round is taken to leave unlabelled at least, for a weight that is finite."""
 
 
+def as_lists(
+    selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome
+) -> tuple[list[Selection], list[Any]]:
+    """The rounds, and the outcomes of each, in lists, also where one selection is given."""
+    if isinstance(selection, Selection):
+        return [selection], [outcome]
+    return list(selection), list(outcome)
+
+
 def checked_rounds(
     selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome, level: float
 ) -> tuple[list[Selection], list[Outcome]]:
     """Rounds and the outcomes of each; raises LabelError if these do not fit, or the level is none."""
     check_level(level)
-    given: Sequence[Any] | Outcome = [outcome] if isinstance(selection, Selection) else outcome
-    rounds = [selection] if isinstance(selection, Selection) else list(selection)
+    rounds, given = as_lists(selection, outcome)
     if not rounds or len(rounds) != len(given):
         raise LabelError(f"{len(rounds)} rounds and {len(given)} lists of outcomes: give one list per round")
     seen = set()
@@ -88,7 +96,7 @@ def combine(selections: Sequence[Selection], outcomes: Sequence[Outcome], level:
     before = labelled_before(selections)
     weight = round_weights(selections)
     failure = 1 - np.concatenate(outcomes)
-    left = np.array([1 - len(places) / pool_size for places in before])
+    left = shares_left(selections)
     value = sum(
         w * (float(failure[places].sum()) / pool_size + share_left * part.share)
         for w, places, share_left, part in zip(weight, before, left, rounds, strict=True)
@@ -107,13 +115,19 @@ def round_weights(selections: Sequence[Selection]) -> NDArray[np.float64]:
     """w (rounds,): of each round, from the numbers of labels alone."""
     size = common_pool(selections)
     num = np.array([len(selection) for selection in selections], dtype=np.float64)
-    left = np.array([1 - len(places) / size for places in labelled_before(selections)])
+    left = shares_left(selections)
     distinct = np.array([selection.design.is_distinct for selection in selections])
     after = np.maximum(left - distinct * num / size, _LEAST_LEFT / size)
     weight = num / (np.maximum(left, _LEAST_LEFT / size) * after)
     if not all(isinstance(selection.design, SimpleRandom | Stratified) for selection in selections):
         weight *= np.cbrt(np.cumsum(num))
     return weight / weight.sum()
+
+
+def shares_left(selections: Sequence[Selection]) -> NDArray[np.float64]:
+    """N_t/N (rounds,): the share of the pool that was not labelled when each round was drawn."""
+    size = common_pool(selections)
+    return np.array([1 - len(places) / size for places in labelled_before(selections)])
 
 
 def late_labels(selections: Sequence[Selection]) -> str | None:

@@ -21,14 +21,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.intervals import Interval, cut, stratified_score
 from opacc_ray.estimators.linear import linear_estimator
-from opacc_ray.estimators.rounds import combine, known, labelled_before, round_weights, simple_random_of
+from opacc_ray.estimators.rounds import combine, known, labelled_before, round_weights, shares_left, simple_random_of
 from opacc_ray.estimators.simple import simple_random
+from opacc_ray.estimators.stratified import corrections
 from opacc_ray.estimators.weighted import NAME, Moments, accuracy_bounds
 from opacc_ray.selection import Selection
 
@@ -59,18 +59,13 @@ def estimate_as_one(selections: Sequence[Selection], outcomes: Sequence[Outcome]
     return replace(found, low=low, high=high)
 
 
-def _left(selections: Sequence[Selection]) -> NDArray[np.float64]:
-    """1 - N_t/N, (rounds,)."""
-    return np.array([1 - len(places) / selections[0].pool_size for places in labelled_before(selections)])
-
-
 def _over_strata(
     selections: Sequence[Selection], designs: Sequence[Stratified], outcomes: Sequence[Outcome], found: Estimate
 ) -> Estimate:
     """``found`` with the interval of the strata of all rounds."""
     success = np.concatenate(outcomes)
     weight = round_weights(selections)
-    scale = weight * _left(selections)
+    scale = weight * shares_left(selections)
     before = [success[places].sum() / selections[0].pool_size for places in labelled_before(selections)]
     constant = float(weight @ before)
     right = [
@@ -79,14 +74,13 @@ def _over_strata(
     ]
     drawn = np.concatenate([design.num for design in designs]).astype(np.float64)  # (strata of all rounds,)
     shares = np.concatenate([part * design.shares for part, design in zip(scale, designs, strict=True)])
-    left = np.concatenate([design.left for design in designs])
-    factors = left * drawn / np.maximum(drawn - 1, 0.5)  # as in ``stratified.py``
+    factors = corrections(np.concatenate([design.left for design in designs]), drawn)
     low, high = stratified_score(np.concatenate(right), drawn, shares, factors, found.level)
     return replace(found, low=constant + low, high=constant + high, interval="stratified score")
 
 
 def _wider(selections: Sequence[Selection], outcomes: Sequence[Outcome], found: Estimate) -> Interval:
-    scale = round_weights(selections) * _left(selections)
+    scale = round_weights(selections) * shares_left(selections)
     weight = float((scale * [part.design.weight_bound for part in selections]).max())
     right, design = np.concatenate(outcomes), linear_estimator(selections)
     successes = Moments(float(design.mean(right)), float(design.variance(right)))

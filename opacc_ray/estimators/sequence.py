@@ -38,7 +38,7 @@ from opacc_ray.designs.base import Before, Stream
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.intervals import Interval, cut
 from opacc_ray.estimators.plain import plain_estimate
-from opacc_ray.estimators.rounds import known
+from opacc_ray.estimators.rounds import as_lists, known
 from opacc_ray.selection import Selection
 
 BETTING = "betting confidence sequence"
@@ -64,8 +64,7 @@ def confidence_sequence(
         Value and standard error of :func:`opacc_ray.estimate`; low and high of the sequence so far. The interval of
         more labels lies inside that of fewer, unless a method without label-by-label draws joins them.
     """
-    selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
-    given = [outcomes] if isinstance(rounds, Selection) else list(outcomes)
+    selections, given = as_lists(rounds, outcomes)
     latest = plain_estimate(selections, given, level)
     stream = stream_of(selections, given)
     if stream is None:

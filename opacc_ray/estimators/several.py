@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
 from opacc_ray.estimators.comparison import paired_difference
 from opacc_ray.estimators.difference import Combined, Known, Labels, labels_of, trust_in
 from opacc_ray.estimators.intervals import normal_quantile, student_widening
@@ -129,9 +129,9 @@ def _predicted_difference(
     if known.num == known.pool_size:
         half_width = measured = 0.0
     low, high = max(value - half_width, -1.0), min(value + half_width, 1.0)
-    reasons = "; ".join(dict.fromkeys(own.reason for own in pair if own.reason)) or None
+    reason = joined_reasons(own.reason for own in pair)
     based = all(own.design_based for own in pair)
-    return Estimate(value, math.sqrt(measured), low, high, level, NAME, pair[0].n, based, reasons)
+    return Estimate(value, math.sqrt(measured), low, high, level, NAME, pair[0].n, based, reason)
 
 
 def _compared(

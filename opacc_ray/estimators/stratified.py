@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from opacc_ray.designs.base import Array
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
@@ -24,10 +25,16 @@ def stratified(design: Stratified, outcome: Outcome, level: float) -> Estimate:
     if is_binary(outcome):
         drawn = design.num.astype(np.float64)
         total = np.bincount(design.stratum, weights=outcome, minlength=len(drawn)).astype(np.float64)
-        # fitted to few labels, p(1 - p) falls short by (n_j - 1)/n_j; Miettinen and Nurminen correct it likewise
-        factors = design.left * drawn / np.maximum(drawn - 1, 0.5)
-        low, high = intervals.stratified_score(total, drawn, design.shares, factors, level)
+        low, high = intervals.stratified_score(total, drawn, design.shares, corrections(design.left, drawn), level)
     else:
         few, many = failure_bounds(1 - value, variance, design.weight_bound, level)
         low, high, name = 1 - many, 1 - few, NAME
     return Estimate(value, math.sqrt(variance), low, high, level, name, len(outcome), True)
+
+
+def corrections(left: Array, drawn: Array) -> Array:
+    """(1 - f_j)·n_j/(n_j - 1) (J,), the factors of p(1 - p)/n_j, from 1 - f_j and n_j.
+
+    Fitted to few labels, p(1 - p) falls short by (n_j - 1)/n_j; Miettinen and Nurminen correct it likewise.
+    """
+    return left * drawn / np.maximum(drawn - 1, 0.5)

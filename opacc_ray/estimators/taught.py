@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.estimators.base import Outcome
 from opacc_ray.estimators.difference import Combined, Round
-from opacc_ray.estimators.rounds import known, labelled_before
+from opacc_ray.estimators.rounds import known, labelled_before, shares_left
 from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]
@@ -67,8 +67,8 @@ def combine_taught(
     """
     sure, before = known(selections, outcomes), labelled_before(selections)
     failure = 1 - np.concatenate(outcomes)
-    left = np.array([1 - len(places) / sure.pool_size for places in before])
-    weight = round_weights([part.variance for part in taught])
+    left = shares_left(selections)
+    weight = weights_by_variance([part.variance for part in taught])
     rounds, value = [], 0.0
     for t, (selection, outcome, part) in enumerate(zip(selections, outcomes, taught, strict=True)):
         design, error = selection.design, 1 - outcome - part.labelled
@@ -80,7 +80,7 @@ def combine_taught(
     return Combined(value, rounds, weight * left, sure)
 
 
-def round_weights(variance: Sequence[float]) -> Array:
+def weights_by_variance(variance: Sequence[float]) -> Array:
     """w (rounds,) in proportion to 1/V; a round with V = 0, which left nothing to chance, has all of it."""
     exact = np.array(variance) <= 0
     if exact.any():

@@ -6,7 +6,7 @@ from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimators.taught import round_weights
+from opacc_ray.estimators.taught import weights_by_variance
 from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import predict_failure
 from opacc_ray.parts.view import LocalParts, View, view_of
@@ -62,8 +62,8 @@ def test_the_formula_written_out() -> None:
 
 
 def test_a_round_that_leaves_nothing_to_chance_has_all_the_weight() -> None:
-    assert round_weights([0.2, 0.1]) == pytest.approx([1 / 3, 2 / 3])
-    assert round_weights([0.2, 0.0]).tolist() == [0, 1]
+    assert weights_by_variance([0.2, 0.1]) == pytest.approx([1 / 3, 2 / 3])
+    assert weights_by_variance([0.2, 0.0]).tolist() == [0, 1]
 
 
 def test_late_lessons_serve_the_first_rounds() -> None:
