@@ -12,10 +12,9 @@ from opacc_ray.characterize.classes import Grouped
 from opacc_ray.characterize.clusters import find_clusters
 from opacc_ray.characterize.covariate_shift import LEAST, Mixtures, Shift, measure_shift
 from opacc_ray.characterize.metrics import Metrics, Regions, measure
-from opacc_ray.errors import DataError, SpecError
+from opacc_ray.errors import SpecError
+from opacc_ray.extract import reference as training
 from opacc_ray.extract.features import Features, StoredParts
-from opacc_ray.extract.index import read_index
-from opacc_ray.lake.storage import join, open_store
 from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import View
 from opacc_ray.runs.feature_store import open_view, predicted_classes
@@ -94,12 +93,8 @@ def _own_reference(run: Run) -> ReferenceSet | None:
     known = run.header.reference
     if known is None or "traces" not in run.spec.compares_with():
         return None
-    of_run = run.spec.model.weights is None
-    place = join(run.uri, "reference") if of_run else join(run.spec.output, "references", known.digest[:16])
-    folder = open_store(place)
-    index = read_index(folder)
-    if index is None:
-        raise DataError(f"the reference {folder.uri} is not complete; run the spec again, finished shards are kept")
+    folder = training.folder_of(run.spec, known.digest, run.store)
+    index = training.complete_index(folder)
     names = [name for name in (*FEATURES, "prediction") if name in index.features]
     return ReferenceSet(folder.uri, View(StoredParts(Features.of(folder, index), names)))
 

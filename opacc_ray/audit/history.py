@@ -22,7 +22,6 @@ from opacc_ray.errors import DataError, OpaccError, SpecError, counted
 from opacc_ray.extract import reference
 from opacc_ray.extract.columns import Columns
 from opacc_ray.extract.features import Features
-from opacc_ray.extract.index import read_index
 from opacc_ray.extract.prior import read_prior, try_prior
 from opacc_ray.extract.source import plan_pool
 from opacc_ray.failure.history import NO_HISTORY, History
@@ -224,9 +223,7 @@ def _of_reference(run: Run) -> Iterator[_Labelled]:
     if given is None or given.labels is None or run.header.reference is None:
         return
     folder = reference.folder_of(run.spec, run.header.reference.digest, run.store)
-    index = read_index(folder)
-    if index is None:
-        raise DataError(f"the reference {folder.uri} is not complete; run the spec again, finished shards are kept")
+    index = reference.complete_index(folder)
     features = Features.of(folder, index)
     ids = [name for part in range(len(features.sizes)) for name in features.ids(part)]
     labels = _read_labels(given, set(ids))

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.features import Features
-from opacc_ray.extract.index import read_index, read_other
+from opacc_ray.extract.index import Index, read_index, read_other
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.shards import FEATURES_FORMAT
 from opacc_ray.extract.source import plan_pool
@@ -143,11 +143,16 @@ def check_ranges(folder: Store, shard: Shard) -> None:
     Ranges.decode(folder.read(key), folder.uri_of(key))
 
 
-def _load_traces(folder: Store, spec: Spec, arrays: Arrays) -> Reference:
+def complete_index(folder: Store) -> Index:
+    """The index of a reference; raises DataError while its extraction is not complete."""
     index = read_index(folder)
     if index is None:
         raise DataError(f"the reference {folder.uri} is not complete; run the spec again, finished shards are kept")
-    pools = Features.of(folder, index).pools(("hidden", "prediction"))
+    return index
+
+
+def _load_traces(folder: Store, spec: Spec, arrays: Arrays) -> Reference:
+    pools = Features.of(folder, complete_index(folder)).pools(("hidden", "prediction"))
     predicted = None if spec.model.task == "regression" else np.concatenate([pool.prediction for pool in pools])
     return Reference(np.concatenate([pool.hidden for pool in pools]), predicted, arrays)
 

@@ -43,18 +43,12 @@ class Joined:
     label : id → label, in the order of the selection.
     unsure : ids on which nobody could tell, in the order of the selection.
     missing : ids without an answer, in the order of the selection.
-    repeated : number of ids with more than one answer.
-    overruled : number of answers that are not the result: corrected, outvoted, "can't tell" beside a label.
-    blank : number of rows that nobody had filled in.
     answers : id → its distinct answers, in canonical form.
     """
 
     label: dict[str, str]
     unsure: tuple[str, ...]
     missing: tuple[str, ...]
-    repeated: int
-    overruled: int
-    blank: int
     answers: dict[str, list[Label]] = field(default_factory=dict, compare=False, repr=False)
 
 
@@ -63,7 +57,6 @@ def join(
     selected: Sequence[str],
     *,
     run: str,
-    pool_contains: Callable[[str], bool] | None = None,
     conflict: str = "error",
     source: str = "labels",
     read: Callable[[str, str], str] | None = None,
@@ -75,7 +68,6 @@ def join(
     labels : all labels that came back so far, of all files, in any order; read once, and not held.
     selected : ids of the selection; an id may be in it more than once.
     run : the run that is answered.
-    pool_contains : tells whether an id is in the run's pool, to say what is wrong with an unknown one.
     conflict : one of `RULES`.
     source : what the labels are called in messages.
     read : given an id and the text of a label, returns its canonical form, or raises if it is no label at all; texts
@@ -88,8 +80,8 @@ def join(
     """
     if conflict not in RULES:
         raise SpecError(f"conflict {conflict!r} is unknown: use one of {', '.join(RULES)}")
-    answers, blank = _gather(labels, selected, run, pool_contains, source)
-    answers = {id: _read(given, read) for id, given in answers.items()}
+    gathered = _gather(labels, selected, run, source)
+    answers = {id: _read(given, read) for id, given in gathered.items()}
     winners = {id: winning(given, conflict) for id, given in answers.items() if given}
     _refuse_disputes(winners, answers, conflict, source)
     chosen = {id: texts[0] if texts else None for id, texts in winners.items()}
@@ -97,35 +89,24 @@ def join(
         label={id: text for id, text in chosen.items() if text is not None},
         unsure=tuple(id for id, text in chosen.items() if text is None),
         missing=tuple(id for id, given in answers.items() if not given),
-        repeated=sum(sum(row.lines for row in given) > 1 for given in answers.values()),
-        overruled=sum(row.lines for given in answers.values() for row in given if row.label != chosen[row.id]),
-        blank=blank,
         answers=answers,
     )
 
 
-def _gather(
-    labels: Iterable[Label],
-    selected: Sequence[str],
-    run: str,
-    pool_contains: Callable[[str], bool] | None,
-    source: str,
-) -> tuple[dict[str, list[Label]], int]:
-    """Return the distinct answers to each selected id, with how many lines say the same, and the number of blank rows.
+def _gather(labels: Iterable[Label], selected: Sequence[str], run: str, source: str) -> dict[str, list[Label]]:
+    """Return the distinct answers to each selected id, with how many lines say the same.
 
     Only they are held in memory, so files may be large.
     """
     lines: dict[str, dict[tuple[object, ...], tuple[Label, int]]] = {id: {} for id in selected}
-    blank, unknown = 0, set()
+    unknown = set()
     others: Counter[tuple[str, str]] = Counter()
     for row in labels:
         if row.run is not None and row.run != run:
             others[row.place, row.run] += 1
         elif row.id not in lines:
             unknown.add(row.id)
-        elif row.status == "blank":
-            blank += 1
-        else:
+        elif row.status != "blank":
             same = lines[row.id]
             key = (row.label, row.annotator, row.labelled_at, row.returned, row.correction)
             first, count = same.get(key, (row, 0))
@@ -136,8 +117,8 @@ def _gather(
                 )
             same[key] = (first if first.place <= row.place else row, count + row.lines)
     _refuse_other_runs(others, run, source)
-    _refuse_unknown_ids(unknown, selected, pool_contains, source)
-    return {id: [row._replace(lines=num) for row, num in same.values()] for id, same in lines.items()}, blank
+    _refuse_unknown_ids(unknown, selected, source)
+    return {id: [row._replace(lines=num) for row, num in same.values()] for id, same in lines.items()}
 
 
 def _read(answers: Sequence[Label], read: Callable[[str, str], str] | None) -> list[Label]:
@@ -164,18 +145,12 @@ def _refuse_other_runs(others: Mapping[tuple[str, str], int], run: str, source: 
         raise LabelError(f"{source}: {what}: import them into the run that they answer")
 
 
-def _refuse_unknown_ids(
-    unknown: set[str], selected: Sequence[str], pool_contains: Callable[[str], bool] | None, source: str
-) -> None:
-    if not unknown:
-        return
-    strangers = {id for id in unknown if pool_contains and not pool_contains(id)}
-    passed_over = ("in the pool but " if pool_contains else "") + "not selected for labelling"
-    parts = [(strangers, "not in the pool of this run"), (unknown - strangers, passed_over)]
-    said = "; ".join(
-        f"{len(ids)} id(s) {what}: {few([quoted(id) for id in sorted(ids)])}" for ids, what in parts if ids
-    )
-    raise LabelError(f"{source}: {said}: {_remedy(unknown, selected)}")
+def _refuse_unknown_ids(unknown: set[str], selected: Sequence[str], source: str) -> None:
+    if unknown:
+        named = few([quoted(id) for id in sorted(unknown)])
+        raise LabelError(
+            f"{source}: {len(unknown)} id(s) not selected for labelling: {named}: {_remedy(unknown, selected)}"
+        )
 
 
 def _remedy(unknown: set[str], selected: Sequence[str]) -> str:

@@ -89,10 +89,10 @@ def read_columns(
         return _decode(pa.PythonFile(file, mode="r"), names, found.metadata)
 
 
-def read_footer(store: Store, key: str, *, size: int | None = None, footer_size: int | None = None) -> Footer:
+def read_footer(store: Store, key: str, *, size: int | None = None) -> Footer:
     """Return a file's footer alone; raises as :func:`read_columns`."""
     with store.open(key, size) as file:
-        return _footer(file, footer_size)
+        return _footer(file, None)
 
 
 def footer_at(file: ObjectFile) -> Footer:
@@ -138,11 +138,11 @@ def footer_of(data: bytes) -> Footer:
     return _footer(ObjectFile(lambda start, stop: data[start:stop], len(data)), None)
 
 
-def read_bytes(data: bytes, names: Sequence[str] | None = None) -> Any:
+def read_bytes(data: bytes) -> Any:
     """Return the columns of a Parquet file in memory as an Arrow table; raises as :func:`read_columns`."""
     import pyarrow as pa
 
-    return _decode(pa.BufferReader(arrow_owned(data)), names)
+    return _decode(pa.BufferReader(arrow_owned(data)), None)
 
 
 def encode(table: Any, **options: Any) -> bytes:

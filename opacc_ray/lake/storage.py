@@ -46,10 +46,10 @@ def open_store(uri: str, *, checksums: str = "auto", follow_links: bool = False)
     return S3Store(bucket, f"{prefix.strip('/')}/".lstrip("/"), checksums)
 
 
-def read_uri(uri: str, *, checksums: str = "auto") -> bytes:
+def read_uri(uri: str) -> bytes:
     """Return the content of the one object at `uri`."""
     parent, name = split(uri)
-    return open_store(parent, checksums=checksums).read(name)
+    return open_store(parent).read(name)
 
 
 def absolute(uri: str) -> str:

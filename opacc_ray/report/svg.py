@@ -34,9 +34,9 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     return [low, high]
 
 
-def decimals(values: Sequence[float], largest: int = 6) -> int:
-    """Decimals that tell the values apart and say them exactly."""
-    return next((d for d in range(largest) if all(abs(round(v, d) - v) < 1e-9 for v in values)), largest)
+def decimals(values: Sequence[float]) -> int:
+    """Decimals that tell the values apart and say them exactly, 6 at most."""
+    return next((d for d in range(6) if all(abs(round(v, d) - v) < 1e-9 for v in values)), 6)
 
 
 def figure(name: str, title: str, description: str, size: tuple[float, float], parts: Sequence[Markup]) -> Markup:

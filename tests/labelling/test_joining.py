@@ -35,7 +35,7 @@ def join_refusal(*labels: Label, selected: str = "abc", **options: Any) -> str:
 
 def test_partial_return() -> None:
     result = joined(answer("c", "cat"), answer("a", None), Label("b", None, "blank"))
-    assert result == Joined({"c": "cat"}, ("a",), ("b",), repeated=0, overruled=0, blank=1)
+    assert result == Joined({"c": "cat"}, ("a",), ("b",))
 
 
 def test_labels_follow_the_order_of_the_selection() -> None:
@@ -54,15 +54,14 @@ def test_an_example_drawn_twice_has_one_label() -> None:
 def test_repeats_that_agree() -> None:
     result = joined(answer("a", "x", "ann"), answer("a", "x", "bob"), answer("a", "x"), answer("b", "y", "ann"))
     assert result.label == {"a": "x", "b": "y"}
-    assert (result.repeated, result.overruled) == (1, 0)
 
 
 def test_unknown_ids_are_listed() -> None:
     labels = [answer(id, "x") for id in ("a", "q7", "q1", "q2", "q3", "q4", "q5", "q6", "b")]
-    message = join_refusal(*labels, selected="a", pool_contains=lambda id: id == "b", source="two files")
+    message = join_refusal(*labels, selected="a", source="two files")
     assert message == (
-        "two files: 7 id(s) not in the pool of this run: 'q1', 'q2', 'q3', 'q4', 'q5', and 2 more; 1 id(s) in"
-        " the pool but not selected for labelling: 'b': import the file into the run that it answers"
+        "two files: 8 id(s) not selected for labelling: 'b', 'q1', 'q2', 'q3', 'q4', and 3 more: import the file into "
+        "the run that it answers"
     )
     assert "1 id(s) not selected for labelling: 'z'" in join_refusal(answer("z", "x"))
 
@@ -133,7 +132,6 @@ def test_majority() -> None:
     ]
     result = joined(*labels, conflict="majority")
     assert (result.label, result.unsure) == ({"a": "x"}, ("b",))
-    assert (result.repeated, result.overruled) == (1, 1)
 
 
 def test_a_tie_is_refused_and_asks_for_one_more_person() -> None:
@@ -161,13 +159,13 @@ def test_unknown_conflict_rule() -> None:
 
 def test_a_label_stands_beside_somebody_who_could_not_tell() -> None:
     result = joined(answer("a", None, "ann"), answer("a", "x", "bob"), answer("b", None, "ann"), answer("b", None))
-    assert (result.label, result.unsure, result.overruled) == ({"a": "x"}, ("b",), 1)
+    assert (result.label, result.unsure) == ({"a": "x"}, ("b",))
 
 
 def test_an_annotator_corrects_himself_where_times_order_his_answers() -> None:
     early, late = "2026-11-03T10:00:00+02:00", "2026-11-03T08:30:00Z"  # late, although its text sorts first
     result = joined(answer("a", "x", "ann", labelled_at=early), answer("a", "y", "ann", labelled_at=late))
-    assert (result.label, result.repeated, result.overruled) == ({"a": "y"}, 1, 1)
+    assert result.label == {"a": "y"}
     doubt = joined(answer("a", "x", "ann", labelled_at=early), answer("a", None, "ann", labelled_at=late))
     assert (doubt.label, doubt.unsure) == ({}, ("a",))
 

@@ -135,7 +135,6 @@ def test_error_of_the_store_comes_as_it_is(tmp_path: Path) -> None:
 
 def test_bytes_in_memory_are_read(tmp_path: Path) -> None:
     assert read_bytes(encoded()).equals(TABLE)
-    assert read_bytes(encoded(), ["narrow"]).equals(TABLE.select(["narrow"]))
     assert arrow_owned(b"abc").to_pybytes() == b"abc"
     assert arrow_owned(b"").to_pybytes() == b""
 
