@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
@@ -78,6 +78,8 @@ def type_text(kind: Any) -> str:
         return " or ".join(map(type_text, kinds))
     if origin is Literal:
         return ", ".join(map(str, inner))
+    if origin is Annotated:
+        return type_text(inner[0])
     if origin in (list, tuple):
         return f"list of {type_text(inner[0])}"
     if origin is dict or (isinstance(kind, type) and issubclass(kind, BaseModel)):

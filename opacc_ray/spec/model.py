@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from opacc_ray.spec.section import Section, function_name
+from opacc_ray.spec.section import FunctionName, Section, function_name
 
 WAYS = ("factory", "program", "function")
 """Keys of a model that name it; one of them is given."""
@@ -21,7 +21,7 @@ class ModelSpec(Section):
     program: str | None = Field(
         default=None, description="instead: URI of a TorchScript file, or a .pt2 of torch.export; needs trust"
     )
-    function: str | None = Field(
+    function: FunctionName | None = Field(
         default=None, description="instead: module:function that maps a batch to arrays, in any framework"
     )
     trust: bool = Field(default=False, description="the program may run: its file is code, whatever it is called")
@@ -54,11 +54,6 @@ class ModelSpec(Section):
     @classmethod
     def _names_a_function(cls, value: str | None) -> str | None:
         return value if value is None or re.fullmatch(r"(timm|hf):\S+", value) else function_name(value)
-
-    @field_validator("function")
-    @classmethod
-    def _names_a_function_too(cls, value: str | None) -> str | None:
-        return None if value is None else function_name(value)
 
     @model_validator(mode="after")
     def _is_one_model(self) -> "ModelSpec":

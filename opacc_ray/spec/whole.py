@@ -13,7 +13,7 @@ from opacc_ray.spec.extract import PLACEMENT, ExtractSpec
 from opacc_ray.spec.model import WAYS, ModelSpec
 from opacc_ray.spec.pool import TABLE_FEATURES, PoolSpec, ReferenceSpec
 from opacc_ray.spec.reading import read_yaml, validated
-from opacc_ray.spec.section import Section, function_name
+from opacc_ray.spec.section import FunctionName, Section
 
 ConflictRule = Literal["error", "majority", "latest"]
 """What happens where labels of one example differ."""
@@ -123,7 +123,7 @@ class Spec(Section):
     seed: int = Field(default=0, ge=0, lt=2**63, description="of every random draw: the same seed, the same selection")
     pool: PoolSpec = Field(description="the examples whose accuracy is asked for")
     model: ModelSpec = Field(default=ModelSpec(), description="the model under audit")
-    transform: str | None = Field(default=None, description="module:function: decoded example -> model input")
+    transform: FunctionName | None = Field(default=None, description="module:function: decoded example -> model input")
     reference: ReferenceSpec | None = Field(
         default=None,
         description="training data, which dsa, lsa and some coverage compare with; keys left out: the pool's",
@@ -153,11 +153,6 @@ class Spec(Section):
         if isinstance(value, str) and value != "auto":
             raise ValueError("give a list of runs, such as [RUN], or auto")
         return value
-
-    @field_validator("transform")
-    @classmethod
-    def _names_a_function(cls, value: str | None) -> str | None:
-        return None if value is None else function_name(value)
 
     @model_validator(mode="after")
     def _has_a_model(self) -> "Spec":
