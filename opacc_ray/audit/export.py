@@ -11,7 +11,7 @@ from pydantic import Field
 from opacc_ray.documents import Document
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labelling.outcomes import Score, class_of
-from opacc_ray.labels.labelled_rounds import Track, join_labels, outcome_of, read_tracks
+from opacc_ray.labels.labelled_rounds import Track, join_labels, no_label, outcome_of, read_tracks
 from opacc_ray.labels.log import read_log
 from opacc_ray.lake.storage import open_store, split
 from opacc_ray.pool import FEATURES
@@ -68,7 +68,7 @@ def export_case(run: Run, file: str, *, partial: bool = False) -> ExportedCase:
     known = _labels_of(tracks)
     size = tracks[0].selections[0].pool_size
     if not known.label:
-        raise LabelError(f"no example of {run.uri} has a label yet; import some with `opacc labels import`")
+        raise no_label(run)
     if len(known.label) < size and not partial:
         raise LabelError(
             f"{size - len(known.label)} of {size} examples of {run.uri} have no label, and a case needs all; label "

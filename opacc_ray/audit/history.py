@@ -28,7 +28,14 @@ from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labelling.joining import join
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.rows import Label
-from opacc_ray.labels.labelled_rounds import LabelledRound, outcome_of, outcomes_of_another, read_rounds, reading_by
+from opacc_ray.labels.labelled_rounds import (
+    LabelledRound,
+    having_labels,
+    outcome_of,
+    outcomes_of_another,
+    read_rounds,
+    reading_by,
+)
 from opacc_ray.labels.log import read_log
 from opacc_ray.lake.arrow import numbers, to_numpy
 from opacc_ray.lake.examples import Plan
@@ -290,8 +297,7 @@ def _named(uris: Sequence[str]) -> Iterator[tuple[Run, list[LabelledRound]]]:
 
 def _labelled_rounds(other: Run) -> list[LabelledRound]:
     """The rounds of all tracks that have labels."""
-    rounds = [item for track in other.tracks() if track.rounds() for item in read_rounds(track)]
-    return [item for item in rounds if item.labelled.any()]
+    return having_labels(item for track in other.tracks() if track.rounds() for item in read_rounds(track))
 
 
 def _earlier(run: Run) -> Iterator[Run]:

@@ -10,7 +10,7 @@ from opacc_ray.audit.history import read_history
 from opacc_ray.audit.results import whole_rounds
 from opacc_ray.estimators.intervals import inside
 from opacc_ray.estimators.looks import expected_half_width, planned_rounds, shrinkage_rate
-from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous
@@ -50,8 +50,7 @@ def width_course(run: Run, *, level: float = 0.95, reach: int = 0) -> WidthCours
 
 def _whole(run: Run) -> list[LabelledRound]:
     """The rounds whose labels are all there."""
-    known = [item for item in read_rounds(run) if item.labelled.any()] if run.rounds() else []
-    return whole_rounds(known)
+    return whole_rounds(having_labels(read_rounds(run))) if run.rounds() else []
 
 
 def _by_the_models_word(run: Run, half_width: float, level: float) -> LabelBudget:

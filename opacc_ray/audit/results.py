@@ -20,7 +20,7 @@ from opacc_ray.estimators.label_noise import disagreement, widen
 from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, stream_of
 from opacc_ray.labelling.costs import Costs
 from opacc_ray.labelling.outcomes import Score
-from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, having_labels, no_label, read_rounds
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.documents import (
     AccuracyEstimate,
@@ -117,9 +117,9 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
     for item in rounds:
         run.check_copies(item.number)
     run.check_label_files(_last_estimate(run))
-    known = [item for item in rounds if item.labelled.any()]
+    known = having_labels(rounds)
     if not known:
-        raise LabelError(f"no example of {run.title} has a label yet; import some with `opacc labels import`")
+        raise no_label(run)
     return known
 
 

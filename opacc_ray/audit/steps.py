@@ -25,7 +25,14 @@ from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
 from opacc_ray.failure.history import NO_HISTORY
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
-from opacc_ray.labels.labelled_rounds import LabelledRound, is_labelled, read_all, read_labelled, read_rounds
+from opacc_ray.labels.labelled_rounds import (
+    LabelledRound,
+    having_labels,
+    is_labelled,
+    read_all,
+    read_labelled,
+    read_rounds,
+)
 from opacc_ray.labels.log import adopt_rules, read_log
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import join, open_store
@@ -306,7 +313,7 @@ def _like(
 def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress: Report) -> Selection:
     parameters = parse_parameters(choice.method, choice.parameters)
     others = served_with(run, parameters)
-    known = [item for item in earlier if item.labelled.any()]
+    known = having_labels(earlier)
     if known and others:
         outcomes = outcomes_of_all(known, run, others, read_log(run).score)
     else:

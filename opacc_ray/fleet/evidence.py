@@ -12,7 +12,7 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.comparison import INDEPENDENT, independent
 from opacc_ray.estimators.sequence import confidence_sequence
-from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.runs.run import Run
 
 
@@ -26,7 +26,7 @@ class Evidence:
     @classmethod
     def of(cls, run: Run) -> "Evidence | None":
         """Read it; None if no round with labels is whole. Raises LabelError if labels are in conflict."""
-        known = [item for item in whole_rounds(read_rounds(run)) if item.labelled.any()]
+        known = having_labels(whole_rounds(read_rounds(run)))
         return cls(run, known) if known else None
 
     @property

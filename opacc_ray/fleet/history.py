@@ -1,7 +1,6 @@
 """The runs of an audit, which its output holds under its name, and what each of them stated."""
 
 import re
-from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from opacc_ray.errors import DataError
@@ -10,6 +9,9 @@ from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.run import HEADER, Run
+
+STATED = ("value", "low", "high", "level", "n", "pool_size", "measure", "design_based")
+"""What a point of a history has as it was stated."""
 
 
 class Runs(NamedTuple):
@@ -67,8 +69,7 @@ def point_of(run: Run, stated: AccuracyEstimate) -> HistoryPoint:
         methods=list(dict.fromkeys(item.method for item in stated.rounds)),
         model=run.header.model.sha256,
         pool=run.header.pool.digest,
-        **{name: getattr(stated, name) for name in ("value", "low", "high", "level", "n", "pool_size", "measure")},
-        design_based=stated.design_based,
+        **{name: getattr(stated, name) for name in STATED},
     )
 
 
@@ -85,7 +86,9 @@ def history_in_tables(name: str, tables: str) -> AccuracyHistory:
     keys = [entry.key for entry in store.list(f"run={name}-") if entry.key.endswith(".parquet")]
     for key, data in zip(keys, store.read_many(keys), strict=True):
         try:
-            points += [_point(row) for row in _rows(data) if row["name"] == name and row["track"] is None]
+            points += [
+                _point(row) for row in read_bytes(data).to_pylist() if row["name"] == name and row["track"] is None
+            ]
         except DataError:
             unread.append(store.uri_of(key))
     if not points and not unread:
@@ -94,17 +97,12 @@ def history_in_tables(name: str, tables: str) -> AccuracyHistory:
     return AccuracyHistory(name=name, source=store.uri, points=points, waiting=[], unread=unread, picture=None)
 
 
-def _rows(data: bytes) -> Iterator[dict[str, Any]]:
-    yield from read_bytes(data).to_pylist()
-
-
 def _point(row: dict[str, Any]) -> HistoryPoint:
-    same: Sequence[str] = ("value", "low", "high", "level", "n", "pool_size", "measure", "design_based")
     return HistoryPoint(
         run=row["uri"],
         made=row["exported"],
         methods=row["methods"].split(", "),
         model=row["model_sha256"],
         pool=row["pool_digest"],
-        **{name: row[name] for name in same},
+        **{name: row[name] for name in STATED},
     )

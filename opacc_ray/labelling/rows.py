@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from opacc_ray.errors import LabelError
+from opacc_ray.errors import LabelError, shown
 from opacc_ray.labelling.messages import quoted
 
 Status = Literal["labelled", "unsure", "blank"]
@@ -23,6 +23,14 @@ LONGEST = {"id": 4096, "label": 1000, "annotator": 200, "status": 100, "run": 20
 WHOLE = re.compile(r"(\d{1,18})(\.0*)?", re.ASCII)
 UNSURE = frozenset({"?", "unsure", "can't tell", "cannot tell", "skipped"})
 ANSWERED = frozenset({"", "labelled", "labeled", "done", "completed"})
+
+
+def checked_annotator(name: object) -> str:
+    """An annotator's name as a run keeps it; raises LabelError if it is none."""
+    text = name.strip() if isinstance(name, str) else ""
+    if not text or len(text) > LONGEST["annotator"] or not text.isprintable():
+        raise LabelError(f"annotator {shown(name)}: give a name of 1 to {LONGEST['annotator']} letters")
+    return text
 
 
 @dataclass(frozen=True)

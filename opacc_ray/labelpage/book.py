@@ -16,9 +16,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from opacc_ray.errors import LabelError, OpaccError
+from opacc_ray.errors import OpaccError
 from opacc_ray.labelling.overlap import doubled
-from opacc_ray.labelling.rows import LONGEST, says_unsure
+from opacc_ray.labelling.rows import says_unsure
 from opacc_ray.labels.documents import LabelAction
 from opacc_ray.labels.labelled_rounds import canonical_form
 from opacc_ray.labels.log import FOLDER, now_after, read_log, write_action
@@ -55,7 +55,7 @@ class Progress(NamedTuple):
 class Book:
     """The examples of a run that people label on a page, by their numbers in the order of choice.
 
-    All methods may be called from several threads; names are those of :func:`checked_name`.
+    All methods may be called from several threads; names are those of :func:`.rows.checked_annotator`.
     """
 
     def __init__(self, run: Run, overlap: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -228,11 +228,3 @@ class Book:
         with self._lock:
             said = ({given.label for given in answers.values()} - {None} for answers in self._given)
             return sum(len(labels) > 1 and i not in self._settled for i, labels in enumerate(said))
-
-
-def checked_name(name: object) -> str:
-    """An annotator's name as the run keeps it; raises LabelError if it is none."""
-    text = name.strip() if isinstance(name, str) else ""
-    if not text or len(text) > LONGEST["annotator"] or not text.isprintable():
-        raise LabelError(f"give a name of 1 to {LONGEST['annotator']} letters")
-    return text

@@ -28,7 +28,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from opacc_ray.errors import DataError, LabelError, OpaccError, StorageError
-from opacc_ray.labelpage.book import Book, Given, TakenError, checked_name
+from opacc_ray.labelling.rows import checked_annotator
+from opacc_ray.labelpage.book import Book, Given, TakenError
 from opacc_ray.labelpage.views import Views
 from opacc_ray.labels.tasks import context_of
 from opacc_ray.runs.run import Run
@@ -147,7 +148,7 @@ class Page:
         """Answer a request of the page; what is wrong is said in a sentence, with a status for who can fix it."""
         try:
             asked = await _body(request)
-            name = self._annotator or checked_name(asked.get("annotator"))
+            name = self._annotator or checked_annotator(asked.get("annotator"))
             return JSONResponse(await run_in_threadpool(work, name, asked))
         except TakenError as error:
             state = await run_in_threadpool(self._state, name)

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from opacc_ray.documents import Document
 from opacc_ray.errors import SpecError
-from opacc_ray.labelpage.book import Book, checked_name
+from opacc_ray.labelling.rows import checked_annotator
+from opacc_ray.labelpage.book import Book
 from opacc_ray.runs.run import Run
 
 TOKEN = "OPACC_LABEL_TOKEN"
@@ -65,7 +66,7 @@ def serve(
         raise SpecError(f"opacc label needs {error.name}: pip install 'opacc_ray[page]'") from None
     run.drawn_rounds()
     book, token = Book(run, overlap), _token()
-    page = Page(run, book, token, None if annotator is None else checked_name(annotator))
+    page = Page(run, book, token, None if annotator is None else checked_annotator(annotator))
     with _bound(address) as opened:
         host = f"[{address.host}]" if ":" in address.host else address.host
         announce(f"http://{host}:{opened.getsockname()[1]}/{token}/")

@@ -12,7 +12,7 @@ from itertools import chain
 from opacc_ray.errors import LabelError
 from opacc_ray.labelling.messages import few, quoted
 from opacc_ray.labelling.parsing import parse
-from opacc_ray.labelling.rows import LONGEST, Label
+from opacc_ray.labelling.rows import Label, checked_annotator
 from opacc_ray.labels import report
 from opacc_ray.labels.answers import answers_of, chosen_ids
 from opacc_ray.labels.documents import Answered, ImportedLabels, LabelAction, Overruling
@@ -45,7 +45,8 @@ def import_labels(
     for number in run.rounds():
         run.check_copies(number)
     log, tracks = read_log(run), read_tracks(run)
-    annotator, key = _checked_name(annotator), name_of_labels(name, data)
+    annotator = None if annotator is None else checked_annotator(annotator)
+    key = name_of_labels(name, data)
     again = log.find(key, annotator)
     file = again or Returned(len(log.actions) + 1, key, name, data, annotator, name)
     seen = Seen(annotator, now_after(log))
@@ -105,7 +106,7 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
         The example was not selected, or the text is neither a label nor "can't tell".
     """
     log = read_log(run)
-    name, now = _checked_name(annotator), now_after(log)
+    name, now = checked_annotator(annotator), now_after(log)
     if id not in chosen_ids(run):
         raise LabelError(f"{quoted(id)} was not selected in {run.uri}; `opacc labels list` has the ids")
     fields = {"id": id, "label": label, "annotator": name, "labelled_at": _text(now), "run": run.name}
@@ -203,15 +204,6 @@ def set_rule(run: Run, conflict: ConflictRule) -> LabelAction:
     action = LabelAction(action="rule", at=_text(now_after(log)), conflict=conflict)
     write_action(run, action)
     return action
-
-
-def _checked_name(annotator: str | None) -> str | None:
-    if annotator is None:
-        return None
-    name = annotator.strip()
-    if not name or len(name) > LONGEST["annotator"] or not name.isprintable():
-        raise LabelError(f"--annotator {quoted(annotator)}: give a name of 1 to {LONGEST['annotator']} letters")
-    return name
 
 
 def _text(time: datetime) -> str:

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.errors import LabelError
 from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.labelling import fiftyone
 from opacc_ray.labelling.fiftyone import LabelledExample
 from opacc_ray.labels.documents import ExportedLabels
 from opacc_ray.labels.example_files import ExampleFiles
-from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds
 from opacc_ray.labels.tasks import context_of
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs import feature_store
@@ -23,9 +22,9 @@ def export_labels(run: Run, tool: str, folder: str) -> ExportedLabels:
     LabelError
         No example has a label yet, or labels are in conflict.
     """
-    known = [item for item in read_rounds(run) if item.labelled.any()]
+    known = having_labels(read_rounds(run))
     if not known:
-        raise LabelError(f"no example of {run.title} has a label yet; import some with `opacc labels import`")
+        raise no_label(run)
     store, files = open_store(folder), ExampleFiles(run, run.rounds())
     examples = {example.id: example for example in _examples(run, known)}
     for id in files.in_pool_order(list(examples)):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labelling.agreement import opinions_of
 from opacc_ray.labelling.joining import Joined, join
 from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, value_of
@@ -111,6 +111,16 @@ def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = 
         A round is damaged, or of another pool.
     """
     return read_all(run, conflict=conflict, score=score)[0]
+
+
+def having_labels(rounds: Iterable[LabelledRound]) -> list[LabelledRound]:
+    """The rounds that have labels."""
+    return [item for item in rounds if item.labelled.any()]
+
+
+def no_label(run: Run) -> LabelError:
+    """The error of a run that has no label yet."""
+    return LabelError(f"no example of {run.title} has a label yet; import some with `opacc labels import`")
 
 
 def read_all(

@@ -10,7 +10,8 @@ from labelled_pages import CLASSES, run_to_label
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import LabelError, StorageError
-from opacc_ray.labelpage.book import LOAN, LOOK, Book, TakenError, checked_name
+from opacc_ray.labelling.rows import checked_annotator
+from opacc_ray.labelpage.book import LOAN, LOOK, Book, TakenError
 from opacc_ray.labels.actions import correct, import_labels, withdraw
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.log import read_log
@@ -221,4 +222,4 @@ def test_a_regression_takes_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [None, 3, "", "  ", "a\nb", "x" * 201])
 def test_what_is_no_name_is_refused(name: object) -> None:
     with pytest.raises(LabelError, match="give a name of 1 to 200 letters"):
-        checked_name(name)
+        checked_annotator(name)

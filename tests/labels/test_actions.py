@@ -181,8 +181,8 @@ def test_correction_outranks_what_was_said_and_keeps_it(run: Run, capsys: pytest
         ("no.png", "cat", "ann", "'no.png' was not selected"),
         (None, "horse", "ann", "'horse', which is none of the 3 classes"),
         (None, " ", "ann", "corrected to nothing"),
-        (None, "cat", " ", "--annotator ' ': give a name"),
-        (None, "cat", "a\x1b[31m", r"--annotator 'a\\x1b\[31m': give a name"),
+        (None, "cat", " ", 'annotator " ": give a name'),
+        (None, "cat", "a\x1b[31m", r'annotator "a\\u001b\[31m": give a name'),
         (None, "x" * 40_000, "ann", r"40000 characters as its label, where 1000 are the most"),
     ],
 )
