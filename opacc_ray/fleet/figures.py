@@ -8,8 +8,8 @@ from markupsafe import Markup
 from opacc_ray.estimators.intervals import inside
 from opacc_ray.fleet.documents import AuditSummary, FleetSummary, HistoryPoint
 from opacc_ray.fleet.sentences import label_of, stated_text
-from opacc_ray.report.figures import NARROW, WIDE, Row, both_widths, enclosing_ticks, interval_chart, tick_labels
-from opacc_ray.report.svg import Scale, dot, figure, line, path, text, whisker
+from opacc_ray.report.figures import Row, enclosing_ticks, interval_chart, tick_labels
+from opacc_ray.report.svg import NARROW, WIDE, Scale, both_widths, dot, figure, line, name_at, path, text, whisker
 
 HEIGHT, DATES = 230.0, {WIDE: 5, NARROW: 3}
 """Height of an accuracy over time in pixels, and dates below it."""
@@ -62,7 +62,7 @@ def course(points: Sequence[HistoryPoint], name: str, width: float) -> Markup:
         parts.append(whisker((here, y(point.low)), (here, y(point.high)), "bar own", 4))
         parts.append(dot(here, y(inside(point)), 4.5, "mark own"))
     said = "; ".join(f"{(point.made or '')[:10]}: {', '.join(stated_text(point))}" for point in points)
-    return figure(f"{name}-{'w' if width == WIDE else 'n'}", "Accuracy over time", said, (width, HEIGHT), parts)
+    return figure(name_at(name, width), "Accuracy over time", said, (width, HEIGHT), parts)
 
 
 def _times(points: Sequence[HistoryPoint]) -> list[float]:

@@ -1,16 +1,28 @@
 """Box plots of what data sets cover: one figure per dimension, one row per model and data set, one ring per class."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
 from opacc_ray.audit.characterization_documents import ClassCoverage, ModelCoverage
-from opacc_ray.report.svg import Scale, decimals, dot, figure, line, path, shortened_to, text, ticks, whisker
-
-WIDE, NARROW = 768.0, 340.0
-"""Pixels across."""
+from opacc_ray.report.svg import (
+    WIDE,
+    Scale,
+    both_widths,
+    decimals,
+    dot,
+    figure,
+    line,
+    name_at,
+    path,
+    shortened_to,
+    text,
+    ticks,
+    whisker,
+)
 
 
 class Dimension(NamedTuple):
@@ -78,8 +90,7 @@ def box_plots(models: Sequence[ModelCoverage]) -> list[tuple[Dimension, str, Mar
     for dimension in DIMENSIONS:
         rows = rows_of(models, dimension.key)
         if rows:
-            wide, narrow = (_figure(dimension, rows, width) for width in (WIDE, NARROW))
-            both = Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(wide, narrow)
+            both = both_widths(partial(_figure, dimension, rows))
             meaning = f"{dimension.meaning} {dimension.beside}" if has_reference else dimension.meaning
             found.append((dimension, meaning.rstrip(), both))
     return found
@@ -116,8 +127,7 @@ def _figure(dimension: Dimension, rows: Sequence[Row], width: float) -> Markup:
         f"{row.name}: median {np.median(row.values):.3f}, from {min(row.values):.3f} to {max(row.values):.3f}"
         for row in rows
     )
-    name = f"{dimension.key}-{'w' if is_wide else 'n'}"
-    return figure(name, f"{dimension.title} by class", said, (width, bottom + 26), parts)
+    return figure(name_at(dimension.key, width), f"{dimension.title} by class", said, (width, bottom + 26), parts)
 
 
 def _box(values: Sequence[float], x: Scale, y: float) -> list[Markup]:

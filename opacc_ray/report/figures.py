@@ -18,21 +18,21 @@ from opacc_ray.report import width_figure
 from opacc_ray.report.documents import CoursePoint, RunReport
 from opacc_ray.report.sentences import digits_for, is_share, number, percent, thousands
 from opacc_ray.report.svg import (
+    WIDE,
     Scale,
+    both_widths,
     decimals,
     diamond,
     dot,
     figure,
     line,
+    name_at,
     path,
     shortened_to,
     text,
     ticks,
     whisker,
 )
-
-WIDE, NARROW = 768.0, 340.0
-"""Pixels across."""
 
 LEAST_SPAN = 0.01
 """What an axis of estimates spans at least."""
@@ -73,11 +73,6 @@ def figures_of(report: RunReport) -> dict[str, Markup]:
     if report.values:
         made["values"] = lambda width: values(report, width)
     return {name: both_widths(draw) for name, draw in made.items()}
-
-
-def both_widths(draw: Callable[[float], Markup]) -> Markup:
-    """A figure for a wide page and one for a narrow page, of which one is shown."""
-    return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(draw(WIDE), draw(NARROW))
 
 
 def intervals(report: RunReport, width: float) -> Markup:
@@ -144,7 +139,7 @@ def interval_chart(
         label_y = y + 4 if is_wide else y - 15
         parts.append(text(0, label_y, shortened_to(row.name, 24), "name"))
         parts.append(text(width, label_y, row.note, "value", "end"))
-    return figure(f"{name}-{'w' if is_wide else 'n'}", title, said, (width, bottom + 26), parts)
+    return figure(name_at(name, width), title, said, (width, bottom + 26), parts)
 
 
 def _note_room(rows: Sequence[Row]) -> float:
@@ -214,14 +209,13 @@ def course(report: RunReport, width: float) -> Markup:
         parts += [whisker((here, y(point.low)), (here, y(point.high)), "bar own", 5)]
         parts += [dot(here, y(inside(point)), 5, "mark own")]
     said = "; ".join(_said(point, measure) for point in points)
-    name = f"course-{'w' if width == WIDE else 'n'}"
-    return figure(name, "The estimate against the labels used", said, (width, height), parts)
+    return figure(name_at("course", width), "The estimate against the labels used", said, (width, height), parts)
 
 
 def widths(report: RunReport, width: float) -> Markup:
     """Half the width of the interval against labels: how much more would bring how much."""
     assert report.widths is not None
-    return width_figure.widths(report.widths, width, f"widths-{'w' if width == WIDE else 'n'}")
+    return width_figure.widths(report.widths, width, name_at("widths", width))
 
 
 def _band(points: Sequence[CoursePoint], x: Scale, y: Scale) -> list[Markup]:
@@ -245,21 +239,10 @@ def reliability(report: RunReport, width: float) -> Markup:
     belief = report.reliability
     assert belief is not None
     bins = [item for item in belief.bins if item.accuracy is not None]
-    side = min(width - 76.0, 400.0)
-    left, top = 52.0, 28.0
-    right, bottom = left + side, top + side
     least = min([item.confidence for item in bins] + [item.accuracy_low or 0.0 for item in bins])
     marks = ticks(least, 1.0, 6)
-    x, y = Scale(marks[0], marks[-1], left, right), Scale(marks[0], marks[-1], bottom, top)
-    labels = tick_labels(marks, "accuracy")
-    parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
-    parts += [line(x(mark), top, x(mark), bottom, "grid") for mark in marks]
-    parts.append(path([(left, bottom), (right, top)], "edge claim"))
-    for mark, label in zip(marks, labels, strict=True):
-        parts.append(text(left - 8, y(mark) + 4, label, "tick", "end"))
-        parts.append(text(x(mark), bottom + 18, label, "tick", "middle"))
-    parts.append(text((left + right) / 2, bottom + 40, "mean confidence of the bin", "axis", "middle"))
-    parts.append(text(0, 11, "accuracy", "axis"))
+    names = "mean confidence of the bin", "accuracy"
+    x, y, parts, size = _square(width, 52.0, marks, tick_labels(marks, "accuracy"), names, crossed=True)
     largest = max(item.pool for item in bins)
     for item in bins:
         here = x(item.confidence)
@@ -270,29 +253,57 @@ def reliability(report: RunReport, width: float) -> Markup:
         f"{percent(item.accuracy_low or 0)} to {percent(item.accuracy_high or 0)}, {_labels(item.labels)}"
         for item in bins
     )
-    name = f"reliability-{'w' if width == WIDE else 'n'}"
-    return figure(name, "Accuracy against confidence", said, (right + 24, bottom + 46), parts)
+    return figure(name_at("reliability", width), "Accuracy against confidence", said, size, parts)
 
 
 def values(report: RunReport, width: float) -> Markup:
     """Labels of a regression against predictions; on the diagonal they agree."""
     found = report.values or []
-    side = min(width - 86.0, 400.0)
-    left, top = 62.0, 28.0
-    right, bottom = left + side, top + side
     known = [number for item in found for number in (item.label, item.prediction)]
     marks = ticks(min(known), max(known), 6)
-    x, y = Scale(marks[0], marks[-1], left, right), Scale(marks[0], marks[-1], bottom, top)
-    parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
-    parts.append(path([(left, bottom), (right, top)], "edge claim"))
-    for mark in marks:
-        label = f"{mark:.{decimals(marks)}f}"
-        parts.append(text(left - 8, y(mark) + 4, label, "tick", "end"))
-        parts.append(text(x(mark), bottom + 18, label, "tick", "middle"))
-    parts.append(text((left + right) / 2, bottom + 40, "label", "axis", "middle"))
-    parts.append(text(0, 11, "prediction", "axis"))
+    labels = [f"{mark:.{decimals(marks)}f}" for mark in marks]
+    x, y, parts, size = _square(width, 62.0, marks, labels, ("label", "prediction"))
     for item in found:
         parts.append(dot(x(item.label), y(item.prediction), 3.5, "mark own" if item.outcome >= 0.5 else "mark srs"))
     said = f"{len(found)} labelled examples: their labels from left to right, predictions from bottom to top"
-    name = f"values-{'w' if width == WIDE else 'n'}"
-    return figure(name, "Predictions against labels", said, (right + 24, bottom + 46), parts)
+    return figure(name_at("values", width), "Predictions against labels", said, size, parts)
+
+
+class _Square(NamedTuple):
+    """A square chart of two things that agree on its diagonal."""
+
+    x: Scale
+    y: Scale
+    parts: list[Markup]
+    size: tuple[float, float]  # in pixels
+
+
+def _square(
+    width: float,
+    left: float,
+    marks: Sequence[float],
+    labels: Sequence[str],
+    names: tuple[str, str],
+    *,
+    crossed: bool = False,
+) -> _Square:
+    """The axes, with the same ``marks`` and their ``labels``, and the diagonal of a square chart.
+
+    Parameters
+    ----------
+    left : pixels before the vertical axis
+    names : of the horizontal axis and of the vertical one
+    crossed : whether lines go up from the marks, too
+    """
+    top, side = 28.0, min(width - left - 24, 400.0)
+    right, bottom = left + side, top + side
+    x, y = Scale(marks[0], marks[-1], left, right), Scale(marks[0], marks[-1], bottom, top)
+    parts = [line(left, y(mark), right, y(mark), "grid") for mark in marks]
+    parts += [line(x(mark), top, x(mark), bottom, "grid") for mark in marks if crossed]
+    parts.append(path([(left, bottom), (right, top)], "edge claim"))
+    for mark, label in zip(marks, labels, strict=True):
+        parts.append(text(left - 8, y(mark) + 4, label, "tick", "end"))
+        parts.append(text(x(mark), bottom + 18, label, "tick", "middle"))
+    parts.append(text((left + right) / 2, bottom + 40, names[0], "axis", "middle"))
+    parts.append(text(0, 11, names[1], "axis"))
+    return _Square(x, y, parts, (right + 24, bottom + 46))

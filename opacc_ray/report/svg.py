@@ -4,10 +4,13 @@ Every number is rounded to a tenth of a pixel, so that the same figure has the s
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
+
+WIDE, NARROW = 768.0, 340.0
+"""Pixels across a figure for a wide page, and for a narrow one."""
 
 
 class Scale(NamedTuple):
@@ -37,6 +40,16 @@ def ticks(low: float, high: float, most: int) -> list[float]:
 def decimals(values: Sequence[float]) -> int:
     """Decimals that tell the values apart and say them exactly, 6 at most."""
     return next((d for d in range(6) if all(abs(round(v, d) - v) < 1e-9 for v in values)), 6)
+
+
+def both_widths(draw: Callable[[float], Markup]) -> Markup:
+    """A figure for a wide page and one for a narrow page, of which one is shown."""
+    return Markup('<div class="wide">{}</div><div class="narrow">{}</div>').format(draw(WIDE), draw(NARROW))
+
+
+def name_at(name: str, width: float) -> str:
+    """A name that the figure for the other width of a page does not have."""
+    return f"{name}-{'w' if width == WIDE else 'n'}"
 
 
 def figure(name: str, title: str, description: str, size: tuple[float, float], parts: Sequence[Markup]) -> Markup:
