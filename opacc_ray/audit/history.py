@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.history_documents import HistorySource, KeptFile, KeptHistory
-from opacc_ray.errors import DataError, OpaccError, SpecError, counted
+from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shortened
 from opacc_ray.extract import reference
 from opacc_ray.extract.columns import Columns
 from opacc_ray.extract.features import Features
@@ -387,7 +387,7 @@ def _decode(files: dict[str, bytes], place: str) -> History:
         labelled = [_labelled(files[name]) for name in sorted(files) if name != PRIOR]
         prior = np.load(io.BytesIO(files[PRIOR]), allow_pickle=False) if PRIOR in files else None
     except (ValueError, KeyError, OSError) as error:
-        raise DataError(f"{place} holds what is no history ({' '.join(str(error).split())}); restore it") from None
+        raise DataError(f"{place} holds what is no history ({shortened(str(error))}); restore it") from None
     return History(labelled, prior)
 
 

@@ -23,10 +23,10 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from opacc_ray.cluster.actor import Actor, Worker, wait_to_leave
 from opacc_ray.cluster.elsewhere import Elsewhere
-from opacc_ray.cluster.failures import LOST, brief, cause_of, ran_out_of_memory
+from opacc_ray.cluster.failures import LOST, cause_of, ran_out_of_memory
 from opacc_ray.cluster.placement import Placement, place
 from opacc_ray.cluster.session import raise_if_ending
-from opacc_ray.errors import ClusterError, StorageError, counted
+from opacc_ray.errors import ClusterError, StorageError, counted, shortened
 from opacc_ray.extract.extractor import Extraction, Interrupted
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.lake.examples import Shard
@@ -138,8 +138,8 @@ class _Crew:
             log.warning("an actor was lost while it loaded the model; it is replaced")
             if self._failed_starts >= self._options.attempts * self._placement.actors:
                 raise ClusterError(
-                    f"actors died {self._failed_starts} times while loading the model, last with: {brief(error)}; "
-                    "often the node has too little memory for it"
+                    f"actors died {self._failed_starts} times while loading the model, last with: "
+                    f"{shortened(str(error))}; often the node has too little memory for it"
                 ) from None
             self._replace(actor)
 
@@ -199,7 +199,9 @@ class _Crew:
             log.warning("an actor was lost with %d shards in flight; it is replaced", len(actor.shards))
             self._give_up(actor, None if getattr(error, "preempted", False) else error)
         except RayError as error:
-            raise ClusterError(f"the Ray cluster failed: {brief(error)}; finished shards are kept, run again") from None
+            raise ClusterError(
+                f"the Ray cluster failed: {shortened(str(error))}; finished shards are kept, run again"
+            ) from None
 
     def _finish(self, shard: Shard, report: ShardReport) -> None:
         if shard.number not in self._done:
@@ -268,7 +270,7 @@ def _reason(error: Exception) -> str:
     if ran_out_of_memory(error):
         return (
             "memory ran out; lower extract.batch_size, or use fewer actors on a node "
-            f"({brief(getattr(error, 'cause', error))})"
+            f"({shortened(str(getattr(error, 'cause', error)))})"
         )
     often = " (often memory runs out: lower extract.batch_size)" if isinstance(error, RayActorError) else ""
-    return f"{brief(error)}{often}"
+    return f"{shortened(str(error))}{often}"

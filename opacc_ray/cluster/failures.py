@@ -28,8 +28,3 @@ def cause_of(error: RayTaskError) -> Exception:
 def ran_out_of_memory(error: BaseException) -> bool:
     """Tell whether work failed because it was given too little memory."""
     return isinstance(error, OutOfMemoryError) or isinstance(getattr(error, "cause", error), MemoryError)
-
-
-def brief(error: BaseException) -> str:
-    """Return an error's text on one line of at most 300 characters."""
-    return " ".join(str(error).split())[:300]

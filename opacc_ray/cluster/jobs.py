@@ -19,8 +19,7 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 from opacc_ray.cluster.address import check_address
-from opacc_ray.cluster.failures import brief
-from opacc_ray.errors import ClusterError, SpecError
+from opacc_ray.errors import ClusterError, SpecError, shortened
 from opacc_ray.lake.redaction import redacted, without_values
 
 ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
@@ -161,7 +160,7 @@ class JobServer:
             raise ClusterError(f"{what}: {self._plain(error)}") from None
 
     def _plain(self, error: Exception) -> str:
-        return redacted(brief(RuntimeError(without_values(str(error), self._environment))))
+        return redacted(shortened(without_values(str(error), self._environment)))
 
     def _job(self, found: Any) -> Job:
         status = getattr(found.status, "value", found.status)

@@ -19,9 +19,8 @@ from ray.util import metrics
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from opacc_ray.cluster.address import check_address
-from opacc_ray.cluster.failures import brief
 from opacc_ray.cluster.session import connected
-from opacc_ray.errors import ClusterError
+from opacc_ray.errors import ClusterError, shortened
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +127,7 @@ class Metrics:
             tell()
         except (RayError, GetTimeoutError, ClusterError, ValueError, RuntimeError) as error:
             self._is_on = False
-            log.warning("metrics are not exported: %s", brief(error))
+            log.warning("metrics are not exported: %s", shortened(str(error)))
 
 
 def _board() -> Any:

@@ -10,8 +10,8 @@ import ray
 from numpy.typing import NDArray
 from ray.exceptions import RayTaskError
 
-from opacc_ray.cluster.failures import LOST, brief, cause_of
-from opacc_ray.errors import ClusterError
+from opacc_ray.cluster.failures import LOST, cause_of
+from opacc_ray.errors import ClusterError, shortened
 from opacc_ray.extract.features import Features, StoredParts, stored_pools
 from opacc_ray.parts.view import Call, add_up, answers
 
@@ -114,4 +114,4 @@ def _get(reference: Any) -> Any:
     except RayTaskError as error:
         raise cause_of(error) from None
     except LOST as error:
-        raise ClusterError(f"an actor that holds features died again and again: {brief(error)}") from None
+        raise ClusterError(f"an actor that holds features died again and again: {shortened(str(error))}") from None

@@ -18,8 +18,7 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ray.job_config import JobConfig
 
 from opacc_ray.cluster import local
-from opacc_ray.cluster.failures import brief
-from opacc_ray.errors import ClusterError
+from opacc_ray.errors import ClusterError, shortened
 from opacc_ray.lake.redaction import redacted
 
 log = logging.getLogger(__name__)
@@ -134,7 +133,7 @@ def _cluster() -> Iterator[bool]:
                 ray.init(address=place, job_config=job, log_to_driver=False, logging_level=logging.ERROR)
                 until.callback(ray.shutdown)
         except (ConnectionError, RuntimeError, OSError) as error:
-            raise ClusterError(f"no Ray cluster could be reached: {brief(error)}") from None
+            raise ClusterError(f"no Ray cluster could be reached: {shortened(str(error))}") from None
         yield address == "local"
 
 

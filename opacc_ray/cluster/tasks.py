@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from opacc_ray.cluster.failures import brief, cause_of
-from opacc_ray.errors import ClusterError
+from opacc_ray.cluster.failures import cause_of
+from opacc_ray.errors import ClusterError, shortened
 
 TASK_RETRIES = 3
 """Times a task is tried again whose worker died."""
@@ -48,7 +48,9 @@ def map_tasks(
             except RayTaskError as error:
                 raise cause_of(error) from None
             except RayError as error:
-                raise ClusterError(f"{item}: the worker died {TASK_RETRIES + 1} times: {brief(error)}") from None
+                raise ClusterError(
+                    f"{item}: the worker died {TASK_RETRIES + 1} times: {shortened(str(error))}"
+                ) from None
             yield item, result
     finally:
         for reference in flying:

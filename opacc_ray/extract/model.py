@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, shortened
 from opacc_ray.extract.activations import Activations
 from opacc_ray.extract.hubs import create, hub_of
 from opacc_ray.extract.machine import Machine, cpu_name
@@ -227,7 +227,7 @@ def _program(spec: ModelSpec) -> torch.nn.Module:
     except Exception as error:  # both formats raise many kinds
         raise DataError(
             f"model.program: {spec.program} is neither TorchScript nor, as its name would end, an exported .pt2 "
-            f"({' '.join(str(error).split())[:200]}); save it with torch.export.save"
+            f"({shortened(str(error), 200)}); save it with torch.export.save"
         ) from None
 
 

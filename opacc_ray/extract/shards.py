@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.extract.columns import Columns
 from opacc_ray.extract.ids import Hashes, digest_of, hashes_of
 from opacc_ray.extract.machine import Machine
@@ -240,5 +240,5 @@ def _readable(source: str) -> Iterator[None]:
     except OpaccError:
         raise
     except Exception as error:  # Arrow, JSON and a report of another form raise many kinds
-        reason = " ".join(str(error).split())[:300] or type(error).__name__  # some of Arrow's have lines
+        reason = shortened(str(error)) or type(error).__name__  # some of Arrow's have lines
         raise DataError(f"{source} is not a shard of features ({reason}); {REMEDY}") from None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.errors import DataError, OpaccError, shortened
 
 _INSTALLED = tuple(str(Path(place).resolve()) for place in {sysconfig.get_path(name) for name in ("stdlib", "purelib")})
 _OURS = str(Path(__file__).resolve().parents[1])
@@ -30,7 +30,7 @@ def user_code(what: str, remedy: str = "") -> Iterator[None]:
     except (OpaccError, MemoryError):
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
+        reason = shortened(str(error))
         said = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         place = _place(error)
         sentence = f"{what} raised {said}" + (f" at {place}" if place else "") + (f"; {remedy}" if remedy else "")

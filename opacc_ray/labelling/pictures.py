@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.decode import FORMATS
 
 SMALL = 256
@@ -63,8 +63,8 @@ def render(content: bytes, *, longest: int | None = None, max_pixels: int = 1 <<
     except DataError:
         raise
     except Exception as error:  # Pillow raises many kinds on damaged files
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{len(content)} bytes that do not decode as an image ({reason[:200]})") from None
+        reason = shortened(str(error), 200) or type(error).__name__
+        raise DataError(f"{len(content)} bytes that do not decode as an image ({reason})") from None
 
 
 def render_array(array: NDArray[Any], *, longest: int | None = None, lossless: int = SMALL) -> Picture:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, shortened
 
 MAX_BYTES = 8 << 30
 """What an array may take in memory, unless the caller says otherwise."""
@@ -153,7 +153,7 @@ def _read_header(content: bytes, name: str, max_bytes: int) -> tuple[_Header, in
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         header = _Header(*read(stream, max_header_size=_MAX_HEADER))
     except Exception as error:  # NumPy's parser raises many kinds on damaged headers
-        reason = " ".join(str(error).split())[:200]
+        reason = shortened(str(error), 200)
         raise DataError(f"{name} does not read as a NumPy file ({reason}); write it again") from None
     if header.dtype.kind not in "biufSU" or header.dtype.itemsize > _MAX_ITEM:
         raise DataError(

@@ -21,6 +21,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.errors import shortened
+
 Alpha = Literal["refuse", "drop", "white", "black", "keep"]
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
@@ -64,8 +66,8 @@ def decode_image(content: bytes, *, alpha: Alpha = "refuse", max_pixels: int = 1
     except UnidentifiedImageError:
         raise ImageError(f"{len(content)} bytes that are no image of {', '.join(FORMATS)}") from None
     except Exception as error:  # Pillow raises many kinds on damaged files
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ImageError(f"{len(content)} bytes that do not decode as an image ({reason[:200]})") from None
+        reason = shortened(str(error), 200) or type(error).__name__
+        raise ImageError(f"{len(content)} bytes that do not decode as an image ({reason})") from None
 
 
 def decoded_bytes(content: bytes | None) -> int:

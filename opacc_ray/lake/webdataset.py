@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake import images
 from opacc_ray.lake.arrays import read_npy
 from opacc_ray.lake.decode import ImageError, decode_image
@@ -60,7 +60,7 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
                 count += 1
                 yield item
         except (tarfile.TarError, EOFError, DataError) as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = shortened(str(error), 200)
             yield BadItem(entry.key, f"the tar file breaks off after {count} examples ({reason}); write it again")
 
 

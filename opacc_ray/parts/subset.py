@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError
 from opacc_ray.parts.cache import Kept, key_of
 from opacc_ray.parts.view import Call, View, add_up
-from opacc_ray.pool import COLUMNS, LAYERS, Pool
+from opacc_ray.pool import FEATURES, Pool
 
 
 def subset(view: View, index: NDArray[np.int64]) -> View:
@@ -35,8 +35,7 @@ class _Subset:
     """The parts that hold at least one wanted example, without the others."""
 
     def __init__(self, view: View, index: NDArray[np.int64]) -> None:
-        bounds = np.searchsorted(index, view.starts)
-        rows = [index[bounds[part] : bounds[part + 1]] - view.starts[part] for part in range(len(view.parts.sizes))]
+        rows = view.rows_of(index)
         self._parts = view.parts
         self._index = index
         self._kept = Kept(view.parts, "subset", key_of(index), part_cut, [(own,) for own in rows])
@@ -60,6 +59,6 @@ class _Subset:
 
 def part_cut(part: Pool, rows: NDArray[np.int64]) -> Pool:
     """Some rows of a part."""
-    arrays = {name: getattr(part, name) for name in (*LAYERS, *COLUMNS, "coverage")}
+    arrays = {name: getattr(part, name) for name in FEATURES}
     there = {name: array[rows] for name, array in arrays.items() if array is not None}
     return Pool(ids=None if there else [str(row) for row in rows], **there)  # ids stay with the parts

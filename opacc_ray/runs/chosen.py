@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opacc_ray.errors import DataError
+from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake import parquet_io
 from opacc_ray.lake.arrow import numbers, texts
 
@@ -63,4 +63,4 @@ def decode(data: bytes, source: str) -> Chosen:
         ]
         return Chosen(*known, *own)
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise DataError(f"{source} is no table of predictions ({' '.join(str(error).split())}); restore it") from None
+        raise DataError(f"{source} is no table of predictions ({shortened(str(error))}); restore it") from None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opacc_ray.errors import DataError, OpaccError
+from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.arrow import numbers, texts
 from opacc_ray.lake.parquet_io import encode, read_bytes
@@ -58,7 +58,7 @@ def read_listing(run: Run) -> dict[str, Entry] | None:
         table = read_bytes(run.store.read(LISTING))
         entries = [Entry(*row) for row in zip(*(table[name].to_pylist() for name in Entry._fields), strict=True)]
     except (pa.ArrowException, OSError, KeyError) as error:
-        reason = " ".join(str(error).split())
+        reason = shortened(str(error))
         raise DataError(f"{source} is no listing ({reason}); run the spec again, which writes it anew") from None
     if digest_of(entries) != run.header.pool.digest:
         raise DataError(

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, shown
+from opacc_ray.errors import DataError, shortened, shown
 from opacc_ray.lake.parquet_io import arrow_owned, read_bytes
 from opacc_ray.lake.storage import join, open_store, read_uri
 from opacc_ray.parts.view import View, view_of
@@ -290,7 +290,7 @@ def _read_csv(data: bytes) -> Mapping[str, Any]:
     try:
         return _columns_of(csv.read_csv(pa.BufferReader(arrow_owned(data))))
     except pa.ArrowInvalid as error:
-        raise DataError(f"it is no CSV: {' '.join(str(error).split())}") from None
+        raise DataError(f"it is no CSV: {shortened(str(error))}") from None
 
 
 def _read_parquet(data: bytes) -> Mapping[str, Any]:
@@ -299,7 +299,7 @@ def _read_parquet(data: bytes) -> Mapping[str, Any]:
     try:
         return _columns_of(read_bytes(data))
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"it is no Parquet: {' '.join(str(error).split())}") from None
+        raise DataError(f"it is no Parquet: {shortened(str(error))}") from None
 
 
 def _columns_of(table: Any) -> dict[str, NDArray[Any]]:
