@@ -138,7 +138,7 @@ def run(
         extract(stages, both(extracting, metrics.shards), metrics.extracted)
     rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
     for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
-        log.warning("%s was lost or changed; it is as it was drawn again", uri)
+        log.warning("%s was lost or changed; it is as it was drawn again, and what was changed lies in replaced/", uri)
     if not audit.rounds():
         sample = spec.sample
         select(
@@ -216,6 +216,7 @@ def select(
     selection = _choose(run, Choice.of(run, method, budget, parameters, seed, replicates), earlier, progress)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
+            run.restore_copies(number)  # the command that drew it may have been killed before it wrote them
             return selection
         if is_labelled(run, number):
             raise SpecError(

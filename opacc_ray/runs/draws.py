@@ -112,10 +112,16 @@ def copy(folder: Store, files: Mapping[str, bytes]) -> None:
 
 
 def publish(folder: Store, draw: Draw) -> list[str]:
-    """Copy the files of a draw to where people look for them; returns the names of those that were not there."""
+    """Copy the files of a draw to where people look for them; returns the names of those that were not there.
+
+    One that was changed is kept under ``replaced/``: somebody may have filled in a manifest where it lies.
+    """
     names = [name for name, _ in faults(folder, draw)]
     for name in names:
-        folder.write(name, read_file(folder, draw, name))
+        there, drawn = folder.read_if_there(name), read_file(folder, draw, name)
+        if there not in (None, drawn):
+            folder.write(f"replaced/{_digest(there)[:16]}/{name}", there)
+        folder.write(name, drawn)
     return names
 
 

@@ -192,6 +192,15 @@ def test_file_of_a_round_that_people_see_is_what_was_drawn(name: str, run: Run) 
     assert path.read_bytes() == good
 
 
+def test_manifest_that_was_filled_in_where_it_lies_is_kept_when_it_is_written_anew(run: Run) -> None:
+    place = run.store.store("rounds/1")
+    filled = place.read("manifest.csv") + b"a line of labels"
+    place.write("manifest.csv", filled)
+    assert run.restore_copies(1) == [place.uri_of("manifest.csv")]
+    assert [place.read(entry.key) for entry in place.list("replaced/")] == [filled]
+    assert run.restore_copies(1) == []
+
+
 @pytest.mark.parametrize("file", ["rounds/1/draw-1.json", "rounds/1"])
 def test_draw_or_round_that_is_lost_is_named(file: str, run: Run) -> None:
     steps.next_round(run, 10)
