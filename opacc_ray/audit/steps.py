@@ -276,7 +276,8 @@ def next_round(
     Raises
     ------
     LabelError
-        The round before waits for labels and is not closed, another command drew this one first, or all is labelled.
+        The round before waits for labels and is not closed, or some came while this one was drawn; another command drew
+        it first, or all is labelled.
     SpecError
         Unknown method or parameter, or unfit budget. Nothing is closed then.
     """
@@ -289,9 +290,26 @@ def next_round(
         )
     selection = _choose(run, _like(last.selection, method, budget, parameters or {}, replicates), rounds, progress)
     if last.missing:  # only now: a wrong parameter or budget must not cost labels
-        run.close(last.number, last.missing)
+        _give_up(run, last)
     _write_round(run, selection, labelled)
     return selection
+
+
+def _give_up(run: Run, last: LabelledRound) -> None:
+    """Close a round whose labels are those that a draw has just gone by.
+
+    Raises
+    ------
+    LabelError
+        A label came since, which would be lost: the draw takes its example for one without.
+    """
+    now = read_rounds(run)[-1]
+    if (now.number, now.missing) != (last.number, last.missing):
+        raise LabelError(
+            f"labels of round {last.number} of {run.title} changed while the next one was drawn, so nothing is closed "
+            "and nothing drawn; run the command again"
+        )
+    run.close(last.number, last.missing)
 
 
 def close(run: Run) -> None:

@@ -341,8 +341,9 @@ class Run:
         return closed.given_up
 
     def close(self, number: int, given_up: Sequence[str]) -> None:
-        """Give up the labels of a round that are missing."""
-        closed = ClosedRound(selection=self._selection_digest(number), given_up=list(given_up))
+        """Give up labels of a round that are missing, besides those that were given up before."""
+        ids = dict.fromkeys([*(self.read_closed(number) or ()), *given_up])
+        closed = ClosedRound(selection=self._selection_digest(number), given_up=list(ids))
         self.store.write(self.key_of(f"{number}/closed.json"), closed.to_bytes())
 
     def _selection_digest(self, number: int) -> str:

@@ -89,6 +89,43 @@ def test_closed_round_without_any_label_changes_no_design(run: Run) -> None:
     assert (result["n"], result["given_up"], result["design_based"], result["reason"]) == (80, 20, True, None)
 
 
+def test_closing_again_gives_up_what_was_given_up_before(run: Run) -> None:
+    chosen = steps.select(run, "srs", 20, {})
+    import_for(run, chosen.ids[:15])
+    steps.close(run)
+    actions.withdraw(run, chosen.ids[0])
+    steps.close(run)
+    assert sorted(run.read_closed(1) or ()) == sorted([chosen.ids[0], *chosen.ids[15:]])
+
+
+def test_label_that_comes_while_the_next_round_is_drawn_is_not_given_up(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = steps.select(run, "neyman", 20, {})
+    import_for(run, chosen.ids[:15])
+    draw = steps._choose
+
+    def slow(*arguments: Any) -> Any:
+        import_for(run, chosen.ids[15:18])
+        return draw(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "_choose", slow)
+        with pytest.raises(LabelError, match=r"labels of round 1 of .* changed while the next one was drawn"):
+            steps.next_round(run, 10, close=True)
+    assert (run.rounds(), run.read_closed(1)) == ([1], None)
+    steps.next_round(run, 10, close=True)
+    assert run.read_closed(1) == list(chosen.ids[18:])
+
+
+def test_select_again_writes_the_manifests_that_a_killed_command_did_not(run: Run) -> None:
+    steps.select(run, "srs", 20, {})
+    content = run.store.read("rounds/1/manifest.csv")
+    run.store.delete("rounds/1/manifest.csv")
+    steps.select(run, "srs", 20, {})
+    assert run.store.read("rounds/1/manifest.csv") == content
+
+
 # -- what the next round takes over ----------------------------------------------------------------------
 
 
