@@ -83,6 +83,8 @@ def _members(file: ObjectFile, rules: Rules) -> Iterator[_Member]:
         for info in tar:
             if not info.isfile():
                 continue
+            if info.issparse():  # a hole of any size takes a few bytes
+                raise tarfile.ReadError(f"{info.name} is sparse")
             folder, _, name = info.name.rpartition("/")
             stem, _, extension = name.partition(".")
             key = f"{folder}/{stem}" if folder else stem

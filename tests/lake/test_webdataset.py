@@ -87,6 +87,20 @@ def test_a_tar_that_ends_between_two_members_is_noticed(folder: Store) -> None:
     assert "it has no end" in bad[-1].reason
 
 
+def test_a_member_with_holes_is_refused_before_they_take_memory(folder: Store) -> None:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("a.png")
+        info.size = 512
+        sparse = {"major": "1", "minor": "0", "name": "a.png", "realsize": str(4 << 30)}
+        info.pax_headers = {f"GNU.sparse.{key}": value for key, value in sparse.items()}
+        tar.addfile(info, io.BytesIO(b"0\n".ljust(512, b"\0")))
+    folder.write("a.tar", sink.getvalue())
+    found, [bad] = read_pool(folder, "webdataset")
+    assert (found, bad.id) == ([], "a.tar")
+    assert "breaks off after 0 examples (a.png is sparse)" in bad.reason
+
+
 def test_members_that_cannot_be_used_are_bad_items(folder: Store) -> None:
     content = members(("a.png", b"no image"), ("b.txt", b"x"), ("c.npy", b"no array"), ("d.png", b"x" * 3000))
     folder.write("a.tar", content)
