@@ -68,6 +68,8 @@ class ExampleFiles:
 
     def _content(self, id: str) -> bytes:
         try:
+            if self._store.is_linked(id):  # it was none when it was listed
+                raise StorageError(f"cannot read {self._store.uri_of(id)}: it is a symbolic link now")
             return self._store.read(id)
         except StorageError as error:
             page = f"`opacc label {self._run.uri}`"

@@ -55,6 +55,10 @@ class LocalStore(Store):
                     return content
         raise changed(self.uri_of(entry.key), "its time of change or its size is another")
 
+    def is_linked(self, key: str) -> bool:
+        own = os.path.join(os.path.realpath(self.root), key)
+        return not self.follow_links and os.path.realpath(self._path(key)) != own
+
     def read_range(self, key: str, start: int, stop: int) -> bytes:
         with self._opened(key) as file:
             os.lseek(file, start, os.SEEK_SET)

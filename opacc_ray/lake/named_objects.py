@@ -49,4 +49,6 @@ class NamedObjects:
         if "://" in key or key.startswith("/"):
             raise DataError(f"its uri {text!r} is neither at s3:// nor below {self._store.uri}")
         check_key(key, self._store.uri)
+        if self._store.is_linked(key):
+            raise DataError(f"its uri {text!r} is a symbolic link; name the file, or set pool.follow_links: true")
         return self._store, key

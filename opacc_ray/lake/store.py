@@ -76,6 +76,10 @@ class Store(ABC):
                 raise
             return None
 
+    def is_linked(self, key: str) -> bool:
+        """Tell whether only a symbolic link leads to the object, in a place that does not list what those lead to."""
+        return False
+
     @abstractmethod
     def read_range(self, key: str, start: int, stop: int) -> bytes:
         """Return the object's bytes from ``start`` up to ``stop``; an object that ends before ``stop`` is an error."""

@@ -103,6 +103,16 @@ def test_a_lost_image_is_named_with_what_to_do(run: Run, tmp_path: Path) -> None
         write_tasks(run, Wanted("cvat", str(tmp_path / "tasks")))
 
 
+@pytest.mark.parametrize("tool", ["cvat", "label-studio"])
+def test_an_image_that_became_a_symbolic_link_is_sent_to_nobody(run: Run, tmp_path: Path, tool: str) -> None:
+    (tmp_path / "secret").write_bytes(grey(7))
+    image = Path(run.spec.pool.uri, run.read_selection(1).ids[0])
+    image.unlink()
+    image.symlink_to(tmp_path / "secret")
+    with pytest.raises(StorageError, match=r"cannot read .*: it is a symbolic link now; .* label the round with"):
+        write_tasks(run, Wanted(tool, str(tmp_path / "out")))
+
+
 def test_links_open_without_credentials_and_end(bucket: str, tmp_path: Path) -> None:
     run = drawn_run(bucket)
     written = write_tasks(run, Wanted("label-studio", str(tmp_path / "out")))

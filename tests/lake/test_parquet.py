@@ -128,6 +128,22 @@ def test_named_images_are_read_from_the_pool_and_from_s3_alone(bucket: str, tmp_
     assert reasons[3] == "its uri is null"
 
 
+def test_named_images_are_not_read_through_symbolic_links(tmp_path: Path) -> None:
+    (tmp_path / "secret.png").write_bytes(png(30))
+    store = open_store(str(tmp_path / "pool"))
+    store.write("real/a.png", png(10))
+    (tmp_path / "pool" / "link.png").symlink_to(tmp_path / "secret.png")
+    (tmp_path / "pool" / "out").symlink_to(tmp_path)
+    store.write("index.parquet", parquet(pa.table({"uri": ["real/a.png", "link.png", "out/secret.png"]})))
+    rules = Rules(columns=Columns(uri="uri"))
+    found, bad = read_pool(store, "parquet", rules)
+    assert [int(example.array[0, 0]) for example in found] == [10]
+    assert all("is a symbolic link; name the file, or set" in item.reason for item in bad)
+    assert len(bad) == 2
+    found, _ = read_pool(open_store(store.uri, follow_links=True), "parquet", rules)
+    assert [int(example.array[0, 0]) for example in found] == [10, 30, 30]
+
+
 def test_arrays_are_nested_lists_or_columns_of_numbers(folder: Store) -> None:
     nested = [[[1, 2, 3], [4, 5, 6]], [[7, 8, 9], [1, 1, 1]]]
     table = pa.table({"nested": nested, "ragged": [[1.0], [1.0, 2.0]], "a": [1, 2], "b": [0.5, 1.5]})
