@@ -11,13 +11,14 @@ from typing import Literal, NamedTuple
 
 from opacc_ray.errors import LabelError, shown
 from opacc_ray.labelling.messages import quoted
+from opacc_ray.lake.examples import LONGEST_ID
 
 Status = Literal["labelled", "unsure", "blank"]
 
 COLUMNS = ("id", "label", "annotator", "status", "run", "round", "labelled_at")
 """What a file of labels may say; other columns are ignored."""
 
-LONGEST = {"id": 4096, "label": 1000, "annotator": 200, "status": 100, "run": 200, "round": 20, "labelled_at": 64}
+LONGEST = {"id": LONGEST_ID, "label": 1000, "annotator": 200, "status": 100, "run": 200, "round": 20, "labelled_at": 64}
 """Characters that each may have."""
 
 WHOLE = re.compile(r"(\d{1,18})(\.0*)?", re.ASCII)

@@ -103,6 +103,17 @@ class Example(NamedTuple):
     own_id: bool = False  # whether the id is the file's own; ids made of keys are unique without a check
 
 
+LONGEST_ID = 4096
+"""Characters that an id may have."""
+
+
+def fault_of_id(id: str) -> str | None:
+    """Say why a text is no id, which a label could never name; None if it is one."""
+    if not id:
+        return "its id is empty"
+    return f"its id has {len(id)} characters, and {LONGEST_ID} are the most" if len(id) > LONGEST_ID else None
+
+
 Items = Iterator[Example | BadItem]
 """The examples of one shard, and those that cannot be used with their reasons, in the order of files."""
 

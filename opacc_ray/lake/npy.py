@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
 from opacc_ray.lake.arrays import HEAD_BYTES, Rows, locate_rows, read_npy, read_npz
-from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Piece, Rules, Shard
+from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Piece, Rules, Shard, fault_of_id
 from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.store import Entry, Store, in_order
 
@@ -79,7 +79,7 @@ def _slice(store: Store, piece: Piece) -> Iterator[Example]:
         yield Example(f"{entry.key}:{row}", f"{uri}#row={row}", array)
 
 
-def _rows(store: Store, entry: Entry, max_bytes: int) -> list[Example]:
+def _rows(store: Store, entry: Entry, max_bytes: int) -> list[Example | BadItem]:
     if entry.size > max_bytes:
         raise DataError(f"{entry.key} has {entry.size} bytes, and pool.max_bytes is {max_bytes}")
     rows, ids = _load(entry.key, store.read_entry(entry), max_bytes)
@@ -87,9 +87,12 @@ def _rows(store: Store, entry: Entry, max_bytes: int) -> list[Example]:
         raise DataError(f"{entry.key} has shape {rows.shape}; give one example per row")
     if ids is not None and ids.shape != (len(rows),):
         raise DataError(f"{entry.key} has {len(rows)} rows and {ids.size} ids; give one id per row")
-    names = [f"{entry.key}:{row}" for row in range(len(rows))] if ids is None else [str(name) for name in ids]
+    places = [f"{entry.key}:{row}" for row in range(len(rows))]
+    names = places if ids is None else [str(name) for name in ids]
     uri, own = store.uri_of(entry.key), ids is not None
-    return [Example(names[row], f"{uri}#row={row}", rows[row], own) for row in range(len(rows))]
+    found = [Example(name, f"{uri}#row={row}", rows[row], own) for row, name in enumerate(names)]
+    faults = map(fault_of_id, names)
+    return [BadItem(place, fault) if fault else item for place, fault, item in zip(places, faults, found, strict=True)]
 
 
 def _load(key: str, content: bytes, max_bytes: int) -> tuple[NDArray[Any], NDArray[Any] | None]:

@@ -17,7 +17,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.lake.arrow import numbers, to_numpy
 from opacc_ray.lake.cells import is_list, numbers_of
 from opacc_ray.lake.decode import ImageError, decode_image
-from opacc_ray.lake.examples import BadItem, Example, Found, Items, Rules, Shard
+from opacc_ray.lake.examples import BadItem, Example, Found, Items, Rules, Shard, fault_of_id
 from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.named_objects import NamedObjects
 from opacc_ray.lake.partitions import partitions_of
@@ -60,7 +60,7 @@ def examples_of(store: Store, batch: Batch, rules: Rules) -> Items:
 
 
 def ids_of(batch: Batch, column: str | None) -> list[str | BadItem]:
-    """Id of each row; one that is null is a bad item, named by its place."""
+    """Id of each row; one that is null, empty or too long is a bad item, named by its place."""
     places = [f"{batch.entry.key}#{row}" for row in batch.rows.tolist()]
     if column is None:
         return [*places]
@@ -70,9 +70,10 @@ def ids_of(batch: Batch, column: str | None) -> list[str | BadItem]:
         raise DataError(
             f"pool.columns.id: {column!r} is {batch.columns[column].type}; name one of text or whole numbers"
         )
+    faults = [f"its {column} is null" if value is None else fault_of_id(str(value)) for value in found]
     return [
-        BadItem(place, f"its {column} is null") if value is None else str(value)
-        for place, value in zip(places, found, strict=True)
+        BadItem(place, fault) if fault else str(value)
+        for place, value, fault in zip(places, found, faults, strict=True)
     ]
 
 
@@ -82,6 +83,8 @@ def uris_of(store: Store, batch: Batch, column: str | None) -> list[str]:
     if column is None:
         return own
     said = batch.columns[column].to_pylist()
+    if not all(value is None or isinstance(value, str) for value in said):
+        raise DataError(f"pool.columns.uri: {column!r} is {batch.columns[column].type}; name one of text")
     return [NamedObjects.uri(store, text) if text else place for text, place in zip(said, own, strict=True)]
 
 

@@ -76,3 +76,11 @@ def test_a_file_without_sound_rows_is_left_to_its_reader(store: Store, content: 
     store.write("a.npy", content)
     plan = plan_shards(store, "npy", 100)
     assert (len(plan.shards), plan.num_examples) == (1, None)
+
+
+def test_an_empty_id_is_a_bad_item(store: Store) -> None:
+    sink = io.BytesIO()
+    np.savez(sink, x=np.zeros((2, 3)), ids=np.array(["a", ""]))
+    store.write("a.npz", sink.getvalue())
+    found, bad = read_pool(store, "npy")
+    assert ([item.id for item in found], bad) == (["a"], [("a.npz:1", "its id is empty")])

@@ -170,6 +170,16 @@ def test_nulls_are_bad_items_with_their_reasons(folder: Store) -> None:
     assert [tuple(item) for item in bad] == [("a.parquet#1", "its x is null")]
 
 
+def test_an_id_that_no_label_could_name_is_a_bad_item(folder: Store) -> None:
+    folder.write("a.parquet", parquet(pa.table({"id": ["p", "", "r" * 4097], "x": [[1.0]] * 3})))
+    found, bad = read_pool(folder, "parquet", Rules(columns=Columns(id="id", array=("x",))))
+    assert [example.id for example in found] == ["p"]
+    assert [tuple(item) for item in bad] == [
+        ("a.parquet#1", "its id is empty"),
+        ("a.parquet#2", "its id has 4097 characters, and 4096 are the most"),
+    ]
+
+
 def test_what_does_not_fit_is_one_sentence(folder: Store) -> None:
     folder.write("a.parquet", parquet(numbers(0, 10)))
     assert refusal(folder, "parquet", Rules(columns=Columns(array=("y",)))).endswith(
@@ -178,6 +188,8 @@ def test_what_does_not_fit_is_one_sentence(folder: Store) -> None:
     assert refusal(folder, "parquet", X._replace(filter="split = 'test'")).endswith(
         "a.parquet has no column 'split'; it has x, name, score"
     )
+    with pytest.raises(DataError, match=r"pool.columns.uri: 'score' is .*; name one of text"):
+        read_pool(folder, "parquet", X._replace(columns=Columns(uri="score", array=("x",))))
     folder.write("b.parquet", parquet(numbers(0, 10).set_column(0, "x", pa.array([[1.0]] * 10))))
     assert "b.parquet has 'x' as list" in refusal(folder, "parquet", X)
     assert refusal(folder, "parquet", X).endswith("; write the files with one schema")
