@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
-from opacc_ray.extract.columns import Columns, not_finite
+from opacc_ray.extract.columns import Columns, joined, not_finite
 from opacc_ray.extract.inference import check_hidden, in_halves, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.outputs import read_output
@@ -214,7 +214,7 @@ class Extractor:
                 found.ids.extend(batch.ids)
                 uris.extend(batch.uris)
                 found = found._replace(own_ids=batch.own_ids)
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
+        columns = joined(parts)
         if self._job.base is None and self._reference.traces is not None:
             with self._computing:
                 columns |= surprise_of(self._job, self._reference, columns)

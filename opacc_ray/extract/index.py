@@ -79,12 +79,23 @@ class Index(SealedDocument):
 def make_index(
     files: Sequence[str], reports: Sequence[ShardReport], others: Mapping[str, bytes] | None = None
 ) -> Index:
-    """Return the index of files, in the order of the pool, from the report of each; and of ``others`` by content."""
+    """Return the index of files, in the order of the pool, from the report of each; and of ``others`` by content.
+
+    Raises
+    ------
+    DataError
+        A feature has more values per example in some files than in others.
+    """
     machines = sorted({report.machine for report in reports if report.machine}, key=str)
     features: dict[str, int] = {}
     predicted: Counter[int] = Counter()
-    for report in reports:
-        features |= report.widths
+    for file, report in zip(files, reports, strict=True):
+        for name, width in report.widths.items():
+            if features.setdefault(name, width) != width:
+                raise DataError(
+                    f"{file} holds {name} with {width} values per example, and files before it with {features[name]}; "
+                    "correct the model or the pool, delete the files that are wrong and run the spec again"
+                )
         predicted.update(report.predicted or {})
     counted = any(report.predicted is not None for report in reports)
     return Index(

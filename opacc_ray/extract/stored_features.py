@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shown
 from opacc_ray.extract import reference
-from opacc_ray.extract.columns import Columns
-from opacc_ray.extract.extractor import Extraction, kept_rows, surprise_of
+from opacc_ray.extract.columns import Columns, joined
+from opacc_ray.extract.extractor import Extraction, check_bad, kept_rows, surprise_of
 from opacc_ray.extract.neighbours import HOST
 from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
@@ -55,6 +55,7 @@ def try_rows(spec: Spec, plan: Plan) -> str:
     job = Extraction(spec, spec.pool, spec.stored(), open_pool(spec.pool))
     for shard in plan.shards:
         for part in _parts(job, shard):
+            check_bad(job, part.bad)
             if part.ids:
                 sizes = ", ".join(
                     f"{name} {values.shape[1]}" if values.ndim > 1 else name for name, values in part.columns.items()
@@ -65,9 +66,7 @@ def try_rows(spec: Spec, plan: Plan) -> str:
 
 def _extract(job: Extraction, shard: Shard, loaded: reference.Loaded) -> ShardReport:
     parts = list(_parts(job, shard))
-    columns = (
-        {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns} if parts else {}
-    )
+    columns = joined([part.columns for part in parts if part.ids])
     whole = FeatureShard(
         [name for part in parts for name in part.ids],
         [uri for part in parts for uri in part.uris or ()],
@@ -92,7 +91,7 @@ def _parts(job: Extraction, shard: Shard) -> Iterator[FeatureShard]:
         if len(sound) < len(named):
             part = Batch(batch.entry, batch.rows[sound], batch.columns.take(numbers(sound)))
         try:
-            columns = _columns(job, part)
+            columns = _columns(job, part) if len(sound) else {}
         except DataError as error:
             raise DataError(f"{store.uri_of(batch.entry.key)}: {error}") from None
         ids = [name for name in named if isinstance(name, str)]
@@ -138,7 +137,8 @@ def _layer(batch: Batch, names: Sequence[str], feature: str) -> NDArray[np.float
     if parts[0] is None:
         raise DataError(f"{feature} ({names[0]!r}) holds lists of different lengths; give each row as many numbers")
     whole = parts[0].reshape(len(parts[0]), -1) if len(parts) == 1 else np.stack(parts, axis=1)  # type: ignore[arg-type]
-    return np.ascontiguousarray(whole, dtype=np.float32)
+    with np.errstate(over="ignore"):  # what is too large for float32 is told as infinity
+        return np.ascontiguousarray(whole, dtype=np.float32)
 
 
 def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
@@ -152,7 +152,8 @@ def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
     values = _numbers(column, name)
     if model.task == "regression":
         return values.astype(np.float64)
-    whole = values.astype(np.int64)
+    with np.errstate(invalid="ignore"):  # of NaN, which is told below
+        whole = values.astype(np.int64)
     unfit = np.flatnonzero((whole != values) | (whole < 0))
     if len(unfit):
         raise DataError(f"the prediction ({name!r}) holds {values[unfit[0]]}, which is no number of a class, 0 or more")

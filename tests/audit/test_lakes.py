@@ -287,6 +287,25 @@ def test_a_null_is_refused_or_left_out_as_the_spec_says(bucket: str) -> None:
     ]
 
 
+def test_a_file_without_any_sound_row_is_left_out(bucket: str) -> None:
+    store, columns = open_store(f"{bucket}/pool"), {"hidden": "h", "prediction": "p"}
+    store.write("a.parquet", parquet(pa.table({"key": ["a", "b"], "p": [1, 0], "h": [[1.0], [2.0]]})))
+    nothing = pa.array([None, None], pa.list_(pa.float64()))
+    store.write("b.parquet", parquet(pa.table({"key": ["c", "d"], "p": [1, 0], "h": nothing})))
+    content = of_features(bucket, columns, sample={"method": "srs", "budget": 1}, extract={"on_bad_item": "exclude"})
+    index = steps.run(parse_spec(content, "spec")).read_index()
+    assert (index.num_examples, [item.id for item in index.bad]) == (2, ["c", "d"])
+
+
+def test_shards_of_different_widths_are_no_features_of_one_model(bucket: str) -> None:
+    store, columns = open_store(f"{bucket}/pool"), {"hidden": "h", "prediction": "p"}
+    store.write("a.parquet", parquet(pa.table({"key": ["a", "b"], "p": [1, 0], "h": [[1.0], [2.0]]})))
+    store.write("b.parquet", parquet(pa.table({"key": ["c", "d"], "p": [1, 0], "h": [[1.0, 2.0], [2.0, 3.0]]})))
+    content = of_features(bucket, columns, sample={"method": "srs", "budget": 1}, extract={"shard_size": 2})
+    with pytest.raises(DataError, match=r"part-000001.parquet holds hidden with 2 values .* before it with 1; correct"):
+        steps.run(parse_spec(content, "spec"))
+
+
 def test_a_filter_that_leaves_nothing_is_said_before_anything_starts(
     bucket: str, outputs: dict[str, np.ndarray]
 ) -> None:
