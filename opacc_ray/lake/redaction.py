@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from opacc_ray.errors import StorageError
 
-_AUTHORITY = re.compile(r"(?<![\w.+-])(\w[\w.+-]*://)?[^\s/@'\"]+:(?!//)[^\s@'\"]*@")  # a secret may hold a slash
-
+_AUTHORITY = re.compile(r"(?<![^\s@'\"/])(\w[\w.+-]*://)?[^\s/@'\":]{0,2000}:(?!//)[^\s@'\"]{0,2000}@")
+"""A secret may hold a slash, and a user may be missing; lengths are bounded, or long texts would take for ever."""
 
 SHORTEST_SECRET = 8
 """Characters of the shortest value that is hidden: `1` or `yes` is no secret, and is in every text."""
