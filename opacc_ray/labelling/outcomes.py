@@ -5,6 +5,7 @@ shortest text of its number. Labels are compared in that form.
 """
 
 import difflib
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +51,9 @@ def value_of(label_text: str, *, id: str) -> float:
 
 
 def canonical_number(value: float) -> str:
-    """The shortest text of a number, the same for 7, 7.0 and 70e-1."""
+    """The shortest text of a number, the same for 7, 7.0 and 70e-1, which :func:`value_of` reads as that number."""
+    if math.isinf(value):  # of 1e400, say
+        return "1e999" if value > 0 else "-1e999"
     return repr(value + 0.0).removesuffix(".0")  # + 0.0: no -0
 
 

@@ -99,6 +99,12 @@ def test_numbers_have_one_form(texts: tuple[str, ...]) -> None:
     assert len({canonical_number(value_of(text, id="a")) for text in texts}) == 1
 
 
+@pytest.mark.parametrize("text", ["7", "-0.1", "1e300", "1e400", "-1e400", "1e-400"])
+def test_the_form_of_a_number_is_a_label_of_that_number(text: str) -> None:
+    value = value_of(text, id="a")
+    assert value_of(canonical_number(value), id="a") == value
+
+
 @pytest.mark.parametrize("text", ["", "cat", "3,5", "1_000", "nan", "inf", "0x10", "1.5 m", "٣"])
 def test_label_that_is_no_number(text: str) -> None:
     with pytest.raises(LabelError, match="write a number such as"):

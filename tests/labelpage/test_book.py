@@ -217,6 +217,8 @@ def test_a_regression_takes_numbers(tmp_path: Path) -> None:
     assert book.save("ann", 0, "0.50").label == "0.5"
     with pytest.raises(LabelError, match="write a number"):
         book.save("ann", 1, "much")
+    book.save("ann", 1, "1e400")
+    assert read_rounds(run)[0].truth == ("0.5", "1e999")
 
 
 @pytest.mark.parametrize("name", [None, 3, "", "  ", "a\nb", "x" * 201])
