@@ -37,6 +37,9 @@ from opacc_ray.runs.run import Run
 MAX_BODY = 16_384
 """Bytes of a request."""
 
+LONGEST_PATH = 100
+"""Characters behind the token; no number of an example is longer."""
+
 FILES = {
     "": ("page.html", "text/html"),
     "page.js": ("page.js", "text/javascript"),
@@ -87,7 +90,8 @@ class Page:
                 message["headers"] = [*own, *((name, text) for name, text in HEADERS.items() if name not in named)]
             await send(message)
 
-        if not secrets.compare_digest(given.encode(errors="replace"), self._token.encode()):
+        known = secrets.compare_digest(given.encode(errors="replace"), self._token.encode())
+        if not known or len(rest) > LONGEST_PATH:
             await PlainTextResponse("not found", 404)(scope, receive, send_guarded)
             return
         inner = dict(scope, path=f"/{rest}", raw_path=None, root_path="")
