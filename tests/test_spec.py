@@ -236,8 +236,11 @@ def test_user_module_that_raises_is_one_sentence_with_its_traceback_kept(
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "raising_module.py").write_text("SIZES = {}\nsize = SIZES['large']\n")
     (tmp_path / "needing_module.py").write_text("import no_such_package\n")
+    (tmp_path / "ending_script.py").write_text("def net():\n    pass\n\n\nraise SystemExit(0)\n")
     with pytest.raises(SpecError, match="importing 'raising_module' raised KeyError: 'large'") as caught:
         load_function("raising_module:net", "model.factory")
     assert 'raising_module.py", line 2' in caught.value.details
     with pytest.raises(SpecError, match=r"No module named 'no_such_package'.*needing_module imports it, so install it"):
         load_function("needing_module:net", "model.factory")
+    with pytest.raises(SpecError, match="importing 'ending_script' raised SystemExit: 0"):
+        load_function("ending_script:net", "model.factory")

@@ -36,7 +36,7 @@ def transformed(transform: Callable[[NDArray[Any]], Any], example: Example) -> N
     array = example.array
     try:
         return np.asarray(transform(array), dtype=np.float32)
-    except Exception as error:  # put into words here, and not for every example
+    except (Exception, SystemExit) as error:  # put into words here, and not for every example
         with user_code(f"transform, given example {example.id!r} of shape {array.shape} and type {array.dtype},"):
             raise error
 

@@ -29,7 +29,7 @@ def user_code(what: str, remedy: str = "") -> Iterator[None]:
         yield
     except (OpaccError, MemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the latter would end the process, as if all were done
         reason = shortened(str(error))
         said = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         place = _place(error)
@@ -39,7 +39,7 @@ def user_code(what: str, remedy: str = "") -> Iterator[None]:
         raise failure from None
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """File and line of the last frame that is the user's: neither installed nor of this package."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -26,7 +26,7 @@ def load_function(name: str, key: str) -> Any:
     except ImportError as error:
         reason, remedy = shortened(str(error)), _import_remedy(module, error)
         raise SpecError(f"{key}: {name!r} cannot be imported ({reason}); {remedy}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends itself would end this command, as if all were done
         failure = SpecError(f"{key}: importing {module!r} raised {type(error).__name__}: {shortened(str(error))}")
         failure.details = traceback.format_exc()
         raise failure from None

@@ -46,6 +46,7 @@ def test_arguments_go_to_the_function() -> None:
             "raise",
             "model.function 'numpy_model:faulty', given a batch of shape .* raised KeyError: 'no session' at .*:",
         ),
+        ("exit", "given a batch of shape .* raised SystemExit: 0 at .*:"),
         ("rows", r"output of model.function 'numpy_model:faulty' has shape \(1, 2\) for a batch of 5"),
         ("text", "is a str, not an array of numbers"),
         ("nothing", "for a batch of 5|not an array of numbers"),

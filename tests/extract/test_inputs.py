@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract import inputs
-from opacc_ray.extract.inputs import Batch
+from opacc_ray.extract.inputs import Batch, transformed
 from opacc_ray.lake.examples import Example
 
 RNG = np.random.default_rng(0)
@@ -51,3 +51,13 @@ def test_an_input_of_another_shape_is_named() -> None:
     batch.add(example(0), np.zeros((2, 3), np.float32))
     with pytest.raises(DataError, match=r"example 'e1' has shape \(3, 2\) and 'e0' \(2, 3\); set transform"):
         batch.add(example(1), np.zeros((3, 2), np.float32))
+
+
+@pytest.mark.parametrize("error", [KeyError("mean"), SystemExit(0)])
+def test_a_transform_that_raises_is_named_with_its_example(error: BaseException) -> None:
+    def transform(array: NDArray[np.uint8]) -> None:
+        raise error
+
+    name = type(error).__name__
+    with pytest.raises(DataError, match=rf"transform, given example 'e1' of shape \(8,\) .*, raised {name}"):
+        transformed(transform, example(1))
