@@ -95,9 +95,12 @@ def find_class(text: str, classes: Sequence[str] | None) -> int | None:
     number = whole_number(text)
     if classes is None:
         return number
-    for name in [text] if number is None else [text, str(number)]:
-        if name in classes:
-            return classes.index(name)
+    said = [text] if number is None else [text, str(number)]
+    is_exact = any(name in classes for name in said)
+    names = classes if is_exact else [name.strip() for name in classes]  # labels come back without spaces around them
+    for name in said:
+        if name in names:
+            return names.index(name)
     if number is None or number >= len(classes) or any(whole_number(name) is not None for name in classes):
         return None
     return number

@@ -72,9 +72,12 @@ class ModelSpec(Section):
     @field_validator("classes")
     @classmethod
     def _are_distinct(cls, value: list[str] | None) -> list[str] | None:
-        twice = [name for name, count in Counter(value or []).items() if count > 1]
+        plain = Counter(name.strip() for name in value or [])  # labels come back without spaces around them
+        twice = [name for name, count in plain.items() if count > 1]
         if twice:
-            raise ValueError(f"{twice[0]!r} appears twice; give each class a name of its own")
+            raise ValueError(f"{twice[0]!r} appears twice, spaces aside; give each class a name of its own")
+        if "" in plain:
+            raise ValueError("a class has no name, and an empty label is one that nobody gave; name it")
         return value
 
     @field_validator("sha256")

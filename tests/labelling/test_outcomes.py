@@ -55,6 +55,10 @@ def test_label_that_is_no_class(text: str, classes: list[str] | None, words: str
     assert words in str(caught.value)
 
 
+def test_a_class_with_spaces_around_its_name_is_named_without_them() -> None:
+    assert [class_of(text, ["cat ", "dog", "3 "], id="a") for text in ("cat", "dog", "3")] == [0, 1, 2]
+
+
 def test_a_number_is_no_index_where_classes_are_named_by_numbers() -> None:
     with pytest.raises(LabelError):
         class_of("0", ["1", "2", "3"], id="a")
