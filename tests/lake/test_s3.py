@@ -216,3 +216,11 @@ def test_listing_many_objects_parses_no_time_slowly(s3: LocalS3, bucket: str, mo
     store.write_many((f"{i}.txt", b"x") for i in range(30))
     monkeypatch.setattr(dateutil.parser, "parse", None)
     assert len(store.list()) == 30
+
+
+def test_a_key_that_a_browser_would_change_has_no_link_and_any_other_has(bucket: str) -> None:
+    store = open_store(bucket)
+    assert "/a//b%20%23.png?X-Amz-" in store.link("a//b #.png", 60)
+    for key in ("a/../b.png", "./b.png"):
+        with pytest.raises(StorageError, match=r"has no link that a browser opens: .*; send copies or thumbnails"):
+            store.link(key, 60)
