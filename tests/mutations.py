@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from audited_run import KEYS, label, write_features, write_pool
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import closing, results, steps
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import OpaccError
@@ -114,7 +114,7 @@ def make_run(home: str, name: str, budget: int) -> Run:
     label(run, steps.select(run, "srs", budget, {}).ids)
     chosen = steps.next_round(run, 10)
     label(run, chosen.ids[:7])
-    steps.close(run)
+    closing.close(run)
     results.estimate(run)
     beside = steps.select_beside(run, "css", budget + 5, {})
     label(beside, [name for name, known in zip(*_known(beside), strict=True) if not known])

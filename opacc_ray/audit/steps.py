@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from opacc_ray.audit.checks import check_model, check_pool
+from opacc_ray.audit.closing import give_up
 from opacc_ray.audit.extraction import Stage, extract, stages_of
 from opacc_ray.audit.history import check_history, read_history
 from opacc_ray.audit.progress import both
@@ -290,33 +291,9 @@ def next_round(
         )
     selection = _choose(run, _like(last.selection, method, budget, parameters or {}, replicates), rounds, progress)
     if last.missing:  # only now: a wrong parameter or budget must not cost labels
-        _give_up(run, last)
+        give_up(run, last)
     _write_round(run, selection, labelled)
     return selection
-
-
-def _give_up(run: Run, last: LabelledRound) -> None:
-    """Close a round whose labels are those that a draw has just gone by.
-
-    Raises
-    ------
-    LabelError
-        A label came since, which would be lost: the draw takes its example for one without.
-    """
-    now = read_rounds(run)[-1]
-    if (now.number, now.missing) != (last.number, last.missing):
-        raise LabelError(
-            f"labels of round {last.number} of {run.title} changed while the next one was drawn, so nothing is closed "
-            "and nothing drawn; run the command again"
-        )
-    run.close(last.number, last.missing)
-
-
-def close(run: Run) -> None:
-    """Give up the labels that the newest round still waits for: they count as not drawn."""
-    last = read_rounds(run)[-1]
-    if last.missing:
-        run.close(last.number, last.missing)
 
 
 def _like(

@@ -142,7 +142,7 @@ def next_round(
     until: float | None,
 ) -> Answer:
     """Choose what to label next, knowing all labels so far."""
-    from opacc_ray.audit import goals, steps
+    from opacc_ray.audit import closing, goals, steps
     from opacc_ray.cli.answers import drawn, reached
     from opacc_ray.runs.run import Run
 
@@ -151,7 +151,7 @@ def next_round(
         goal = goals.look_for_goal(run, until, close=close)
         if goal.reached:
             if close:
-                steps.close(run)
+                closing.close(run)
             goals.record_goal(run, goal)
             return reached(run, goal)
     with _selecting() as progress:

@@ -346,6 +346,12 @@ class Run:
         closed = ClosedRound(selection=self._selection_digest(number), given_up=list(ids))
         self.store.write(self.key_of(f"{number}/closed.json"), closed.to_bytes())
 
+    def reopen(self, number: int, given_up: Sequence[str] | None) -> None:
+        """Let these ids alone be given up in a round; None: the round is open."""
+        self.store.delete(self.key_of(f"{number}/closed.json"))
+        if given_up is not None:
+            self.close(number, given_up)
+
     def _selection_digest(self, number: int) -> str:
         return hashlib.sha256(self._read_drawn(number, draws.SELECTION)).hexdigest()
 

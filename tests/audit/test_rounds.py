@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import goals, results, steps
+from opacc_ray.audit import closing, goals, results, steps
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
@@ -92,9 +92,9 @@ def test_closed_round_without_any_label_changes_no_design(run: Run) -> None:
 def test_closing_again_gives_up_what_was_given_up_before(run: Run) -> None:
     chosen = steps.select(run, "srs", 20, {})
     import_for(run, chosen.ids[:15])
-    steps.close(run)
+    closing.close(run)
     actions.withdraw(run, chosen.ids[0])
-    steps.close(run)
+    closing.close(run)
     assert sorted(run.read_closed(1) or ()) == sorted([chosen.ids[0], *chosen.ids[15:]])
 
 
@@ -111,7 +111,7 @@ def test_label_that_comes_while_the_next_round_is_drawn_is_not_given_up(
 
     with monkeypatch.context() as patch:
         patch.setattr(steps, "_choose", slow)
-        with pytest.raises(LabelError, match=r"labels of round 1 of .* changed while the next one was drawn"):
+        with pytest.raises(LabelError, match=r"labels of round 1 of .* came while it was to be closed"):
             steps.next_round(run, 10, close=True)
     assert (run.rounds(), run.read_closed(1)) == ([1], None)
     steps.next_round(run, 10, close=True)

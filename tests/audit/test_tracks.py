@@ -14,7 +14,7 @@ import pytest
 from audited_run import label, write_features, write_pool
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import goals, results, steps
+from opacc_ray.audit import closing, goals, results, steps
 from opacc_ray.audit.export import export_case
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
@@ -213,7 +213,7 @@ def _truth(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def test_what_a_track_gave_up_counts_in_another(run: Run) -> None:
     beside = steps.select_beside(run, "srs", 100, {})
     wanted = listed(beside)
-    steps.close(beside)
+    closing.close(beside)
     other = steps.select_beside(run, "css", 100, {})
     both = sorted(set(wanted) & set(listed(other)))
     only = sorted(set(wanted) - set(both))

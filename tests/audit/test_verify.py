@@ -10,7 +10,7 @@ import pytest
 from audited_run import KEYS, label, write_features, write_pool
 from audited_run import extract_by_hand as extract
 
-from opacc_ray.audit import extraction, results, steps
+from opacc_ray.audit import closing, extraction, results, steps
 from opacc_ray.audit.state_documents import Verification
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
@@ -270,7 +270,7 @@ def test_status_of_an_estimate_with_as_many_labels_says_that_they_changed(
     label(run, steps.select(run, "srs", 20, {}).ids)
     results.estimate(run)
     steps.next_round(run, 6)
-    steps.close(run)
+    closing.close(run)
     assert main(["status", run.uri]) == 0
     assert "this is old: answers or rounds have changed since, so state it anew" in capsys.readouterr().out
 
@@ -280,7 +280,7 @@ def test_lost_labels_of_a_closed_round_are_missing(home: Path) -> None:
     chosen = steps.select(run, "srs", 20, {})
     label(run, chosen.ids[:9])
     label(run, chosen.ids[9:15])
-    steps.close(run)
+    closing.close(run)
     results.estimate(run)
     (home / "audit" / "estimate.json").unlink()
     first, *_ = run.label_files(1)
