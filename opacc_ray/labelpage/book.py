@@ -10,6 +10,7 @@ An example is lent to one annotator at a time, and again where two shall label i
 """
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -64,6 +65,8 @@ class Book:
         self._lock = threading.RLock()
         self._loans: dict[str, tuple[int, float]] = {}  # annotator -> the number of an example, and when it ends
         self._saved = 0
+        self._round_of: dict[str, int] = {}
+        self.ids: list[str] = []  # by their numbers, which stay: a browser shows one by its number, and answers it
         self._load()
 
     @property
@@ -77,17 +80,19 @@ class Book:
             self._run.check_copies(number)
         log = read_log(self._run)
         share = log.overlap if self._overlap is None else self._overlap
-        waiting = {number: waiting_ids(self._run, number) for number in self._run.rounds()}
-        self._round_of = {id: number for number, ids in waiting.items() for id in ids}
-        self.ids = list(self._round_of)  # in the order of choice
-        self._numbers = {id: number for number, id in enumerate(self.ids)}
+        chosen = {number: self._run.read_selection(number).ids for number in self._run.rounds()}
+        self._round_of |= {id: number for number, ids in chosen.items() for id in ids}
+        waiting = {number: waiting_ids(self._run, number) for number in chosen}
+        wanted = {id for ids in waiting.values() for id in ids}
+        self.ids = list(dict.fromkeys([*self.ids, *(id for ids in chosen.values() for id in ids)]))
+        self._numbers = {id: number for number, id in enumerate(self.ids) if id in wanted}
         twice = frozenset[str]().union(*(doubled(ids, share, self._run.name) for ids in waiting.values()))
-        self._wanted = [1 + (id in twice) for id in self.ids]
+        self._wanted = [(id in wanted) + (id in twice) for id in self.ids]
         self._given: list[dict[str, Given]] = [{} for _ in self.ids]
         self._settled: set[int] = set()
         self._history: dict[str, list[tuple[int, str]]] = {}
         self._last = now_after(log)
-        self._known = {entry.key for entry in self._run.store.list(FOLDER)}
+        self._known = self._keys()
         self._looked = self._clock()
         for file in log.returned:
             for row in file.labels():
@@ -106,8 +111,13 @@ class Book:
             if not now and self._clock() - self._looked < LOOK:
                 return
             self._looked = self._clock()
-            if now or {entry.key for entry in self._run.store.list(FOLDER)} != self._known:
+            if now or self._keys() != self._known:
                 self._load()
+
+    def _keys(self) -> set[str]:
+        """Keys of what decides who labels what: actions, draws, closings; files of labels come with an action."""
+        entries = [*self._run.store.list(FOLDER), *self._run.store.list(self._run.key_of(""))]
+        return {entry.key for entry in entries if not re.search(r"rounds/\d+/labels/", entry.key)}
 
     def next(self, annotator: str) -> int | None:
         """The example that an annotator labels now, lent to nobody else; None if there is none left for them."""
@@ -158,6 +168,8 @@ class Book:
             id = self.ids[number]
             label = None if text is None else self._read(id, text)
             given = self._given[number]
+            if not self._wanted[number]:
+                raise TakenError("the round was closed or drawn anew meanwhile, without this one; here is the next")
             if annotator not in given and (number in self._settled or len(given) >= self._wanted[number]):
                 raise TakenError("somebody else has labelled this one meanwhile; here is the next")
             kept = Given(label, self._write(annotator, id, label))

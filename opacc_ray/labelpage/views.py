@@ -17,6 +17,7 @@ class Views:
     """Pictures of chosen examples, by id."""
 
     def __init__(self, run: Run) -> None:
+        self._run = run
         self._files = ExampleFiles(run, run.rounds())
         self._gate = threading.Semaphore(AT_ONCE)
         self._lock = threading.Lock()
@@ -36,6 +37,8 @@ class Views:
                 self._kept.move_to_end(key)
                 return self._kept[key]
         with self._gate:
+            if id not in self._files.uris:  # of a round that was drawn since
+                self._files = ExampleFiles(self._run, self._run.rounds())
             made = self._files.picture(id, None if whole else LONGEST)
         with self._lock:
             self._kept[key] = made

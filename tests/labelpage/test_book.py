@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from labelled_pages import CLASSES, run_to_label
 
+from opacc_ray.audit import steps
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import LabelError, StorageError
@@ -173,6 +174,37 @@ def test_what_others_do_meanwhile_is_seen(run: Run) -> None:
     withdraw(run, book.ids[2])
     book.look(now=True)
     assert Book(run).next("ann") == book.next("dan") == 2
+
+
+def test_an_example_keeps_its_number_when_a_round_is_closed_while_it_is_shown(tmp_path: Path) -> None:
+    """A browser shows an example by its number, and answers that number."""
+    run, clock = run_to_label(str(tmp_path), 12, CLASSES, budget=6), Clock()
+    book = Book(run, clock=clock)
+    shown = list(book.ids)
+    text = "id,label\n" + "".join(f"{id},dog\n" for id in shown[:3])
+    import_labels(run, "more.csv", text.encode())
+    steps.next_round(run, 6, close=True)
+    again = [id for id in shown[3:] if id in run.read_selection(2).ids]
+    given_up = [id for id in shown[3:] if id not in again]
+    clock.now = LOOK + 0.1
+    book.look()
+    assert book.ids[:6] == shown
+    for id in given_up:
+        with pytest.raises(TakenError, match="the round was closed or drawn anew meanwhile, without this one"):
+            book.save("ann", shown.index(id), "cat")
+    assert set(label_all(book, "ann")) == {book.ids.index(id) for id in run.read_selection(2).ids}
+    assert all(label == "cat" for label in read_rounds(run)[1].truth)
+    assert Book(run).ids[:6] == shown
+
+
+def test_a_closing_is_noticed_though_no_label_came(tmp_path: Path) -> None:
+    run, clock = run_to_label(str(tmp_path), 12, CLASSES, budget=6), Clock()
+    book = Book(run, clock=clock)
+    assert book.next("ann") == 0
+    run.close(1, run.read_selection(1).ids)
+    clock.now = LOOK + 0.1
+    book.look()
+    assert book.next("ann") is None
 
 
 def test_an_answer_that_cannot_be_written_changes_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from opacc_ray.errors import DataError
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.extract.source import open_pool, rules_of
+from opacc_ray.labelpage.views import Views
+from opacc_ray.labels.actions import import_labels
 from opacc_ray.labels.example_files import ExampleFiles
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_examples
@@ -111,6 +113,17 @@ def test_a_shard_is_read_once_for_all_its_rows(tmp_path: Path, monkeypatch: pyte
     for id in files.in_pool_order(run.read_chosen(1).ids):
         files.picture(id)
     assert read == sorted(set(read))
+
+
+def test_the_page_shows_rows_of_rounds_that_were_drawn_since_it_began(tmp_path: Path) -> None:
+    (tmp_path / "pool").mkdir()
+    run = run_over(tmp_path, write_npy(tmp_path / "pool"))
+    views = Views(run)
+    shown = run.read_selection(1).ids
+    rows = "".join(f"{id},0\n" for id in shown)
+    import_labels(run, "labels.csv", f"id,label\n{rows}".encode())
+    for id in steps.next_round(run, 5).ids:
+        assert views.picture(id).data
 
 
 def test_a_pool_that_changed_is_refused(tmp_path: Path) -> None:
