@@ -166,7 +166,7 @@ class Book:
         """
         with self._lock:
             id = self.ids[number]
-            label = None if text is None else self._read(id, text)
+            label = None if text is None else self._read(str(number + 1), text)  # no id: the page shows what it raises
             given = self._given[number]
             if not self._wanted[number]:
                 raise TakenError("the round was closed or drawn anew meanwhile, without this one; here is the next")

@@ -2,8 +2,9 @@
 
 The address holds a random token, without which every request is answered alike: not found. What a browser may name is
 an example's number in the order of choice and a file of the page by its fixed name: never a path, an id or a run. The
-page is told neither ids, which may say what an example is, nor anything of the model. Pictures are written anew from
-their pixels, and the page may load nothing from elsewhere.
+page is told neither ids, which may say what an example is, nor paths, nor anything of the model: why a picture cannot
+be shown, or the run not be read, goes to the log. Pictures are written anew from their pixels, and the page may load
+nothing from elsewhere.
 
 | request | answer |
 |---|---|
@@ -16,6 +17,7 @@ their pixels, and the page may load nothing from elsewhere.
 """
 
 import json
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.resources import files
@@ -34,6 +36,8 @@ from opacc_ray.labelpage.views import Views
 from opacc_ray.labels.tasks import context_of
 from opacc_ray.runs.run import Run
 
+log = logging.getLogger(__name__)
+
 MAX_BODY = 16_384
 """Bytes of a request."""
 
@@ -45,6 +49,11 @@ FILES = {
     "page.js": ("page.js", "text/javascript"),
     "page.css": ("page.css", "text/css"),
 }
+
+NOT_SHOWN = (
+    "This picture cannot be shown. Leave it out as “can’t tell”, or ask whoever serves the page: its log says why."
+)
+NOT_READ = "The run cannot be read or written now. Try again, or ask whoever serves the page: its log says why."
 
 HEADERS = {
     b"content-security-policy": b"default-src 'none'; img-src 'self' data:; script-src 'self'; style-src 'self'; "
@@ -66,6 +75,7 @@ class Page:
     def __init__(self, run: Run, book: Book, token: str, annotator: str | None = None) -> None:
         self._run, self._book, self._token, self._annotator = run, book, token, annotator
         self._views = Views(run)
+        self._logged: set[str] = set()
         routes = [Route(f"/{name}", self._file(*place), methods=["GET"]) for name, place in FILES.items()]
         routes += [
             Route("/setup", self._setup, methods=["GET"]),
@@ -158,8 +168,16 @@ class Page:
             state = await run_in_threadpool(self._state, name)
             return JSONResponse(state | {"note": str(error)})
         except OpaccError as error:
-            status = 400 if isinstance(error, LabelError) else 503 if isinstance(error, StorageError) else 500
-            return JSONResponse({"error": str(error)}, status)
+            if isinstance(error, LabelError):
+                return JSONResponse({"error": str(error)}, 400)
+            self._log(error)
+            return JSONResponse({"error": NOT_READ}, 503 if isinstance(error, StorageError) else 500)
+
+    def _log(self, error: OpaccError) -> None:
+        """Say once what went wrong to whoever serves the page; it may name ids and paths."""
+        if str(error) not in self._logged:
+            self._logged.add(str(error))
+            log.warning("%s", error)
 
     async def _image(self, request: Request) -> Response:
         return await self._picture(request, whole=False)
@@ -174,7 +192,8 @@ class Page:
         try:
             picture = await run_in_threadpool(self._views.picture, self._book.ids[number], whole=whole)
         except (DataError, StorageError) as error:
-            return PlainTextResponse(str(error), 503 if isinstance(error, StorageError) else 422)
+            self._log(error)
+            return PlainTextResponse(NOT_SHOWN, 503 if isinstance(error, StorageError) else 422)
         return Response(picture.data, media_type=picture.kind, headers={"cache-control": "private, max-age=600"})
 
 

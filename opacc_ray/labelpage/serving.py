@@ -10,9 +10,10 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from opacc_ray.documents import Document
-from opacc_ray.errors import SpecError
+from opacc_ray.errors import DataError, SpecError
 from opacc_ray.labelling.rows import checked_annotator
 from opacc_ray.labelpage.book import Book
+from opacc_ray.labels.example_files import NO_PICTURES
 from opacc_ray.runs.run import Run
 
 TOKEN = "OPACC_LABEL_TOKEN"
@@ -57,6 +58,8 @@ def serve(
         The packages are missing, the address cannot be had, or the token is too short.
     LabelError
         The run has no selection, or the name is none.
+    DataError
+        The pool holds nothing that a page could show.
     """
     try:
         import uvicorn
@@ -65,6 +68,8 @@ def serve(
     except ImportError as error:
         raise SpecError(f"opacc label needs {error.name}: pip install 'opacc_ray[page]'") from None
     run.drawn_rounds()
+    if run.spec.pool.holds_features:
+        raise DataError(f"{run.spec.pool.uri} cannot be labelled on a page: {NO_PICTURES}")
     book, token = Book(run, overlap), _token()
     page = Page(run, book, token, None if annotator is None else checked_annotator(annotator))
     with _bound(address) as opened:

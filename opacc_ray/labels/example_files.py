@@ -20,6 +20,10 @@ from opacc_ray.lake.examples import Example, Plan
 from opacc_ray.lake.pools import plan_shards, read_chosen
 from opacc_ray.runs.run import Run
 
+NO_PICTURES = (
+    "the pool holds features, no pictures; label by `opacc manifest RUN --to csv`, with links by manifest.link"
+)
+
 KEPT_BYTES = 256 << 20
 """Bytes of pictures of rows that are kept."""
 
@@ -100,7 +104,7 @@ class ExampleFiles:
         """The shards as extraction read them; raises DataError if the pool is another now."""
         pool, extract = self._pool, self._run.spec.extract
         if pool.holds_features:
-            raise DataError("the pool holds features, no pictures; say in manifest.link what shows an example")
+            raise DataError(NO_PICTURES)
         rules = rules_of(pool)
         plan = plan_shards(self._store, pool.format, extract.shard_size, extract.shard_bytes, rules=rules)
         if plan.digest != self._run.header.pool.digest:

@@ -259,7 +259,7 @@ def test_a_picture_that_cannot_be_shown_is_left_out_or_passed_by(browser: Any, t
     open_store(run.spec.pool.uri).write(first, b"no picture")
     with served_here(run) as address:
         ann = Person(browser, address, "ann")
-        ann.page.wait_for_selector("#broken:has-text('do not decode')")
+        ann.page.wait_for_selector("#broken:has-text('cannot be shown. Leave it out')")
         ann.keys("1")
         ann.keys("?")
         assert ann.wait(other_than=0) == 1

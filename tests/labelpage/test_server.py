@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,13 +17,17 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from labelled_pages import CLASSES, run_to_label, served
 from PIL import Image
 
+from opacc_ray.audit import steps
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
 
 NUM = 8
 
@@ -186,7 +191,45 @@ def test_a_large_picture_comes_smaller_and_whole(tmp_path: Path) -> None:
         assert sizes == [(1600, 1280), (5000, 4000)]
         status, content, headers = site.get("image/1")
         assert (status, headers["content-type"]) == (422, "text/plain; charset=utf-8")
-        assert b"that do not decode as an image" in content
+        assert content.startswith(b"This picture cannot be shown.")
+
+
+@pytest.mark.parametrize("content", [b"no picture", None])
+def test_what_goes_wrong_is_logged_and_the_page_is_told_no_id_or_path(tmp_path: Path, content: bytes | None) -> None:
+    run = run_to_label(str(tmp_path), 1, CLASSES)
+    [id] = run.read_selection(1).ids
+    if content is None:
+        (tmp_path / "pool" / id).unlink()
+    else:
+        (tmp_path / "pool" / id).write_bytes(content)
+    command = [sys.executable, "-m", "opacc_ray", "label", run.uri, "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    site = Site(run, process.stderr.readline().split()[-1])
+    told = [site.get(name)[1].decode() for name in ("image/0", "image/0", "image/0/whole")]
+    told.append(site.post("answer", annotator="eve", number=0, label="cow")[1]["error"])
+    shutil.move(f"{run.uri}/rounds", f"{run.uri}/lost")
+    (Path(run.uri) / "labels").write_bytes(b"")
+    told.append(site.post("answer", annotator="eve", number=0, label="cat")[1]["error"])
+    process.send_signal(signal.SIGINT)
+    logged = process.communicate(timeout=60)[1]
+    assert told[3].startswith("example '1' has the label 'cow', which is none of the 3 classes")
+    assert not [text for text in told if id in text or str(tmp_path) in text]
+    assert logged.count(id) == 1
+
+
+def test_a_pool_without_pictures_is_not_served(tmp_path: Path) -> None:
+    (tmp_path / "pool").mkdir()
+    pq.write_table(pa.table({"said": [0, 1, 1]}), tmp_path / "pool" / "part.parquet")
+    content = {
+        "name": "stored",
+        "pool": {"uri": str(tmp_path / "pool"), "format": "features", "columns": {"prediction": "said"}},
+        "sample": {"method": "srs", "budget": 2},
+        "output": str(tmp_path),
+    }
+    code, said = told(steps.run(parse_spec(content, "spec.yaml")).uri, "--port", "0")
+    assert code == 5
+    assert "cannot be labelled on a page: the pool holds features, no pictures; label by `opacc manifest RUN" in said
 
 
 def test_the_annotator_of_the_command_is_the_only_one(tmp_path: Path) -> None:
