@@ -139,8 +139,10 @@ def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
         if array.dtype.kind in "cmM":  # NumPy would make numbers of them, and lose what they say
             raise TypeError(f"{array.dtype} is no real number")
         return array if array.dtype.kind in "biuf" else array.astype(np.float64)
-    except (TypeError, ValueError) as error:  # text, or rows that differ in length
-        raise DataError(f"{name} is not made of numbers ({error}); give numbers, a class by its index") from None
+    except (TypeError, ValueError, RuntimeError) as error:  # text, rows that differ in length, a tensor with a gradient
+        of_column = "one row per example, of a column of lists np.stack(column)"
+        fix = of_column if name in LAYERS else "numbers, a class by its index"
+        raise DataError(f"{name} is not made of numbers ({error}); give {fix}") from None
 
 
 def _requirements(values: ArrayLike) -> NDArray[Any]:

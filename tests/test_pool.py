@@ -3,7 +3,9 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, LabelError, SpecError
@@ -15,6 +17,11 @@ from opacc_ray.errors import DataError, LabelError, SpecError
         ({"prediction": ["a", "b", "a"]}, "prediction is not made of numbers .*'a'.*a class by its index"),
         ({"confidence": [0.1, [0.2, 0.3]]}, "confidence is not made of numbers"),
         ({"hidden": [["a"], ["b"]]}, "hidden is not made of numbers"),
+        (
+            {"hidden": pd.Series([np.ones(2), np.ones(2)])},
+            "hidden is not made of .* of a column of lists np.stack",
+        ),
+        ({"confidence": torch.ones(2, requires_grad=True)}, "confidence is not made of numbers .*requires grad"),
         ({"hidden": np.ones((60, 0))}, r"hidden has shape \(60, 0\); give one row per example"),
         ({"output": np.ones(5)}, r"output has shape \(5,\); give one row per example"),
         ({"confidence": np.ones((5, 2))}, r"confidence has shape \(5, 2\); give one number per example"),
@@ -110,6 +117,21 @@ def test_outcomes_of_models_by_name_are_refused(selection: Any, outcomes: Any) -
         LabelError, match="the outcomes are of type dict; give a list with the outcomes of each model, in"
     ):
         opacc.compare(selection, outcomes)
+
+
+SELECTION = opacc.select(opacc.Pool(confidence=np.linspace(0.1, 0.9, 30)), "srs", 6, seed=1)
+SORTED = pd.Series([1, 0, 1, 1, 0, 1], index=sorted(SELECTION.index))
+
+
+@pytest.mark.parametrize(("names", "which"), [(int, "index"), (str, "ids")])
+def test_outcomes_in_another_order_than_the_selection_are_refused(names: type, which: str) -> None:
+    column = SORTED.rename(index=names)
+    own = [names(place) for place in SELECTION.index]
+    with pytest.raises(LabelError, match=rf"sort them, as in outcome.loc\[list\(selection.{which}\)\]"):
+        opacc.estimate(SELECTION, column)
+    stated = opacc.estimate(SELECTION, column.loc[own])
+    assert stated == opacc.estimate(SELECTION, column.loc[own].tolist())
+    assert stated == opacc.estimate(SELECTION, column.loc[own].reset_index(drop=True))
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True, "a"])

@@ -53,10 +53,10 @@ class Estimate:
 
 
 def checked_outcome(selection: Selection, outcome: Sequence[float] | Outcome) -> Outcome:
-    """The outcomes as (n,) float64; raises LabelError unless they fit the selection."""
+    """The outcomes as (n,) float64; raises LabelError unless they fit the selection, in its order."""
     try:
         values = np.asarray(outcome, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # of a tensor that has a gradient
         raise LabelError(
             f"the outcomes are not all numbers ({error}): give 1 for correct, 0 for a misprediction, or a score"
         ) from None
@@ -65,6 +65,7 @@ def checked_outcome(selection: Selection, outcome: Sequence[float] | Outcome) ->
             f"outcome has shape {values.shape} and the selection {len(selection.index)} examples: "
             "give one outcome per example, in the order of selection.index"
         )
+    _check_order(selection, outcome)
     bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
     if len(bad):
         raise LabelError(
@@ -79,10 +80,24 @@ def joined_reasons(reasons: Iterable[str | None]) -> str | None:
     return "; ".join(dict.fromkeys(filter(None, reasons))) or None
 
 
+def _check_order(selection: Selection, outcome: Any) -> None:
+    """Raise LabelError if the index of a column of a table names the examples of the selection in another order."""
+    index = getattr(outcome, "index", None)
+    names = None if index is None or callable(index) else list(index)  # a list has a method of that name
+    for which, own in (("index", selection.index.tolist()), ("ids", list(selection.ids))):
+        if names is not None and names != own and set(names) == set(own):
+            first = next(place for place, (name, is_own) in enumerate(zip(names, own, strict=True)) if name != is_own)
+            raise LabelError(
+                f"the index of the outcomes has {names[first]!r} where the selection has {own[first]!r}: sort them, as "
+                f"in outcome.loc[list(selection.{which})], or give outcome.to_numpy() if only their index is wrong"
+            )
+
+
 def check_level(level: Any) -> None:
     """Raise LabelError unless ``level`` is between 0 and 1, and not so near to either that rounding makes it that."""
     if not (isinstance(level, Real) and 0.5 < 0.5 + float(level) / 2 < 1):
-        raise LabelError(f"level={level!s}: give a confidence level between 0 and 1, such as 0.95")
+        given = level if isinstance(level, Real) else repr(level)
+        raise LabelError(f"level={given}: give a confidence level between 0 and 1, such as 0.95")
 
 
 def is_binary(outcome: Outcome) -> bool:

@@ -64,7 +64,8 @@ def test_failures_foreseen_only_where_all_is_drawn_leave_an_interval() -> None:
 @pytest.mark.parametrize("method", ["srs", "neyman"])
 def test_a_level_that_is_none_is_refused(method: str, level: object) -> None:
     chosen = opacc.select(tiny_pool(5, 0.5), method, 3)
-    with pytest.raises(LabelError, match=r"level=.*: give a confidence level between 0 and 1, such as 0\.95"):
+    said = repr(level) if level in ("0.95", None) else str(level)
+    with pytest.raises(LabelError, match=rf"level={said}: give a confidence level between 0 and 1, such as 0\.95"):
         opacc.estimate(chosen, [1, 0, 1], level)  # type: ignore[arg-type]
 
 
