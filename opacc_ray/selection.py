@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs import Design, legacy
 from opacc_ray.designs.reading import read_design
-from opacc_ray.errors import DataError, SpecError, shortened
+from opacc_ray.errors import DataError, SpecError, counted, shortened
 
 FORMAT = "opacc-selection/2"
 FORMAT_1 = "opacc-selection/1"
@@ -34,7 +34,7 @@ _KINDS: dict[str, type] = {
 """JSON type of each entry of a file."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Selection:
     """n examples of a pool of N, in the order of their choice."""
 
@@ -50,6 +50,10 @@ class Selection:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def __repr__(self) -> str:
+        whose = f"{len(self)} of {counted(self.pool_size, 'example')} by {self.method}"
+        return f"Selection({whose}, round {self.round}, seed {self.seed})"
 
     def restrict(self, keep: NDArray[np.bool_]) -> "Selection":
         """The chosen examples for which ``keep`` (n,) is true."""

@@ -51,6 +51,11 @@ def test_parquet_has_a_column_for_what_each_example_has(tmp_path: Path) -> None:
     assert table["design_replicate"].to_pylist() == [0, 1, 0, 1]
 
 
+def test_it_shows_itself_on_one_line() -> None:
+    selection = opacc.select(opacc.Pool(confidence=np.linspace(0.1, 0.9, 300)), "sups", 100, seed=4)
+    assert repr(selection) == "Selection(100 of 300 examples by sups, round 1, seed 4)"
+
+
 def test_restricts_to_labelled_examples() -> None:
     part = SUPS.restrict(np.array([True, False, True]))
     assert (part.index.tolist(), part.ids, part.round) == ([4, 4], ("e", "e"), 2)
