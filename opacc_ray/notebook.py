@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 from opacc_ray.audit import results, steps
 from opacc_ray.audit import status as state_of_run
 from opacc_ray.audit.state_documents import RunStatus
+from opacc_ray.errors import LabelError
 from opacc_ray.labels import actions
 from opacc_ray.labels.documents import ImportedLabels
 from opacc_ray.labels.labelled_rounds import read_rounds
@@ -88,17 +89,25 @@ class Audit:
     ) -> ImportedLabels:
         """Take labels back: a mapping of ids to labels, or a file in any form that `opacc labels import` reads.
 
-        A label is a class by its name or index, or the number of a regression; ``"?"`` says that nobody can tell.
+        A label is a class by its name or index, or the number of a regression; ``"?"`` says that nobody can tell, and
+        None that nobody has answered yet.
 
         Raises
         ------
         LabelError
-            An id was not chosen, a label is none of the classes, or labels are in conflict. Nothing is kept then.
+            No label is given, an id was not chosen, a label is none of the classes, or labels are in conflict; nothing
+            is kept then.
         """
-        if not isinstance(given, Mapping):
+        if isinstance(given, str | os.PathLike):
             path = Path(given)
             return actions.import_labels(self._run, path.name, path.read_bytes(), annotator=annotator)
-        rows = [{"id": id, "label": str(label)} for id, label in given.items()]
+        if not isinstance(given, Mapping) or not given:
+            what = "an empty mapping" if isinstance(given, Mapping) else f"what is of type {type(given).__name__}"
+            raise LabelError(
+                f"labels came as {what}: give a mapping of ids to labels, as dict(zip(table.id, table.label)), or the "
+                "path of a file"
+            )
+        rows = [{"id": id, "label": None if label is None else str(label)} for id, label in given.items()]
         data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
         return actions.import_labels(self._run, "notebook.jsonl", data, annotator=annotator)
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reported_run import CLASSES, KEYS, PREDICTION, TRUTH, write_run
@@ -67,6 +68,23 @@ def test_labels_come_from_a_file_too(run: Run, tmp_path: Path) -> None:
     rows = "".join(f"{id},{text}\n" for id, text in answers(audit).items())
     (tmp_path / "back.csv").write_text(f"id,label\n{rows}")
     assert audit.add_labels(tmp_path / "back.csv").labelled == 10
+
+
+@pytest.mark.parametrize(
+    ("given", "what"), [({}, "an empty mapping"), (None, "what is of type NoneType"), ([("a", 1)], "of type list")]
+)
+def test_what_is_no_mapping_of_labels_is_refused(run: Run, given: Any, what: str) -> None:
+    audit = Audit.open(run.uri)
+    audit.next(10)
+    with pytest.raises(LabelError, match=f"labels came as .*{what}: give a mapping of ids to labels"):
+        audit.add_labels(given)
+
+
+def test_none_is_no_label_yet(run: Run) -> None:
+    audit = Audit.open(run.uri)
+    audit.next(10)
+    first, *others = answers(audit).items()
+    assert audit.add_labels(dict(others) | {first[0]: None}).missing == 1
 
 
 def test_a_wrong_label_keeps_nothing(run: Run) -> None:
