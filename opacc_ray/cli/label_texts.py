@@ -1,6 +1,7 @@
 """Documents about labels as people read them on a terminal."""
 
 from collections.abc import Sequence
+from shlex import quote
 
 from opacc_ray.cli.printable import printable_line
 from opacc_ray.cli.texts import changed
@@ -91,7 +92,7 @@ def tasks(document: LabellingTasks) -> str:
     if document.links_end:
         lines.append(f"expires    the links do, {document.links_end} at the latest; write the tasks again for new ones")
     lines += changed(document.objects)
-    return "\n".join([*lines, f"next       label them, then: opacc labels import {document.run} FILE"])
+    return "\n".join([*lines, f"next       label them, then: opacc labels import {quote(document.run)} FILE"])
 
 
 def action(document: LabelAction) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import combinations
+from shlex import quote
 
 from opacc_ray.audit.budget_documents import LabelBudget
 from opacc_ray.audit.checks import SpecChecks
@@ -31,7 +32,7 @@ def drawn(document: DrawnRound) -> str:
         f"selected   {document.n} of {document.pool_size} examples by {document.method}",
         *(f"manifest   {uri}" for uri in document.manifests),
         *_labelled(document),
-        f"next       label them, then: opacc labels import {document.run} FILE{_option(document.track)}",
+        f"next       label them, then: opacc labels import {quote(document.run)} FILE{_option(document.track)}",
         *changed(document.objects),
     ]
     if document.goal:
@@ -73,7 +74,7 @@ def label_budget(document: LabelBudget) -> str:
         lines = [
             f"goal       {goal} with about {document.total_labels} labels, the next rounds of {rounds}",
             *_rests_on(document),
-            f"by SRS     {document.srs_labels} labels, if the accuracy is that",
+            f"by SRS     {document.srs_labels} labels, if that is right",
         ]
     if document.method is not None:
         lines.append(
@@ -88,9 +89,9 @@ def label_budget(document: LabelBudget) -> str:
 
 def _rests_on(document: LabelBudget) -> list[str]:
     if document.labels:
-        return [f"rests on   {document.labels} labels, by which the accuracy is {document.accuracy:.4f}"]
+        return [f"rests on   {document.labels} labels, by which the estimate is {document.accuracy:.4f}"]
     return [
-        f"rests on   the model's own word, by which the accuracy is about {document.accuracy:.4f}",
+        f"rests on   the model's own word, by which the estimate is about {document.accuracy:.4f}",
         f"or         {document.worthless_labels} labels if it says nothing of where failures are, "
         f"{document.most_labels} whatever is true",
     ]
@@ -207,10 +208,12 @@ def _age(document: TrackStatus, run: str) -> str:
         return ""
     labelled = sum(item.labelled for item in document.rounds)
     came = (
-        f"{labelled} labels are in now" if labelled != document.estimate.n else "answers or rounds have changed since"
+        f"{labelled} labels are in now"
+        if labelled != document.estimate.n
+        else "answers, rounds or the score have changed since"
     )
     partial = " --partial" if any(item.missing and item.labelled for item in document.rounds) else ""
-    return f"; this is old: {came}, so state it anew with opacc estimate {run}{_option(document.track)}{partial}"
+    return f"; this is old: {came}, so state it anew with opacc estimate {quote(run)}{_option(document.track)}{partial}"
 
 
 def verification(document: Verification) -> str:

@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from shlex import quote
 
 import numpy as np
 
@@ -76,7 +77,7 @@ class ExampleFiles:
                 raise StorageError(f"cannot read {self._store.uri_of(id)}: it is a symbolic link now")
             return self._store.read(id)
         except StorageError as error:
-            page = f"`opacc label {self._run.uri}`"
+            page = f"`opacc label {quote(self._run.uri)}`"
             raise StorageError(
                 f"{error}; restore the file, or label the round with {page}, which shows the others"
             ) from None

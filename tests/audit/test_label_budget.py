@@ -115,7 +115,7 @@ def test_no_accuracy_above_one_is_told(run: Run, monkeypatch: pytest.MonkeyPatch
     answer(run, 1)
     goal = goals.look_for_goal(run, 0.02).model_copy(update={"value": 1.0003, "high": 1.0})
     monkeypatch.setattr(goals, "look_for_goal", lambda *_, **__: goal)
-    assert "by which the accuracy is 1.0000\n" in texts.label_budget(label_budget(run, 0.02))
+    assert "by which the estimate is 1.0000\n" in texts.label_budget(label_budget(run, 0.02))
 
 
 def test_the_command_says_so(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

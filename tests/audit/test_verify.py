@@ -272,7 +272,7 @@ def test_status_of_an_estimate_with_as_many_labels_says_that_they_changed(
     steps.next_round(run, 6)
     closing.close(run)
     assert main(["status", run.uri]) == 0
-    assert "this is old: answers or rounds have changed since, so state it anew" in capsys.readouterr().out
+    assert "this is old: answers, rounds or the score have changed since, so state it anew" in capsys.readouterr().out
 
 
 def test_lost_labels_of_a_closed_round_are_missing(home: Path) -> None:

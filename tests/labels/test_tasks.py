@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import shlex
 import urllib.error
 import urllib.request
 from datetime import timedelta
@@ -14,6 +15,7 @@ from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, write_features
 from PIL import Image
 
 from opacc_ray.audit import steps
+from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, SpecError, StorageError
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.tools import TOOLS
@@ -189,3 +191,14 @@ def test_an_edited_spec_changes_the_overlap(run: Run, tmp_path: Path) -> None:
     assert written.twice == 10
     adopt_rules(run, run.spec)
     assert read_log(run).overlap == 0
+
+
+def test_the_next_command_can_be_pasted_wherever_the_run_lies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = drawn_run(str(tmp_path / "my home"))
+    for command in (["select", run.uri, "--method", "srs", "--budget", "9"], ["manifest", run.uri, "--to", "csv"]):
+        out = ["--out", str(tmp_path / "tasks")] if command[0] == "manifest" else []
+        assert main([*command, *out]) == 0
+        (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next ")]
+        assert shlex.split(said.partition("opacc ")[2]) == ["labels", "import", run.uri, "FILE"]
