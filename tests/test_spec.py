@@ -68,7 +68,10 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"extract": {"coverage": {"criterion": "nc:1.5"}}}, "'nc:1.5': give the threshold, from 0 to below 1"),
         ({"extract": {"coverage": {"layers": []}}}, "extract.coverage.layers: .*at least 1"),
         ({"extract": {"coverage": {"layer": ["a"]}}}, "unknown key 'extract.coverage.layer' .*did you mean 'layers'"),
-        ({"model": {"factory": "a:b", "classes": ["cat", "cat "]}}, "'cat' appears twice, spaces aside; give each"),
+        (
+            {"model": {"factory": "a:b", "classes": ["cat", "cat "]}},
+            "'cat' appears twice, spaces and the spelling of accents aside",
+        ),
         ({"model": {"factory": "a:b", "classes": ["cat", " "]}}, "a class has no name, and an empty label is one that"),
         ({"model": {"factory": "a:b", "classes": [False]}}, r"classes.0: .*; put it in quotes \(value false\)"),
         ({"reference": {"url": "x"}}, "unknown key 'reference.url' .*did you mean 'uri'"),

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import get_args
+from unicodedata import normalize
 
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labelling.messages import few, quoted
@@ -158,6 +159,8 @@ def _remedy(unknown: set[str], selected: Sequence[str]) -> str:
     shortened = {id.lstrip("0") for id in selected if id.startswith("0")}
     if any(id in shortened or re.fullmatch(r"\d(\.\d+)?E\+\d+", id) for id in unknown):
         return "a spreadsheet rewrote ids as numbers, so open the manifest with its id column as text"
+    if {normalize("NFC", id) for id in unknown} & {normalize("NFC", id) for id in selected}:
+        return "their accents are written otherwise (as macOS does, in Unicode NFD), so take ids from the manifest"
     ends: dict[str, list[str]] = {}
     for id in selected:
         ends.setdefault(_path(id)[-1], []).append(id)
@@ -165,7 +168,7 @@ def _remedy(unknown: set[str], selected: Sequence[str]) -> str:
         meant = [name for name in ends.get(_path(id)[-1], []) if _is_end(_path(id), _path(name))]
         if len(meant) == 1:
             return f"write ids as the manifest does: {quoted(meant[0])}, not {quoted(id)}"
-    return "import the file into the run that it answers"
+    return "leave their rows out, or import the file into the run that it answers"
 
 
 def _path(id: str) -> list[str]:

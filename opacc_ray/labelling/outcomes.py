@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from opacc_ray.errors import LabelError
 from opacc_ray.labelling.messages import few, quoted
 from opacc_ray.labelling.rows import whole_number
+from opacc_ray.spec.model import plain_name
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)  # one way to match each text: linear
 
@@ -95,12 +96,12 @@ def find_class(text: str, classes: Sequence[str] | None) -> int | None:
     number = whole_number(text)
     if classes is None:
         return number
-    said = [text] if number is None else [text, str(number)]
-    is_exact = any(name in classes for name in said)
-    names = classes if is_exact else [name.strip() for name in classes]  # labels come back without spaces around them
-    for name in said:
-        if name in names:
-            return names.index(name)
+    for name in [text] if number is None else [text, str(number)]:
+        if name in classes:
+            return classes.index(name)
+    plain = [plain_name(name) for name in classes]
+    if plain_name(text) in plain:
+        return plain.index(plain_name(text))
     if number is None or number >= len(classes) or any(whole_number(name) is not None for name in classes):
         return None
     return number

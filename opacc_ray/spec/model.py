@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from typing import Any, Literal
+from unicodedata import normalize
 
 from pydantic import Field, field_validator, model_validator
 
@@ -10,6 +11,11 @@ from opacc_ray.spec.section import FunctionName, Section, function_name
 
 WAYS = ("factory", "program", "function")
 """Keys of a model that name it; one of them is given."""
+
+
+def plain_name(text: str) -> str:
+    """The name of a class as labels bring it back: without spaces around it, and with letters and accents in one."""
+    return normalize("NFC", text.strip())  # macOS may write an accent apart from its letter
 
 
 class ModelSpec(Section):
@@ -72,10 +78,12 @@ class ModelSpec(Section):
     @field_validator("classes")
     @classmethod
     def _are_distinct(cls, value: list[str] | None) -> list[str] | None:
-        plain = Counter(name.strip() for name in value or [])  # labels come back without spaces around them
+        plain = Counter(map(plain_name, value or []))
         twice = [name for name, count in plain.items() if count > 1]
         if twice:
-            raise ValueError(f"{twice[0]!r} appears twice, spaces aside; give each class a name of its own")
+            raise ValueError(
+                f"{twice[0]!r} appears twice, spaces and the spelling of accents aside; give each class a name of its own"
+            )
         if "" in plain:
             raise ValueError("a class has no name, and an empty label is one that nobody gave; name it")
         return value

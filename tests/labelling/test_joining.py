@@ -2,6 +2,7 @@
 
 import random
 from typing import Any
+from unicodedata import normalize
 
 import pytest
 
@@ -60,8 +61,8 @@ def test_unknown_ids_are_listed() -> None:
     labels = [answer(id, "x") for id in ("a", "q7", "q1", "q2", "q3", "q4", "q5", "q6", "b")]
     message = join_refusal(*labels, selected="a", source="two files")
     assert message == (
-        "two files: 8 id(s) not selected for labelling: 'b', 'q1', 'q2', 'q3', 'q4', and 3 more: import the file into "
-        "the run that it answers"
+        "two files: 8 id(s) not selected for labelling: 'b', 'q1', 'q2', 'q3', 'q4', and 3 more: leave their rows out, "
+        "or import the file into the run that it answers"
     )
     assert "1 id(s) not selected for labelling: 'z'" in join_refusal(answer("z", "x"))
 
@@ -90,6 +91,13 @@ def test_ids_that_are_paths_from_elsewhere(selected: str, returned: str) -> None
     with pytest.raises(LabelError) as caught:
         join([answer(returned, "x")], [selected], run="r")
     assert str(caught.value).endswith(f": write ids as the manifest does: {selected!r}, not {returned!r}")
+
+
+@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
+def test_ids_whose_accents_are_composed_otherwise(forms: tuple[str, str]) -> None:
+    selected, returned = (normalize(form, "büro/é.jpg") for form in forms)
+    with pytest.raises(LabelError, match=r"their accents are written otherwise .* take ids from the manifest"):
+        join([answer(returned, "x")], [selected], run="r")
 
 
 @pytest.mark.parametrize("selected", [["dog/004.jpg"], ["a/cat/004.jpg", "b/cat/004.jpg"], ["cat/005.jpg"]])

@@ -1,6 +1,7 @@
 """From a label to an outcome: classes by name or index, values by their error; anything else is refused."""
 
 import time
+from unicodedata import normalize
 
 import pytest
 
@@ -27,6 +28,14 @@ DIGITS = ["1", "2", "0"]  # names that are whole numbers, not in the order of th
 )
 def test_class_that_a_label_names(text: str, classes: list[str] | None, expected: int) -> None:
     assert class_of(text, classes, id="a") == expected
+
+
+@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
+def test_a_name_is_the_same_however_its_accents_are_composed(forms: tuple[str, str]) -> None:
+    name, text = (normalize(form, "Rückgabe") for form in forms)
+    assert name != text
+    assert class_of(text, ["Rechnung", name], id="a") == 1
+    assert class_of(text, [name, text], id="a") == 1
 
 
 @pytest.mark.parametrize(
