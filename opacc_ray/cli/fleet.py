@@ -74,7 +74,9 @@ def history_text(found: "AccuracyHistory") -> str:
     lines = []
     for point in found.points:
         value, between = stated_text(point)
-        lines.append(f"{(point.made or 'unknown')[:16]:17} {value:>8}  {between:19} {point.n:>6} labels  {point.run}")
+        stated = f"{value:>8}  {between:19} at {100 * point.level:g}%  {point.n:>6} labels  {point.run}"
+        measure = "" if point.measure == "accuracy" else f" ({point.measure})"
+        lines.append(f"{(point.made or 'unknown')[:16]:17} {stated}{measure}")
     lines += [f"{'waiting':17} nothing is stated yet: {uri}" for uri in found.waiting]
     lines += [f"{'warning':17} this cannot be read: {uri}" for uri in found.unread]
     if found.picture:

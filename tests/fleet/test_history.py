@@ -11,8 +11,10 @@ from written_run import IDS, PREDICTION, TRUTH, write_run
 
 from opacc_ray.audit import results, steps
 from opacc_ray.audit.tables import export_tables
+from opacc_ray.cli.fleet import history_text
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
+from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint
 from opacc_ray.fleet.history import history_in_tables, history_of_runs
 from opacc_ray.labels.actions import import_labels
 from opacc_ray.runs.documents import RunHeader
@@ -102,13 +104,24 @@ def test_the_command_prints_lines_or_json_and_draws_a_picture(
         f"{'waiting':16}",
         f"{'picture':16}",
     ]
-    assert re.search(r"\d\d\.\d% +\d\d\.\d% – \d\d\.\d% +60 labels", lines[0])
+    assert re.search(r"\d\d\.\d% +\d\d\.\d% – \d\d\.\d% +at 95% +60 labels  \S+$", lines[0])
     drawn = ElementTree.fromstring(place.read_text())
     assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
     assert len(drawn.findall("{*}circle")) == 2
     assert [item.text for item in drawn.findall("{*}text")][-2:] == ["2026-10-05", "2026-10-12"]
     assert main(["history", "weekly", "--output", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["format"] == "opacc-history/1"
+
+
+def test_a_line_says_what_is_measured_where_it_is_no_accuracy() -> None:
+    point = HistoryPoint(
+        run="r", made=None, value=0.5, low=0.4, high=0.6, level=0.8, n=40, pool_size=200, measure="share within ±5",
+        methods=["srs"], model="m", pool="p", design_based=True,
+    )  # fmt: skip
+    said = history_text(
+        AccuracyHistory(name="weekly", source="here", points=[point], waiting=[], unread=[], picture=None)
+    )
+    assert said.endswith("at 80%      40 labels  r (share within ±5)")
 
 
 def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
