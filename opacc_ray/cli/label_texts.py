@@ -5,6 +5,7 @@ from shlex import quote
 
 from opacc_ray.cli.printable import printable_line
 from opacc_ray.cli.texts import changed
+from opacc_ray.errors import counted
 from opacc_ray.labelling.messages import few, quoted
 from opacc_ray.labelpage.serving import LabelSession
 from opacc_ray.labels.documents import (
@@ -121,7 +122,7 @@ def _overruled(listed: Sequence[Overruling], num: int) -> list[str]:
     ]
     rest = num - min(num, len(said), 5)
     more = f", and {rest} more: see `opacc labels list`" if rest else ""
-    return [f"{num} answers overruled: {printable_line('; '.join(said[:5]))}{more}"]
+    return [f"{counted(num, 'answer')} overruled: {printable_line('; '.join(said[:5]))}{more}"]
 
 
 def _of(track: str | None) -> str:

@@ -156,9 +156,9 @@ def _refuse_unknown_ids(unknown: set[str], selected: Sequence[str], source: str)
 
 def _remedy(unknown: set[str], selected: Sequence[str]) -> str:
     """What to do about ids that were not selected, by what they look like."""
-    shortened = {id.lstrip("0") for id in selected if id.startswith("0")}
-    if any(id in shortened or re.fullmatch(r"\d(\.\d+)?E\+\d+", id) for id in unknown):
-        return "a spreadsheet rewrote ids as numbers, so open the manifest with its id column as text"
+    shortened = {*selected, *(id.lstrip("0") for id in selected)}
+    if any(re.sub(r"\.0+$", "", id) in shortened or re.fullmatch(r"\d(\.\d+)?[eE]\+\d+", id) for id in unknown):
+        return "a spreadsheet or a script rewrote ids as numbers, so read the manifest with its id column as text"
     if {normalize("NFC", id) for id in unknown} & {normalize("NFC", id) for id in selected}:
         return "their accents are written otherwise (as macOS does, in Unicode NFD), so take ids from the manifest"
     ends: dict[str, list[str]] = {}

@@ -71,9 +71,11 @@ def test_an_unknown_id_is_refused_even_without_an_answer() -> None:
     assert "'z'" in join_refusal(Label("z", None, "blank"))
 
 
-@pytest.mark.parametrize(("selected", "returned"), [("007", "7"), ("12300000", "1.23E+07")])
+@pytest.mark.parametrize(
+    ("selected", "returned"), [("007", "7"), ("12300000", "1.23E+07"), ("123", "1.23e+02"), ("7", "7.0"), ("07", "7.0")]
+)
 def test_ids_that_a_spreadsheet_rewrote(selected: str, returned: str) -> None:
-    with pytest.raises(LabelError, match="a spreadsheet rewrote ids as numbers"):
+    with pytest.raises(LabelError, match="a spreadsheet or a script rewrote ids as numbers"):
         join([answer(returned, "x")], [selected], run="r")
 
 

@@ -161,7 +161,7 @@ def test_correction_outranks_what_was_said_and_keeps_it(run: Run, capsys: pytest
     right = dict(truth([first]))[first]
     wrong = next(name for name in CLASSES if name != right)
     said = told(capsys, "labels", "correct", run.uri, first, wrong, "--annotator", "ann")
-    assert said.startswith(f"corrected: {first!r}, by 'ann'\n1 answers overruled: {first!r}: {right!r} of somebody")
+    assert said.startswith(f"corrected: {first!r}, by 'ann'\n1 answer overruled: {first!r}: {right!r} of somebody")
     assert read_rounds(run)[0].truth[0] == wrong
     assert states(run, first) == [(right, None, "overruled"), (wrong, "ann", "counts")]
     actions.import_labels(run, "again.csv", csv_of(truth([first])))  # a cumulative export brings the old answer again
