@@ -70,7 +70,7 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"extract": {"coverage": {"layer": ["a"]}}}, "unknown key 'extract.coverage.layer' .*did you mean 'layers'"),
         (
             {"model": {"factory": "a:b", "classes": ["cat", "cat "]}},
-            "'cat' appears twice, spaces and the spelling of accents aside",
+            "'cat' appears twice, spaces and accents aside",
         ),
         ({"model": {"factory": "a:b", "classes": ["cat", " "]}}, "a class has no name, and an empty label is one that"),
         ({"model": {"factory": "a:b", "classes": [False]}}, r"classes.0: .*; put it in quotes \(value false\)"),

@@ -81,9 +81,7 @@ class ModelSpec(Section):
         plain = Counter(map(plain_name, value or []))
         twice = [name for name, count in plain.items() if count > 1]
         if twice:
-            raise ValueError(
-                f"{twice[0]!r} appears twice, spaces and the spelling of accents aside; give each class a name of its own"
-            )
+            raise ValueError(f"{twice[0]!r} appears twice, spaces and accents aside; give each class a name of its own")
         if "" in plain:
             raise ValueError("a class has no name, and an empty label is one that nobody gave; name it")
         return value
