@@ -65,6 +65,14 @@ class Grouped:
         return checked_classes(self.view.column("prediction"), self.num_classes)
 
 
+def other_width(here: int, there: int) -> DataError:
+    """The error of features that are not as wide as those of the reference."""
+    return DataError(
+        f"the hidden layer has {here} neurons here and {there} in the reference; give a reference that the same model "
+        "has seen"
+    )
+
+
 def checked_classes(prediction: NDArray[Any], num_classes: int) -> NDArray[np.int64]:
     """Predicted classes (n,) as whole numbers below ``num_classes``; raises DataError if one is none."""
     whole = prediction.astype(np.int64)

@@ -12,7 +12,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.characterize.classes import Grouped, blocks, part_classes
+from opacc_ray.characterize.classes import Grouped, blocks, other_width, part_classes
 from opacc_ray.errors import DataError
 from opacc_ray.parts.cache import Kept, key_of, part_recall
 from opacc_ray.pool import Pool
@@ -69,10 +69,7 @@ class CentroidDistances:
     def __init__(self, data: Grouped, centroid: NDArray[np.float64]) -> None:
         width = _width(data)
         if width != centroid.shape[1]:
-            raise DataError(
-                f"the hidden layer has {width} neurons here and {centroid.shape[1]} in the reference; "
-                "give a reference that the same model has seen"
-            )
+            raise other_width(width, centroid.shape[1])
         self._num_classes, self._num_parts = data.num_classes, len(data.view.parts.sizes)
         self.key = key_of(centroid, "predicted" if data.label is None else data.label)
         recipes = [(own, data.num_classes, centroid) for own in data.labels_by_part]

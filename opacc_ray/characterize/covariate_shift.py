@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.characterize.classes import Grouped
-from opacc_ray.errors import DataError, SpecError
+from opacc_ray.characterize.classes import Grouped, other_width
+from opacc_ray.errors import SpecError
 from opacc_ray.pool import Pool
 
 Points = NDArray[np.float64]  # (k, d)
@@ -86,10 +86,7 @@ def measure_shift(reference: Grouped, data: Grouped, mixtures: Mixtures) -> list
     widths = {rows.shape[1] for rows in (*before, *after) if len(rows)}
     if len(widths) > 1:
         here, there = (next(rows.shape[1] for rows in side if len(rows)) for side in (after, before))
-        raise DataError(
-            f"the hidden layer has {here} neurons here and {there} in the reference; "
-            "give a reference that the same model has seen"
-        )
+        raise other_width(here, there)
     enough = [len(b) >= 2 * LEAST and len(a) >= LEAST for b, a in zip(before, after, strict=True)]
     pairs = zip(before, after, enough, strict=True)
     return [_shift_of(b, a, mixtures, rng) if ok else None for b, a, ok in pairs]

@@ -30,7 +30,7 @@ from opacc_ray.characterize.classes import Grouped, blocks
 from opacc_ray.characterize.clusters import Clusters
 from opacc_ray.characterize.covariate_shift import part_hidden
 from opacc_ray.characterize.head import Head
-from opacc_ray.characterize.metrics import Regions
+from opacc_ray.characterize.metrics import Regions, is_near
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.pool import Pool
 
@@ -81,7 +81,7 @@ def find_sources(data: Grouped, head: Head, regions: Regions, rng: np.random.Gen
     """
     confidence = np.concatenate(data.view.map(part_confidence, head))
     classes = data.classes()
-    near = _is_near(confidence, regions)
+    near = is_near(confidence, regions)
     taken, num_far = [], 0
     for i in range(data.num_classes):
         own = np.flatnonzero(classes == i)
@@ -172,11 +172,11 @@ def _lines(hidden: NDArray[np.float32], head: Head, clusters: Clusters, regions:
     output[:, np.isnan(clusters.centroid).any(axis=1)] = -1
     towards = output.argmax(axis=1)
     target = clusters.centroid[towards]
-    is_near = _is_near(head.probabilities(hidden).max(axis=1), regions)
+    begins_near = is_near(head.probabilities(hidden).max(axis=1), regions)
     fits = np.empty((len(hidden), len(STEPS)), dtype=bool)
     for k, t in enumerate(STEPS):
         found = _move(hidden, target, np.full(len(hidden), t))
-        fits[:, k] = _is_near(head.probabilities(found).max(axis=1), regions) & (~is_near | (t <= HALF))
+        fits[:, k] = is_near(head.probabilities(found).max(axis=1), regions) & (~begins_near | (t <= HALF))
     return _Lines(towards, fits)
 
 
@@ -218,12 +218,8 @@ def _judged(vectors: Vectors, sources: Sources, head: Head) -> Vectors:
 def in_region(vectors: Vectors, clusters: Clusters, regions: Regions) -> NDArray[np.bool_]:
     """Which vectors (n,) lie where they were asked to."""
     away = np.linalg.norm(vectors.hidden - clusters.centroid[vectors.label], axis=1)
-    near_boundary = _is_near(vectors.confidence, regions)
+    near_boundary = is_near(vectors.confidence, regions)
     return np.where(vectors.near_centroid, away <= regions.radius * clusters.reach[vectors.label], near_boundary)
-
-
-def _is_near(confidence: NDArray[np.float64], regions: Regions) -> NDArray[np.bool_]:
-    return (confidence >= regions.low) & (confidence <= regions.high)
 
 
 def part_confidence(part: Pool, head: Head) -> NDArray[np.float64]:

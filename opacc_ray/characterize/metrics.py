@@ -80,7 +80,7 @@ def measure(data: Grouped, regions: Regions, clusters: Clusters | None = None) -
         The reference has features of another width, or a feature is not finite.
     """
     fields = data.view.fields
-    answers = data.map(part_counts, regions.low, regions.high)
+    answers = data.map(part_counts, regions)
     num, near = (np.stack(counts).sum(axis=0) for counts in zip(*answers, strict=True))
     cp = _centroid_positioning(data, num, regions, clusters) if "hidden" in fields else None
     bc = _share(near, num) if "confidence" in fields else None
@@ -100,33 +100,33 @@ def _centroid_positioning(
 def _pairs(data: Grouped, regions: Regions) -> NDArray[np.int64]:
     """Examples of each class near the boundary to each other one, (C, C)."""
     counted = np.zeros((data.num_classes, data.num_classes), dtype=np.int64)
-    for code, num in data.map(part_pairs, regions.low, regions.high):
+    for code, num in data.map(part_pairs, regions):
         counted.flat[code] += num
     return counted
 
 
 def part_counts(
-    part: Pool, label: NDArray[np.int64] | None, num_classes: int, low: float, high: float
+    part: Pool, label: NDArray[np.int64] | None, num_classes: int, regions: Regions
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Examples of each class, and those near a boundary, both (C,); 0 near one where there is no confidence."""
     classes = part_classes(part, label, num_classes)
-    near = np.zeros(part.size, dtype=bool) if part.confidence is None else is_near(part.confidence, low, high)
+    near = np.zeros(part.size, dtype=bool) if part.confidence is None else is_near(part.confidence, regions)
     return np.bincount(classes, minlength=num_classes), np.bincount(classes[near], minlength=num_classes)
 
 
-def is_near(confidence: NDArray[np.float64], low: float, high: float) -> NDArray[np.bool_]:
+def is_near(confidence: NDArray[np.float64], regions: Regions) -> NDArray[np.bool_]:
     """Which examples (n,) lie near a boundary; raises DataError if a confidence is not finite."""
     if not np.isfinite(confidence).all():
         raise DataError(f"a confidence is {confidence[~np.isfinite(confidence)][0]}; it must be in [0, 1]")
-    return (confidence >= low) & (confidence <= high)
+    return (confidence >= regions.low) & (confidence <= regions.high)
 
 
 def part_pairs(
-    part: Pool, label: NDArray[np.int64] | None, num_classes: int, low: float, high: float
+    part: Pool, label: NDArray[np.int64] | None, num_classes: int, regions: Regions
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pairs of classes that have examples near their boundary, as i · C + j, and how many."""
     assert part.confidence is not None
-    near = np.flatnonzero(is_near(part.confidence, low, high))
+    near = np.flatnonzero(is_near(part.confidence, regions))
     classes = part_classes(part, label, num_classes)[near]
     return np.unique(classes * num_classes + strongest_other(part, near, classes, num_classes), return_counts=True)
 

@@ -181,7 +181,7 @@ def part_mark(
     """Keep the cells of a part's examples, and count those without the ``labelled`` rows, (3 C,)."""
     distance, classes = part_kept_distances(part, distances)
     region = np.where(distance <= (regions.radius * reach)[classes], CENTROID, BETWEEN)
-    region[is_near(_confidence(part), regions.low, regions.high)] = BOUNDARY
+    region[is_near(_confidence(part), regions)] = BOUNDARY
     cell = region * len(reach) + classes
     part_keep(part, _CELLS, key, cell.astype(np.min_scalar_type(3 * len(reach))))
     return np.bincount(np.delete(cell, labelled), minlength=3 * len(reach))

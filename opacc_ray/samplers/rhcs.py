@@ -24,41 +24,26 @@ Legend: N pool, n budget and groups, p draw probability, Q probability of a grou
 """
 
 import secrets
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
 from opacc_ray.designs.unequal import lengths
-from opacc_ray.failure import auxiliary
 from opacc_ray.failure.proportional import Lifted, find_lifted
 from opacc_ray.parts.cache import part_keep
 from opacc_ray.parts.order import Line, Ordered
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.base import Draw, Task
+from opacc_ray.samplers.sups import Parameters, needs
+
+__all__ = ["Parameters", "draw", "needs"]
 
 _LINE = "line"  # what the parts keep under this name
 
 _LEAST_SHIFT = 11
 """Bits of 64 beside the 53 of a float64."""
-
-
-@dataclass(frozen=True)
-class Parameters(MethodParameters):
-    """The belief in failure."""
-
-    auxiliary: str = parameter("confidence", "what says how likely a failure is: confidence, dsa, lsa or combined")
-    floor: float = parameter(0.1, "least belief in failure, as a share of the mean")
-
-    def __post_init__(self) -> None:
-        auxiliary.check(self.auxiliary)
-        auxiliary.check_floor(self.floor)
-
-
-def needs(parameters: Parameters) -> tuple[str, ...]:
-    return auxiliary.NEEDS[parameters.auxiliary]
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
