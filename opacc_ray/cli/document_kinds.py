@@ -33,6 +33,7 @@ from opacc_ray.labels.documents import (
     LabellingTasks,
 )
 from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store import write_files
 from opacc_ray.report.documents import RunReport, WrittenCharacterization, WrittenReport
 from opacc_ray.runs.documents import (
     AccuracyEstimate,
@@ -112,11 +113,7 @@ def schemas() -> dict[str, bytes]:
 
 def write_schemas(folder: str) -> WrittenSchemas:
     """Write :func:`schemas` to a folder or prefix."""
-    store = open_store(folder)
-    written = schemas()
-    for name, data in written.items():
-        store.write(name, data)
-    return WrittenSchemas(files=[store.uri_of(name) for name in written])
+    return WrittenSchemas(files=write_files(open_store(folder), schemas()))
 
 
 def _file_name(kind: type[Document]) -> str:

@@ -12,6 +12,7 @@ from opacc_ray.fleet.sentences import alert_text
 from opacc_ray.fleet.spec import Fleet
 from opacc_ray.fleet.summary import summarise
 from opacc_ray.lake.storage import open_store, split
+from opacc_ray.lake.store import write_files
 from opacc_ray.samplers.base import Report, unreported
 
 PAGE, DOCUMENT, TEXT, NOTICE = "summary.html", "summary.json", "summary.md", "alerts.json"
@@ -52,11 +53,8 @@ def run_fleet(
 
 
 def _write(summary: FleetSummary) -> list[str]:
-    store = open_store(summary.folder)
     contents = {PAGE: page(summary).encode(), DOCUMENT: summary.to_bytes(), TEXT: summary_text(summary).encode()}
-    for name, data in contents.items():
-        store.write(name, data)
-    return [store.uri_of(name) for name in contents]
+    return write_files(open_store(summary.folder), contents)
 
 
 def _write_notice(summary: FleetSummary, alert_to: str | None) -> list[str]:

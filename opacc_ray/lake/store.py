@@ -8,7 +8,7 @@ half of one, and listing a store tells which work is done.
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
@@ -190,6 +190,13 @@ class Store(ABC):
     def uri_of(self, key: str) -> str:
         """Return the object's URI."""
         return f"{self.uri}/{key}"
+
+
+def write_files(store: Store, files: Mapping[str, bytes]) -> list[str]:
+    """Write contents by their keys, one after the other; returns their URIs."""
+    for key, data in files.items():
+        store.write(key, data)
+    return [store.uri_of(key) for key in files]
 
 
 def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:

@@ -8,7 +8,7 @@ from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.characterize.covariate_shift import Mixtures
 from opacc_ray.characterize.metrics import Regions
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store import write_files
 from opacc_ray.report.coverage import page, summary
 from opacc_ray.report.documents import WrittenCharacterization
 from opacc_ray.runs.provenance import versions
@@ -66,19 +66,15 @@ def characterize(
 def write_characterization(found: Characterization, run: Run, out: str | None = None) -> WrittenCharacterization:
     """Write the document, the page and the summary: to the folder ``out``, or beside the estimate of ``run``."""
     files = {DOCUMENT: found.to_bytes(), PAGE: page(found).encode(), SUMMARY: summary(found).encode()}
-    store = run.store if out is None else open_store(out)
-    keys = {name: run.result_key(name) if out is None else name for name in files}
-    for name, data in files.items():
-        store.write(keys[name], data)
-    return WrittenCharacterization(characterization=found, files=[store.uri_of(key) for key in keys.values()])
+    return WrittenCharacterization(characterization=found, files=write_files(run.results(out), files))
 
 
 def read_characterization(run: Run) -> Characterization | None:
     """What was written beside the estimate of a run; None if nothing was."""
-    key = run.result_key(DOCUMENT)
-    if not run.store.exists(key):
+    store = run.results()
+    if not store.exists(DOCUMENT):
         return None
-    return Characterization.from_bytes(run.store.read(key), run.store.uri_of(key))
+    return Characterization.from_bytes(store.read(DOCUMENT), store.uri_of(DOCUMENT))
 
 
 def open_reference(uri: str, stack: ExitStack) -> ReferenceSet:

@@ -89,7 +89,7 @@ def generate_for(
         sources = find_sources(data, head, regions, rng)
         vectors = [generate(sources, head, clusters, regions, one.centroid, one.num, rng) for one in wanted]
     _check(vectors, clusters, regions)
-    store = open_store(out) if out else run.store.store(run.result_key("generated"))
+    store = open_store(out) if out else run.results().store("generated")
     document = _document(run, known.uri, data, head, sources, regions, seed)
     sets = [_write(store, one, made) for one, made in zip(wanted, vectors, strict=True)]
     document = document.model_copy(update={"sets": sets, "remarks": _remarks(data, sources, head, names)})

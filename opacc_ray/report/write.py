@@ -1,7 +1,7 @@
 """Make a report and write it: beside the estimate, or to another folder."""
 
 from opacc_ray.labelling.outcomes import Score
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store import write_files
 from opacc_ray.report.documents import RunReport, WrittenReport
 from opacc_ray.report.gather import gather
 from opacc_ray.report.markdown import summary
@@ -37,11 +37,5 @@ def make_report(
         DOCUMENT: report.to_bytes(),
         SUMMARY: summary(report).encode(),
     }
-    store = run.store if out is None else open_store(out)
-    keys = {name: run.result_key(name) if out is None else name for name in files}
-    for name, data in files.items():
-        store.write(keys[name], data)
-    written = WrittenReport(
-        run=run.uri, answer=report.answer, state=report.state, files=[store.uri_of(keys[name]) for name in files]
-    )
-    return written, report
+    uris = write_files(run.results(out), files)
+    return WrittenReport(run=run.uri, answer=report.answer, state=report.state, files=uris), report

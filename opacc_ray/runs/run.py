@@ -365,13 +365,14 @@ class Run:
 
     # -- result ------------------------------------------------------------------------------------------
 
-    def result_key(self, name: str) -> str:
-        """The key of a result of the track."""
-        return f"{self._folder}{name}"
+    def results(self, out: str | None = None) -> Store:
+        """Where results of the track lie, or the folder ``out``."""
+        own = self.store.store(self._folder) if self._folder else self.store
+        return own if out is None else open_store(out)
 
     @property
     def estimate_key(self) -> str:
-        return self.result_key(ESTIMATE)
+        return f"{self._folder}{ESTIMATE}"
 
     def write_estimate(self, estimate: AccuracyEstimate) -> None:
         self.store.write(self.estimate_key, estimate.to_bytes())
