@@ -7,6 +7,8 @@ plan, and its files with the digests in them: as much of each, and the ids that 
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from opacc_ray.errors import DataError
@@ -38,35 +40,54 @@ def unfinished(job: Extraction, plan: Plan) -> Found:
     index = _sound_index(job, plan)
     sizes = {entry.key: entry.size for entry in job.target.list()}
     there = [shard for shard in plan.shards if shard.file in sizes]
-    indexed = {shard.file: shard for shard in index.shards} if index else {}
     whole = sum(sizes[shard.file] for shard in there) <= READ_WHOLE
-    base = _base_of(job)
-    reports: dict[int, ShardReport] = {}
-
-    def fault(shard: Shard) -> str | None:
-        try:
-            if index and shard.file in indexed:
-                own = indexed[shard.file]
-                check_shard(job.target, index, own, sizes[shard.file], whole=whole)
-                _check_base(job, base, shard, own.examples, own.ids)
-            else:
-                report = read_report(job.target, shard.file, sizes[shard.file], whole=whole)
-                check_plan(job.target, job.source.format, shard, report)
-                _check_base(job, base, shard, report.num_examples, report.ids)
-                if job.ranges and report.num_examples:
-                    reference.check_ranges(job.target, shard)
-                reports[shard.number] = report
-        except DataError as error:
-            return str(error)
-        return None
-
-    faults = dict(zip(there, in_order(fault, there, THREADS), strict=True))
-    missing = [shard for shard in plan.shards if faults.get(shard, "it is missing") is not None]
-    _say(job, missing, {shard: text for shard, text in faults.items() if text}, len(plan.shards))
+    stored = _Stored(job, index, _base_of(job), sizes, whole)
+    found = dict(zip(there, in_order(stored.look, there, THREADS), strict=True))
+    faults = [answer for answer in found.values() if isinstance(answer, str)]
+    missing = [shard for shard in plan.shards if isinstance(found.get(shard, "it is missing"), str)]
+    _say(job, missing, faults, len(plan.shards))
     if index and missing:
         log.warning("%s lacks %d of its shards; they are extracted again", job.target.uri, len(missing))
         job.target.delete(INDEX)
+    reports = {shard.number: answer for shard, answer in found.items() if isinstance(answer, ShardReport)}
     return Found(missing, reports)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What lies in the folder of a stage."""
+
+    job: Extraction
+    index: Index | None
+    base: Mapping[str, IndexedShard]  # by file: the features that these are added to
+    sizes: Mapping[str, int]  # bytes of each file
+    whole: bool  # whether all bytes are compared with their digests
+
+    @cached_property
+    def indexed(self) -> dict[str, IndexedShard]:
+        """What the index says of each file."""
+        return {shard.file: shard for shard in self.index.shards} if self.index else {}
+
+    def look(self, shard: Shard) -> ShardReport | str | None:
+        """What :meth:`check` returns, or what is wrong with the file of a shard."""
+        try:
+            return self.check(shard)
+        except DataError as error:
+            return str(error)
+
+    def check(self, shard: Shard) -> ShardReport | None:
+        """The report of a file that no index names; raises DataError unless the file is sound, and of the plan."""
+        job, size, own = self.job, self.sizes[shard.file], self.indexed.get(shard.file)
+        if self.index and own:
+            check_shard(job.target, self.index, own, size, whole=self.whole)
+            _check_base(job, self.base, shard, own.examples, own.ids)
+            return None
+        report = read_report(job.target, shard.file, size, whole=self.whole)
+        check_plan(job.target, job.source.format, shard, report)
+        _check_base(job, self.base, shard, report.num_examples, report.ids)
+        if job.ranges and report.num_examples:
+            reference.check_ranges(job.target, shard)
+        return report
 
 
 def _base_of(job: Extraction) -> dict[str, IndexedShard]:
@@ -102,8 +123,8 @@ def _sound_index(job: Extraction, plan: Plan) -> Index | None:
     return index
 
 
-def _say(job: Extraction, missing: Sequence[Shard], faults: dict[Shard, str], total: int) -> None:
-    for text in faults.values():
+def _say(job: Extraction, missing: Sequence[Shard], faults: Sequence[str], total: int) -> None:
+    for text in faults:
         log.warning("%s; it is extracted again now", text.partition("; ")[0])
     kept = total - len(missing)
     if kept:
