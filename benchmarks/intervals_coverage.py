@@ -28,7 +28,6 @@ import opacc_ray as opacc
 from opacc_ray.estimators.assisted import assist
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.calibration import calibrate
-from opacc_ray.estimators.comparison import compare
 from opacc_ray.estimators.domain import by_class, mean_cost
 from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.estimators.rounds import combine
@@ -132,7 +131,7 @@ def _comparison(case: Case, method: str, n: int) -> Measure:
 
     def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
         chosen = opacc.select(case.pool, method, n, seed)
-        yield compare(chosen, case.outcome[chosen.index], other[chosen.index]).difference, true
+        yield opacc.compare(chosen, [case.outcome[chosen.index], other[chosen.index]]).differences[0].difference, true
 
     return measure
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 from samplers.test_golden import pool
+from two_models import compare
 
 import opacc_ray as opacc
 from opacc_ray.audit import results, steps
 from opacc_ray.estimators.assisted import assist
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.calibration import calibrate
-from opacc_ray.estimators.comparison import compare
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
 from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.estimators.sequence import confidence_sequence

@@ -1,7 +1,5 @@
 """Commands that make runs and choose what to label: check, run, status, select, next, verify."""
 
-import logging
-
 import click
 
 from opacc_ray.audit.progress import Progress
@@ -15,8 +13,6 @@ from opacc_ray.cli.options import (
     set_option,
     track_option,
 )
-
-log = logging.getLogger(__name__)
 
 
 def _selecting() -> Progress:

@@ -22,59 +22,15 @@ Legend: y outcome of one model, n labels.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from opacc_ray.estimators import weighted
 from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
 from opacc_ray.estimators.intervals import inside
-from opacc_ray.estimators.linear import LinearEstimator, linear_estimator
-from opacc_ray.estimators.plain import plain_estimate
-from opacc_ray.estimators.rounds import as_lists
-from opacc_ray.selection import Selection
+from opacc_ray.estimators.linear import LinearEstimator
 
 NAME, INDEPENDENT = "paired difference", "difference of independent estimates"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Accuracy of two models, and their difference."""
-
-    first: Estimate
-    second: Estimate
-    difference: Estimate  # in [-1, 1]
-    num_first_better: int  # labels on which the first has the higher outcome
-    num_second_better: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON types, under the names of the attributes."""
-        return asdict(self)
-
-
-def compare(
-    rounds: Selection | Sequence[Selection], first: Sequence[Any], second: Sequence[Any], level: float = 0.95
-) -> Comparison:
-    """Compare two models by the labels of one sample.
-
-    Parameters
-    ----------
-    rounds, first : as for :func:`opacc_ray.estimate`: a selection and its outcomes, or a list of each
-    second : outcomes of the other model on the same examples
-
-    Returns
-    -------
-    Comparison
-        The value of ``difference`` is unbiased where the design's estimator is.
-    """
-    (selections, own), (_, other) = as_lists(rounds, first), as_lists(rounds, second)
-    one, two = plain_estimate(selections, own, level), plain_estimate(selections, other, level)
-    d = np.concatenate(own).astype(np.float64) - np.concatenate(other)  # (n,)
-    return Comparison(
-        one, two, paired_difference(linear_estimator(selections), d, level), int((d > 0).sum()), int((d < 0).sum())
-    )
 
 
 def independent(first: Estimate, second: Estimate) -> Estimate:

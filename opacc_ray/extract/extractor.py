@@ -3,7 +3,6 @@
 A shard's file is written once and whole, so it is the checkpoint of its work: what exists is done.
 """
 
-import logging
 import os
 import threading
 from collections.abc import Generator, Iterator, Sequence
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from opacc_ray.extract.activations import Activations
     from opacc_ray.extract.function import FunctionModel
     from opacc_ray.extract.model import Device, Model
-
-log = logging.getLogger(__name__)
 
 _COVERED = "covered layers"  # a column that is never written: NaN where a value of these layers is not finite
 

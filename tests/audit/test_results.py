@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from two_models import compare
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
@@ -16,7 +17,6 @@ from opacc_ray.audit import results, several_models, steps
 from opacc_ray.cli import texts
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimators.calibration import calibrate
-from opacc_ray.estimators.comparison import compare
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
 from opacc_ray.labelling.costs import load_costs
 from opacc_ray.labels import actions

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
+from two_models import compare
 
 import opacc_ray as opacc
 from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.comparison import compare, independent
+from opacc_ray.estimators.comparison import independent
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
 

@@ -8,11 +8,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from two_models import compare
 
 import opacc_ray as opacc
 from opacc_ray.errors import AlertError
 from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.comparison import compare, independent
+from opacc_ray.estimators.comparison import independent
 from opacc_ray.estimators.sequence import confidence_sequence
 from opacc_ray.fleet.alerts import checks_of, largest_drop, least_accuracy, rule_of
 from opacc_ray.fleet.documents import AlertRule
