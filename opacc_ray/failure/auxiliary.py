@@ -100,15 +100,6 @@ def find_threshold(view: View, variable: Variable) -> float:
     return mean + (2 * math.sqrt(spread) if variable.auxiliary == "dsa" else spread)
 
 
-def read(view: View, auxiliary: str) -> NDArray[np.float64]:
-    """The variable in raw units, (N,); raises as :func:`find`."""
-    return np.concatenate(view.map(part_read, find(view, auxiliary)))
-
-
-def part_read(part: Pool, variable: Variable) -> NDArray[np.float64]:
-    return variable.read(part)
-
-
 def part_sum(part: Pool, variable: Variable) -> int:
     return exact_sum(variable.read(part))
 

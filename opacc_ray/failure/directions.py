@@ -102,8 +102,8 @@ class Projection:
         return _find_axes(self._view, self._num)
 
 
-def project(view: View, num: int) -> NDArray[np.float64]:
-    """The hidden layer along its first ``num`` principal directions: (N, <= num), each of mean 0 and variance 1.
+def find_projection(view: View, num: int) -> Projection:
+    """The first ``num`` principal directions of the hidden layer, found once per view.
 
     Neurons count in proportion to their range. Directions without variance are left out.
 
@@ -112,11 +112,6 @@ def project(view: View, num: int) -> NDArray[np.float64]:
     DataError
         If a value is not finite.
     """
-    return np.concatenate(view.map(part_coordinates, find_projection(view, num).key))
-
-
-def find_projection(view: View, num: int) -> Projection:
-    """The principal directions, found once per view; errors are those of :func:`project`."""
     return view.once("projection", num, lambda: Projection(view, num))
 
 
