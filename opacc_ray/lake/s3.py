@@ -260,8 +260,11 @@ def _creates_once(s3: Any, bucket: str, prefix: str) -> bool:
     s3.put_object(Bucket=bucket, Key=probe, Body=b"")
     try:
         return not _put_new(s3, bucket, probe, b"")
-    except ClientError:  # a server that refuses the condition itself
-        return False
+    except ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if status == 429 or (status >= 500 and status != 501):  # it is busy or broken, which says nothing of conditions
+            raise
+        return False  # it refuses the condition itself
     finally:
         s3.delete_object(Bucket=bucket, Key=probe)
 

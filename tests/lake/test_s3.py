@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from botocore.exceptions import ClientError
 
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import StorageError
@@ -224,3 +225,35 @@ def test_a_key_that_a_browser_would_change_has_no_link_and_any_other_has(bucket:
     for key in ("a/../b.png", "./b.png"):
         with pytest.raises(StorageError, match=r"has no link that a browser opens: .*; send copies or thumbnails"):
             store.link(key, 60)
+
+
+class ConditionalS3:
+    """A client of a server that answers a conditional write with one status."""
+
+    def __init__(self, status: int) -> None:
+        self.status, self.keys = status, set[str]()
+
+    def put_object(self, Key: str, IfNoneMatch: str | None = None, **_: object) -> None:
+        if IfNoneMatch and self.status != 200:
+            answer = {"Error": {"Code": str(self.status)}, "ResponseMetadata": {"HTTPStatusCode": self.status}}
+            raise ClientError(answer, "PutObject")
+        self.keys.add(Key)
+
+    def delete_object(self, Key: str, **_: object) -> None:
+        self.keys.remove(Key)
+
+
+@pytest.mark.parametrize(("status", "creates"), [(412, True), (200, False), (501, False), (400, False)])
+def test_whether_a_server_knows_conditional_writes_is_tried(status: int, creates: bool) -> None:
+    client = ConditionalS3(status)
+    assert s3_module._creates_once(client, "b", "p/") is creates
+    assert not client.keys
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_server_that_is_busy_says_nothing_of_conditional_writes(status: int) -> None:
+    """Who took it for one without them would overwrite what others create."""
+    client = ConditionalS3(status)
+    with pytest.raises(ClientError):
+        s3_module._creates_once(client, "b", "p/")
+    assert not client.keys
