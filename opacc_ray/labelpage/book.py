@@ -31,6 +31,9 @@ SOURCE = "opacc label"
 
 LOAN, LOOK = 900.0, 3.0
 
+GIVEN_UP = "the round was closed or drawn anew meanwhile, without this one; here is the next"
+"""What is said of an answer that is not used."""
+
 
 class TakenError(OpaccError):
     """Somebody else has answered the example meanwhile."""
@@ -160,7 +163,7 @@ class Book:
         LabelError
             The text is no label.
         TakenError
-            Enough others have answered meanwhile.
+            Enough others have answered meanwhile, or it was given up.
         StorageError
             It could not be written; then nothing has changed, and it may be tried again.
         """
@@ -169,7 +172,7 @@ class Book:
             label = None if text is None else self._read(str(number + 1), text)  # no id: the page shows what it raises
             given = self._given[number]
             if not self._wanted[number]:
-                raise TakenError("the round was closed or drawn anew meanwhile, without this one; here is the next")
+                raise TakenError(GIVEN_UP)
             if annotator not in given and (number in self._settled or len(given) >= self._wanted[number]):
                 raise TakenError("somebody else has labelled this one meanwhile; here is the next")
             kept = Given(label, self._write(annotator, id, label))
@@ -177,6 +180,9 @@ class Book:
             self._history.setdefault(annotator, []).append((number, kept.file))
             self._loans.pop(annotator, None)
             self._saved += 1
+            if id in (self._run.read_closed(self._round_of[id]) or ()):  # since the last look; who closes looks, too
+                self._load()
+                raise TakenError(GIVEN_UP)
             return kept
 
     def _write(self, annotator: str, id: str, label: str | None) -> str:

@@ -197,6 +197,15 @@ def test_an_example_keeps_its_number_when_a_round_is_closed_while_it_is_shown(tm
     assert Book(run).ids[:6] == shown
 
 
+def test_an_answer_to_a_round_that_was_closed_a_moment_ago_is_said_not_to_be_used(tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 12, CLASSES, budget=6)
+    book = Book(run)
+    run.close(1, run.read_selection(1).ids)
+    with pytest.raises(TakenError, match="the round was closed or drawn anew meanwhile, without this one"):
+        book.save("ann", 0, "cat")
+    assert book.next("ann") is None
+
+
 def test_a_closing_is_noticed_though_no_label_came(tmp_path: Path) -> None:
     run, clock = run_to_label(str(tmp_path), 12, CLASSES, budget=6), Clock()
     book = Book(run, clock=clock)
