@@ -29,6 +29,9 @@ BATCH_BYTES = 8 << 20
 
 MOST_ROWS = 1 << 16
 
+FEW_ROWS = 32
+"""Rows that are decoded at a time where a file may hold one image for many rows: each takes its bytes anew."""
+
 _ENDING = 8
 """Bytes after the footer: its length, and the format's name."""
 
@@ -121,8 +124,23 @@ def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]
         page_checksum_verification=True,
     )
     rows, num_bytes = metadata.row_group(group).num_rows, group_bytes(metadata, group, names, packed=False)
-    batch_size = max(1, min(MOST_ROWS, rows * BATCH_BYTES // max(num_bytes, 1)))
+    most = FEW_ROWS if _may_repeat(metadata, group, names) else MOST_ROWS
+    batch_size = max(1, min(most, rows * BATCH_BYTES // max(num_bytes, 1)))
     yield from reader.iter_batches(batch_size, row_groups=[group], columns=list(names), use_threads=False)
+
+
+def _may_repeat(metadata: Any, group: int, names: Sequence[str]) -> bool:
+    """Whether a column of bytes has a dictionary, so that its size in the file says nothing of what it takes unpacked.
+
+    Texts have one, too; they are short.
+    """
+    row_group = metadata.row_group(group)
+    chunks = ((row_group.column(place), metadata.schema.column(place)) for place in range(metadata.num_columns))
+    return any(
+        chunk.has_dictionary_page and own.physical_type == "BYTE_ARRAY" and own.logical_type.type == "NONE"
+        for chunk, own in chunks
+        if chunk.path_in_schema.partition(".")[0] in names
+    )
 
 
 def group_bytes(metadata: Any, group: int, names: Sequence[str], *, packed: bool = True) -> int:

@@ -2,6 +2,7 @@
 
 import io
 import tracemalloc
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -246,6 +247,21 @@ def test_a_row_group_of_images_is_streamed_in_bounded_memory(folder: Store, monk
     tracemalloc.stop()
     assert count == 200
     assert most < 10 << 20  # of 40 MB
+
+
+@pytest.mark.parametrize("make", [lambda blob: blob, lambda blob: {"bytes": blob, "path": None}])
+def test_one_image_that_thousands_of_rows_hold_takes_its_bytes_once(
+    folder: Store, make: Callable[[bytes], object]
+) -> None:
+    blob = np.random.default_rng(0).bytes(100_000)
+    folder.write("a.parquet", parquet(pa.table({"image": [make(blob)] * 1000})))
+    assert folder.list()[0].size < 200_000
+    rules = Rules(columns=Columns(image="image"))
+    shard = plan_shards(folder, "parquet", 1000, rules=rules).shards[0]
+    before = pa.total_allocated_bytes()
+    most = [pa.total_allocated_bytes() - before for _ in read_examples(folder, "parquet", shard, rules)]
+    assert len(most) == 1000
+    assert max(most) < 10 << 20  # of 100 MB
 
 
 def test_plans_do_not_depend_on_the_order_of_writing(folder: Store) -> None:
