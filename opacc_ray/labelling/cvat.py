@@ -65,6 +65,7 @@ class _Reader:
         self._labels: list[Label] = []
         self._image: str | None = None
         self._answers: list[str] = []
+        self._is_value = False  # whether a tag is open that says a number
         self._text: list[str] | None = None
         self._parser = expat.ParserCreate()
         self._parser.StartDoctypeDeclHandler = self._refuse_doctype
@@ -94,7 +95,8 @@ class _Reader:
             self._image, self._answers = attributes.get("name", ""), []
         elif element == "tag" and self._image is not None:
             self._add_tag(attributes)
-        elif element == "attribute" and attributes.get("name") == VALUE and self._answers:
+            self._is_value = attributes.get("label") == VALUE
+        elif element == "attribute" and attributes.get("name") == VALUE and self._is_value:
             self._text = []
 
     def _add_tag(self, attributes: dict[str, str]) -> None:
@@ -111,6 +113,8 @@ class _Reader:
     def _end(self, element: str) -> None:
         if element == "attribute" and self._text is not None:
             self._answers[-1], self._text = "".join(self._text), None
+        elif element == "tag":
+            self._is_value = False  # a box beside it may have an attribute of that name, too
         elif element == "image" and self._image is not None:
             if len(self._answers) > 1:
                 said = " and ".join(quoted(text) for text in self._answers[:2])

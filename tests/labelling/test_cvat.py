@@ -54,6 +54,17 @@ def test_tags_of_images_are_the_labels_of_their_examples() -> None:
     ]
 
 
+def test_attributes_of_boxes_and_of_tags_that_are_classes_are_no_answers() -> None:
+    text = """<annotations><image name="a.png">
+      <tag label="cat" source="manual"><attribute name="value">dog</attribute></tag>
+      <box label="dog" source="manual"><attribute name="value">dog</attribute></box>
+    </image><image name="b.png">
+      <tag label="value" source="manual"><attribute name="value">7</attribute></tag>
+      <box label="dog" source="manual"><attribute name="value">8</attribute></box>
+    </image></annotations>"""
+    assert [(label.id, label.label) for label in read(text, "annotations.xml")] == [("a.png", "cat"), ("b.png", "7")]
+
+
 def test_what_the_library_of_its_formats_wrote_is_read() -> None:
     data = (Path(__file__).parent / "exports" / "cvat-classification.xml").read_bytes()
     assert [(label.id, label.status, label.label) for label in parse(data, "default.xml")] == [
