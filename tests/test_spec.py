@@ -68,6 +68,8 @@ TRAIN = {"reference": {"uri": "s3://lake/train"}}
         ({"extract": {"coverage": {"criterion": "nc:1.5"}}}, "'nc:1.5': give the threshold, from 0 to below 1"),
         ({"extract": {"coverage": {"layers": []}}}, "extract.coverage.layers: .*at least 1"),
         ({"extract": {"coverage": {"layer": ["a"]}}}, "unknown key 'extract.coverage.layer' .*did you mean 'layers'"),
+        ({"seed": True}, r"seed: give a number; YAML reads yes, no, on and off as true and false .*value true"),
+        ({"extract": {"batch_size": True}}, r"extract.batch_size: give a number; .*value true"),
         (
             {"model": {"factory": "a:b", "classes": ["cat", "cat "]}},
             "'cat' appears twice, spaces and accents aside",
