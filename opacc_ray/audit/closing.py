@@ -1,6 +1,6 @@
 """Closing a round: the labels that are missing are given up, and none that came."""
 
-from opacc_ray.errors import LabelError
+from opacc_ray.errors import LabelError, OpaccError
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_labelled, read_rounds
 from opacc_ray.runs.run import Run
 
@@ -25,7 +25,11 @@ def give_up(run: Run, last: LabelledRound) -> None:
     """
     before = run.read_closed(last.number)
     run.close(last.number, last.missing)
-    labelled = read_labelled(run)
+    try:
+        labelled = read_labelled(run)
+    except OpaccError:  # such as labels in conflict
+        run.reopen(last.number, before)
+        raise
     if labelled.isdisjoint(last.missing):
         return
     if run.rounds()[-1] == last.number:

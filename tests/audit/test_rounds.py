@@ -118,6 +118,24 @@ def test_label_that_comes_while_the_next_round_is_drawn_is_not_given_up(
     assert run.read_closed(1) == list(chosen.ids[18:])
 
 
+def test_labels_in_conflict_that_come_while_a_round_is_closed_leave_it_open(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = steps.select(run, "srs", 20, {})
+    import_for(run, chosen.ids[:15])
+    close = Run.close
+
+    def slow(self: Run, number: int, given_up: Sequence[str]) -> None:
+        close(self, number, given_up)
+        rows = "".join(f"{chosen.ids[15]},{name}\n" for name in CLASSES[:2])
+        self.write_labels(1, "twice.csv", f"id,label\n{rows}".encode())
+
+    monkeypatch.setattr(Run, "close", slow)
+    with pytest.raises(LabelError, match="labels in conflict"):
+        closing.close(run)
+    assert run.read_closed(1) is None
+
+
 def test_select_again_writes_the_manifests_that_a_killed_command_did_not(run: Run) -> None:
     steps.select(run, "srs", 20, {})
     content = run.store.read("rounds/1/manifest.csv")
