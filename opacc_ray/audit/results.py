@@ -66,8 +66,8 @@ def estimate(
     Raises
     ------
     LabelError
-        Labels are missing in a round that has some and ``partial`` is not set, or none is there. A round that has none
-        yet is left out, as if it had not been drawn.
+        Labels are missing in a round that has some and ``partial`` is not set, or none is there. A further round that
+        has none of its own yet is left out, as if it had not been drawn.
     SpecError
         The run has no confidence, or its method no use for it, and ``assist`` is set.
     """
@@ -106,8 +106,8 @@ def state(
 
 
 def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[LabelledRound]:
-    """The rounds that have labels; raises LabelError if none has, or if any of them lacks some without ``partial``."""
-    begun = [item for item in rounds if item.labelled.any() or item.unsure] or rounds
+    """The begun rounds that have labels; raises LabelError if none has, or if one lacks some without ``partial``."""
+    begun = [item for item in rounds if item.is_begun] or rounds
     missing = [name for item in begun for name in item.missing]
     if missing and not partial:
         raise LabelError(
@@ -117,7 +117,7 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
     for item in rounds:
         run.check_copies(item.number)
     run.check_label_files(_last_estimate(run))
-    known = having_labels(rounds)
+    known = having_labels(begun)
     if not known:
         raise no_label(run)
     return known

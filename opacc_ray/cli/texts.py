@@ -245,13 +245,14 @@ def estimate(document: AccuracyEstimate) -> str:
             f"noise      {noise.low:.4f} to {noise.high:.4f} if annotators err as they differ: on {noise.differ} of "
             f"{noise.examples} examples with two opinions"
         )
-    return "\n".join([*lines, *_basis(document, document.reason)])
+    return "\n".join([*lines, *_basis(document, document.reason, document.n)])
 
 
 def comparison(document: ModelComparison) -> str:
     """Models, their differences, and what these rest on."""
+    basis = _basis(document, document.difference.reason, document.difference.n)
     if len(document.models) > 2:
-        return "\n".join([*_several(document), *_listed(document), *_basis(document, document.difference.reason)])
+        return "\n".join([*_several(document), *_listed(document), *basis])
     first, second = document.num_first_better, document.num_second_better
     neither = document.difference.n - first - second
     lines = [
@@ -262,7 +263,7 @@ def comparison(document: ModelComparison) -> str:
     ]
     if document.models:
         lines.append(f"best       the first with probability {_probability(document.models[0].best)}")
-    return "\n".join([*lines, *_listed(document), *_basis(document, document.difference.reason)])
+    return "\n".join([*lines, *_listed(document), *basis])
 
 
 def _several(document: ModelComparison) -> list[str]:
@@ -314,8 +315,8 @@ def exported(document: ExportedCase) -> str:
     return "\n".join([*lines, f"{_name(document)} {document.value:.4f} of these examples", *changed(document.objects)])
 
 
-def _basis(document: Basis, reason: str | None) -> list[str]:
-    """What a result is of, what it leaves out, and why it is not design-based."""
+def _basis(document: Basis, reason: str | None, n: int) -> list[str]:
+    """What a result of ``n`` labels is of, what it leaves out, and why it is not design-based."""
     lines = [*_track(document.track), *_measure(document), f"pool       {document.pool_size} examples"]
     if document.excluded:
         lines[-1] += f"; {document.excluded} more could not be read and are not counted"
@@ -325,8 +326,10 @@ def _basis(document: Basis, reason: str | None) -> list[str]:
     if given_up:
         lines.append(f"given up   {given_up}")
     for item in document.rounds:
-        if item.missing and not item.labelled:
-            lines.append(f"left out   round {item.round}, which waits for all of its {item.missing} labels")
+        counts = sum(other.labelled for other in document.rounds if other.round <= item.round) <= n
+        if item.missing and not (item.labelled and counts):
+            all_of = "" if item.labelled else "all of "
+            lines.append(f"left out   round {item.round}, which waits for {all_of}its {item.missing} labels")
     if reason:
         lines.append(f"note       {reason}")
     return [*lines, *changed(document.objects)]

@@ -52,14 +52,23 @@ class LabelledRound(NamedTuple):
         return self.selection.restrict(self.labelled)
 
     @property
+    def is_begun(self) -> bool:
+        """Whether its answers count: those that were there when an open round was drawn wait for one of its own.
+
+        In the first round they are all there is, and count for whoever asks for what is there.
+        """
+        own = int(self.labelled.sum()) - self.known_before + len(self.unsure)
+        return bool(self.labelled.any() or self.unsure) and (own > 0 or not self.missing or self.number == 1)
+
+    @property
     def nonresponse(self) -> str | None:
         """Why the labels may not be a sample of the round's design, or None if they are.
 
         They are one if all are there; and if they are those of the first examples of a method that chooses one by one,
-        unless some of their labels were known before, for another round's sake. A round without any label is not used,
+        unless some of their labels were known before, for another round's sake. A round that is not begun is not used,
         and so harms nothing.
         """
-        if not self.labelled.any() and not self.unsure:
+        if not self.is_begun:
             return None
         absent = len(self.labelled) - int(self.labelled.sum())
         first_are_labelled = bool(np.all(self.labelled[:-1] >= self.labelled[1:]))
@@ -114,8 +123,8 @@ def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = 
 
 
 def having_labels(rounds: Iterable[LabelledRound]) -> list[LabelledRound]:
-    """The rounds that have labels."""
-    return [item for item in rounds if item.labelled.any()]
+    """The rounds that are begun and have labels."""
+    return [item for item in rounds if item.is_begun and item.labelled.any()]
 
 
 def no_label(run: Run) -> LabelError:
@@ -222,14 +231,14 @@ def _check_pool(run: Run, selections: Sequence[Selection]) -> None:
 def digest_of(rounds: Sequence[LabelledRound]) -> str:
     """Digest of all answers: an estimate that was made of others is not current.
 
-    A round without an answer adds nothing to an estimate, so it may be drawn without making one old.
+    A round that is not begun adds nothing to an estimate, so it may be drawn without making one old.
     """
     content: list[list[Any]] = [
         [item.number, item.selection.ids, item.labelled.tolist(), item.truth, item.unsure, item.given_up]
         + [item.measure] * (item.measure != "accuracy")
         + [np.nan_to_num(item.disagreement, nan=-1).tolist()] * bool(np.isfinite(item.disagreement).any())
         for item in rounds
-        if item.labelled.any() or item.unsure or item.given_up
+        if item.is_begun or item.given_up
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

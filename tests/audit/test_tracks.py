@@ -184,6 +184,27 @@ def test_part_of_a_round_that_another_choice_labelled_is_no_sample_of_it(run: Ru
     )
 
 
+def test_a_further_round_waits_for_a_label_of_its_own(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Labels that another track gave it before it was drawn stand in no way of what the rounds before it say."""
+    beside = steps.select_beside(run, "css", 40, {})
+    import_for(beside, listed(beside))
+    stated = results.estimate(beside)
+    assert text_of(capsys, "report", run.uri, "--track", "css-40")
+    steps.next_round(beside, 60)
+    _, second = read_rounds(beside)
+    assert 0 < second.labelled.sum() == second.known_before
+    assert (second.is_begun, second.nonresponse) == (False, None)
+    assert status(run).others[0].estimate_is_current
+    assert results.estimate(beside) == results.estimate(beside, partial=True)
+    assert results.estimate(beside).value == stated.value
+    said = text_of(capsys, "estimate", run.uri, "--track", "css-40")
+    assert f"left out   round 2, which waits for its {len(second.missing)} labels" in said
+    assert text_of(capsys, "report", run.uri, "--track", "css-40").startswith("answer     The model is right on about")
+    import_for(beside, second.missing[:1])
+    with pytest.raises(LabelError, match=f"{len(second.missing) - 1} of 100 labels are missing"):
+        results.estimate(beside)
+
+
 def test_first_labels_of_a_sequential_round_are_a_sample_unless_another_choice_had_them(tmp_path: Path) -> None:
     run = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
     import_for(run, steps.select(run, "srs", 60, {}).ids[:30])
