@@ -44,7 +44,7 @@ class Audit:
         self._run = run
 
     @classmethod
-    def open(cls, uri: str, track: str | None = None) -> Self:
+    def open(cls, uri: str | os.PathLike[str], track: str | None = None) -> Self:
         """The audit at ``uri``, which `opacc run` printed.
 
         Raises
@@ -54,7 +54,7 @@ class Audit:
         SpecError
             It has no such track.
         """
-        return cls(Run.open(uri, track))
+        return cls(Run.open(os.fspath(uri), track))
 
     @property
     def uri(self) -> str:

@@ -62,6 +62,10 @@ def test_a_whole_audit(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert "50 labels" in capsys.readouterr().out
 
 
+def test_a_run_is_opened_by_its_path_too(run: Run) -> None:
+    assert Audit.open(Path(run.uri)).uri == run.uri
+
+
 def test_labels_come_from_a_file_too(run: Run, tmp_path: Path) -> None:
     audit = Audit.open(run.uri)
     audit.next(10)
@@ -127,7 +131,9 @@ def test_an_estimate_shows_itself_as_html(run: Run) -> None:
     for part in (f"{stated.value:.4f}", f"{stated.low:.4f} to {stated.high:.4f}", stated.interval, "40 labels"):
         assert part in shown
     outcome = [float(TRUTH[KEYS.index(id)] == PREDICTION[KEYS.index(id)]) for id in audit.selections()[0].ids]
-    assert opacc_ray.estimate(audit.selections()[0], outcome)._repr_html_() == shown
+    same = opacc_ray.estimate(audit.selections()[0], outcome)
+    assert (same._repr_html_(), str(same)) == (shown, str(stated))
+    assert str(same).startswith(f"{same.value:.4f} [{same.low:.4f}, {same.high:.4f}] (95% {same.interval} interval, 40")
     assert "<script>" not in as_html(stated.model_copy(update={"reason": "<script>", "interval": "<script>"}))
     assert "<svg" not in as_html(stated.model_copy(update={"high": 25.0}))
 

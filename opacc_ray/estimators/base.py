@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.html import as_html
+from opacc_ray.estimators.html import as_html, as_text
 from opacc_ray.selection import Selection
 
 Outcome = NDArray[np.float64]
@@ -45,11 +45,7 @@ class Estimate:
         return as_html(self)
 
     def __str__(self) -> str:
-        kind = "" if self.design_based else ", not design-based"
-        return (
-            f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}] "
-            f"({100 * self.level:g}% {self.interval} interval, {self.n} labels{kind})"
-        )
+        return as_text(self)
 
 
 def checked_outcome(selection: Selection, outcome: Sequence[float] | Outcome) -> Outcome:

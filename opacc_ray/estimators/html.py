@@ -1,4 +1,4 @@
-"""An estimate as a notebook shows it: value, interval, and what it rests on."""
+"""An estimate as a notebook shows it, and as it prints: value, interval, and what it rests on."""
 
 from html import escape
 from typing import Protocol
@@ -19,7 +19,18 @@ class Stated(Value, Protocol):
     @property
     def n(self) -> int: ...
     @property
+    def design_based(self) -> bool: ...
+    @property
     def reason(self) -> str | None: ...
+
+
+def as_text(stated: Stated) -> str:
+    """Return one line."""
+    kind = "" if stated.design_based else ", not design-based"
+    return (
+        f"{stated.value:.4f} [{stated.low:.4f}, {stated.high:.4f}] "
+        f"({100 * stated.level:g}% {stated.interval} interval, {stated.n} labels{kind})"
+    )
 
 
 def as_html(stated: Stated) -> str:

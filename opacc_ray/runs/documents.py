@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part, SealedDocument, Upgrade
-from opacc_ray.estimators.html import as_html
+from opacc_ray.estimators.html import as_html, as_text
 from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.spec import Spec
 
@@ -244,6 +244,9 @@ class StatedEstimate(Interval, Value):
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+    def __str__(self) -> str:
+        return as_text(self)
 
 
 class AssistedEstimate(StatedEstimate):
