@@ -119,7 +119,7 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
     run.check_label_files(_last_estimate(run))
     known = having_labels(begun)
     if not known:
-        raise no_label(run)
+        raise no_label(run, rounds)
     return known
 
 

@@ -7,7 +7,7 @@ from opacc_ray.labelling import fiftyone
 from opacc_ray.labelling.fiftyone import LabelledExample
 from opacc_ray.labels.documents import ExportedLabels
 from opacc_ray.labels.example_files import ExampleFiles
-from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, begun_rounds, no_label, read_rounds
 from opacc_ray.labels.tasks import context_of
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs import feature_store
@@ -22,9 +22,10 @@ def export_labels(run: Run, tool: str, folder: str) -> ExportedLabels:
     LabelError
         No example has a label yet, or labels are in conflict.
     """
-    known = having_labels(read_rounds(run))
+    rounds = read_rounds(run)
+    known = begun_rounds(rounds)
     if not known:
-        raise no_label(run)
+        raise no_label(run, rounds)
     store, files = open_store(folder), ExampleFiles(run, run.rounds())
     examples = {example.id: example for example in _examples(run, known)}
     for id in files.in_pool_order(list(examples)):

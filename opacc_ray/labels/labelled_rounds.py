@@ -123,12 +123,23 @@ def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = 
 
 
 def having_labels(rounds: Iterable[LabelledRound]) -> list[LabelledRound]:
-    """The rounds that are begun and have labels."""
-    return [item for item in rounds if item.is_begun and item.labelled.any()]
+    """The rounds that have labels."""
+    return [item for item in rounds if item.labelled.any()]
 
 
-def no_label(run: Run) -> LabelError:
-    """The error of a run that has no label yet."""
+def begun_rounds(rounds: Iterable[LabelledRound]) -> list[LabelledRound]:
+    """The rounds whose labels count."""
+    return having_labels(item for item in rounds if item.is_begun)
+
+
+def no_label(run: Run, rounds: Sequence[LabelledRound] = ()) -> LabelError:
+    """The error of a run that has no label yet, or none but of people who could not tell."""
+    unsure = sum(len(item.unsure) for item in rounds)
+    if unsure:
+        return LabelError(
+            f"no example of {run.title} has a label: on {unsure} nobody could tell; draw others with `opacc next`, or "
+            "say what one is with `opacc labels correct`"
+        )
     return LabelError(f"no example of {run.title} has a label yet; import some with `opacc labels import`")
 
 

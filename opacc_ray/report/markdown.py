@@ -46,7 +46,8 @@ def _state(report: RunReport) -> str:
     if report.state == "complete":
         return ""
     what = "Not complete" if report.state == "partial" else "No result yet"
-    return f"> **{what}:** this run waits for {escaped(report.waits_for or 'labels')}.\n"
+    said = f"this run waits for {escaped(report.waits_for)}" if report.waits_for else "draw others with `opacc next`"
+    return f"> **{what}:** {said}.\n"
 
 
 def _result(report: RunReport, stated: AccuracyEstimate) -> list[str]:

@@ -50,7 +50,9 @@ def thousands(value: float) -> str:
 def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[LabelledRound]) -> str:
     """The result in one sentence that one may repeat."""
     if stated is None:
-        asked = sum(len(item.missing) for item in rounds)
+        asked, unsure = sum(len(item.missing) for item in rounds), sum(len(item.unsure) for item in rounds)
+        if unsure and not asked:
+            return f"No label is in: of {thousands(unsure)} examples nobody could tell what they are."
         return f"No label is in yet: {thousands(asked)} of {thousands(pool_size)} examples wait for one."
     digits = digits_for(stated.low, stated.high)
     value, low, high = (number(item, stated.measure, digits) for item in (inside(stated), stated.low, stated.high))

@@ -10,8 +10,10 @@ from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label,
 
 from opacc_ray.audit import results, steps
 from opacc_ray.errors import LabelError
+from opacc_ray.labels.actions import import_labels
 from opacc_ray.report.documents import RunReport
 from opacc_ray.report.gather import gather
+from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
 from opacc_ray.report.sentences import answer, digits_for, percent, worth
 from opacc_ray.runs.run import Run
@@ -141,6 +143,18 @@ def test_a_round_that_waits_for_labels_is_said_to(tmp_path: Path) -> None:
     assert report.course[1].anytime_low is None
     assert report.estimate is not None
     assert report.estimate.missing == 18
+
+
+def test_where_nobody_could_tell_it_says_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
+    ids = steps.select(run, "srs", 25, {}).ids
+    import_labels(run, "back.csv", ("id,label\n" + "".join(f"{id},?\n" for id in ids)).encode())
+    with pytest.raises(LabelError, match=r"has a label: on 25 nobody could tell; draw others with `opacc next`"):
+        results.estimate(run)
+    report, _ = gather(run)
+    assert report.answer == "No label is in: of 25 examples nobody could tell what they are."
+    assert "nobody could tell what they are. Draw others with <code>opacc next</code>" in page(report, {})
+    assert "> **No result yet:** draw others with `opacc next`.\n" in summary(report)
 
 
 def test_without_a_label_it_says_what_waits(tmp_path: Path) -> None:
