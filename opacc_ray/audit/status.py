@@ -60,4 +60,6 @@ def _waits_for(rounds: Sequence[LabelledRound], is_current: bool | None) -> str:
     missing = sum(len(item.missing) for item in rounds)
     if missing:
         return f"{missing} labels"
+    if not any(item.labelled.any() for item in rounds):
+        return "another round: no example of those so far has a label, so draw others with `opacc next`"
     return "nothing" if is_current else "nothing but `opacc estimate`"

@@ -9,6 +9,7 @@ import pytest
 from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label, write_run
 
 from opacc_ray.audit import results, steps
+from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.actions import import_labels
 from opacc_ray.report.documents import RunReport
@@ -151,6 +152,7 @@ def test_where_nobody_could_tell_it_says_so(tmp_path: Path) -> None:
     import_labels(run, "back.csv", ("id,label\n" + "".join(f"{id},?\n" for id in ids)).encode())
     with pytest.raises(LabelError, match=r"has a label: on 25 nobody could tell; draw others with `opacc next`"):
         results.estimate(run)
+    assert status(run).waits_for.startswith("another round: no example of those so far has a label")
     report, _ = gather(run)
     assert report.answer == "No label is in: of 25 examples nobody could tell what they are."
     assert "nobody could tell what they are. Draw others with <code>opacc next</code>" in page(report, {})
