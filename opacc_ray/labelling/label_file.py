@@ -15,6 +15,9 @@ LONGEST_LINE = 1 << 20
 HEAD = 1 << 16
 """Bytes by which the kind of a file is told."""
 
+ZIP = b"PK\x03\x04"
+"""How archives and workbooks (.xlsx, .ods) start."""
+
 
 class LabelFile(NamedTuple):
     """The content of a file, and its name for messages."""
@@ -27,8 +30,11 @@ class LabelFile(NamedTuple):
 
         Raises
         ------
-        LabelError : a line is too long, or not UTF-8; the message names it.
+        LabelError : a line is too long, or not UTF-8, and the message names it; or the file is an archive.
         """
+        if self.data.startswith(ZIP):
+            what = "is a ZIP archive, as tools export, or a workbook"
+            raise LabelError(f"{self.name} {what}: import the file of labels in it, or save the sheet as CSV UTF-8")
         text = io.TextIOWrapper(io.BytesIO(self.data), encoding="utf-8-sig", newline=newline)
         number = 0
         try:
