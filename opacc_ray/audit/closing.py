@@ -1,13 +1,20 @@
 """Closing a round: the labels that are missing are given up, and none that came."""
 
 from opacc_ray.errors import LabelError, OpaccError
-from opacc_ray.labels.labelled_rounds import LabelledRound, read_labelled, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, read_labelled, read_rounds, refuse_empty_strata
 from opacc_ray.runs.run import Run
 
 
 def close(run: Run) -> None:
-    """Give up the labels that the newest round still waits for: they count as not drawn."""
+    """Give up the labels that the newest round still waits for: they count as not drawn.
+
+    Raises
+    ------
+    LabelError
+        Those that are there would say nothing of the pool, or others came since.
+    """
     last = read_rounds(run)[-1]
+    refuse_empty_strata(run, last)
     if last.missing:
         give_up(run, last)
 

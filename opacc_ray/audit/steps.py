@@ -33,6 +33,7 @@ from opacc_ray.labels.labelled_rounds import (
     read_all,
     read_labelled,
     read_rounds,
+    refuse_empty_strata,
 )
 from opacc_ray.labels.log import adopt_rules, read_log
 from opacc_ray.lake.examples import Plan
@@ -277,8 +278,8 @@ def next_round(
     Raises
     ------
     LabelError
-        The round before waits for labels and is not closed, or some came while this one was drawn; another command drew
-        it first, or all is labelled.
+        The round before waits for labels and is not closed, or has labels of which nothing can be stated; some came while
+        this one was drawn; another command drew it first, or all is labelled.
     SpecError
         Unknown method or parameter, or unfit budget. Nothing is closed then.
     """
@@ -289,6 +290,7 @@ def next_round(
             f"round {last.number} of {run.title} waits for {len(last.missing)} labels, the first for "
             f"{last.missing[0]!r}; import them, or give --close to go on without them"
         )
+    refuse_empty_strata(run, last)
     selection = _choose(run, _like(last.selection, method, budget, parameters or {}, replicates), rounds, progress)
     if last.missing:  # only now: a wrong parameter or budget must not cost labels
         give_up(run, last)

@@ -7,7 +7,7 @@ from opacc_ray.labelling import fiftyone
 from opacc_ray.labelling.fiftyone import LabelledExample
 from opacc_ray.labels.documents import ExportedLabels
 from opacc_ray.labels.example_files import ExampleFiles
-from opacc_ray.labels.labelled_rounds import LabelledRound, begun_rounds, no_label, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds
 from opacc_ray.labels.tasks import context_of
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs import feature_store
@@ -23,7 +23,7 @@ def export_labels(run: Run, tool: str, folder: str) -> ExportedLabels:
         No example has a label yet, or labels are in conflict.
     """
     rounds = read_rounds(run)
-    known = begun_rounds(rounds)
+    known = having_labels(rounds)
     if not known:
         raise no_label(run, rounds)
     store, files = open_store(folder), ExampleFiles(run, run.rounds())

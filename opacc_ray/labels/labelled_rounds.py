@@ -53,12 +53,12 @@ class LabelledRound(NamedTuple):
 
     @property
     def is_begun(self) -> bool:
-        """Whether its answers count: those that were there when an open round was drawn wait for one of its own.
+        """Whether its answers count: those that were there when it was drawn wait for one of its own, or for all.
 
         In the first round they are all there is, and count for whoever asks for what is there.
         """
         own = int(self.labelled.sum()) - self.known_before + len(self.unsure)
-        return bool(self.labelled.any() or self.unsure) and (own > 0 or not self.missing or self.number == 1)
+        return bool(self.labelled.any() or self.unsure) and (own > 0 or bool(self.labelled.all()) or self.number == 1)
 
     @property
     def nonresponse(self) -> str | None:
@@ -94,6 +94,19 @@ class LabelledRound(NamedTuple):
         )
 
 
+def refuse_empty_strata(run: Run, last: LabelledRound) -> None:
+    """Raise LabelError if no estimate could count the labels of a round, for then none of later rounds could either."""
+    if not last.is_begun or not last.labelled.any():
+        return
+    try:
+        _ = last.known.design.weights
+    except LabelError as error:
+        raise LabelError(
+            f"what is labelled of round {last.number} of {run.title} cannot be counted: {error}, or open another track "
+            "with `opacc select`"
+        ) from None
+
+
 class Track(NamedTuple):
     """The rounds of a track, as they were drawn."""
 
@@ -123,13 +136,8 @@ def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = 
 
 
 def having_labels(rounds: Iterable[LabelledRound]) -> list[LabelledRound]:
-    """The rounds that have labels."""
-    return [item for item in rounds if item.labelled.any()]
-
-
-def begun_rounds(rounds: Iterable[LabelledRound]) -> list[LabelledRound]:
-    """The rounds whose labels count."""
-    return having_labels(item for item in rounds if item.is_begun)
+    """The rounds that have labels which count."""
+    return [item for item in rounds if item.is_begun and item.labelled.any()]
 
 
 def no_label(run: Run, rounds: Sequence[LabelledRound] = ()) -> LabelError:

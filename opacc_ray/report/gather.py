@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from opacc_ray.audit import history, results
 from opacc_ray.audit.label_budget import width_course
 from opacc_ray.labelling.outcomes import Score
-from opacc_ray.labels.labelled_rounds import LabelledRound, begun_rounds, read_rounds
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.report import sentences
 from opacc_ray.report.characterized import read_characterization
 from opacc_ray.report.course import course_of
@@ -49,7 +49,7 @@ def gather(
     """
     index = run.complete_features().index
     rounds = read_rounds(run, conflict=conflict, score=score)
-    known = begun_rounds(rounds)
+    known = having_labels(rounds)
     stated = results.state(run, level=level, partial=True, conflict=conflict, score=score) if known else None
     beliefs = read_beliefs(run)
     wrong = mispredictions(known, beliefs) if known else None

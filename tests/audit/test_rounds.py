@@ -147,6 +147,28 @@ def test_select_again_writes_the_manifests_that_a_killed_command_did_not(run: Ru
 # -- what the next round takes over ----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("say", ["", "?"])
+def test_a_round_of_which_a_stratum_has_no_label_is_not_gone_on_from(say: str, run: Run) -> None:
+    """No estimate could count its labels, and so none those of later rounds."""
+    chosen = steps.select(run, "css", 20, {})
+    stratum = chosen.design.columns()["stratum"]
+    import_for(run, [id for id, own in zip(chosen.ids, stratum, strict=True) if own > 0])
+    others = [id for id, own in zip(chosen.ids, stratum, strict=True) if own == 0]
+    actions.import_labels(run, "others.csv", ("id,label\n" + "".join(f"{id},{say}\n" for id in others)).encode())
+    message = (
+        "what is labelled of round 1 of .* cannot be counted: stratum 0 has no label, .*; label some of it, or open"
+    )
+    with pytest.raises(LabelError, match=message):
+        steps.next_round(run, 10, close=True)
+    if not say:
+        with pytest.raises(LabelError, match=message):
+            steps.close(run)
+    assert (run.rounds(), run.read_closed(1)) == ([1], None)
+    actions.correct(run, others[0], "owl", "ann")
+    steps.next_round(run, 10, close=True)
+    assert results.estimate(run, partial=True).n == 20 - len(others) + 1
+
+
 def test_parameters_that_are_not_given_stay(run: Run) -> None:
     first = steps.select(run, "neyman", 30, {"floor": 0.4, "price": 0.3})
     import_for(run, first.ids)
