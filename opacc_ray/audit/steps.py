@@ -278,8 +278,8 @@ def next_round(
     Raises
     ------
     LabelError
-        The round before waits for labels and is not closed, or has labels of which nothing can be stated; some came while
-        this one was drawn; another command drew it first, or all is labelled.
+        The round before waits for labels and is not closed, or has labels of which nothing can be stated; some came
+        while this one was drawn; another command drew it first, or all is labelled.
     SpecError
         Unknown method or parameter, or unfit budget. Nothing is closed then.
     """

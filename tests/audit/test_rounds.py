@@ -162,7 +162,7 @@ def test_a_round_of_which_a_stratum_has_no_label_is_not_gone_on_from(say: str, r
         steps.next_round(run, 10, close=True)
     if not say:
         with pytest.raises(LabelError, match=message):
-            steps.close(run)
+            closing.close(run)
     assert (run.rounds(), run.read_closed(1)) == ([1], None)
     actions.correct(run, others[0], "owl", "ann")
     steps.next_round(run, 10, close=True)
