@@ -19,6 +19,8 @@ from opacc_ray.errors import DataError, StorageError
 from opacc_ray.lake.storage import Store
 from opacc_ray.lake.store import in_order
 from opacc_ray.runs.documents import Draw, DrawnFile
+from opacc_ray.samplers import METHODS
+from opacc_ray.selection import Selection
 
 SELECTION, PREDICTIONS, MANIFEST = "selection.json", "predictions.parquet", "manifest."
 """Names of a draw's files; those of manifests begin with the last."""
@@ -180,3 +182,14 @@ def _digest(data: bytes) -> str:
 
 def name_of(number: int) -> str:
     return f"draw-{number}.json"
+
+
+def decode_selection(data: bytes, source: str) -> Selection:
+    """Read the selection of a draw; raises DataError if it is none."""
+    try:
+        selection = Selection.from_json(data, source)
+    except (RecursionError, OverflowError, TypeError) as error:
+        raise DataError(f"{source} is no selection ({type(error).__name__}: {error}); restore it") from None
+    if selection.method not in METHODS:
+        raise DataError(f"{source}: there is no method {selection.method!r}; restore it")
+    return selection

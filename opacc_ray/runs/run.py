@@ -39,7 +39,6 @@ from opacc_ray.runs import draws
 from opacc_ray.runs.chosen import Chosen, decode, encode
 from opacc_ray.runs.documents import AccuracyEstimate, ClosedRound, Goal, RunHeader
 from opacc_ray.runs.snapshot import Snapshot
-from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
 
@@ -227,7 +226,7 @@ class Run:
     def read_selection(self, number: int) -> Selection:
         """The selection of a round; raises DataError if its file is damaged."""
         data = self._read_drawn(number, draws.SELECTION)
-        return _decode_selection(data, self.folder(number).uri_of(draws.SELECTION))
+        return draws.decode_selection(data, self.folder(number).uri_of(draws.SELECTION))
 
     def _read_drawn(self, number: int, name: str) -> bytes:
         folder = self.folder(number)
@@ -394,13 +393,3 @@ def name_of_labels(name: str, data: bytes) -> str:
     suffix = PurePath(name).suffix.lower()
     safe = suffix if re.fullmatch(r"\.[a-z0-9]{1,8}", suffix) else ""
     return f"{hashlib.sha256(data).hexdigest()[:16]}{safe}"
-
-
-def _decode_selection(data: bytes, source: str) -> Selection:
-    try:
-        selection = Selection.from_json(data, source)
-    except (RecursionError, OverflowError, TypeError) as error:
-        raise DataError(f"{source} is no selection ({type(error).__name__}: {error}); restore it") from None
-    if selection.method not in METHODS:
-        raise DataError(f"{source}: there is no method {selection.method!r}; restore it")
-    return selection
