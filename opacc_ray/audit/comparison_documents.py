@@ -26,6 +26,9 @@ class ComparedPair(Part):
     )
     num_first_better: int = Field(ge=0, description="labels on which the first has the higher outcome")
     num_second_better: int = Field(ge=0, description="labels on which the second has the higher outcome")
+    num_unlike: int | None = Field(
+        default=None, ge=0, description="examples of the pool on which the two say different things; null: not known"
+    )
 
 
 class ModelComparison(Basis, Document):
@@ -44,5 +47,8 @@ class ModelComparison(Basis, Document):
     difference: StatedEstimate = Field(description="first - second, in [-1, 1]")
     num_first_better: int = Field(ge=0, description="labels on which the first has the higher outcome")
     num_second_better: int = Field(ge=0, description="labels on which the second has the higher outcome")
+    num_unlike: int | None = Field(
+        default=None, ge=0, description="examples of the pool on which the two say different things; null: not known"
+    )
     models: list[ComparedModel] = Field(default=[], description="all models, that of the run first")
     differences: list[ComparedPair] = Field(default=[], description="all pairs of them")

@@ -77,6 +77,7 @@ def compare(
             difference=StatedEstimate(**stated(item.difference, rounds)),
             num_first_better=item.num_first_better,
             num_second_better=item.num_second_better,
+            num_unlike=item.num_unlike,
         )
         for item in found.differences
     ]
@@ -114,15 +115,31 @@ def _compared(
     level: float,
 ) -> tuple[SeveralModels, bool]:
     """The comparison, and whether labels predict what is not labelled, for each model."""
-    if learns_from_all(selections):
-        parameters = parse_parameters(selections[0].method, selections[0].parameters)
-        with open_views(run, others, (), parameters) as views:
+    parameters = parse_parameters(selections[0].method, selections[0].parameters)
+    with open_views(run, others, (), parameters) as views:
+        said = _predictions(run, others, views)
+        if learns_from_all(selections):
             index = np.concatenate([part.index for part in selections])
             names = [view.identify(index) if view.size == views[0].size else None for view in views]
             if all(own == other for own, other in pairwise(names)):
                 history = histories_with(read_history(run), len(others))
-                return compare_outcomes(selections, outcomes, level, pools=views, history=history), True
-    return compare_outcomes(selections, outcomes, level), False
+                found = compare_outcomes(selections, outcomes, level, pools=views, history=history, predictions=said)
+                return found, True
+    return compare_outcomes(selections, outcomes, level, predictions=said), False
+
+
+def _predictions(run: Run, others: Sequence[Run], views: Sequence[View]) -> list[NDArray[np.float64]] | None:
+    """What each model says of the pool, (N,), classes by their places in the run; None if the pools differ in order."""
+    orders = [[(shard.examples, shard.ids) for shard in own.complete_features().index.shards] for own in (run, *others)]
+    if any(order != orders[0] for order in orders) or any(ids is None for _, ids in orders[0]):
+        return None
+    classes = run.spec.model.classes
+    found = [views[0].column("prediction")]
+    for other, view in zip(others, views[1:], strict=True):
+        said, theirs = view.column("prediction"), other.spec.model.classes
+        places = None if classes is None or theirs is None else np.array([classes.index(name) for name in theirs])
+        found.append(said if places is None else places[said.astype(np.int64)].astype(np.float64))
+    return found
 
 
 def outcomes_of_all(

@@ -6,7 +6,7 @@ from shlex import quote
 
 from opacc_ray.audit.budget_documents import LabelBudget
 from opacc_ray.audit.checks import SpecChecks
-from opacc_ray.audit.comparison_documents import ModelComparison
+from opacc_ray.audit.comparison_documents import ComparedPair, ModelComparison
 from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.plan import RunPlan
 from opacc_ray.audit.state_documents import RunStatus, Submission, TrackStatus, Verification
@@ -258,7 +258,8 @@ def comparison(document: ModelComparison) -> str:
     lines = [
         f"{_name(document)} {accuracy(document.first)} of {document.run}",
         f"other      {accuracy(document.second)} of {document.other}",
-        f"difference {interval(document.difference, '+.4f')}",
+        f"difference {accuracy(document.difference, '+.4f')}",
+        *_unlike(document),
         f"better     the first on {first} labels, the other on {second}, neither on {neither}",
     ]
     if document.models:
@@ -273,11 +274,21 @@ def _several(document: ModelComparison) -> list[str]:
     likely = sorted(numbered, key=lambda item: -item[1].best)
     return [
         *(f"model {number:<4} {accuracy(own.accuracy)} of {own.run}" for number, own in numbered),
-        *(f"{f'{a} - {b}':10} {interval(pair.difference, '+.4f')}" for (a, b), pair in pairs),
+        *(f"{f'{a} - {b}':10} {accuracy(pair.difference, '+.4f')}{_of_all(pair)}" for (a, b), pair in pairs),
         "best       "
         + ", ".join(f"model {number} with probability {_probability(own.best)}" for number, own in likely),
         f"together   all differences hold with {100 * document.difference.level:g}%",
     ]
+
+
+def _unlike(document: ModelComparison) -> list[str]:
+    if document.num_unlike is None:
+        return []
+    return [f"unlike     on {document.num_unlike} of {document.pool_size} examples the two say different things"]
+
+
+def _of_all(pair: ComparedPair) -> str:
+    return "" if pair.num_unlike is None else f"; unlike on {counted(pair.num_unlike, 'example')}"
 
 
 def _listed(document: ModelComparison) -> list[str]:
@@ -374,9 +385,9 @@ def _given_up(rounds: Sequence[RoundCounts]) -> str:
     return ", ".join(f"{item.given_up} labels of round {item.round}" for item in rounds if item.given_up)
 
 
-def accuracy(stated: StatedEstimate) -> str:
+def accuracy(stated: StatedEstimate, form: str = ".4f") -> str:
     """A value cut to its interval."""
-    return interval(stated.model_copy(update={"value": inside(stated)}))
+    return interval(stated.model_copy(update={"value": inside(stated)}), form)
 
 
 def interval(stated: StatedEstimate, form: str = ".4f") -> str:

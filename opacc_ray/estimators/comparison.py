@@ -15,16 +15,27 @@ effect measures", Statistics in Medicine 27 (2008), after R. G. Newcombe (ibid. 
 with ρ from v(A - B) = v(A) + v(B) - 2ρ√(v(A)·v(B)), v as in :mod:`opacc_ray.designs.base`. So it has a width even
 where no label tells the models apart.
 
+Where both models say the same, they are right or wrong together. If it is known what each says of the whole pool, the
+difference surely lies within
+
+    (Σ_labelled d - U)/N   and   (Σ_labelled d + U)/N      U: examples without a label on which they differ
+
+and the interval is cut to that: to nothing if the models agree everywhere, and to less than labels alone could tell if
+they nearly do, as a model and its compressed form.
+
 Two models, or one model on two pools, that were each labelled by a sample of its own are compared by the same bounds
 with A and B the two accuracies, each with the interval of its own design, and ρ = 0.
 
-Legend: y outcome of one model, n labels.
+Legend: y outcome of one model, N pool, n labels.
 """
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from opacc_ray.errors import LabelError
 from opacc_ray.estimators import weighted
 from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
 from opacc_ray.estimators.intervals import inside
@@ -53,6 +64,41 @@ def independent(first: Estimate, second: Estimate) -> Estimate:
     n, is_based = first.n + second.n, first.design_based and second.design_based
     value, level = first.value - second.value, first.level
     return Estimate(value, error, max(low, -1.0), min(high, 1.0), level, INDEPENDENT, n, is_based, reason)
+
+
+class Sure(NamedTuple):
+    """What the predictions of the whole pool, and the labels, say for certain of the difference of two models."""
+
+    low: float
+    high: float
+    num_unlike: int  # examples of the pool on which the predictions differ
+
+
+def sure_difference(first: NDArray[Any], second: NDArray[Any], index: NDArray[np.int64], d: Outcome) -> Sure:
+    """The least and the most that the mean of ``d`` over the pool can be.
+
+    Parameters
+    ----------
+    first, second : (N,) what each model says of every example, in the same words
+    index : (n,) the labelled examples, repeats included
+    d : (n,) outcome of the first model less that of the second
+
+    Raises
+    ------
+    LabelError
+        Both say the same of a labelled example, and one is better there.
+    """
+    unlike = first != second  # (N,)
+    labelled, place = np.unique(index, return_index=True)
+    strange = labelled[~unlike[labelled] & (d[place] != 0)]
+    if len(strange):
+        raise LabelError(
+            f"two models predict {first[strange[0]]!s} of example {strange[0]} and have different outcomes there; give "
+            "predictions in the same words for all models, or none"
+        )
+    met, num_unlike = float(d[place].sum()), int(np.count_nonzero(unlike))
+    rest = num_unlike - int(np.count_nonzero(unlike[labelled]))
+    return Sure((met - rest) / len(unlike), (met + rest) / len(unlike), num_unlike)
 
 
 def paired_difference(design: LinearEstimator, d: Outcome, level: float) -> Estimate:

@@ -13,7 +13,8 @@ effects a of each label as in ``difference.py``, the difference of models A and 
     foreseen    v̂ = Σ a_A² p_A(1 - p_A) + Σ a_B² p_B(1 - p_B)    as if they failed independently, which is cautious
     half        h = ½ Σpa²/Σp                      half a failure of each, for those that the sample did not show
 
-and t Student's quantile. Without predictions it is the paired difference of ``comparison.py``, at that level.
+and t Student's quantile. Without predictions it is the paired difference of ``comparison.py``, at that level. Either is
+cut to what is sure, if it is known what the models say of the whole pool.
 
 The probability that a model is best is the share of draws in which it is the largest, from the normal law with the
 estimates as its mean and their estimated covariance, h added to the variances: a parametric bootstrap, seeded. It is as
@@ -32,9 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
-from opacc_ray.estimators.comparison import paired_difference
+from opacc_ray.estimators.comparison import paired_difference, sure_difference
 from opacc_ray.estimators.difference import Combined, Known, Labels, labels_of, trust_in
-from opacc_ray.estimators.intervals import normal_quantile, student_widening
+from opacc_ray.estimators.intervals import cut, normal_quantile, student_widening
 from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.selection import Selection
@@ -55,6 +56,7 @@ class Difference:
     difference: Estimate  # first - second, in [-1, 1]; the intervals of all pairs hold together
     num_first_better: int  # labels on which the first has the higher outcome
     num_second_better: int
+    num_unlike: int | None = None  # examples of the pool on which the two say different things; None: not known
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,30 @@ def _predicted_difference(
     reason = joined_reasons(own.reason for own in pair)
     based = all(own.design_based for own in pair)
     return Estimate(value, math.sqrt(measured), low, high, level, NAME, pair[0].n, based, reason)
+
+
+def cut_to_predictions(
+    found: SeveralModels,
+    selections: Sequence[Selection],
+    outcomes: Sequence[Sequence[Outcome]],
+    predictions: Sequence[NDArray[Any]],
+) -> SeveralModels:
+    """Cut the intervals of differences to what ``predictions``, (N,) of each model, leave of them.
+
+    Raises
+    ------
+    LabelError
+        As :func:`opacc_ray.estimators.comparison.sure_difference`.
+    """
+    index, rows = np.concatenate([part.index for part in selections]), _rows(outcomes)
+
+    def of_pair(pair: Difference) -> Difference:
+        a, b, stated = pair.first, pair.second, pair.difference
+        sure = sure_difference(predictions[a], predictions[b], index, rows[a] - rows[b])
+        low, high = cut((stated.low, stated.high), sure.low, sure.high)
+        return replace(pair, difference=replace(stated, low=low, high=high), num_unlike=sure.num_unlike)
+
+    return replace(found, differences=tuple(map(of_pair, found.differences)))
 
 
 def _compared(

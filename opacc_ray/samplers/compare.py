@@ -3,9 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.rounds import checked_rounds, common_pool
-from opacc_ray.estimators.several import SeveralModels, compare_by_design, compare_predicted
+from opacc_ray.estimators.several import SeveralModels, compare_by_design, compare_predicted, cut_to_predictions
 from opacc_ray.failure.history import History
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
@@ -21,6 +24,7 @@ def compare(
     *,
     pools: Iterable[Pool | View] | None = None,
     history: History | Sequence[History] | None = None,
+    predictions: Sequence[ArrayLike] | None = None,
 ) -> SeveralModels:
     """Accuracy of each model, all differences, and the probability that each is the best.
 
@@ -33,6 +37,9 @@ def compare(
     pools : the pool of each model, with its features, of the same examples in the same order: what is not labelled is
         predicted for each model by all labels, if the rounds are of `neyman` with ``combine="labels"``
     history : what was known before the first label, as the selection was given it, one for all models or one for each
+    predictions : (models, N) what each model says of every example of the pool, a class by the same name or number for
+        all models: where two say the same, both are right or both are wrong, so their difference is at most the share
+        of examples on which they do not
 
     Returns
     -------
@@ -43,29 +50,49 @@ def compare(
     Raises
     ------
     LabelError
-        There is no model, the outcomes do not fit the selection, or rounds are missing.
+        There is no model, the outcomes do not fit the selection, or the predictions; or rounds are missing.
     SpecError
-        The pools have another size than the one that the selection was drawn from, or are not one for each model.
+        The pools, or the predictions, have another size than the pool that the selection was drawn from, or are not one
+        for each model.
     DataError
         A pool calls a chosen example by another id.
     """
     selections = [selection] if isinstance(selection, Selection) else list(selection)
     given = _rows(selections, [outcomes] if isinstance(selection, Selection) else outcomes)
     by_model = [checked_rounds(selections, [rows[m] for rows in given], level)[1] for m in range(len(given[0]))]
-    if pools is None:
-        return compare_by_design(selections, by_model, level)
+    said = None if predictions is None else _checked(predictions, len(by_model), common_pool(selections))
+    views = None if pools is None else _views(pools, len(by_model), selections)
+    if views is None or not learns_from_all(selections):
+        found = compare_by_design(selections, by_model, level)
+    else:
+        models = zip(views, by_model, histories_of(history, len(views)), strict=True)
+        combined = [learn_from_all(view, selections, own, known) for view, own, known in models]
+        found = compare_predicted(selections, by_model, combined, level)
+    return found if said is None else cut_to_predictions(found, selections, by_model, said)
+
+
+def _views(pools: Iterable[Pool | View], num_models: int, selections: Sequence[Selection]) -> list[View]:
+    """The pools of all models; raises SpecError or DataError unless each is the one that selections were drawn from."""
     views, size = views_of(listed(pools)), common_pool(selections)
-    if len(views) != len(by_model) or views[0].size != size:
+    if len(views) != num_models or views[0].size != size:
         raise SpecError(
-            f"{len(views)} pools of {views[0].size} examples, for {len(by_model)} models and a selection of {size} "
+            f"{len(views)} pools of {views[0].size} examples, for {num_models} models and a selection of {size} "
             "examples: give the pool of each model that the selection was drawn from"
         )
     refuse_other_pools(views, selections)
-    if not learns_from_all(selections):
-        return compare_by_design(selections, by_model, level)
-    models = zip(views, by_model, histories_of(history, len(views)), strict=True)
-    combined = [learn_from_all(view, selections, own, known) for view, own, known in models]
-    return compare_predicted(selections, by_model, combined, level)
+    return views
+
+
+def _checked(predictions: Sequence[ArrayLike], num_models: int, size: int) -> list[NDArray[Any]]:
+    """The predictions of each model, (N,); raises SpecError unless each model has one for every example."""
+    given = [np.asarray(own) for own in predictions]
+    shapes = [own.shape for own in given]
+    if shapes != [(size,)] * num_models:
+        raise SpecError(
+            f"predictions have the shapes {shapes}, for {num_models} models and a pool of {size} examples: give what "
+            "each model says of every example, (N,) for each"
+        )
+    return given
 
 
 def _rows(selections: Sequence[Selection], outcomes: Sequence[Any]) -> list[Any]:

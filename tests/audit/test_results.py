@@ -106,7 +106,31 @@ def test_other_model_is_found_by_id_and_by_the_names_of_its_classes(run: Run, tm
     result = several_models.compare(run, other, level=0.9).to_dict()
     assert {name: result[name] for name in expected.to_dict()} == expected.to_dict()
     assert (result["other"], result["same_listing"], result["pool_size"]) == (other.uri, False, N)
+    assert result["num_unlike"] is None
     assert run.read_estimate() is None
+
+
+@pytest.mark.parametrize("method", ["srs", "neyman"])
+def test_a_model_and_one_that_differs_on_four_examples_are_no_further_apart_than_that(
+    method: str, run: Run, tmp_path: Path
+) -> None:
+    """Also where the other run gives its classes other numbers."""
+    label(run, method)
+    nearly = PREDICTION.copy()
+    nearly[:4] = (nearly[:4] + 1) % 3
+    code = np.array([2, 0, 1])  # of cat, dog and owl in the other model
+    other = write_run(tmp_path, "other", code[nearly], classes=["dog", "owl", "cat"])
+    found = several_models.compare(run, other)
+    assert found.num_unlike == 4
+    assert -4 / N <= found.difference.low < found.difference.high <= 4 / N
+    said = texts.comparison(found)
+    assert "unlike     on 4 of 300 examples the two say different things" in said
+    own = several_models.compare(run, run, other)
+    assert [pair.num_unlike for pair in own.differences] == [0, 4, 4]
+    same = own.differences[0].difference
+    assert (same.value, same.low, same.high) == (0, 0, 0)
+    assert "1 - 2      +0.0000, 95% interval +0.0000 to +0.0000" in texts.comparison(own)
+    assert "; unlike on 4 examples" in texts.comparison(own)
 
 
 def test_other_model_with_missing_labels_or_examples(run: Run, tmp_path: Path) -> None:

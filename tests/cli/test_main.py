@@ -64,7 +64,8 @@ def test_audit_from_the_terminal(spec, told, tmp_path: Path) -> None:
     assert "\nmean cost  0.0000, 95% interval 0.0000 to " in out
     code, out, _ = told("compare", uri, uri, "--level", "0.995")
     assert code == 0
-    assert "\ndifference +0.0000, 99.5% interval -0." in out
+    assert "\ndifference +0.0000, 99.5% interval +0.0000 to +0.0000 " in out
+    assert "\nunlike     on 0 of 120 examples the two say different things\n" in out
     assert "\nbetter     the first on 0 labels, the other on 0, neither on 40\n" in out
     code, out, _ = told("status", uri)
     assert "css: 40 of 40 labelled" in out

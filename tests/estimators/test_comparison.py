@@ -1,5 +1,7 @@
 """Two models on one sample: the paired difference, its value and its interval."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -7,8 +9,9 @@ from scipy.stats import binom
 from two_models import compare
 
 import opacc_ray as opacc
+from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.comparison import independent
+from opacc_ray.estimators.comparison import independent, sure_difference
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
 
@@ -161,3 +164,50 @@ def test_the_difference_is_known_once_the_pool_is_labelled_in_rounds(method: str
     expected = pytest.approx(first.mean() - second.mean(), abs=1e-12)
     assert (found.difference.value, found.first.value - found.second.value) == (expected, expected)
     assert (found.difference.low, found.difference.high, found.difference.standard_error) == (expected, expected, 0)
+
+
+# -- what the predictions of the whole pool say for certain ------------------------------------------------
+
+
+def test_difference_is_surely_between_the_bounds_and_each_can_be_it() -> None:
+    """All labelled parts of a pool of six, and all truths that agree with their labels."""
+    first, second = np.array([0, 1, 0, 1, 1, 0]), np.array([0, 0, 0, 0, 1, 1])
+    truths = np.stack(np.meshgrid(*[[0, 1]] * 6), axis=-1).reshape(-1, 6)
+    d = (truths == first).astype(float) - (truths == second)  # (64, 6)
+    for num in range(7):
+        for chosen in combinations(range(6), num):
+            index = np.array(chosen, dtype=np.int64)
+            for truth, own in zip(truths, d, strict=True):
+                sure = sure_difference(first, second, index, own[index])
+                possible = d[(truths[:, index] == truth[index]).all(axis=1)].mean(axis=1)
+                assert (sure.low, sure.high) == pytest.approx((possible.min(), possible.max()))
+                assert sure.num_unlike == 3
+
+
+@pytest.mark.parametrize("method", ["srs", "sups", "neyman"])
+def test_models_that_say_the_same_of_nearly_all_are_hardly_apart(method: str, pool: Pool) -> None:
+    rng = np.random.default_rng(2)
+    truth = np.where(rng.random(N) < 0.8, pool.prediction, (pool.prediction + 1) % 4)
+    other = pool.prediction.copy()
+    other[:6] = (other[:6] + 1) % 4
+    chosen = opacc.select(pool, method, 60, seed=1)
+    outcomes = [(said == truth).astype(float)[chosen.index] for said in (pool.prediction, other)]
+    (pair,) = opacc.compare(chosen, outcomes, predictions=[pool.prediction, other]).differences
+    (wide,) = opacc.compare(chosen, outcomes).differences
+    assert wide.num_unlike is None
+    assert pair.num_unlike == 6
+    assert pair.difference.value == wide.difference.value
+    assert wide.difference.low < -0.01 <= pair.difference.low < pair.difference.high <= 0.01 < wide.difference.high
+    same = opacc.compare(chosen, outcomes[:1] * 2, predictions=[other] * 2, pools=[pool] * 2).differences[0]
+    assert (same.difference.value, same.difference.low, same.difference.high, same.num_unlike) == (0, 0, 0, 0)
+
+
+def test_predictions_that_do_not_fit_are_refused(pool: Pool) -> None:
+    chosen = opacc.select(pool, "srs", 20)
+    with pytest.raises(LabelError, match=r"predict dog of example \d+ and have different outcomes there; give pred"):
+        opacc.compare(chosen, [[1] * 20, [0] * 20], predictions=[["dog"] * N] * 2)
+    for said in ([[1] * N], [[1] * N, [1] * 20], [[1] * N] * 3):
+        with pytest.raises(
+            SpecError, match=r"predictions have the shapes .* 2 models and a pool of 600 examples: give"
+        ):
+            opacc.compare(chosen, [[1] * 20, [0] * 20], predictions=said)
