@@ -36,6 +36,11 @@ def imported(document: ImportedLabels) -> str:
         for item in document.renamed
         if (who := document.annotator) is not None
     ]
+    if document.first_undated is not None:
+        lines.append(
+            f"labelled_at is no time in {counted(document.undated, 'row')}, such as {quoted(document.first_undated)}, "
+            "and counts as empty there: write 2026-01-31T10:00:00"
+        )
     votes = [f"{_who(item.annotator)} {item.labels} ({printable_line(item.file)})" for item in document.votes]
     if len({item.annotator for item in document.votes}) > 1 or document.num_overruled:
         lines.append(f"labels by {few(votes, most=10)}")

@@ -65,6 +65,8 @@ def import_labels(
         again=again is not None,
         annotator=annotator,
         renamed=seen.renamed,
+        undated=seen.undated,
+        first_undated=seen.first_undated,
         conflict=conflict or log.conflict,
         not_used=report.not_used(joined, file.order, tracks),
         votes=report.votes(joined, log.names() | {file.order: name}),

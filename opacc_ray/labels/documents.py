@@ -83,6 +83,8 @@ class ImportedLabels(Document, RoundCounts):
     again: bool = Field(description="whether the same file came back before, so that nothing changed")
     annotator: str | None = Field(description="who gave the labels, in the importer's word; null: as the file says")
     renamed: list[RenamedRows] = Field(description="rows whose own annotator the importer's word replaced")
+    undated: int = Field(default=0, ge=0, description="rows whose `labelled_at` is no time in ISO 8601")
+    first_undated: str | None = Field(default=None, description="what the first of them says instead")
     conflict: ConflictRule = Field(description="the rule of the run where labels differ")
     not_used: list[UnusedRows] = Field(description="rows for examples that were given up")
     votes: list[Votes] = Field(description="labels per annotator and file, over all files")

@@ -25,10 +25,11 @@ class Seen:
     """What a file holds, counted while its rows pass."""
 
     def __init__(self, annotator: str | None, now: datetime) -> None:
-        self.rows = 0
+        self.rows = self.undated = 0
+        self.first_undated: str | None = None  # a text of `labelled_at` that names no time
         self._renamed: Counter[str | None] = Counter()  # None: names after the first ones
         self._annotator, self._latest = annotator, now + CLOCKS_DIFFER
-        self._times: dict[str, bool] = {}
+        self._times: dict[str, datetime | None] = {}
 
     @property
     def renamed(self) -> list[RenamedRows]:
@@ -42,21 +43,25 @@ class Seen:
             if self._annotator and row.annotator not in (None, self._annotator):
                 known = row.annotator in self._renamed or len(self._renamed) < LISTED
                 self._renamed[row.annotator if known else None] += 1
-            if row.labelled_at and self._is_to_come(row.labelled_at):
-                raise LabelError(
-                    f"{row.place} was labelled at {quoted(row.labelled_at)}, which is yet to come: correct the time, "
-                    "or leave it empty"
-                )
+            if row.labelled_at:
+                self._check_time(row.labelled_at, row.place)
             if not read_again:
                 yield row._replace(annotator=self._annotator or row.annotator, returned=file.order)
 
-    def _is_to_come(self, text: str) -> bool:
+    def _check_time(self, text: str, place: str) -> None:
+        """Count a text that names no time; raises LabelError for a time to come."""
         if text not in self._times:
             if len(self._times) > 10_000:
                 self._times.clear()
-            time = time_of(text)
-            self._times[text] = time is not None and time > self._latest
-        return self._times[text]
+            self._times[text] = time_of(text)
+        time = self._times[text]
+        if time is None:
+            self.undated += 1
+            self.first_undated = self.first_undated or text
+        elif time > self._latest:
+            raise LabelError(
+                f"{place} was labelled at {quoted(text)}, which is yet to come: correct the time, or leave it empty"
+            )
 
 
 def not_used(joined: Joined, order: int, tracks: Sequence[Track]) -> list[UnusedRows]:

@@ -60,6 +60,19 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
     return out or err
 
 
+def test_times_that_cannot_be_read_are_said(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Else `latest` would go by the order of the files without a word."""
+    times = ["31.01.2026 10:00"] * 3 + ["2026-01-31 10:00"] * 17
+    rows = [(*row, time) for row, time in zip(truth(ids_of(run)), times, strict=True)]
+    (tmp_path / "back.csv").write_bytes(csv_of(rows, "id,label,labelled_at"))
+    said = told(capsys, "labels", "import", run.uri, str(tmp_path / "back.csv"))
+    assert (
+        "labelled_at is no time in 3 rows, such as '31.01.2026 10:00', and counts as empty there: write 2026-" in said
+    )
+    (tmp_path / "iso.csv").write_bytes(csv_of(rows[3:], "id,label,labelled_at"))
+    assert "labelled_at" not in told(capsys, "labels", "import", run.uri, str(tmp_path / "iso.csv"))
+
+
 # -- one form of a class ---------------------------------------------------------------------------------
 
 
