@@ -76,7 +76,12 @@ SELECTIONS = (
 LABELS = (
     *_PLACE,
     Column("id", "string", "id of the example"),
-    Column("status", "string", "labelled, missing, unsure (nobody could tell) or given up (the round was closed)"),
+    Column(
+        "status",
+        "string",
+        "labelled, missing, unsure (nobody could tell), given up (the round was closed) or not counted (a labelled "
+        "example drawn again, after a draw that has no label)",
+    ),
     Column("label", "string", "what it is, as all answers together say; null without a label"),
     Column("prediction", "string", "what the model says, in the same words; null without a label"),
     Column(
@@ -203,10 +208,12 @@ def _labels(run: Run, item: LabelledRound) -> dict[str, Sequence[Any]]:
 
 
 def _status(name: str, item: LabelledRound) -> str:
-    """Why an example has no label."""
+    """Why a draw has no label."""
     if name in item.unsure:
         return "unsure"
-    return "given up" if name in item.given_up else "missing"
+    if name in item.given_up:
+        return "given up"
+    return "missing" if name in item.missing else "not counted"
 
 
 def _add_estimate(target: Store, run: Run) -> int:

@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
-from itertools import combinations
+from itertools import combinations, compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ class LabelledRound(NamedTuple):
     """A round, and the labels that came back for it."""
 
     selection: Selection  # as it was drawn, n examples
-    labelled: NDArray[np.bool_]  # (n,)
+    labelled: NDArray[np.bool_]  # (n,) which draws count as labelled
     outcome: NDArray[np.float64]  # (labelled.sum(),)
     missing: tuple[str, ...]  # ids that still wait for a label
     unsure: tuple[str, ...]  # ids on which nobody could tell
@@ -268,7 +268,9 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
     model = run.spec.model
     chosen = run.read_chosen(selection.round)
     predictions = _predictions(run, selection, chosen)
-    pairs = [(name, prediction) for name, prediction in zip(selection.ids, predictions, strict=True) if name in label]
+    labelled = _labelled_draws(selection.ids, label.keys())
+    drawn = zip(selection.ids, predictions, labelled.tolist(), strict=True)
+    pairs = [(name, prediction) for name, prediction, counts in drawn if counts]
     own = set(selection.ids)
     outcomes = [outcome_of(model, score, prediction, label[name]) for name, prediction in pairs]
     is_regression = model.task == "regression"
@@ -279,7 +281,7 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
     ]
     return LabelledRound(
         selection,
-        np.array([name in label for name in selection.ids]),
+        labelled,
         np.array(outcomes, dtype=np.float64),
         missing=tuple(name for name in joined.missing if name in own.difference(given_up or ())),
         unsure=tuple(name for name in joined.unsure if name in own),
@@ -291,6 +293,18 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
         known_before=len(chosen.labelled_ids & label.keys()),
         disagreement=np.array(disagreement, dtype=np.float64),
     )
+
+
+def _labelled_draws(ids: Sequence[str], label: Set[str]) -> NDArray[np.bool_]:
+    """Which draws count as labelled, (n,): those whose example has a label.
+
+    Where these examples are the first ones, only the draws before the first gap: later ones that repeat an example
+    would count without the draws around them, and examples that are drawn often would count too much.
+    """
+    has_label = np.array([name in label for name in ids])
+    first = np.logical_and.accumulate(has_label)
+    are_first = set(compress(ids, first)) == set(compress(ids, has_label))
+    return first if are_first else has_label
 
 
 def _disagreement(opinions: Iterable[str], outcome_of: Callable[[str], float]) -> float:

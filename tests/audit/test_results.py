@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.dataset as ds
 import pytest
 from two_models import compare
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
 from opacc_ray.audit import results, several_models, steps
+from opacc_ray.audit.tables import export_tables
 from opacc_ray.cli import texts
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimators.calibration import calibrate
@@ -51,6 +53,37 @@ def test_a_round_without_any_label_is_left_out_and_one_with_some_must_be_whole(r
     actions.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
     with pytest.raises(LabelError, match=r"^39 of 100 labels are missing in .* give --partial"):
         results.state(run)
+
+
+def test_first_labels_of_draws_with_replacement_are_a_sample_of_their_design(run: Run, tmp_path: Path) -> None:
+    """An example that later draws repeat counts there only if the draws around them are labelled, too."""
+    chosen = steps.select(run, "sups", 150, {})
+    ids = list(dict.fromkeys(chosen.ids))[:50]
+    first = min(k for k, name in enumerate(chosen.ids) if name not in ids)
+    assert set(ids) & set(chosen.ids[first:]), "some are drawn again"
+    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
+    actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    found = results.estimate(run, partial=True)
+    drawn = chosen.restrict(np.arange(150) < first)
+    expected = opacc.estimate(drawn, (PREDICTION == TRUTH)[drawn.index].astype(float))
+    assert (found.value, found.low, found.high, found.n) == (expected.value, expected.low, expected.high, first)
+    assert (found.design_based, found.reason) == (True, None)
+    assert (found.rounds[0].labelled, found.missing) == (first, len(set(chosen.ids)) - 50)
+    export_tables(run, str(tmp_path / "lake"), features=False)
+    statuses = ds.dataset(tmp_path / "lake" / "labels", format="parquet").to_table()["status"].to_pylist()
+    assert statuses == ["labelled"] * first + [
+        "not counted" if name in ids else "missing" for name in chosen.ids[first:]
+    ]
+
+
+def test_labels_here_and_there_of_draws_with_replacement_count_at_every_draw(run: Run) -> None:
+    chosen = steps.select(run, "sups", 150, {})
+    ids = list(dict.fromkeys(chosen.ids))[::2]
+    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
+    actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    found = results.estimate(run, partial=True)
+    assert found.n == sum(name in ids for name in chosen.ids) > len(ids)
+    assert "missing at random" in str(found.reason)
 
 
 # -- classes agree with the pool -------------------------------------------------------------------------
