@@ -29,6 +29,8 @@ def test_from_images_to_an_interval(run: Run) -> None:
         "again": False,
         "annotator": None,
         "renamed": [],
+        "undated": 0,
+        "first_undated": None,
         "conflict": "error",
         "not_used": [],
         "votes": [{"annotator": None, "file": "labels.csv", "labels": 40}],
