@@ -58,7 +58,7 @@ def check_budget(spec: Spec, plan: Plan | None = None) -> str:
             f"sample.budget={sample.budget} is more than the pool {spec.pool.uri} can give: "
             f"it holds {plan.num_examples} examples; give at most {plan.num_examples}"
         )
-    return f"{sample.budget} labels by {sample.method}"
+    return f"{counted(sample.budget, 'label')} by {sample.method}"
 
 
 def check_pool(spec: Spec) -> Plan:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from opacc_ray.audit.state_documents import RunStatus, ShardCounts, TrackStatus
-from opacc_ray.errors import LabelError
+from opacc_ray.errors import LabelError, counted
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.runs.run import Run
 
@@ -59,7 +59,7 @@ def _waits_for(rounds: Sequence[LabelledRound], is_current: bool | None) -> str:
         return "a selection: run the spec again, or `opacc select`"
     missing = sum(len(item.missing) for item in rounds)
     if missing:
-        return f"{missing} labels"
+        return counted(missing, "label")
     if not any(item.labelled.any() for item in rounds):
         return "another round: no example of those so far has a label, so draw others with `opacc next`"
     return "nothing" if is_current else "nothing but `opacc estimate`"

@@ -20,7 +20,7 @@ from opacc_ray.audit.progress import both
 from opacc_ray.audit.run_metrics import RunMetrics
 from opacc_ray.audit.several_models import check_models, histories_with, open_views, outcomes_of_all, served_with
 from opacc_ray.cluster import local
-from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
 from opacc_ray.failure.history import NO_HISTORY
@@ -287,7 +287,7 @@ def next_round(
     last = rounds[-1]
     if last.missing and not close:
         raise LabelError(
-            f"round {last.number} of {run.title} waits for {len(last.missing)} labels, the first for "
+            f"round {last.number} of {run.title} waits for {counted(len(last.missing), 'label')}, the first for "
             f"{last.missing[0]!r}; import them, or give --close to go on without them"
         )
     refuse_empty_strata(run, last)

@@ -102,8 +102,9 @@ def plan(document: RunPlan) -> str:
     pace, requests = document.pace, document.requests
     about = "about " if document.estimated else ""
     took = f"{_milliseconds(pace.reading)} to read, {_milliseconds(pace.computing)} to compute on {pace.device}"
+    of = f"{about}{counted(document.examples, 'example')} in {counted(document.files, 'file')}"
     lines = [
-        f"work       {document.shards} shards: {about}{document.examples} examples in {document.files} files",
+        f"work       {counted(document.shards, 'shard')}: {of}",
         f"requests   {requests.list} lists, {requests.read} reads, {requests.write} writes",
         f"bytes      {_bytes(document.bytes_read)} read, {_bytes(document.bytes_written)} of features written",
         f"time       {_duration(3600 * document.hours)} with {document.actors} actors, start-up aside",
@@ -340,7 +341,7 @@ def _basis(document: Basis, reason: str | None, n: int) -> list[str]:
         counts = sum(other.labelled for other in document.rounds if other.round <= item.round) <= n
         if item.missing and not (item.labelled and counts):
             all_of = "" if item.labelled else "all of "
-            lines.append(f"left out   round {item.round}, which waits for {all_of}its {item.missing} labels")
+            lines.append(f"left out   round {item.round}, which waits for {all_of}its {counted(item.missing, 'label')}")
     if reason:
         lines.append(f"note       {reason}")
     return [*lines, *changed(document.objects)]
@@ -382,7 +383,7 @@ def _measure(document: Basis) -> list[str]:
 
 
 def _given_up(rounds: Sequence[RoundCounts]) -> str:
-    return ", ".join(f"{item.given_up} labels of round {item.round}" for item in rounds if item.given_up)
+    return ", ".join(f"{counted(item.given_up, 'label')} of round {item.round}" for item in rounds if item.given_up)
 
 
 def accuracy(stated: StatedEstimate, form: str = ".4f") -> str:
@@ -393,4 +394,6 @@ def accuracy(stated: StatedEstimate, form: str = ".4f") -> str:
 def interval(stated: StatedEstimate, form: str = ".4f") -> str:
     """A value with its interval."""
     value, low, high = (f"{number:{form}}" for number in (stated.value, stated.low, stated.high))
-    return f"{value}, {100 * stated.level:g}% interval {low} to {high} ({stated.interval}, {stated.n} labels)"
+    return (
+        f"{value}, {100 * stated.level:g}% interval {low} to {high} ({stated.interval}, {counted(stated.n, 'label')})"
+    )

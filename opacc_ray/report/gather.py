@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from opacc_ray.audit import history, results
 from opacc_ray.audit.label_budget import width_course
+from opacc_ray.errors import counted
 from opacc_ray.labelling.outcomes import Score
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.report import sentences
@@ -86,7 +87,7 @@ def gather(
 
 def _waits_for(rounds: Sequence[LabelledRound]) -> str | None:
     missing = sum(len(item.missing) for item in rounds)
-    return f"{missing} labels" if missing else None
+    return counted(missing, "label") if missing else None
 
 
 def _drawn_by(selection: Selection) -> DrawnBy:
