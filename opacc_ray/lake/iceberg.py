@@ -14,7 +14,8 @@ from typing import Any
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake import parquet
 from opacc_ray.lake.examples import Constants, Found, Rules
-from opacc_ray.lake.s3 import S3Store, connection
+from opacc_ray.lake.s3 import S3Store
+from opacc_ray.lake.s3_client import connection
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.table_files import entries_of, import_package, moment
 

@@ -1,12 +1,9 @@
-"""Objects on AWS S3, or on any server that speaks its protocol. The only user of boto3.
+"""Objects on AWS S3, or on any server that speaks its protocol.
 
 What arrives is checked: its length against the answer's and the listing's, its MD5 against the ETag where that is one
 (32 hexadecimal digits, of an object that came in one part and is not encrypted with a customer's key), and the
 checksums that the server keeps, which are asked for. What differs is asked for again. Servers whose ETags look like an
-MD5 and are none need OPACC_OPAQUE_ETAGS=1 in the environment.
-
-Each process makes one client per configuration, when it is first needed, from the standard AWS variables and profile.
-Importing this module does not import boto3.
+MD5 and are none need OPACC_OPAQUE_ETAGS=1 in the environment. Importing this module does not import boto3.
 """
 
 import functools
@@ -14,23 +11,18 @@ import hashlib
 import io
 import os
 import re
-import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple, cast
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.redaction import redacted
+from opacc_ray.lake.s3_client import ATTEMPTS, check_endpoint, client_for, reason_of, signing
 from opacc_ray.lake.store import Entries, Entry, Store, changed, check_key, whole_range
 
-ATTEMPTS = 8  # in all, unless AWS_MAX_ATTEMPTS or the profile says otherwise
-CONNECTIONS = 64  # at most, per process
-AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn")  # any other endpoint is a custom one
 _NO_ETAG = "modified "  # begins the tag of an object whose server gives no ETag
 MULTIPART_BYTES = 64 << 20  # larger objects travel in parts
 
@@ -130,7 +122,7 @@ class S3Store(Store):
             )
         with self._client("sign", key) as s3:
             asked = {"Bucket": self.bucket, "Key": self.prefix + key}
-            return str(_signing(s3).generate_presigned_url("get_object", Params=asked, ExpiresIn=seconds))
+            return str(signing(s3).generate_presigned_url("get_object", Params=asked, ExpiresIn=seconds))
 
     def delete(self, key: str) -> None:
         with self._client("delete", key) as s3:
@@ -158,97 +150,16 @@ class S3Store(Store):
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            _check_endpoint()
-            yield _client_for(self.checksums)
+            check_endpoint()
+            yield client_for(self.checksums)
         except _Damaged as error:
             raise StorageError(
                 f"cannot read {self.uri_of(key)}: {error}, after retries too; the object or the way to it is damaged: "
                 "restore it, or check proxies and the network (OPACC_OPAQUE_ETAGS=1 if this server's ETags are no MD5)"
             ) from None
         except (BotoCoreError, ClientError, ValueError) as error:
-            reason = _reason(error, self.checksums)
+            reason = reason_of(error, self.checksums)
             raise StorageError(f"cannot {action} {self.uri_of(key).rstrip('/')}: {reason}") from error
-
-
-class Connection(NamedTuple):
-    """Where S3 is and who asks, for a library that opens objects itself."""
-
-    endpoint: str | None  # None: AWS's own
-    region: str
-    access_key: str | None
-    secret_key: str | None
-    token: str | None
-
-
-def connection() -> Connection:
-    """Return what this environment and profile say; the secrets in it are not to be logged or kept."""
-    import boto3
-
-    _check_endpoint()
-    meta = _client_for("auto").meta
-    found = boto3.session.Session().get_credentials()
-    keys = found.get_frozen_credentials() if found else None
-    custom = not (urlsplit(meta.endpoint_url).hostname or "").endswith(AWS_DOMAINS)
-    return Connection(
-        meta.endpoint_url if custom else None,
-        meta.region_name,
-        keys.access_key if keys else None,
-        keys.secret_key if keys else None,
-        keys.token if keys else None,
-    )
-
-
-_client_lock = threading.Lock()
-
-
-def _client_for(checksums: str) -> Any:
-    settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
-    with _client_lock:
-        return _new_client(os.getpid(), checksums, settings)
-
-
-@functools.lru_cache(maxsize=8)
-def _new_client(process: int, checksums: str, settings: tuple[tuple[str, str], ...]) -> Any:
-    """Return boto3's client for this environment and profile, with what long parallel jobs need on top.
-
-    The arguments are the cache's key: a client must not cross a fork, nor outlive its configuration.
-    """
-    import boto3
-    import botocore.session
-    from botocore.config import Config
-
-    core = botocore.session.Session()
-    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_parse_time)
-    session = boto3.session.Session(botocore_session=core)
-    region = os.environ.get("AWS_REGION") or session.region_name or "us-east-1"
-    plain = session.client("s3", region_name=region).meta
-    custom = not (urlsplit(plain.endpoint_url).hostname or "").endswith(AWS_DOMAINS)
-    when = checksums if checksums != "auto" else "when_required" if custom else None
-    config = Config(
-        retries={"total_max_attempts": ATTEMPTS, **(plain.config.retries or {})},
-        max_pool_connections=CONNECTIONS,
-        connect_timeout=10,  # seconds
-        read_timeout=60,
-        tcp_keepalive=True,
-        s3={"addressing_style": "path"} if custom else None,
-        request_checksum_calculation=when,
-        response_checksum_validation=when,
-        user_agent=plain.config.user_agent,  # as it is: botocore would write it anew for each request
-    )
-    return session.client("s3", region_name=region, config=config)
-
-
-@functools.lru_cache(maxsize=8)
-def _signing(s3: Any) -> Any:
-    """Return the same client with links of the present signature: boto3 signs them as of 2006 unless it is asked."""
-    import boto3
-    from botocore.config import Config
-
-    meta = s3.meta
-    config = meta.config.merge(Config(signature_version="s3v4"))
-    return boto3.session.Session().client(
-        "s3", region_name=meta.region_name, endpoint_url=meta.endpoint_url, config=config
-    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -334,22 +245,6 @@ def _is_md5(tag: str, answer: Any) -> bool:
     return not is_opaque and re.fullmatch(r"[0-9a-f]{32}", tag) is not None
 
 
-def _parse_time(value: Any) -> datetime:
-    """What botocore makes of a time in an answer, and a hundred times faster for those of listings and objects."""
-    from email.utils import parsedate_to_datetime
-
-    for parse in (datetime.fromisoformat, parsedate_to_datetime):
-        try:
-            found = parse(value)
-        except (TypeError, ValueError, AttributeError):
-            continue
-        if found.tzinfo is not None:
-            return found
-    from botocore.utils import parse_timestamp
-
-    return cast(datetime, parse_timestamp(value))
-
-
 def _lack_etags(*tags: str) -> bool:
     return any(tag.startswith(_NO_ETAG) for tag in tags)
 
@@ -357,45 +252,3 @@ def _lack_etags(*tags: str) -> bool:
 def _tag(found: Any) -> str:
     """What differs when an object has changed, from a listing or an answer."""
     return str(found.get("ETag") or f"{_NO_ETAG}{found.get('LastModified', '')}").strip('"')
-
-
-def _reason(error: Exception, checksums: str) -> str:
-    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
-
-    code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
-    if isinstance(error, (ConnectionError, HTTPClientError)):
-        meta = _client_for(checksums).meta
-        address = urlsplit(meta.endpoint_url)
-        endpoint = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
-        attempts = meta.config.retries["total_max_attempts"]
-        return f"no answer from {endpoint} in {attempts} attempts ({code}); check AWS_ENDPOINT_URL and the network"
-    return _REASONS.get(code, redacted(" ".join(str(error).split())))
-
-
-def _check_endpoint() -> None:
-    """Refuse an endpoint without a scheme, which boto3 would repeat with the credentials that it may hold."""
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
-        value = os.environ.get(name, "")
-        if value and not value.startswith(("http://", "https://")):
-            raise ValueError(f"Invalid endpoint: {name} is {redacted(value)!r}; write https://host:port")
-
-
-_REASONS = {
-    code: reason
-    for codes, reason in [
-        ("NoSuchBucket", "the bucket does not exist; create it or correct the URI"),
-        ("NoSuchKey 404", "there is no such object"),
-        (
-            "InvalidRange 416",
-            "it is cut short, so it has changed; restore it or start again",
-        ),
-        ("AccessDenied 403", "access is denied; the credentials lack s3:ListBucket, s3:GetObject or s3:PutObject"),
-        ("SignatureDoesNotMatch", "the secret key is wrong; check AWS_SECRET_ACCESS_KEY"),
-        ("InvalidAccessKeyId", "the server does not know the access key; check AWS_ACCESS_KEY_ID"),
-        ("ExpiredToken TokenRefreshRequired", "the credentials have expired; renew them"),
-        ("NoCredentialsError", "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"),
-        ("PermanentRedirect AuthorizationHeaderMalformed", "the bucket is elsewhere; set AWS_REGION to its region"),
-        ("SlowDown", "the server asks to slow down, after retries too; use fewer actors"),
-    ]
-    for code in codes.split()
-}

@@ -1,0 +1,159 @@
+"""Clients of S3: where it is, who asks, and what its errors mean.
+
+Each process makes one client per configuration, when it is first needed, from the standard AWS variables and profile.
+Importing this module does not import boto3.
+"""
+
+import functools
+import os
+import threading
+from datetime import datetime
+from typing import Any, NamedTuple, cast
+from urllib.parse import urlsplit
+
+from opacc_ray.lake.redaction import redacted
+
+ATTEMPTS = 8  # in all, unless AWS_MAX_ATTEMPTS or the profile says otherwise
+CONNECTIONS = 64  # at most, per process
+AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn")  # any other endpoint is a custom one
+
+
+class Connection(NamedTuple):
+    """Where S3 is and who asks, for a library that opens objects itself."""
+
+    endpoint: str | None  # None: AWS's own
+    region: str
+    access_key: str | None
+    secret_key: str | None
+    token: str | None
+
+
+def connection() -> Connection:
+    """Return what this environment and profile say; the secrets in it are not to be logged or kept."""
+    import boto3
+
+    check_endpoint()
+    meta = client_for("auto").meta
+    found = boto3.session.Session().get_credentials()
+    keys = found.get_frozen_credentials() if found else None
+    custom = not (urlsplit(meta.endpoint_url).hostname or "").endswith(AWS_DOMAINS)
+    return Connection(
+        meta.endpoint_url if custom else None,
+        meta.region_name,
+        keys.access_key if keys else None,
+        keys.secret_key if keys else None,
+        keys.token if keys else None,
+    )
+
+
+_client_lock = threading.Lock()
+
+
+def client_for(checksums: str) -> Any:
+    """Return the client of this process for the environment as it is; ``checksums`` as botocore names them, or auto."""
+    settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
+    with _client_lock:
+        return _new_client(os.getpid(), checksums, settings)
+
+
+@functools.lru_cache(maxsize=8)
+def _new_client(process: int, checksums: str, settings: tuple[tuple[str, str], ...]) -> Any:
+    """Return boto3's client for this environment and profile, with what long parallel jobs need on top.
+
+    The arguments are the cache's key: a client must not cross a fork, nor outlive its configuration.
+    """
+    import boto3
+    import botocore.session
+    from botocore.config import Config
+
+    core = botocore.session.Session()
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_parse_time)
+    session = boto3.session.Session(botocore_session=core)
+    region = os.environ.get("AWS_REGION") or session.region_name or "us-east-1"
+    plain = session.client("s3", region_name=region).meta
+    custom = not (urlsplit(plain.endpoint_url).hostname or "").endswith(AWS_DOMAINS)
+    when = checksums if checksums != "auto" else "when_required" if custom else None
+    config = Config(
+        retries={"total_max_attempts": ATTEMPTS, **(plain.config.retries or {})},
+        max_pool_connections=CONNECTIONS,
+        connect_timeout=10,  # seconds
+        read_timeout=60,
+        tcp_keepalive=True,
+        s3={"addressing_style": "path"} if custom else None,
+        request_checksum_calculation=when,
+        response_checksum_validation=when,
+        user_agent=plain.config.user_agent,  # as it is: botocore would write it anew for each request
+    )
+    return session.client("s3", region_name=region, config=config)
+
+
+@functools.lru_cache(maxsize=8)
+def signing(s3: Any) -> Any:
+    """Return the same client with links of the present signature: boto3 signs them as of 2006 unless it is asked."""
+    import boto3
+    from botocore.config import Config
+
+    meta = s3.meta
+    config = meta.config.merge(Config(signature_version="s3v4"))
+    return boto3.session.Session().client(
+        "s3", region_name=meta.region_name, endpoint_url=meta.endpoint_url, config=config
+    )
+
+
+def _parse_time(value: Any) -> datetime:
+    """What botocore makes of a time in an answer, and a hundred times faster for those of listings and objects."""
+    from email.utils import parsedate_to_datetime
+
+    for parse in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            found = parse(value)
+        except (TypeError, ValueError, AttributeError):
+            continue
+        if found.tzinfo is not None:
+            return found
+    from botocore.utils import parse_timestamp
+
+    return cast(datetime, parse_timestamp(value))
+
+
+def reason_of(error: Exception, checksums: str) -> str:
+    """What an error means, and what to do about it."""
+    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
+
+    code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
+    if isinstance(error, (ConnectionError, HTTPClientError)):
+        meta = client_for(checksums).meta
+        address = urlsplit(meta.endpoint_url)
+        endpoint = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
+        attempts = meta.config.retries["total_max_attempts"]
+        return f"no answer from {endpoint} in {attempts} attempts ({code}); check AWS_ENDPOINT_URL and the network"
+    return _REASONS.get(code, redacted(" ".join(str(error).split())))
+
+
+def check_endpoint() -> None:
+    """Refuse an endpoint without a scheme, which boto3 would repeat with the credentials that it may hold."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        value = os.environ.get(name, "")
+        if value and not value.startswith(("http://", "https://")):
+            raise ValueError(f"Invalid endpoint: {name} is {redacted(value)!r}; write https://host:port")
+
+
+_REASONS = {
+    code: reason
+    for codes, reason in [
+        ("NoSuchBucket", "the bucket does not exist; create it or correct the URI"),
+        ("NoSuchKey 404", "there is no such object"),
+        (
+            "InvalidRange 416",
+            "it is cut short, so it has changed; restore it or start again",
+        ),
+        ("AccessDenied 403", "access is denied; the credentials lack s3:ListBucket, s3:GetObject or s3:PutObject"),
+        ("SignatureDoesNotMatch", "the secret key is wrong; check AWS_SECRET_ACCESS_KEY"),
+        ("InvalidAccessKeyId", "the server does not know the access key; check AWS_ACCESS_KEY_ID"),
+        ("ExpiredToken TokenRefreshRequired", "the credentials have expired; renew them"),
+        ("NoCredentialsError", "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"),
+        ("PermanentRedirect AuthorizationHeaderMalformed", "the bucket is elsewhere; set AWS_REGION to its region"),
+        ("SlowDown", "the server asks to slow down, after retries too; use fewer actors"),
+    ]
+    for code in codes.split()
+}
