@@ -106,6 +106,11 @@ class Design(ABC):
     def variance(self, x: Array) -> Any:
         """v(x̂), for each variable."""
 
+    @property
+    def degrees(self) -> int | None:
+        """Degrees of freedom of v where few replicates make it; None if the labels do."""
+        return None
+
     def mean(self, x: Array) -> Any:
         """x̂, for each variable."""
         return self.weights @ x

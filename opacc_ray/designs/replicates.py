@@ -63,6 +63,10 @@ class Replicates(Design):
         return scatter(means, equal_factor(len(means)))
 
     @property
+    def degrees(self) -> int | None:
+        return len(self.parts) - 1
+
+    @property
     def largest_weight(self) -> float:
         return max(share * part.design.largest_weight for share, part in zip(self._shares, self.parts, strict=True))
 

@@ -107,7 +107,7 @@ def assist(
         return plain
     error = failures - used * predicted.failure
     share, variance = used * predicted.mean + float(design.mean(error)), float(design.variance(error))
-    widened = variance * _widening(selections, level)
+    widened = variance * intervals.student_widening(design.degrees, level) ** 2
     low, high = _bounds(share, widened, design.largest_weight, used * _false_alarm(design, predicted), level)
     return replace(
         plain, value=1 - share, standard_error=math.sqrt(variance), low=1 - high, high=1 - low, interval=NAME
@@ -193,12 +193,6 @@ def _independent(
         whole = Part(selection.pool_size, selection.design, np.arange(len(selection)))
         for size, own, places in selection.design.parts or (whole,):
             yield factor * size / selection.pool_size, own, end - len(selection) + places
-
-
-def _widening(selections: Sequence[Selection], level: float) -> float:
-    """Factor of a variance that few replicates estimate: the square of Student's quantile by the normal one."""
-    degrees = [len(selection.design.parts) - 1 for selection in selections if selection.design.num_replicates]
-    return intervals.student_widening(min(degrees), level) ** 2 if degrees else 1.0
 
 
 def _false_alarm(design: LinearEstimator, predicted: _Predicted) -> float:

@@ -39,6 +39,10 @@ class _Calibrated:
         return self.base.largest_weight
 
     @property
+    def degrees(self) -> int | None:
+        return self.base.degrees
+
+    @property
     def reason(self) -> str | None:
         return self.base.reason
 

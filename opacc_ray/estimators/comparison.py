@@ -13,7 +13,7 @@ effect measures", Statistics in Medicine 27 (2008), after R. G. Newcombe (ibid. 
     high  A - B + √((u_A - A)² - 2ρ(u_A - A)(B - l_B) + (B - l_B)²)
 
 with ρ from v(A - B) = v(A) + v(B) - 2ρ√(v(A)·v(B)), v as in :mod:`opacc_ray.designs.base`. So it has a width even
-where no label tells the models apart.
+where no label tells the models apart. With replicates [l, u] are widened by Student's quantile.
 
 Where both models say the same, they are right or wrong together. If it is known what each says of the whole pool, the
 difference surely lies within
@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators import weighted
 from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
-from opacc_ray.estimators.intervals import inside
+from opacc_ray.estimators.intervals import inside, student_widening
 from opacc_ray.estimators.linear import LinearEstimator
 
 NAME, INDEPENDENT = "paired difference", "difference of independent estimates"
@@ -107,8 +107,9 @@ def paired_difference(design: LinearEstimator, d: Outcome, level: float) -> Esti
     a, b = (float(share) for share in design.mean(sides))
     variance_a, variance_b = (float(variance) for variance in design.variance(sides))
     variance = float(design.variance(d))
-    bounds_a = weighted.failure_bounds(a, variance_a, design.largest_weight, level)
-    bounds_b = weighted.failure_bounds(b, variance_b, design.largest_weight, level)
+    widen = student_widening(design.degrees, level) ** 2
+    bounds_a = weighted.failure_bounds(a, variance_a * widen, design.largest_weight, level)
+    bounds_b = weighted.failure_bounds(b, variance_b * widen, design.largest_weight, level)
     product = 2 * math.sqrt(variance_a * variance_b)
     correlation = (variance_a + variance_b - variance) / product if product else 0.0
     low = a - b - _distance(a - bounds_a[0], bounds_b[1] - b, correlation)

@@ -73,6 +73,7 @@ class Round(NamedTuple):
     assisted: bool  # whether p comes from a model, not from the labels
     design_based: bool = True
     reason: str | None = None  # what its interval rests on
+    degrees: int | None = None  # of freedom of the variance, where few replicates make it
 
 
 class Known(NamedTuple):
@@ -189,12 +190,14 @@ class Labels(NamedTuple):
 
 def labels_of(rounds: Sequence[Round], weight: NDArray[np.float64]) -> Labels:
     """The labels of all rounds; ``weight`` (rounds,) is that of each round's share in the estimate."""
+    few = [part.degrees for part in rounds if part.degrees is not None]
+    of_labels = max(sum(len(part.effect) - 1 for part in rounds), 1)
     return Labels(
         effect=np.concatenate([w * part.effect for w, part in zip(weight, rounds, strict=True)]),
         expected=np.concatenate([part.expected for part in rounds]),
         failure=np.concatenate([part.failure for part in rounds]),
         error=np.concatenate([part.error for part in rounds]),
-        degrees=max(sum(len(part.effect) - 1 for part in rounds), 1),
+        degrees=min([of_labels, *few]),
         assisted=any(part.assisted for part in rounds),
     )
 

@@ -9,7 +9,8 @@ where the hats and v are those of the sampling design (:mod:`opacc_ray.designs.b
 its bias is of order 1/n. A class has few labels, so the interval is that of `weighted.py`; the failure that the sample
 did not happen to show has the largest weight of any label, relative to d̂, for it may come from where the design draws
 few and none was of the class. For a simple random sample this is Clopper and Pearson's interval for the labels of the
-class. Designs that look for failures have heavy weights elsewhere and say little about classes.
+class. Designs that look for failures have heavy weights elsewhere and say little about classes. With replicates v is
+widened by Student's quantile, here and for costs.
 
 Cells of the confusion matrix are ratios as well, to the estimated size of the pool, so that they sum to 1. For
 0/1 outcomes and a simple random sample its diagonal sums to the accuracy; other designs have better ways to estimate
@@ -33,6 +34,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators import weighted
 from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.intervals import student_widening
 from opacc_ray.estimators.linear import Array, LinearEstimator, linear_estimator
 from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.selection import Selection
@@ -87,7 +89,7 @@ def by_class(rounds: Rounds, outcome: Outcome, classes: Classes, level: float = 
     value, variance = ratios(design, member * outcome[:, None], member)
     weight = design.largest_weight / design.mean(member)
     return {
-        name: _proportion(float(value[c]), float(variance[c]), float(weight[c]), int(num[c]), level, design.reason)
+        name: _proportion(design, float(value[c]), float(variance[c]), float(weight[c]), int(num[c]), level)
         for c, name in enumerate(names.tolist())
     }
 
@@ -152,7 +154,8 @@ def mean_cost(
     cost = [_cost(costs, true, said) for true, said in zip(truth.tolist(), prediction.tolist(), strict=True)]
     ends = np.cumsum([len(selection) for selection in selections])[:-1]
     own = plain_estimate(selections, np.split(1 - np.array(cost) / largest, ends), level)
-    failures, variance = max(1 - own.value, 0.0), own.standard_error**2
+    variance = (own.standard_error * student_widening(design.degrees, level)) ** 2
+    failures = max(1 - own.value, 0.0)
     low, high = weighted.failure_bounds(failures, variance, design.largest_weight, level)
     return replace(
         own,
@@ -203,9 +206,12 @@ def _cost(costs: Costs, true: Any, said: Any) -> float:
     return float(cost.get(said, 1.0) if isinstance(cost, Mapping) else cost)
 
 
-def _proportion(value: float, variance: float, weight: float, num: int, level: float, reason: str | None) -> Estimate:
-    low, high = weighted.failure_bounds(1 - value, variance, weight, level)
-    error = math.sqrt(variance)
+def _proportion(
+    design: LinearEstimator, value: float, variance: float, weight: float, num: int, level: float
+) -> Estimate:
+    error, reason = math.sqrt(variance), design.reason
+    widened = (error * student_widening(design.degrees, level)) ** 2
+    low, high = weighted.failure_bounds(1 - value, widened, weight, level)
     return Estimate(value, error, 1 - high, 1 - low, level, weighted.NAME, num, reason is None, reason)
 
 

@@ -45,10 +45,15 @@ def normal_quantile(level: float) -> float:
     return float(ndtri(0.5 + level / 2))
 
 
-def student_widening(degrees: int, level: float) -> float:
-    """Student's quantile by the normal one: how much wider an interval is whose variance has few degrees of freedom."""
+def student_widening(degrees: int | None, level: float) -> float:
+    """Student's quantile by the normal one: how much wider an interval is whose variance has few degrees of freedom.
+
+    None stands for so many that it is 1.
+    """
     from scipy.special import stdtrit
 
+    if degrees is None:
+        return 1.0
     return float(stdtrit(degrees, 0.5 + level / 2)) / normal_quantile(level)
 
 

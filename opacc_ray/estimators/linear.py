@@ -43,6 +43,10 @@ class LinearEstimator(Protocol):
         """The most that a label moves the estimate; 0 if the whole pool is labelled."""
 
     @property
+    def degrees(self) -> int | None:
+        """Degrees of freedom of v where few replicates make it; None if the labels do."""
+
+    @property
     def reason(self) -> str | None:
         """Why it is not design-based."""
 
@@ -75,6 +79,10 @@ class _Rounds:
         return max(self._left(t) * design.largest_weight for t, design in enumerate(self.designs))
 
     @property
+    def degrees(self) -> int | None:
+        return min((few for design in self.designs if (few := design.degrees) is not None), default=None)
+
+    @property
     def reason(self) -> str | None:
         return next((design.reason for design in self.designs if design.reason), None)
 
@@ -99,6 +107,7 @@ class _Census:
 
     weights: Array
     largest_weight: ClassVar[float] = 0.0
+    degrees: ClassVar[int | None] = None
     reason: ClassVar[str | None] = None
 
     def mean(self, x: Array) -> Any:

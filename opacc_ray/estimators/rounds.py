@@ -174,6 +174,7 @@ def _without_predictions(selection: Selection, outcome: Outcome) -> Round:
         False,
         based,
         estimate.reason,
+        selection.design.degrees,
     )
 
 
