@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators import weighted
 from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
-from opacc_ray.estimators.intervals import inside, student_widening
+from opacc_ray.estimators.intervals import Interval, inside, student_widening
 from opacc_ray.estimators.linear import LinearEstimator
 
 NAME, INDEPENDENT = "paired difference", "difference of independent estimates"
@@ -107,9 +107,7 @@ def paired_difference(design: LinearEstimator, d: Outcome, level: float) -> Esti
     a, b = (float(share) for share in design.mean(sides))
     variance_a, variance_b = (float(variance) for variance in design.variance(sides))
     variance = float(design.variance(d))
-    widen = student_widening(design.degrees, level) ** 2
-    bounds_a = weighted.failure_bounds(a, variance_a * widen, design.largest_weight, level)
-    bounds_b = weighted.failure_bounds(b, variance_b * widen, design.largest_weight, level)
+    bounds_a, bounds_b = (_share_bounds(design, side, level) for side in sides.T)
     product = 2 * math.sqrt(variance_a * variance_b)
     correlation = (variance_a + variance_b - variance) / product if product else 0.0
     low = a - b - _distance(a - bounds_a[0], bounds_b[1] - b, correlation)
@@ -118,6 +116,13 @@ def paired_difference(design: LinearEstimator, d: Outcome, level: float) -> Esti
     return Estimate(
         a - b, math.sqrt(variance), max(low, -1.0), min(high, 1.0), level, NAME, len(d), reason is None, reason
     )
+
+
+def _share_bounds(design: LinearEstimator, side: Outcome, level: float) -> Interval:
+    """The interval of a side (n,) of d, in [0, 1]."""
+    widen = student_widening(design.degrees, level) ** 2
+    share, rest = (weighted.Moments(float(design.mean(x)), float(design.variance(x)) * widen) for x in (side, 1 - side))
+    return weighted.share_bounds(share, rest, design.largest_weight, level)
 
 
 def _distance(one: float, two: float, correlation: float) -> float:

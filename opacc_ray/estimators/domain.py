@@ -153,10 +153,12 @@ def mean_cost(
     _check(design, truth=truth, prediction=prediction)
     cost = [_cost(costs, true, said) for true, said in zip(truth.tolist(), prediction.tolist(), strict=True)]
     ends = np.cumsum([len(selection) for selection in selections])[:-1]
-    own = plain_estimate(selections, np.split(1 - np.array(cost) / largest, ends), level)
-    variance = (own.standard_error * student_widening(design.degrees, level)) ** 2
-    failures = max(1 - own.value, 0.0)
-    low, high = weighted.failure_bounds(failures, variance, design.largest_weight, level)
+    saved = 1 - np.array(cost) / largest
+    own = plain_estimate(selections, np.split(saved, ends), level)
+    widen = student_widening(design.degrees, level) ** 2
+    lost = weighted.Moments(1 - own.value, own.standard_error**2 * widen)
+    rest = weighted.Moments(float(design.mean(saved)), float(design.variance(saved)) * widen)
+    low, high = weighted.share_bounds(lost, rest, design.largest_weight, level)
     return replace(
         own,
         value=largest * (1 - own.value),

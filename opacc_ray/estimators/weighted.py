@@ -19,7 +19,7 @@ often than it says, for it insures against the worst of populations.
 
 The weights of a sample sum to 1 on average only, and the share of failures is off by as much as their sum is where most
 examples fail. The share of successes Σ_k w_k · (1 - f_k) is not. So where failures have more of the weight, the lower
-end of the accuracy is the lower one of the two.
+end of the accuracy is the lower one of the two. Mean costs and the sides of a difference are bounded alike.
 
 Legend: N pool, n labels, f failure in [0, 1], y the estimated share of failures, s² its estimated variance, w the
 largest weight the design can give.
@@ -54,11 +54,16 @@ class Moments(NamedTuple):
 
 def accuracy_bounds(failures: Moments, successes: Moments, largest_weight: float, level: float) -> Interval:
     """The interval above, for the accuracy."""
-    few, many = failure_bounds(*failures, largest_weight, level)
-    low = 1 - many
-    if failures.mean > successes.mean:
-        low = min(low, failure_bounds(max(successes.mean, 0.0), successes.variance, largest_weight, level)[0])
-    return low, 1 - few
+    few, many = share_bounds(failures, successes, largest_weight, level)
+    return 1 - many, 1 - few
+
+
+def share_bounds(share: Moments, rest: Moments, largest_weight: float, level: float) -> Interval:
+    """The interval above, for a share of anything, ``rest`` being what is estimated of all else."""
+    low, high = failure_bounds(max(share.mean, 0.0), share.variance, largest_weight, level)
+    if share.mean > rest.mean:
+        high = max(high, 1 - failure_bounds(max(rest.mean, 0.0), rest.variance, largest_weight, level)[0])
+    return low, high
 
 
 def failure_bounds(failures: float, variance: float, largest_weight: float, level: float) -> Interval:

@@ -20,6 +20,7 @@ from opacc_ray.estimators.domain import by_class, confusion, cost_of_every_error
 from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
+from opacc_ray.samplers.compare import compare
 from opacc_ray.selection import Selection
 
 N, C = 600, 4
@@ -331,3 +332,23 @@ def test_an_error_may_cost_nothing_or_less_than_one() -> None:
     chosen = opacc.select(Pool(ids=[str(i) for i in range(50)]), "srs", 4, seed=1)
     cost = mean_cost(chosen, np.array(list("aabb")), np.array(list("bbaa")), {"a": 0, "b": 0.5})
     assert cost.value == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("method", ["sups", "rhcs", "two_ups"])
+def test_cost_and_difference_are_covered_where_most_fail(method: str) -> None:
+    """100 repetitions; bounded by the weighted failures alone they cover in 70 to 84 %."""
+    rng = np.random.default_rng(0)
+    confidence = np.clip(1 - rng.beta(0.5, 3, 2000), 0.2, 1)
+    truth = np.where(rng.random(2000) < 0.95, 1 + (rng.random(2000) < 0.1), 0)  # all are taken for 0
+    right, better, cost = (truth == 0).astype(float), np.ones(2000), np.array([0.0, 1.0, 1.5])[truth]
+    pool, hits = Pool(confidence=confidence), np.zeros(2)
+    for seed in range(100):
+        chosen = opacc.select(pool, method, 30, seed)
+        i = chosen.index
+        stated = (
+            mean_cost(chosen, truth[i], np.zeros(30, dtype=int), {2: 1.5}),
+            compare(chosen, [better[i], right[i]]).differences[0].difference,
+        )
+        wanted = (cost.mean(), 1 - right.mean())
+        hits += [found.low <= value <= found.high for found, value in zip(stated, wanted, strict=True)]
+    assert (hits >= binom.ppf(1e-3, 100, 0.95)).all()
