@@ -193,10 +193,14 @@ def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
 
 
 def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
-    """The rounds that a confidence sequence may count: all if it follows them label by label, else the whole ones."""
-    if stream_of(*sample_of(known)) is not None:
-        return list(known)
-    return whole_rounds(known)
+    """The rounds that a confidence sequence may count: all if it follows them label by label, else the whole ones.
+
+    It follows draws in their order. Labels that came before those of earlier draws would be looked at in another one.
+    """
+    has_gaps = any(item.missing and item.nonresponse for item in known)
+    if has_gaps or stream_of(*sample_of(known)) is None:
+        return whole_rounds(known)
+    return list(known)
 
 
 def whole_rounds(known: Sequence[LabelledRound]) -> list[LabelledRound]:

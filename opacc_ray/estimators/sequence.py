@@ -20,6 +20,9 @@ bounded random variables by betting", JRSS B 86 (2024), section 5 of which sampl
 K.-S. Jun, "Tight concentrations and confidence sequences from the regret of universal portfolio", IEEE Transactions on
 Information Theory 70 (2024), mix over c. K falls as m grows, so each end is found by bisection.
 
+That is for draws in their order. Whoever looks at labels with gaps between them looks at draws in another one each
+time, and these looks do not hold together: count the labels before the first gap, or whole rounds.
+
 **Round by round**, for every other method: the interval after round k is taken at 1 - α·6/(π²k²), and all of them are
 intersected. These α sum to α over all rounds there may ever be, and so the union bound holds; it is as good as the
 intervals that go in. It counts finished rounds: looking at half a round is a look that it does not allow for.

@@ -228,6 +228,18 @@ def test_half_a_round_is_a_look_where_a_sequence_goes_label_by_label(run: Run) -
     assert (result["sequence"]["interval"], result["sequence"]["reason"]) == (BETTING, None)
 
 
+def test_labels_that_come_before_those_of_earlier_draws_are_no_look_until_the_round_is_whole(run: Run) -> None:
+    first = steps.select(run, "srs", 60, {})
+    import_for(run, first.ids[1:31])
+    early = results.estimate(run, partial=True).to_dict()["sequence"]
+    assert (early["low"], early["high"]) == (0, 1)
+    assert early["reason"] == "it counts whole rounds only, and round 1 still waits for labels"
+    import_for(run, first.ids)
+    whole = results.estimate(run).to_dict()["sequence"]
+    assert (whole["interval"], whole["reason"]) == (BETTING, None)
+    assert 0 < whole["low"] <= whole["high"]
+
+
 def test_round_that_is_closed_with_the_look_counts_and_is_closed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     first = steps.select(run, "css", 60, {})
     import_for(run, first.ids[:50])
