@@ -48,7 +48,8 @@ class SimpleRandom(Design):
 
     @property
     def weight_bound(self) -> float:
-        return self._left / self.num
+        """A failure without a label moves it by 1/N, and of a large sample no label moves it by more."""
+        return max(self._left / self.num, 1 / self.population) if self._left > 0 else 0.0
 
     @property
     def interval(self) -> str:

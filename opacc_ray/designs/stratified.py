@@ -79,7 +79,8 @@ class Stratified(Design):
 
     @property
     def weight_bound(self) -> float:
-        return float((self.shares / self.num * self.left).max())
+        """A failure without a label moves it by 1/N, and where most of a stratum is labelled no label moves it more."""
+        return float(np.maximum(self.shares / self.num * self.left, (self.left > 0) / self.population).max())
 
     @property
     def interval(self) -> str:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary
 from opacc_ray.estimators.linear import linear_estimator
@@ -68,7 +69,7 @@ def baseline(rounds: Selection | Sequence[Selection], outcomes: Sequence[Any], e
         name = "exact hypergeometric"
     else:
         error = math.sqrt(spread * (1 / n - 1 / pool_size))
-        few, many = failure_bounds(1 - mean, error**2, (1 - n / pool_size) / n, estimate.level)
+        few, many = failure_bounds(1 - mean, error**2, SimpleRandom(n, pool_size, False).weight_bound, estimate.level)
         low, high, name = 1 - many, 1 - few, NAME
     effective = _effective_size(estimate, spread, pool_size) if _deviant(values) >= LEAST_DEVIANT else None
     if effective is not None and effective > n * (1 + 1e-9) and estimate.high - estimate.low >= high - low:

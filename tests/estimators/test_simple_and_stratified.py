@@ -14,6 +14,7 @@ from opacc_ray.errors import LabelError
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.by_design import by_design
+from opacc_ray.pool import Pool
 
 
 def simple_random(outcome: np.ndarray, pool_size: int) -> Estimate:
@@ -201,3 +202,16 @@ def _kept(share: float, truth: float) -> float:
     likely, under_truth = binom.pmf(count, 200, share), binom.pmf(count, 200, truth)
     before = np.cumsum(likely) - likely
     return float(1 - np.clip((0.05 - before) / np.maximum(likely, 1e-300), 0, 1) @ under_truth)
+
+
+@pytest.mark.parametrize("method", ["srs", "css"])
+def test_one_large_loss_that_most_of_the_pool_did_not_show_is_reckoned_with(method: str) -> None:
+    """Four fifths of 100 scores are seen, and the one that loses all is not in a fifth of samples: 200 of them."""
+    score = 1 - 0.001 * np.random.default_rng(0).random(100)
+    score[-1] = 0
+    pool, hits = Pool(confidence=np.linspace(0.5, 1, 100)), 0
+    for seed in range(200):
+        chosen = opacc.select(pool, method, 80, seed)
+        found = opacc.estimate(chosen, score[chosen.index])
+        hits += found.low <= score.mean() <= found.high
+    assert hits >= 190
