@@ -6,7 +6,7 @@ from typing import Any
 
 from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
 from opacc_ray.estimators.by_design import by_design
-from opacc_ray.estimators.rounds import checked_rounds, labelled_before, late_labels
+from opacc_ray.estimators.rounds import checked_rounds, known, labelled_before, late_labels
 from opacc_ray.estimators.rounds_as_one import estimate_as_one
 from opacc_ray.selection import Selection
 
@@ -26,7 +26,8 @@ def plain_estimate(
         return replace(found, design_based=False, reason=joined_reasons((found.reason, late)))
     labelled_before(rounds)  # raises if it was drawn after other rounds
     found = by_design(rounds[0].design, outcomes[0], level)
-    if len(rounds[0]) < rounds[0].pool_size or not rounds[0].design.is_distinct or found.low == found.high:
+    sure = known(rounds, outcomes)
+    if sure.num < sure.pool_size or found.low == found.high:
         return found
-    mean = float(outcomes[0].mean())  # the whole pool is labelled, whatever the design makes of it
+    mean = 1 - sure.failures / sure.pool_size  # the whole pool is labelled, whatever the design makes of it
     return replace(found, value=mean, standard_error=0.0, low=mean, high=mean)

@@ -8,6 +8,7 @@ import pytest
 import opacc_ray as opacc
 from opacc_ray.errors import LabelError, OpaccError
 from opacc_ray.estimators.sequence import confidence_sequence
+from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
 
 SMALL = {"ces": {"initial": 1, "group": 1, "candidates": 2}, "css": {"fractions": (0.5, 0.5), "allocation": (0.5, 0.5)}}
@@ -41,7 +42,7 @@ def test_every_method_states_a_finite_interval_of_any_handful(method: str, confi
                 assert math.isfinite(found.value)
                 assert math.isfinite(found.standard_error)
                 assert 0 <= found.low <= found.high <= 1
-                if len(chosen) == size and chosen.design.is_distinct:
+                if len(set(chosen.index.tolist())) == size:
                     assert found.low == found.high == pytest.approx(outcome.mean(), abs=1e-12)
                     assert found.value == pytest.approx(outcome.mean(), abs=1e-12)
                 else:
@@ -108,3 +109,14 @@ def test_the_least_floor_there_may_be_still_has_an_interval() -> None:
     for outcome in (np.zeros(5), np.ones(5)):
         found = opacc.estimate(chosen, outcome)
         assert 0 <= found.low <= found.high <= 1
+
+
+def test_draws_that_repeat_and_show_the_whole_pool_leave_no_doubt() -> None:
+    pool, right = Pool(confidence=np.array([0.5, 0.7, 0.9])), np.array([0.0, 1.0, 1.0])
+    chosen = opacc.select(pool, "sups", 3, seed=next(s for s in range(1000) if _shows_all(pool, s)))
+    found = opacc.estimate(chosen, right[chosen.index])
+    assert (found.value, found.low, found.high) == pytest.approx((2 / 3, 2 / 3, 2 / 3))
+
+
+def _shows_all(pool: Pool, seed: int) -> bool:
+    return len(set(opacc.select(pool, "sups", 3, seed).index.tolist())) == 3
