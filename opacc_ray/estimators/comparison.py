@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators import weighted
 from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
-from opacc_ray.estimators.intervals import Interval, inside, student_widening
+from opacc_ray.estimators.intervals import inside, student_widening
 from opacc_ray.estimators.linear import LinearEstimator
 
 NAME, INDEPENDENT = "paired difference", "difference of independent estimates"
@@ -104,10 +104,14 @@ def sure_difference(first: NDArray[Any], second: NDArray[Any], index: NDArray[np
 def paired_difference(design: LinearEstimator, d: Outcome, level: float) -> Estimate:
     """The mean of ``d`` (n,), in [-1, 1], with the interval above."""
     sides = np.stack([np.maximum(d, 0), np.maximum(-d, 0)], axis=1)  # (n, 2)
-    a, b = (float(share) for share in design.mean(sides))
-    variance_a, variance_b = (float(variance) for variance in design.variance(sides))
+    shares, rests = _moments(design, sides), _moments(design, 1 - sides)
+    widen = student_widening(design.degrees, level) ** 2
+    bounds_a, bounds_b = (
+        weighted.share_bounds(share.widened(widen), rest.widened(widen), design.largest_weight, level)
+        for share, rest in zip(shares, rests, strict=True)
+    )
+    (a, variance_a), (b, variance_b) = shares
     variance = float(design.variance(d))
-    bounds_a, bounds_b = (_share_bounds(design, side, level) for side in sides.T)
     product = 2 * math.sqrt(variance_a * variance_b)
     correlation = (variance_a + variance_b - variance) / product if product else 0.0
     low = a - b - _distance(a - bounds_a[0], bounds_b[1] - b, correlation)
@@ -118,11 +122,10 @@ def paired_difference(design: LinearEstimator, d: Outcome, level: float) -> Esti
     )
 
 
-def _share_bounds(design: LinearEstimator, side: Outcome, level: float) -> Interval:
-    """The interval of a side (n,) of d, in [0, 1]."""
-    widen = student_widening(design.degrees, level) ** 2
-    share, rest = (weighted.Moments(float(design.mean(x)), float(design.variance(x)) * widen) for x in (side, 1 - side))
-    return weighted.share_bounds(share, rest, design.largest_weight, level)
+def _moments(design: LinearEstimator, x: NDArray[np.float64]) -> list[weighted.Moments]:
+    """The estimated mean of each column of ``x`` (n, k), and the variance of that."""
+    means, variances = design.mean(x).tolist(), design.variance(x).tolist()
+    return [weighted.Moments(*own) for own in zip(means, variances, strict=True)]
 
 
 def _distance(one: float, two: float, correlation: float) -> float:

@@ -51,6 +51,10 @@ class Moments(NamedTuple):
     mean: float
     variance: float
 
+    def widened(self, factor: float) -> "Moments":
+        """The same mean, with the variance times a factor."""
+        return self._replace(variance=self.variance * factor)
+
 
 def accuracy_bounds(failures: Moments, successes: Moments, largest_weight: float, level: float) -> Interval:
     """The interval above, for the accuracy."""
