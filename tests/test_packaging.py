@@ -143,3 +143,15 @@ def test_lock_has_every_pinned_version_and_digests_and_names_no_host() -> None:
     blocks = re.split(r"^(?=\S+==)", lock, flags=re.MULTILINE)[1:]
     assert [block.split()[0] for block in blocks if "--hash=sha256:" not in block] == []
     assert "//" not in lock
+
+
+def test_no_file_names_the_host_of_a_package_index() -> None:
+    """Where packages come from is the matter of whoever installs them: pip's own settings say it."""
+    index = re.compile(r"https?://\S*/(simple|whl|project)(/|\b)|\b(py(pi|thonhosted)|download\.pytorch)\.org\b")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    named = [
+        f"{name}: {found[0]}"
+        for name in listed.stdout.split("\0")
+        if name and (found := index.search((ROOT / name).read_bytes().decode(errors="replace")))
+    ]
+    assert named == []
