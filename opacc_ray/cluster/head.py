@@ -1,18 +1,23 @@
 """The processes of a local Ray, started and ended by a process of their own: ``python -m opacc_ray.cluster.head``.
 
-It leads a session. It prints the address, and ends all when its input ends, as it does when the process that holds the
-other end dies. What a run has no use for is left out: dashboard, autoscaler and the reader of logs, each a Python that
-takes half a second of a CPU to start. ``ray.init`` has no switch for them.
+It prints the address, and ends all when its input ends, as it does when the process that holds the other end dies. Ray
+lets every user of the machine write to its folder and the sockets in it, so that folder is inside a private one. A first
+process makes the private folder, and removes it when the second one has ended, which leads a session with all of Ray's
+processes. What a run has no use for is left out: dashboard, autoscaler and the reader of logs, each a Python that takes
+half a second of a CPU to start. ``ray.init`` has no switch for them.
 """
 
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
+import time
+import traceback
 from collections.abc import Callable
-
-import ray
+from typing import NoReturn
 
 OBJECT_STORE = 200 << 20
 """Bytes: what passes through it are reports of shards, and parts of a draw."""
@@ -27,20 +32,67 @@ SETTINGS = {
 """Ray's own settings."""
 
 
+LONGEST = 24
+"""Bytes of the longest path that the folder may be made in: Ray's sockets add some 80 to it, of 107 (macOS: 103)."""
+
+END_WITHIN = 10
+"""Seconds in which Ray's processes must have ended by themselves."""
+
+
 def main() -> None:
-    """Hold a local Ray until the input ends."""
+    """Hold a local Ray until the input ends; its folder is removed with it."""
+    folder = _private_folder()
     try:
-        address, end = _start_least()
-    except (ImportError, AttributeError, TypeError):  # another version of Ray, which is built otherwise inside
-        address, end = _start_all()
-    with contextlib.suppress(BrokenPipeError):  # who started it is gone already
-        print(f"ray at {address}", flush=True)
-    sys.stdin.read()
-    end()
-    os.killpg(0, signal.SIGKILL)  # agents that had just started would look for the others for a minute
+        held = os.fork()  # before anything has started a thread
+        if held == 0:
+            os.setsid()
+            _hold(os.path.join(folder, "ray"))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the other one ends on it, or with the input
+        os.waitpid(held, 0)
+        with contextlib.suppress(OSError):
+            os.killpg(held, signal.SIGKILL)  # what it has left
+    finally:
+        _remove(folder)
 
 
-def _start_least() -> tuple[str, Callable[[], None]]:
+def _private_folder() -> str:
+    """Make a folder that only this user may enter, where RAY_TMPDIR says or temporary files go, if that is short."""
+    place = os.environ.get("RAY_TMPDIR")
+    if place:
+        os.makedirs(place, exist_ok=True)
+    elif len(os.fsencode(tempfile.gettempdir())) <= LONGEST:
+        place = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="opacc-", dir=place or "/tmp")
+
+
+def _remove(folder: str) -> None:
+    """Remove the folder, in which processes that are just ending may still write."""
+    for _ in range(50):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.exists(folder):
+            break
+        time.sleep(0.1)
+
+
+def _hold(folder: str) -> NoReturn:
+    """Start Ray, whose files go to ``folder``, and end it with the input; this process ends here."""
+    try:
+        try:
+            address, end = _start_least(folder)
+        except (ImportError, AttributeError, TypeError):  # another version of Ray, which is built otherwise inside
+            address, end = _start_all(folder)
+        with contextlib.suppress(BrokenPipeError):  # who started it is gone already
+            print(f"ray at {address}", flush=True)
+        sys.stdin.read()
+        signal.alarm(END_WITHIN)
+        end()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os.killpg(0, signal.SIGKILL)  # agents that had just started would look for the others for a minute
+
+
+def _start_least(folder: str) -> tuple[str, Callable[[], None]]:
     """Start what a run needs; the address, and what ends it."""
     from ray._private.node import Node
     from ray._private.parameter import RayParams
@@ -50,6 +102,7 @@ def _start_least() -> tuple[str, Callable[[], None]]:
             """Start none: the dashboard's server would hold up all that comes after it, and nobody asks it."""
 
     parameters = RayParams(
+        temp_dir=folder,
         object_store_memory=OBJECT_STORE,
         include_dashboard=False,
         no_monitor=True,
@@ -65,10 +118,13 @@ def _start_least() -> tuple[str, Callable[[], None]]:
     return head.gcs_address, end
 
 
-def _start_all() -> tuple[str, Callable[[], None]]:
+def _start_all(folder: str) -> tuple[str, Callable[[], None]]:
     """The same by Ray's public call, which starts more."""
+    import ray
+
     ray.init(
         address="local",
+        _temp_dir=folder,
         object_store_memory=OBJECT_STORE,
         include_dashboard=False,
         log_to_driver=False,

@@ -18,8 +18,8 @@ from opacc_ray.errors import ClusterError
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 10.0
-"""Seconds in which the processes must have ended."""
+PATIENCE = 30.0
+"""Seconds in which the processes must have ended, and their folder is removed."""
 
 
 def named_address() -> str:

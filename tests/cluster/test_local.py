@@ -2,9 +2,11 @@
 
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -33,6 +35,17 @@ NEVER_USED = """
 """
 KILLED = """
     sys.stdin.read()
+"""
+
+
+HELD = """
+    local.begin()
+    import ray
+    from opacc_ray.cluster.session import connected
+    with connected():
+        ray.get(ray.remote(lambda: 6 * 7).remote())
+        print(ray._private.worker._global_node.get_session_dir_path(), flush=True)
+        sys.stdin.read()
 """
 
 
@@ -101,6 +114,33 @@ def test_ray_that_is_never_used_ends_by_itself(script: str, tmp_path: Path) -> N
     assert all_end(token)
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["ended", "killed"])
+@pytest.mark.parametrize("is_long", [False, True], ids=["short", "long"])
+def test_files_of_ray_are_closed_to_other_users_and_gone_at_the_end(
+    is_killed: bool, is_long: bool, tmp_path: Path
+) -> None:
+    place = tmp_path / ("long" * 30) if is_long else Path(tempfile.mkdtemp(prefix="o", dir="/tmp"))
+    place.mkdir(exist_ok=True)
+    place.chmod(0o755)
+    with started(HELD, tmp_path / "log", TMPDIR=str(place)) as process:
+        assert process.stdout is not None
+        token, session = (process.stdout.readline().strip() for _ in range(2))
+        assert session, (tmp_path / "log").read_text()
+        ours = next(folder for folder in Path(session).parents if folder.parent in (place, Path("/tmp")))
+        assert ours.parent == (Path("/tmp") if is_long else place)
+        assert [path for path in ours.rglob("*") if path.is_socket()]
+        assert ours.stat().st_mode & 0o077 == 0
+        assert ours.stat().st_uid == os.getuid()
+        if is_killed:
+            process.send_signal(signal.SIGKILL)
+        else:
+            process.communicate()
+            assert not ours.exists()
+    assert all_end(token)
+    assert not ours.exists()
+    shutil.rmtree(place)
+
+
 def test_ray_that_cannot_start_says_why(tmp_path: Path) -> None:
     process = started(USED, tmp_path / "log", RAY_TMPDIR=str(tmp_path / ("long" * 30)))
     process.communicate(timeout=180)
@@ -111,7 +151,7 @@ def test_ray_that_cannot_start_says_why(tmp_path: Path) -> None:
 def test_a_ray_that_is_built_otherwise_inside_starts_by_its_public_call() -> None:
     token = secrets.token_hex(16)
     environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
-    other = "from opacc_ray.cluster import head; head._start_least = lambda: object(1); head.main()"  # a TypeError
+    other = "from opacc_ray.cluster import head; head._start_least = lambda folder: object(1); head.main()"  # a TypeError
     head = subprocess.Popen(
         [sys.executable, "-c", other],
         env=environment,
