@@ -2,13 +2,16 @@
 
 A driver ends when its run has ended, and what it counted would go with it, while people label for days. So the numbers
 are kept by one small actor of the cluster, the board, which outlives the jobs: a metric keeps its last value until the
-next run says another one, or the cluster ends. Only a cluster that is joined has one (RAY_ADDRESS, which every job
-has); its nodes export the metrics, with ``ray_`` before their names. Nothing here ever ends a run.
+next run reports another one, or the cluster ends. Ray stops exporting a gauge that was not set within its last two reports,
+so the board sets all of them again and again. Only a cluster that is joined has one (RAY_ADDRESS, which every job has);
+its nodes export the metrics, with ``ray_`` before their names. Nothing here ever ends a run.
 """
 
 import logging
 import os
 import secrets
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -38,8 +41,11 @@ COUNTERS = {
     "opacc_feature_bytes": "bytes of features that were written",
 }
 
-BOARD = "opacc-metrics-1"
+BOARD = "opacc-metrics-2"
 """Name of the actor: another one for another form of it, since old jobs may meet a new one."""
+
+REPEAT = 1.0
+"""Seconds after which the board sets its gauges again: the shortest interval in which Ray reports metrics."""
 
 PATIENCE = 20.0
 """Seconds that the board may take to start and to take the last numbers of a run."""
@@ -52,16 +58,27 @@ class Board:
         self._gauges = {name: metrics.Gauge(name, text, ("run",)) for name, text in GAUGES.items()}
         self._counters = {name: metrics.Counter(name, text, ("run",)) for name, text in COUNTERS.items()}
         self._counted: Counter[tuple[str, str]] = Counter()  # by driver and metric
+        self._values: dict[tuple[str, str], float] = {}  # the last of each gauge, by metric and run
+        threading.Thread(target=self._keep_setting, daemon=True).start()
 
     def put(self, run: str, gauges: Mapping[str, float], totals: Mapping[str, int], driver: str) -> None:
         """Set gauges of a run, and let its counters follow what a driver has counted in all."""
-        for name, value in gauges.items():
-            self._gauges[name].set(value, {"run": run})
+        self._values |= {(name, run): value for name, value in gauges.items()}
+        self._set_gauges()
         for name, total in totals.items():
             new = total - self._counted[driver, name]
             if new > 0:
                 self._counters[name].inc(new, {"run": run})
                 self._counted[driver, name] = total
+
+    def _set_gauges(self) -> None:
+        for (name, run), value in self._values.copy().items():
+            self._gauges[name].set(value, {"run": run})
+
+    def _keep_setting(self) -> None:
+        while True:
+            time.sleep(REPEAT)
+            self._set_gauges()
 
 
 class Metrics:

@@ -115,12 +115,15 @@ def first_of(done: CompletedProcess[str]) -> dict[str, Any]:
 def metrics_of(cluster: RayWithJobs, run: str) -> dict[str, float]:
     """What the metrics endpoint of the cluster says of a run, once it does: by name."""
     latest = time.monotonic() + 60
-    while time.monotonic() < latest:
-        with urllib.request.urlopen(cluster.metrics, timeout=10) as answer:
-            lines = re.findall(rf'^(\w+)\{{[^}}]*run="{run}"[^}}]*\}} (\S+)$', answer.read().decode(), re.MULTILINE)
-        if "ray_opacc_labels_awaited" in dict(lines):
-            break
+    while "ray_opacc_labels_awaited" not in (found := metrics_now(cluster, run)) and time.monotonic() < latest:
         time.sleep(0.5)
+    return found
+
+
+def metrics_now(cluster: RayWithJobs, run: str) -> dict[str, float]:
+    """What the metrics endpoint says of a run in one scrape: by name."""
+    with urllib.request.urlopen(cluster.metrics, timeout=10) as answer:
+        lines = re.findall(rf'^(\w+)\{{[^}}]*run="{run}"[^}}]*\}} (\S+)$', answer.read().decode(), re.MULTILINE)
     return {name: float(value) for name, value in lines}
 
 
@@ -149,6 +152,9 @@ def test_a_job_is_sent_once_followed_and_known_by_how_it_ended(
     assert found["ray_opacc_shards"] == found["ray_opacc_shards_done"] == 2
     assert (found["ray_opacc_labels_awaited"], found["ray_opacc_examples_total"]) == (10, 60)
     assert found["ray_opacc_feature_bytes_total"] > 1000
+
+    time.sleep(60)  # a gauge that is not set again is exported for 20 s
+    assert metrics_now(cluster, answer["run"].rpartition("/")[2]) == found
 
     again = submit()
     assert (again.returncode, first_of(again)["found"], first_of(again)["id"]) == (7, True, answer["id"])
