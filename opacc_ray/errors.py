@@ -59,6 +59,12 @@ class AlertError(OpaccError):
     exit_code = 8
 
 
+class DeliveryError(OpaccError):
+    """The alerts of a fleet did not reach somebody who is to get them."""
+
+    exit_code = 9
+
+
 def shown(value: Any, limit: int = 60) -> str:
     """A value as JSON for a message: at most ``limit`` characters, made from no more of the value than that."""
     if isinstance(value, str | bytes):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 EXIT_CODES = (
     "Exit codes: 0 done · 1 unexpected failure · 2 wrong usage, spec or parameter · 3 storage · 4 cluster · "
     "5 pool, model or features · 6 labels · 7 done so far, labels are awaited (submit) · 8 an alert of a fleet · "
+    "9 an alert was not delivered · "
     "130 interrupted, 143 ended by SIGTERM (what is done is kept; run again) · 141 nobody reads the output"
 )
 

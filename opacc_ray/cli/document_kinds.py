@@ -21,7 +21,7 @@ from opacc_ray.demo.documents import DemoResult
 from opacc_ray.documents import Document
 from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
-from opacc_ray.fleet.documents import AccuracyHistory, AlertNotice, FleetSummary
+from opacc_ray.fleet.documents import AccuracyHistory, AlertNotice, AuditOutcome, DeliveredAlerts, FleetSummary
 from opacc_ray.fleet.spec import FleetSpec
 from opacc_ray.labelpage.serving import LabelSession
 from opacc_ray.labels.documents import (
@@ -88,6 +88,8 @@ KINDS: tuple[type[Document], ...] = (
     Generation,
     FleetSummary,
     AlertNotice,
+    AuditOutcome,
+    DeliveredAlerts,
     AccuracyHistory,
     RunStatus,
     RunExit,

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @command("fleet")
 @click.argument("spec", metavar="FLEET.yaml")
-@click.option("--summary", is_flag=True, help="Run nothing: say only how the audits stand, by the labels so far.")
-@click.option("--alert-to", metavar="FILE", help="Write alerts to this file or object, too, if any is raised.")
+@click.option("--summary", is_flag=True, help="Run nothing: report only how the audits stand, by the labels so far.")
+@click.option("--alert-to", metavar="FILE|URL", help="Also send alerts and failures there: a file, object or webhook.")
 @click.option("--no-trial", is_flag=True, help="Start without trying each model on one example here, on the CPU.")
 def fleet(spec: str, summary: bool, alert_to: str | None, no_trial: bool) -> Answer:
     """Run many audits on one cluster, and say how all of them stand; run it again and it does what is missing."""
@@ -44,9 +44,14 @@ def fleet_text(written: "Written") -> str:
         said += [f"waits for {sentences.waiting_text(part)}: {part.run}" for part in item.waiting]
         said += [f"ALERT {sentences.alert_text(item, check)}" for check in item.alerts if check.raised]
         if item.failure:
-            said.append(f"FAILED {item.failure.error}")
+            said.append(f"{sentences.failed_text(item.failure).replace('Failed', 'FAILED')}: {item.failure.error}")
+        if item.attempt and (text := sentences.attempt_text(item.attempt)):
+            said.append(text)
         lines += [f"{item.name if place == 0 else '':32} {text}" for place, text in enumerate(said or ["nothing yet"])]
-    return "\n".join([*lines, written.summary.answer, *(f"wrote      {uri}" for uri in written.files)])
+    lines += [written.summary.answer, *(f"wrote      {uri}" for uri in written.files)]
+    words = {"delivered": "delivered", "known": "unchanged", "failed": "FAILED"}
+    lines += [f"{words[item.state]:10} {item.error or item.to}" for item in written.summary.deliveries]
+    return "\n".join(lines)
 
 
 @command("history")

@@ -1,8 +1,8 @@
 """The processes of a local Ray, started and ended by a process of their own: ``python -m opacc_ray.cluster.head``.
 
 It prints the address, and ends all when its input ends, as it does when the process that holds the other end dies. Ray
-lets every user of the machine write to its folder and the sockets in it, so that folder is inside a private one. A first
-process makes the private folder, and removes it when the second one has ended, which leads a session with all of Ray's
+lets every user of the machine write to its folder and the sockets in it, so that folder is inside a private one. One
+process makes the private folder, and removes it when a second one has ended, which leads a session with all of Ray's
 processes. What a run has no use for is left out: dashboard, autoscaler and the reader of logs, each a Python that takes
 half a second of a CPU to start. ``ray.init`` has no switch for them.
 """
@@ -17,7 +17,6 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
 
 OBJECT_STORE = 200 << 20
 """Bytes: what passes through it are reports of shards, and parts of a draw."""
@@ -74,7 +73,7 @@ def _remove(folder: str) -> None:
         time.sleep(0.1)
 
 
-def _hold(folder: str) -> NoReturn:
+def _hold(folder: str) -> None:
     """Start Ray, whose files go to ``folder``, and end it with the input; this process ends here."""
     try:
         try:

@@ -2,8 +2,8 @@
 
 A driver ends when its run has ended, and what it counted would go with it, while people label for days. So the numbers
 are kept by one small actor of the cluster, the board, which outlives the jobs: a metric keeps its last value until the
-next run reports another one, or the cluster ends. Ray stops exporting a gauge that was not set within its last two reports,
-so the board sets all of them again and again. Only a cluster that is joined has one (RAY_ADDRESS, which every job has);
+next run reports another one, or the cluster ends. Ray drops a gauge that was not set within its last two reports, so
+the board sets all of them again and again. Only a cluster that is joined has one (RAY_ADDRESS, which every job has);
 its nodes export the metrics, with ``ray_`` before their names. Nothing here ever ends a run.
 """
 

@@ -3,7 +3,9 @@
 | document | where |
 |---|---|
 | :class:`FleetSummary` | ``fleets/NAME/summary.json``, answer of `opacc fleet` |
-| :class:`AlertNotice` | ``fleets/NAME/alerts.json``, and the file that `opacc fleet --alert-to` names |
+| :class:`AlertNotice` | ``fleets/NAME/alerts.json``, and what is sent to `alerts.to` and `opacc fleet --alert-to` |
+| :class:`AuditOutcome` | ``fleets/NAME/outcomes/AUDIT.json`` |
+| :class:`DeliveredAlerts` | ``fleets/NAME/delivered.json`` |
 | :class:`AccuracyHistory` | answer of `opacc history` |
 """
 
@@ -71,6 +73,30 @@ class AuditFailure(Part):
 
     error: str = Field(description="what went wrong, in one sentence")
     exit_code: int = Field(ge=1, description="exit code of `opacc run` for it")
+    at: str | None = Field(
+        default=None, description="when the audit failed: ISO 8601, UTC; null: in the summary itself"
+    )
+
+
+class Attempt(Part):
+    """The last time that a fleet ran an audit."""
+
+    state: Literal["running", "succeeded", "failed", "interrupted"] = Field(description="how it ended, if it has")
+    began: str = Field(description="when it began: ISO 8601, UTC")
+    seen: str = Field(description="when it ended; of one that runs, when it last reported")
+    seconds: float = Field(ge=0, description="from then to then")
+
+
+class AuditOutcome(Document):
+    """What became of an audit of a fleet when it was last run."""
+
+    remedy: ClassVar[str] = "delete it, and run `opacc fleet` again"
+
+    format: Literal["opacc-outcome/1"] = Field(default="opacc-outcome/1", description="name and version of this form")
+    audit: str = Field(description="name of the audit")
+    attempt: Attempt = Field(description="the last time it was run")
+    run: str | None = Field(description="URI of its run; null: that attempt has not succeeded")
+    failure: AuditFailure | None = Field(description="the last failure; null once an attempt has succeeded")
 
 
 class AuditSummary(Part):
@@ -80,7 +106,8 @@ class AuditSummary(Part):
     model: str | None = Field(description="the model, as the fleet names it; null in a list of audits")
     pool: str | None = Field(description="the pool, as above")
     run: str | None = Field(description="URI of its run on the pool as it is now; null: it failed, or was not run")
-    failure: AuditFailure | None = Field(description="what went wrong; null: nothing")
+    failure: AuditFailure | None = Field(description="what went wrong, until the audit succeeds; null: nothing")
+    attempt: Attempt | None = Field(default=None, description="the last time the fleet ran it; null: unknown")
     last: HistoryPoint | None = Field(description="the last accuracy that was stated, of whichever run; null: none")
     change: Change | None = Field(description="since the audit before; null: there is none")
     waiting: list[WaitingRun] = Field(description="runs that wait for labels, from that of the last accuracy on")
@@ -102,6 +129,16 @@ class AlertRule(Part):
     guarantee: str = Field(description="what that promises, in words")
 
 
+class Delivery(Part):
+    """What became of a notice for one receiver."""
+
+    to: str = Field(description="the receiver: $NAME of a variable, a URI, or a URL without what may be secret in it")
+    state: Literal["delivered", "known", "failed"] = Field(
+        description="known: nothing has changed since the last delivery, so nothing was sent"
+    )
+    error: str | None = Field(description="why it was not delivered, in one sentence; null: it was")
+
+
 class FleetSummary(Document):
     """How the audits of a fleet stand: what is known, what has changed, what waits, what failed."""
 
@@ -115,6 +152,10 @@ class FleetSummary(Document):
     audits: list[AuditSummary] = Field(description="the audits, in the order of the fleet")
     rule: AlertRule | None = Field(description="when the alarm is raised; null: never")
     made_with: str = Field(description="version of opacc_ray that made the summary")
+    deliveries: list[Delivery] = Field(default=[], description="what became of the notice for each receiver")
+    exit_codes: list[int] = Field(
+        default=[], description="one for all that is wrong, that of the command first: failures, delivery, alerts"
+    )
 
 
 class RaisedAlert(AlertCheck):
@@ -125,17 +166,48 @@ class RaisedAlert(AlertCheck):
     text: str = Field(description="the alert in one sentence")
 
 
+class FailedAudit(AuditFailure):
+    """An audit that failed, or a fleet that has no summary."""
+
+    audit: str = Field(description="name of the audit, or of the fleet")
+
+
 class AlertNotice(Document):
-    """The alerts of a fleet, as a webhook may send them on."""
+    """What is wrong with a fleet, as it is sent to a webhook; its ``text`` is what a chat shows."""
 
     format: Literal["opacc-alert/1"] = Field(default="opacc-alert/1", description="name and version of this form")
     fleet: str = Field(description="name of the fleet")
-    text: str = Field(description="all alerts, in words: a chat's webhook shows it")
+    text: str = Field(description="all of it in words, a line each: a chat's webhook shows it")
+    state: Literal["firing", "resolved"] = Field(default="firing", description="resolved: nothing is wrong any more")
     made: str = Field(description="when: ISO 8601, UTC")
     summary: str = Field(description="URI of the summary's page")
-    alerts: list[RaisedAlert] = Field(min_length=1, description="the alerts that were raised")
-    false_alarms: float = Field(description="share of summaries with a false alert, at most")
-    guarantee: str = Field(description="what that promises, in words")
+    alerts: list[RaisedAlert] = Field(description="the alerts that are raised")
+    failures: list[FailedAudit] = Field(default=[], description="the audits that failed")
+    resolved: list[str] = Field(default=[], description="what was sent before and is over, a sentence each")
+    false_alarms: float | None = Field(
+        description="share of summaries with a false alert, at most; null: no limits are set"
+    )
+    guarantee: str | None = Field(description="what that promises, in words; null: no limits are set")
+
+
+class DeliveredItem(Part):
+    """An alert or a failure that a receiver knows of."""
+
+    about: str = Field(description="what it is about: URI of the run, or the error")
+    text: str = Field(description="what was sent")
+
+
+class DeliveredAlerts(Document):
+    """What each receiver of alerts knows, so that nothing is sent twice and what is over is said."""
+
+    remedy: ClassVar[str] = "delete it, and run `opacc fleet` again"
+
+    format: Literal["opacc-delivered/1"] = Field(
+        default="opacc-delivered/1", description="name and version of this form"
+    )
+    receivers: dict[str, dict[str, DeliveredItem]] = Field(
+        description="by SHA-256 of the receiver's address, then by audit and kind"
+    )
 
 
 class AccuracyHistory(Document):

@@ -9,9 +9,13 @@ def summary_text(summary: FleetSummary) -> str:
     """Return the Markdown of a summary."""
     lines = [f"## {escaped(summary.name)}: {len(summary.audits)} audits", "", f"**{escaped(summary.answer)}**", ""]
     raised = sentences.raised_texts(summary)
-    failed = [f"{item.name}: {item.failure.error}" for item in summary.audits if item.failure is not None]
+    failed = [
+        f"> **{sentences.failed_text(item.failure)}:** {escaped(f'{item.name}: {item.failure.error}')}\n"
+        for item in summary.audits
+        if item.failure is not None
+    ]
     lines += [f"> **Alert:** {escaped(text)}\n" for text in raised]
-    lines += [f"> **Failed:** {escaped(text)}\n" for text in failed]
+    lines += failed
     head = ("audit", "accuracy", "95% interval", "change", "waits for")
     lines += [*table([head, ("---",) * len(head), *map(_row, summary.audits)]), ""]
     if summary.rule is not None:

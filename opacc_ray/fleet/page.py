@@ -19,7 +19,11 @@ def page(summary: FleetSummary) -> str:
             summary=summary,
             rows=[_row(item) for item in summary.audits],
             raised=sentences.raised_texts(summary),
-            failed=[(item.name, item.failure.error) for item in summary.audits if item.failure is not None],
+            failed=[
+                (item.name, item.failure.error, sentences.failed_text(item.failure))
+                for item in summary.audits
+                if item.failure is not None
+            ],
             waiting=[
                 (sentences.label_of(item), part, f"{part.missing:,}", sentences.duration(part.days))
                 for item in summary.audits

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from opacc_ray.audit import steps
 from opacc_ray.audit.progress import Progress
 from opacc_ray.errors import OpaccError, shortened
+from opacc_ray.fleet.documents import AuditOutcome
 from opacc_ray.fleet.spec import FleetAudit
 from opacc_ray.fleet.turns import Turns
 from opacc_ray.runs.run import Run
@@ -29,10 +30,20 @@ class Ended(NamedTuple):
     audit: FleetAudit
     run: Run | None = None
     error: OpaccError | None = None
+    outcome: AuditOutcome | None = None  # as it is kept
+
+
+Note = Callable[[FleetAudit, Callable[[], Ended]], Ended]
+"""Does the work of an audit, and keeps what became of it."""
 
 
 def work_through(
-    audits: Sequence[FleetAudit], concurrency: int, progress: Report, *, trial: bool = True
+    audits: Sequence[FleetAudit],
+    concurrency: int,
+    progress: Report,
+    *,
+    trial: bool = True,
+    note: Note = lambda _, work: work(),
 ) -> list[Ended]:
     """Run every audit, ``concurrency`` at a time; returns what became of each, in their order.
 
@@ -49,7 +60,7 @@ def work_through(
 
     def work(audit: FleetAudit) -> Ended:
         with cluster.used(), _named(audit.name):
-            return ended(audit, lambda: _run(audit, turns, trial, raise_if_ending))
+            return note(audit, lambda: ended(audit, lambda: _run(audit, turns, trial, raise_if_ending)))
 
     with Shared() as cluster, _names_in_log(), ThreadPoolExecutor(concurrency, "opacc-fleet") as threads:
         try:

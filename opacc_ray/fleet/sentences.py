@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 
 from opacc_ray.estimators.intervals import inside
-from opacc_ray.fleet.documents import AlertCheck, AuditSummary, Change, FleetSummary, HistoryPoint, WaitingRun
+from opacc_ray.fleet.documents import (
+    AlertCheck,
+    Attempt,
+    AuditFailure,
+    AuditSummary,
+    Change,
+    FleetSummary,
+    HistoryPoint,
+    WaitingRun,
+)
 from opacc_ray.report.sentences import digits_for, is_share, number
 
 
@@ -93,6 +102,18 @@ def _limits_text(limits: Mapping[str, float]) -> str:
 def raised_texts(summary: FleetSummary) -> list[str]:
     """All alerts that were raised."""
     return [alert_text(item, check) for item in summary.audits for check in item.alerts if check.raised]
+
+
+def failed_text(failure: AuditFailure) -> str:
+    """When an audit failed, for a summary that may be of a later day."""
+    return f"Failed at {failure.at[:16].replace('T', ' ')} UTC" if failure.at else "Failed"
+
+
+def attempt_text(attempt: Attempt) -> str | None:
+    """How the last attempt stands, where it has neither succeeded nor failed."""
+    if attempt.state not in ("running", "interrupted"):
+        return None
+    return f"{attempt.state}, since {attempt.began[:16].replace('T', ' ')} UTC"
 
 
 def check_text(check: AlertCheck) -> str:

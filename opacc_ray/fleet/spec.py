@@ -68,6 +68,15 @@ class AlertSpec(AlertLimits):
         default="interval",
         description="interval: one look at the labels of each run; sequence: a look after every round or label",
     )
+    to: str | list[str] | None = Field(
+        default=None,
+        description="who gets alerts and failures: URL of a webhook, s3:// or file, or $NAME of a variable with one",
+    )
+
+    @property
+    def receivers(self) -> list[str]:
+        """Who gets alerts and failures."""
+        return [self.to] if isinstance(self.to, str) else self.to or []
 
 
 class Override(Section):
@@ -167,9 +176,9 @@ def parse_fleet(content: Any, source: str) -> Fleet:
     if twice:
         raise SpecError(f"{source}: two audits have the name {twice[0]!r}; give each one of its own")
     fleet = Fleet(spec, audits)
-    if spec.alerts is not None and fleet.alerts is None:
+    if spec.alerts is not None and fleet.alerts is None and not spec.alerts.receivers:
         raise SpecError(
-            f"{source}: alerts: give min_accuracy, max_drop or both, for the fleet or for some of its audits"
+            f"{source}: alerts: give min_accuracy, max_drop or both, for the fleet or for some of its audits, or `to`"
         )
     return fleet
 

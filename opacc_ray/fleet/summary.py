@@ -20,8 +20,8 @@ from opacc_ray.fleet.documents import (
 from opacc_ray.fleet.evidence import Evidence, is_paired
 from opacc_ray.fleet.history import point_of, runs_of
 from opacc_ray.fleet.queue import Ended, ended
-from opacc_ray.fleet.spec import Fleet, FleetAudit
-from opacc_ray.lake.storage import join, open_store
+from opacc_ray.fleet.spec import Fleet
+from opacc_ray.lake.storage import Store, join, open_store
 from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.provenance import versions
 from opacc_ray.runs.run import Run
@@ -35,7 +35,7 @@ def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) 
 
     Parameters
     ----------
-    done : what became of its audits now, in their order; an audit with neither run nor error was left as it is
+    done : what became of its audits, in their order, now or when they were last run
     now : when; default: the time
 
     Returns
@@ -48,13 +48,18 @@ def summarise(fleet: Fleet, done: Sequence[Ended], now: datetime | None = None) 
     audits = [_audit(fleet.spec.output, item, rule, now) for item in done]
     return FleetSummary(
         name=fleet.spec.name,
-        folder=open_store(join(fleet.spec.output, "fleets", fleet.spec.name)).uri,
+        folder=folder_of(fleet).uri,
         made=now.isoformat(timespec="seconds"),
         answer=answer(audits),
         audits=audits,
         rule=rule,
         made_with=versions()["opacc_ray"],
     )
+
+
+def folder_of(fleet: Fleet) -> Store:
+    """Where the summary of a fleet goes."""
+    return open_store(join(fleet.spec.output, "fleets", fleet.spec.name))
 
 
 def _audit(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> AuditSummary:
@@ -68,18 +73,22 @@ def _audit(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> A
     tried = ended(done.audit, look)
     if tried.error is None:
         return found[0]
-    blank = _blank(done.audit, done.run, done.error or tried.error)
+    blank = _blank(done, done.error or tried.error)
     return blank.model_copy(update={"alerts": checks_of(rule, done.audit.limits, None, None) if rule else []})
 
 
-def _blank(audit: FleetAudit, run: Run | None, error: OpaccError | None) -> AuditSummary:
+def _blank(done: Ended, error: OpaccError | None) -> AuditSummary:
+    audit, run = done.audit, done.run
     failure = None if error is None else AuditFailure(error=str(error), exit_code=error.exit_code)
+    if done.outcome is not None and error is done.error:
+        failure = done.outcome.failure
     return AuditSummary(
         name=audit.name,
         model=audit.model,
         pool=audit.pool,
         run=None if run is None else run.uri,
         failure=failure,
+        attempt=None if done.outcome is None else done.outcome.attempt,
         last=None,
         change=None,
         waiting=[],
@@ -101,7 +110,7 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
             stated.append((run, estimate))
     last, before = ([Evidence.of(run) for run, _ in stated[:2]] + [None, None])[:2]
     history = [point_of(run, estimate) for run, estimate in reversed(stated)]
-    return _blank(done.audit, done.run, done.error).model_copy(
+    return _blank(done, done.error).model_copy(
         update={
             "last": history[-1] if history else None,
             "change": _change(last, before) if last and before else None,

@@ -1,19 +1,25 @@
-"""A fleet from its file to its summary: run what is missing, summarise, write what people and other tools read."""
+"""A fleet from its file to its summary: run what is missing, summarise, write and send what people are to know."""
 
+import logging
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
-from opacc_ray.errors import AlertError, OpaccError, counted
-from opacc_ray.fleet.documents import AlertNotice, FleetSummary, RaisedAlert
+from opacc_ray.errors import AlertError, DeliveryError, OpaccError, counted, shortened
+from opacc_ray.fleet.delivery import deliver, failure_text, receiver_of
+from opacc_ray.fleet.documents import AlertNotice, Delivery, FailedAudit, FleetSummary, RaisedAlert
 from opacc_ray.fleet.markdown import summary_text
+from opacc_ray.fleet.outcomes import Outcomes
 from opacc_ray.fleet.page import page
 from opacc_ray.fleet.queue import Ended, work_through
 from opacc_ray.fleet.sentences import alert_text
 from opacc_ray.fleet.spec import Fleet
-from opacc_ray.fleet.summary import summarise
-from opacc_ray.lake.storage import open_store, split
+from opacc_ray.fleet.summary import folder_of, summarise
+from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import write_files
 from opacc_ray.samplers.base import Report, unreported
+
+log = logging.getLogger(__name__)
 
 PAGE, DOCUMENT, TEXT, NOTICE = "summary.html", "summary.json", "summary.md", "alerts.json"
 
@@ -33,23 +39,42 @@ class Written(NamedTuple):
 def run_fleet(
     fleet: Fleet, progress: Report = unreported, *, work: bool = True, trial: bool = True, alert_to: str | None = None
 ) -> Written:
-    """Run what is missing of a fleet, and write its summary.
+    """Run what is missing of a fleet, write its summary, and deliver alerts and failures, whatever else failed.
 
     Parameters
     ----------
     progress : counts audits
-    work : False: run nothing, say only how it stands
+    work : False: run nothing, report only how the audits stand, by their last outcomes
     trial : try each model on one example here before Ray starts
-    alert_to : URI of a file to write alerts to, if any is raised; beside the one in the fleet's folder
+    alert_to : one more receiver of alerts and failures, as those of the fleet's `alerts.to`
     """
-    if work:
-        done = work_through(fleet.audits, fleet.spec.concurrency, progress, trial=trial)
-    else:
-        done = [Ended(audit) for audit in fleet.audits]
-    summary = summarise(fleet, done)
-    files = _write(summary)
-    files += _write_notice(summary, alert_to)
-    return Written(summary, files, _failure(summary, done))
+    asked = [*(fleet.spec.alerts.receivers if fleet.spec.alerts else ()), *([alert_to] if alert_to else ())]
+    receivers = [receiver_of(item) for item in asked]
+    store = folder_of(fleet)
+    try:
+        with Outcomes(store) as outcomes:
+            done = (
+                work_through(fleet.audits, fleet.spec.concurrency, progress, trial=trial, note=outcomes.noted)
+                if work
+                else [outcomes.last(audit) for audit in fleet.audits]
+            )
+        summary = summarise(fleet, done)
+        files = _write(summary)
+    except Exception as error:
+        names = [item.name for item in fleet.audits]
+        for item in deliver(store, _without_summary(fleet, error), receivers, names):
+            if item.error is not None:
+                log.error("%s", item.error)
+        raise
+    found = notice(summary)
+    files += _write_notice(store, found)
+    unknown = [item.name for item in summary.audits if item.failure and item.last is None]
+    deliveries = deliver(store, found, receivers, unknown)
+    failures = _failures(summary, done, deliveries)
+    codes = [item.exit_code for item in failures]
+    summary = summary.model_copy(update={"deliveries": deliveries, "exit_codes": codes})
+    store.write(DOCUMENT, summary.to_bytes())
+    return Written(summary, files, _first(failures))
 
 
 def _write(summary: FleetSummary) -> list[str]:
@@ -57,51 +82,78 @@ def _write(summary: FleetSummary) -> list[str]:
     return write_files(open_store(summary.folder), contents)
 
 
-def _write_notice(summary: FleetSummary, alert_to: str | None) -> list[str]:
-    """Write the alerts, or remove those of an earlier summary: the file is there while there is an alert."""
-    store, found = open_store(summary.folder), notice(summary)
-    if found is None:
+def _write_notice(store: Store, found: AlertNotice) -> list[str]:
+    """Write what is wrong, or remove what was in an earlier summary: the file is there while anything is wrong."""
+    if not found.alerts and not found.failures:
         store.delete(NOTICE)
         return []
-    store.write(NOTICE, found.to_bytes())
-    if alert_to is None:
-        return [store.uri_of(NOTICE)]
-    folder, name = split(alert_to)
-    open_store(folder).write(name, found.to_bytes())
-    return [store.uri_of(NOTICE), open_store(folder).uri_of(name)]
+    return write_files(store, {NOTICE: found.to_bytes()})
 
 
-def notice(summary: FleetSummary) -> AlertNotice | None:
-    """The alerts of a summary; None if none is raised."""
+def notice(summary: FleetSummary) -> AlertNotice:
+    """The alerts and failures of a summary."""
     raised = [
         RaisedAlert(**check.model_dump(), audit=item.name, run=item.last.run, text=alert_text(item, check))
         for item in summary.audits
         for check in item.alerts
         if check.raised and item.last is not None
     ]
-    if not raised or summary.rule is None:
-        return None
+    failures = [
+        FailedAudit(**item.failure.model_dump(), audit=item.name) for item in summary.audits if item.failure is not None
+    ]
     return AlertNotice(
         fleet=summary.name,
-        text="\n".join(item.text for item in raised),
+        text="\n".join([*(item.text for item in raised), *map(failure_text, failures)]),
         made=summary.made,
         summary=open_store(summary.folder).uri_of(PAGE),
         alerts=raised,
-        false_alarms=summary.rule.false_alarms,
-        guarantee=summary.rule.guarantee,
+        failures=failures,
+        false_alarms=None if summary.rule is None else summary.rule.false_alarms,
+        guarantee=None if summary.rule is None else summary.rule.guarantee,
     )
 
 
-def _failure(summary: FleetSummary, done: Sequence[Ended]) -> OpaccError | None:
-    """What the command ends with: the first audit that failed, else an alert."""
+def _without_summary(fleet: Fleet, error: Exception) -> AlertNotice:
+    """What is sent where there can be no summary, because storage is down, say."""
+    code = error.exit_code if isinstance(error, OpaccError) else 1
+    reason = f"no summary could be written: {shortened(str(error))}"
+    failure = FailedAudit(audit=fleet.spec.name, error=reason, exit_code=code)
+    return AlertNotice(
+        fleet=fleet.spec.name,
+        text=failure_text(failure),
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        summary=folder_of(fleet).uri_of(PAGE),
+        alerts=[],
+        failures=[failure],
+        false_alarms=None,
+        guarantee=None,
+    )
+
+
+def _failures(summary: FleetSummary, done: Sequence[Ended], deliveries: Sequence[Delivery]) -> list[OpaccError]:
+    """All that is wrong; the first decides the exit code: audits that failed, a delivery that did, an alert."""
+    found: list[OpaccError] = []
     failed = [(item.name, item.failure) for item in summary.audits if item.failure is not None]
     if failed:
         names = ", ".join(name for name, _ in failed)
         error = FleetError(f"{counted(len(failed), 'audit')} of {len(summary.audits)} failed: {names}; see above")
         error.exit_code = failed[0][1].exit_code
         error.details = "\n".join(item.error.details for item in done if item.error is not None)
-        return error
+        found.append(error)
+    undelivered = [item.error for item in deliveries if item.error is not None]
+    if undelivered:
+        found.append(DeliveryError(f"what is wrong was not delivered: {'; '.join(undelivered)}"))
     raised = [item.name for item in summary.audits if any(check.raised for check in item.alerts)]
     if raised:
-        return AlertError(f"{counted(len(raised), 'audit')} raised an alert: {', '.join(raised)}; see above")
-    return None
+        found.append(AlertError(f"{counted(len(raised), 'audit')} raised an alert: {', '.join(raised)}; see above"))
+    return found
+
+
+def _first(failures: Sequence[OpaccError]) -> OpaccError | None:
+    """The first one, with the sentences of all."""
+    if not failures:
+        return None
+    first = failures[0]
+    error = type(first)("; ".join(str(item).removesuffix("; see above") for item in failures) + "; see above")
+    error.exit_code, error.details = first.exit_code, first.details
+    return error

@@ -151,7 +151,7 @@ def test_ray_that_cannot_start_says_why(tmp_path: Path) -> None:
 def test_a_ray_that_is_built_otherwise_inside_starts_by_its_public_call() -> None:
     token = secrets.token_hex(16)
     environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
-    other = "from opacc_ray.cluster import head; head._start_least = lambda folder: object(1); head.main()"  # a TypeError
+    other = "from opacc_ray.cluster import head; head._start_least = lambda _: object(1); head.main()"  # a TypeError
     head = subprocess.Popen(
         [sys.executable, "-c", other],
         env=environment,

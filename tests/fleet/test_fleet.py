@@ -62,7 +62,9 @@ def test_a_fleet_from_its_file_to_its_alerts(fleet: Fleet, capsys: pytest.Captur
     assert "broken.safetensors is neither safetensors nor" in answer["audits"][5]["failure"]["error"]
     assert len(fleet.extracted) == len(set(fleet.extracted)) == 5
     assert {entry.key for entry in open_store(fleet.output).list("fleets/")} == {
-        f"fleets/weekly/summary.{kind}" for kind in ("html", "json", "md")
+        "fleets/weekly/alerts.json",  # of the failure
+        *(f"fleets/weekly/summary.{kind}" for kind in ("html", "json", "md")),
+        *(f"fleets/weekly/outcomes/{name}.json" for name in PAIRS),
     }
     assert {item["waiting"][0]["missing"] for item in answer["audits"][:5]} == {30}
 

@@ -220,7 +220,7 @@ def test_the_files_say_the_same_and_escape_what_others_wrote(home: Home) -> None
     (home.home / "random.safetensors").write_bytes(b"x")
     evil = {"a": {"factory": "small_model:network", "weights": str(home.home / "<script>alert(1)</script>")}}
     written = home.run(models=evil)
-    [page, _, text] = [Path(uri).read_text() for uri in written.files]
+    [page, _, text, _] = [Path(uri).read_text() for uri in written.files]
     assert "&lt;script&gt;" in page
     assert "<script>" not in page + text
 

@@ -13,6 +13,7 @@ from infra_files import INFRA, check_call, commands, comments, documents
 
 import opacc_ray
 from opacc_ray.cli.main import application
+from opacc_ray.fleet.spec import parse_fleet
 from opacc_ray.spec import parse_spec
 
 FILES = ["vms.yaml", *(f"kubernetes/{path.name}" for path in sorted(INFRA.glob("kubernetes/*.yaml")))]
@@ -62,11 +63,11 @@ def check_keys(content: dict[str, Any], known: dict[str, type]) -> None:
 
 def pods() -> list[dict[str, Any]]:
     """Specs of all pods."""
-    [schedule] = documents("kubernetes/cronjob.yaml")
+    [schedule], [_, fleets] = documents("kubernetes/cronjob.yaml"), documents("kubernetes/fleet.yaml")
     clusters = [job["rayClusterSpec"] for job in ray_jobs()]
     groups = [group for cluster in clusters for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
     return [group["template"]["spec"] for group in groups] + [
-        schedule["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        item["spec"]["jobTemplate"]["spec"]["template"]["spec"] for item in (schedule, fleets)
     ]
 
 
@@ -77,7 +78,7 @@ def test_cluster_of_machines_fits_rays_schema() -> None:
     assert cluster["head_node_type"] in cluster["available_node_types"]
 
 
-@pytest.mark.parametrize("name", ["kubernetes/cronjob.yaml", "kubernetes/spec.yaml"])
+@pytest.mark.parametrize("name", ["kubernetes/cronjob.yaml", "kubernetes/fleet.yaml", "kubernetes/spec.yaml"])
 def test_objects_of_kubernetes_fit_its_schemas(name: str) -> None:
     for item in documents(name):
         kubernetes_validate.validate(item, "1.33", strict=True)
@@ -125,8 +126,8 @@ def test_ray_jobs_have_values_that_kuberay_takes() -> None:
 
 
 def test_schedule_forbids_overlap() -> None:
-    [schedule] = documents("kubernetes/cronjob.yaml")
-    assert schedule["spec"]["concurrencyPolicy"] == "Forbid"
+    [schedule], [_, fleets] = documents("kubernetes/cronjob.yaml"), documents("kubernetes/fleet.yaml")
+    assert schedule["spec"]["concurrencyPolicy"] == fleets["spec"]["concurrencyPolicy"] == "Forbid"
 
 
 @pytest.mark.filterwarnings("ignore:Using extra keyword arguments")  # Ray Serve's, which Ray's commands import
@@ -145,12 +146,14 @@ def calls(name: str, program: str) -> list[list[str]]:
 
 def test_commands_were_found() -> None:
     found = [call for name in FILES for call in calls(name, "opacc|ray")]
-    assert {call[0] for call in found} >= {"run", "submit", "start", "up", "dashboard", "get-auth-token"}
+    assert {call[0] for call in found} >= {"run", "submit", "fleet", "start", "up", "dashboard", "get-auth-token"}
 
 
 def test_spec_and_image_are_current() -> None:
     [config, _] = documents("kubernetes/spec.yaml")
     assert parse_spec(yaml.safe_load(config["data"]["spec.yaml"]), "spec").name == config["metadata"]["name"]
+    [fleet, _] = documents("kubernetes/fleet.yaml")
+    assert parse_fleet(yaml.safe_load(fleet["data"]["fleet.yaml"]), "fleet").spec.name == "digits"
     images = {container["image"] for spec in pods() for container in spec["containers"]}
     assert images == {f"registry.example.com/opacc:{opacc_ray.__version__}"}
     versions = (INFRA / "constraints.txt").read_text()

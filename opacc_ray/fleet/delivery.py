@@ -1,0 +1,214 @@
+"""Send what is wrong with a fleet to those who asked for it: a webhook by POST, an object or a file.
+
+A webhook gets a notice when an alert or failure starts, is of another run or error, or is over, and none in between.
+What each receiver knows is kept in the fleet's folder. A file is written as long as anything is wrong. The address of a
+webhook is a secret: no message shows more of it than its host.
+"""
+
+import html
+import http.client
+import json
+import logging
+import os
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Collection, Sequence
+from hashlib import sha256
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from opacc_ray.errors import OpaccError, SpecError, shortened
+from opacc_ray.fleet.documents import AlertNotice, DeliveredAlerts, DeliveredItem, Delivery, FailedAudit
+from opacc_ray.lake.storage import open_store, split
+from opacc_ray.lake.store import Store
+
+log = logging.getLogger(__name__)
+
+DELIVERED = "delivered.json"
+
+WAITS = (1.0, 4.0, 10.0)
+"""Seconds between tries to reach a webhook."""
+
+PATIENCE = 10.0
+"""Seconds that it may take to answer."""
+
+BUSY = (408, 425, 429)
+"""Status of a server that may take it later, as those from 500 on."""
+
+FAILURE = " failure"
+"""Ends the key of a failure; keys begin with the audit's name, which holds no space."""
+
+
+class Receiver(NamedTuple):
+    """Who is told what is wrong."""
+
+    address: str
+    shown: str  # in messages
+    is_web: bool
+
+    @property
+    def key(self) -> str:
+        return sha256(self.address.encode()).hexdigest()
+
+
+def receiver_of(asked: str) -> Receiver:
+    """The receiver that an `alerts.to` or `--alert-to` names: a URL, a URI, a path, or a variable that holds one.
+
+    Raises
+    ------
+    SpecError
+        The variable is not set, or the URL cannot be used.
+    """
+    variable = re.fullmatch(r"\$(\w+)|\$\{(\w+)\}", asked)
+    name = variable and (variable[1] or variable[2])
+    address = os.environ.get(name, "") if name else asked
+    if not address:
+        raise SpecError(f"alerts go to ${name}, and the environment has no such variable; set it to a URL or a file")
+    if re.match(r"[\w-]+(\.[\w-]+)+(:\d+)?/", address):
+        what = f"${name}" if name else f"{address.partition('/')[0]}/***"
+        raise SpecError(f"alerts go to {what}: write https:// before the host of a webhook, or ./ before a path")
+    if not re.match(r"https?://", address, re.IGNORECASE):
+        folder, key = split(address)
+        uri = open_store(folder).uri_of(key)
+        return Receiver(uri, f"${name}" if name else uri, is_web=False)
+    shown = f"${name}" if name else _host(address)
+    try:
+        parts = urlsplit(address)
+        is_usable = bool(parts.hostname) and parts.username is None and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable or re.search(r"[\s\x00-\x1f\x7f]", address):
+        raise SpecError(
+            f"alerts go to {shown}, which is not the URL of a webhook; write https://HOST/PATH, without user@"
+        )
+    return Receiver(address, shown, is_web=True)
+
+
+def _host(address: str) -> str:
+    """What of a URL is no secret."""
+    scheme, _, rest = address.partition("://")
+    return f"{scheme}://{re.split(r'[/?#]', rest)[0].rpartition('@')[2]}/***"
+
+
+def deliver(
+    store: Store, found: AlertNotice, receivers: Sequence[Receiver], unknown: Collection[str] = ()
+) -> list[Delivery]:
+    """Send a notice to the receivers that do not know of what it holds; none of them keeps the others from theirs.
+
+    Parameters
+    ----------
+    store : folder of the fleet, where it is kept who knows what
+    found : what is wrong, possibly nothing
+    unknown : audits of which it cannot be said whether their alerts are over
+    """
+    known = _read(store) if receivers else {}
+    told, deliveries = dict(known), []
+    for receiver in receivers:
+        before = known.get(receiver.key, {})
+        kept = {key: item for key, item in before.items() if _audit_of(key) in unknown and not key.endswith(FAILURE)}
+        items = kept | _items(found)
+        over = [item.text for key, item in before.items() if key not in items]
+        is_new = {key: item.about for key, item in items.items()} != {key: item.about for key, item in before.items()}
+        if is_new or (items and not receiver.is_web):
+            error = _send(receiver, _with_resolved(found, over, is_over=not items))
+            state = "delivered" if error is None else "failed"
+        else:
+            error, state = None, "known"
+        if error is None:
+            told[receiver.key] = items
+        deliveries.append(Delivery.model_validate({"to": receiver.shown, "state": state, "error": error}))
+    if told != known:
+        _keep(store, told)
+    return deliveries
+
+
+def _items(found: AlertNotice) -> dict[str, DeliveredItem]:
+    """What is wrong, by audit and kind."""
+    items = {f"{item.audit} {item.kind}": DeliveredItem(about=item.run, text=item.text) for item in found.alerts}
+    return items | {
+        f"{item.audit}{FAILURE}": DeliveredItem(about=item.error, text=failure_text(item)) for item in found.failures
+    }
+
+
+def _audit_of(key: str) -> str:
+    return key.partition(" ")[0]
+
+
+def failure_text(failure: FailedAudit) -> str:
+    """A failure in one sentence."""
+    return f"{failure.audit} failed: {shortened(failure.error, 600)}"
+
+
+def _with_resolved(found: AlertNotice, over: Sequence[str], *, is_over: bool) -> AlertNotice:
+    lines = [*found.text.splitlines(), *(f"Resolved: {text}" for text in over)]
+    state = "resolved" if is_over else "firing"
+    return found.model_copy(update={"text": "\n".join(lines), "state": state, "resolved": list(over)})
+
+
+def _send(receiver: Receiver, found: AlertNotice) -> str | None:
+    """Why it was not delivered, in one sentence; None if it was."""
+    if receiver.is_web:
+        trouble = _post(receiver.address, found)
+        return trouble and f"{receiver.shown} {trouble}"
+    folder, name = split(receiver.address)
+    try:
+        open_store(folder).write(name, found.to_bytes())
+    except OpaccError as error:
+        return str(error)
+    return None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: a POST would arrive as a GET without its content."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _post(address: str, found: AlertNotice) -> str | None:
+    """Send a notice to a webhook, more than once if need be; why that failed, or None."""
+    content = found.to_dict() | {"text": html.escape(found.text, quote=False)}  # chats read <…> as links and mentions
+    headers = {"Content-Type": "application/json", "User-Agent": "opacc"}
+    request = urllib.request.Request(address, json.dumps(content).encode(), headers, method="POST")
+    trouble = ""
+    for wait in (*WAITS, None):
+        trouble, is_final = _try(request)
+        if not trouble:
+            return None
+        if is_final:
+            return f"did not take the notice: {trouble}"
+        time.sleep(wait or 0)
+    return f"did not take the notice in {len(WAITS) + 1} tries: {trouble}"
+
+
+def _try(request: urllib.request.Request) -> tuple[str, bool]:
+    """What went wrong, empty if nothing did, and whether it will not be otherwise a little later."""
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=PATIENCE):
+            return "", False
+    except urllib.error.HTTPError as error:
+        error.close()
+        return f"status {error.code}", error.code < 500 and error.code not in BUSY
+    except urllib.error.URLError as error:
+        return shortened(str(error.reason)), False
+    except (OSError, http.client.HTTPException, ValueError) as error:  # its text may hold the address
+        return type(error).__name__, isinstance(error, ValueError)
+
+
+def _read(store: Store) -> dict[str, dict[str, DeliveredItem]]:
+    """What each receiver knows; nothing if that cannot be read: to send twice is better than not at all."""
+    try:
+        data = store.read_if_there(DELIVERED)
+        return {} if data is None else DeliveredAlerts.from_bytes(data, store.uri_of(DELIVERED)).receivers
+    except OpaccError as error:
+        log.warning("%s; alerts may be sent twice", error)
+        return {}
+
+
+def _keep(store: Store, told: dict[str, dict[str, DeliveredItem]]) -> None:
+    try:
+        store.write(DELIVERED, DeliveredAlerts(receivers=told).to_bytes())
+    except OpaccError as error:
+        log.warning("%s; alerts may be sent twice", error)

@@ -1,0 +1,124 @@
+"""What became of the audits of a fleet, kept in storage: it outlives the command, and a process that was killed.
+
+While an audit runs, its outcome is written again each minute. One that was not written for ten minutes belongs to a
+process that was killed, which is a failure. The last failure of an audit is kept until an attempt succeeds.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Literal, Self
+
+from opacc_ray.errors import ClusterError, DataError, OpaccError
+from opacc_ray.fleet.documents import Attempt, AuditFailure, AuditOutcome
+from opacc_ray.fleet.queue import Ended
+from opacc_ray.fleet.spec import FleetAudit
+from opacc_ray.lake.store import Store
+from opacc_ray.runs.run import Run
+
+log = logging.getLogger(__name__)
+
+BEAT = 60.0
+"""Seconds after which the outcome of an audit that runs is written again."""
+
+SILENT = 600.0
+"""Seconds after which one that was not written belongs to a process that was killed."""
+
+
+class Outcomes:
+    """The outcomes of a fleet's audits in its folder; a context, which keeps those of running audits up to date."""
+
+    def __init__(self, folder: Store) -> None:
+        self._store = folder.store("outcomes")
+        self._running: dict[str, AuditOutcome] = {}
+        self._lock, self._is_over = threading.Lock(), threading.Event()
+        self._beats = threading.Thread(target=self._beat, name="opacc-outcomes", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._beats.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._beats.join()
+
+    def noted(self, audit: FleetAudit, work: Callable[[], Ended]) -> Ended:
+        """Do the work of an audit, and keep what became of it, also if it was interrupted."""
+        began, failure = datetime.now(UTC), None
+        with contextlib.suppress(OpaccError):  # an outcome that cannot be read is replaced
+            before = self._read(audit.name)
+            failure = None if before is None else before.failure
+        with self._lock:
+            self._running[audit.name] = self._write(audit.name, began, "running", failure)
+        state: Literal["succeeded", "failed", "interrupted"] = "interrupted"
+        run, error = None, None
+        try:
+            _, run, error, _ = work()
+            state, failure = "succeeded", None
+            if error is not None:
+                state, failure = "failed", _failure(error, datetime.now(UTC))
+        finally:
+            with self._lock:
+                del self._running[audit.name]
+                outcome = self._write(audit.name, began, state, failure, run)
+        return Ended(audit, run, error, outcome)
+
+    def last(self, audit: FleetAudit) -> Ended:
+        """What became of an audit when it was last run, without its run."""
+        try:
+            outcome = self._read(audit.name)
+        except DataError as error:
+            return Ended(audit, error=error)
+        if outcome is None:
+            return Ended(audit)
+        seen = datetime.fromisoformat(outcome.attempt.seen)
+        if outcome.attempt.state == "running" and (datetime.now(UTC) - seen).total_seconds() > SILENT:
+            killed = ClusterError(
+                "the process that ran this audit ended without a report: it was killed, or its node was lost; run "
+                "`opacc fleet` again: finished shards are kept"
+            )
+            outcome = outcome.model_copy(update={"failure": _failure(killed, seen)})
+        return Ended(audit, None, None if outcome.failure is None else _error(outcome.failure), outcome)
+
+    def _beat(self) -> None:
+        while not self._is_over.wait(BEAT):
+            with self._lock:  # none is written once it has ended
+                for name, outcome in self._running.items():
+                    self._write(name, datetime.fromisoformat(outcome.attempt.began), "running", outcome.failure)
+
+    def _read(self, name: str) -> AuditOutcome | None:
+        data = self._store.read_if_there(f"{name}.json")
+        return None if data is None else AuditOutcome.from_bytes(data, self._store.uri_of(f"{name}.json"))
+
+    def _write(
+        self,
+        name: str,
+        began: datetime,
+        state: Literal["running", "succeeded", "failed", "interrupted"],
+        failure: AuditFailure | None,
+        run: Run | None = None,
+    ) -> AuditOutcome:
+        now = datetime.now(UTC)
+        attempt = Attempt(state=state, began=_text(began), seen=_text(now), seconds=(now - began).total_seconds())
+        outcome = AuditOutcome(audit=name, attempt=attempt, run=None if run is None else run.uri, failure=failure)
+        try:
+            self._store.write(f"{name}.json", outcome.to_bytes())
+        except OpaccError as error:
+            log.warning("the outcome of %s could not be kept: %s", name, error)
+        return outcome
+
+
+def _failure(error: OpaccError, at: datetime) -> AuditFailure:
+    return AuditFailure(error=str(error), exit_code=error.exit_code, at=_text(at))
+
+
+def _error(failure: AuditFailure) -> OpaccError:
+    error = OpaccError(failure.error)
+    error.exit_code = failure.exit_code
+    return error
+
+
+def _text(time: datetime) -> str:
+    return time.isoformat(timespec="seconds")

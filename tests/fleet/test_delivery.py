@@ -1,0 +1,266 @@
+"""What is wrong with a fleet reaches those who asked for it, over a real HTTP server, and outlives the command."""
+
+import html
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from extracting_here import extracting_here
+from small_fleet import label, write_fleet
+
+from opacc_ray.cli.main import main
+from opacc_ray.fleet import delivery, outcomes
+from opacc_ray.fleet.documents import AlertNotice, FleetSummary
+from opacc_ray.runs.run import Run
+
+SECRET = "T024/B057/xyzzy"
+ALERTED = ["weekly-random-shop", "weekly-random-field"]
+BROKEN = "weekly-trained-field"
+
+
+class Webhook:
+    """A server that keeps what is posted to it, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.posts: list[dict[str, Any]] = []
+        self.answers: list[int] = []  # the next ones; 200 after
+        hook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status = hook.answers.pop(0) if hook.answers else 200
+                if status == 200:
+                    assert self.path == f"/services/{SECRET}"
+                    assert self.headers["Content-Type"] == "application/json"
+                    hook.posts.append(content)
+                self.send_response(status)
+                if status == 302:
+                    self.send_header("Location", f"/services/{SECRET}")
+                self.end_headers()
+
+            do_GET = do_POST
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/services/{SECRET}"
+        Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
+    monkeypatch.setattr(delivery, "WAITS", (0.0, 0.0, 0.0))
+    server = Webhook()
+    yield server
+    server.close()
+
+
+class Fleet:
+    """A fleet of two models on two pools, of which one model is surely too bad, and one audit may be broken."""
+
+    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.home, self.capsys = home, capsys
+        self.folder = home / "audits/fleets/weekly"
+        self.alerts: dict[str, Any] = {"min_accuracy": 0.9}
+        self.is_broken = False
+        self.said = ""  # by the last command
+
+    def __call__(self, *options: str) -> tuple[int, dict[str, Any]]:
+        """Exit code and answer of `opacc fleet`."""
+        broken = {
+            "models": ["trained"],
+            "pools": ["field"],
+            "spec": {"model": {"weights": str(self.home / "<!channel>")}},
+        }
+        file = write_fleet(self.home, alerts=self.alerts, overrides=[broken] if self.is_broken else None)
+        with extracting_here():
+            code = main(["fleet", str(file), "--no-trial", "--json", *options])
+        out, err = self.capsys.readouterr()
+        self.said = out + err
+        return code, json.loads(out.splitlines()[0])
+
+    def label(self, answer: dict[str, Any]) -> None:
+        for item in answer["audits"]:
+            if item["run"]:
+                label(Run.open(item["run"]))
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Fleet:
+    return Fleet(tmp_path, capsys)
+
+
+def test_alerts_are_delivered_although_an_audit_is_broken_once_and_when_they_are_over(
+    fleet: Fleet, webhook: Webhook
+) -> None:
+    fleet.alerts["to"] = webhook.url
+    fleet.label(fleet()[1])
+    assert webhook.posts == []
+    fleet.is_broken = True
+    code, answer = fleet()
+    assert (code, answer["exit_codes"]) == (3, [3, 8])
+    [post] = webhook.posts
+    assert [item["audit"] for item in post["alerts"]] == ALERTED
+    assert [(item["audit"], item["exit_code"]) for item in post["failures"]] == [(BROKEN, 3)]
+    assert re.search(rf"{BROKEN} failed: cannot read .*&lt;!channel&gt;", post["text"])
+    assert (post["state"], post["resolved"]) == ("firing", [])
+    assert answer["deliveries"] == [
+        {"to": f"{webhook.url.partition('/services')[0]}/***", "state": "delivered", "error": None}
+    ]
+    assert f"failed: {BROKEN}; 2 audits raised an alert: {', '.join(ALERTED)}" in fleet.said
+    assert (
+        html.escape(AlertNotice.from_bytes((fleet.folder / "alerts.json").read_bytes(), "alerts").text) == post["text"]
+    )
+
+    for options in [(), ("--summary",)]:  # the same again
+        code, answer = fleet(*options)
+        assert (code, answer["deliveries"][0]["state"]) == (3, "known")
+        assert len(webhook.posts) == 1
+
+    fleet.is_broken = False
+    assert fleet()[0] == 8
+    [resolved] = webhook.posts[1:]
+    assert (resolved["state"], len(resolved["alerts"]), resolved["failures"]) == ("firing", 2, [])
+    assert [text.partition(" ")[0] for text in resolved["resolved"]] == [BROKEN]
+
+    fleet.alerts["min_accuracy"] = 0.05
+    assert fleet("--summary")[0] == 0
+    [over] = webhook.posts[2:]
+    assert (over["state"], over["alerts"], len(over["resolved"])) == ("resolved", [], 2)
+    assert over["text"].startswith("Resolved: weekly-random-shop: the accuracy is ")
+    fleet("--summary")
+    assert len(webhook.posts) == 3
+    assert SECRET not in fleet.said + "".join(path.read_text() for path in fleet.folder.rglob("*") if path.is_file())
+
+
+def test_a_failure_is_told_where_no_limits_are_set(fleet: Fleet, webhook: Webhook) -> None:
+    fleet.alerts, fleet.is_broken = {"to": [webhook.url, str(fleet.home / "alert.json")]}, True
+    assert fleet()[0] == 3
+    [post] = webhook.posts
+    assert (post["alerts"], post["guarantee"]) == ([], None)
+    assert json.loads((fleet.home / "alert.json").read_text())["failures"] == post["failures"]
+    assert "<" not in post["text"]  # chats read <!channel> as a mention
+
+
+def test_a_webhook_that_is_busy_is_tried_again(fleet: Fleet, webhook: Webhook) -> None:
+    fleet.alerts["to"] = webhook.url
+    fleet.label(fleet()[1])
+    webhook.answers = [500, 429, 503]
+    assert fleet("--summary")[0] == 8
+    assert (len(webhook.posts), webhook.answers) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("status", "tries", "said"), [(404, 1, "status 404"), (302, 1, "status 302"), (500, 4, "in 4 tries: status 500")]
+)
+def test_an_alert_that_is_not_taken_is_an_error_until_it_is(
+    fleet: Fleet, webhook: Webhook, status: int, tries: int, said: str
+) -> None:
+    fleet.alerts["to"] = webhook.url
+    fleet.label(fleet()[1])
+    webhook.answers = [status] * tries
+    code, answer = fleet("--summary")
+    assert (code, answer["exit_codes"], webhook.posts) == (9, [9, 8], [])
+    assert said in answer["deliveries"][0]["error"]
+    assert said in fleet.said
+    assert SECRET not in fleet.said
+    assert fleet("--summary")[0] == 8
+    assert len(webhook.posts) == 1
+
+
+def test_a_server_that_is_down_keeps_no_other_receiver_from_the_alert(
+    fleet: Fleet, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    webhook.close()
+    monkeypatch.setenv("HOOK", webhook.url)
+    fleet.alerts["to"] = ["$HOOK", str(fleet.home / "alert.json")]
+    fleet.label(fleet()[1])
+    code, answer = fleet("--summary")
+    assert code == 9
+    assert [item["state"] for item in answer["deliveries"]] == ["failed", "delivered"]
+    assert "$HOOK did not take the notice in 4 tries: [Errno 111] Connection refused" in fleet.said
+    assert SECRET not in fleet.said
+    assert len(json.loads((fleet.home / "alert.json").read_text())["alerts"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [
+        ("$NO_SUCH_HOOK", "alerts go to $NO_SUCH_HOOK, and the environment has no such variable"),
+        (f"hooks.example.com/{SECRET}", "alerts go to hooks.example.com/***: write https:// before the host"),
+        (f"https://me:pass@example.com/{SECRET}", "alerts go to https://example.com/***, which is not the URL"),
+        (f"https://example.com/{SECRET} x", "alerts go to https://example.com/***, which is not the URL"),
+    ],
+)
+def test_a_receiver_that_cannot_be_is_refused_before_anything_starts(fleet: Fleet, to: str, said: str) -> None:
+    fleet.alerts["to"] = to
+    code, answer = fleet()
+    assert code == 2
+    assert said in answer["error"]
+    assert SECRET not in fleet.said
+    assert not fleet.folder.exists()
+
+
+def test_a_fleet_without_a_summary_is_told_too(fleet: Fleet, webhook: Webhook) -> None:
+    (fleet.home / "audits").write_text("a file where the output is to be")
+    fleet.alerts["to"] = webhook.url
+    code, _ = fleet()
+    assert code == 3
+    [post] = webhook.posts
+    assert "weekly failed: no summary could be written" in post["text"]
+
+
+def test_a_summary_remembers_failures_until_the_audit_succeeds(fleet: Fleet) -> None:
+    fleet.is_broken = True
+    _, first = fleet()
+    [failure] = [item["failure"] for item in first["audits"] if item["failure"]]
+    fleet.is_broken = False  # mended, and not run since
+    code, answer = fleet("--summary")
+    assert code == 3
+    [found] = [item for item in answer["audits"] if item["failure"]]
+    assert (found["name"], found["failure"]) == (BROKEN, failure)
+    assert found["attempt"]["state"] == "failed"
+    assert {item["attempt"]["state"] for item in answer["audits"] if item is not found} == {"succeeded"}
+    when = f"Failed at {failure['at'][:10]} {failure['at'][11:16]} UTC"
+    for name in ("summary.html", "summary.md"):
+        assert when in (fleet.folder / name).read_text()
+    assert FleetSummary.from_bytes((fleet.folder / "summary.json").read_bytes(), "summary").to_dict() == answer
+    assert fleet()[0] == 0
+    assert fleet("--summary")[0] == 0
+    assert "Failed" not in (fleet.folder / "summary.html").read_text()
+
+
+KILLED = """
+import os, signal, sys
+from opacc_ray.audit import steps
+steps.run = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+from opacc_ray.cli.main import main
+main(["fleet", sys.argv[1], "--no-trial"])
+"""
+
+
+def test_a_process_that_was_killed_is_a_failure(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_fleet(fleet.home, concurrency=1)
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(file)], capture_output=True, timeout=120)
+    assert ended.returncode == -9
+    code, answer = fleet("--summary")  # it may be running on another machine
+    assert code == 0
+    assert answer["audits"][0]["attempt"]["state"] == "running"
+    monkeypatch.setattr(outcomes, "SILENT", -1.0)
+    code, answer = fleet("--summary")
+    assert code == 4
+    assert [item["name"] for item in answer["audits"] if item["failure"]] == ["weekly-random-shop"]
+    assert "ended without a report: it was killed" in answer["audits"][0]["failure"]["error"]
