@@ -1,10 +1,8 @@
 """What every command has in common: ``--json``, its exit codes, its place in the help."""
 
-import contextlib
 import json
 import os
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from opacc_ray.cli.printable import printable, printable_json
-from opacc_ray.cli.terminal import fail, kept_in_log, log_to_stderr
+from opacc_ray.cli.terminal import fail, kept_in_log, log_to_stderr, stdout_kept
 from opacc_ray.errors import OpaccError, shortened
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ class Command(click.Command):
             os.environ[LOG] = form
             log_to_stderr()
         try:
-            with contextlib.redirect_stdout(sys.stderr):  # Ray prints what workers print; stdout is for the result
+            with stdout_kept():
                 answer: Answer = super().invoke(context)
         except (click.ClickException, BrokenPipeError):
             raise

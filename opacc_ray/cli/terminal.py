@@ -1,11 +1,14 @@
 """What reaches the terminal: log lines, errors, results; beside a progress bar, and into a pipe that may be closed."""
 
+import contextlib
+import ctypes
 import io
 import json
 import logging
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from opacc_ray.audit.progress import log_is_json
@@ -87,6 +90,30 @@ def fail(message: str, code: int, *, as_json: bool) -> int:
     if as_json:
         print(printable_json(json.dumps({"error": message, "exit_code": code}, ensure_ascii=False)), flush=True)
     return code
+
+
+@contextlib.contextmanager
+def stdout_kept() -> Iterator[None]:
+    """Keep stdout for the result: what else writes there in the block, a model's native code too, goes to stderr."""
+    _flush()
+    with contextlib.ExitStack() as until:
+        with contextlib.suppress(OSError):  # one of them is closed
+            kept = os.dup(1)
+            until.callback(os.close, kept)
+            os.dup2(2, 1)
+            until.callback(os.dup2, kept, 1)
+            until.callback(_flush)
+        until.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+
+
+def _flush() -> None:
+    """Write what is buffered for stdout, by Python and by C's library."""
+    for stream in (sys.stdout, sys.__stdout__):
+        if stream is not None:
+            stream.flush()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).fflush(None)
 
 
 def say_any_text() -> None:

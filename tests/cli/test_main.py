@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
+from small_pictures import picture
 
 from opacc_ray.audit import steps
 from opacc_ray.cli.main import main
@@ -147,14 +149,45 @@ def test_number_outside_of_0_and_1_is_wrong_usage(arguments: list[str], message:
 
 
 def test_spec_of_an_example_job_is_valid() -> None:
-    import yaml
-
     paths = list((Path(__file__).parents[2] / "jobs").glob("*.yaml"))
     others = re.compile(r"study-.*|.*-fleet\.yaml")  # of another kind: study/test_spec.py, fleet/test_spec.py
     specs = [path for path in paths if not others.fullmatch(path.name)]
     assert specs
     for path in specs:
         assert parse_spec(yaml.safe_load(path.read_text()), path.name).sample.method == "neyman"
+
+
+NOISY = """
+import ctypes, os, subprocess, sys
+
+def model(batch):
+    os.write(1, b"native code\\n")
+    ctypes.CDLL(None).puts(b"the library of C")
+    sys.__stdout__.write("the first stdout\\n")
+    subprocess.run(["echo", "another process"])
+    print("a line")
+    return {"output": batch.reshape(len(batch), -1)[:, :4]}
+"""
+
+
+def test_what_a_model_prints_stays_out_of_the_result(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY)
+    (tmp_path / "pool").mkdir()
+    for i in range(3):
+        (tmp_path / "pool" / f"{i}.png").write_bytes(picture(i))
+    spec = {
+        "name": "noisy",
+        "pool": {"uri": "pool", "format": "images"},
+        "model": {"function": "noisy:model"},
+        "sample": {"method": "srs", "budget": 2},
+        "output": "out",
+    }
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    command = [sys.executable, "-m", "opacc_ray", "check", "spec.yaml", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert json.loads(done.stdout)["format"] == "opacc-check/1"
+    for words in ("native code", "the library of C", "the first stdout", "another process", "a line"):
+        assert words in done.stderr
 
 
 def test_what_others_print_stays_out_of_the_result(told, monkeypatch: pytest.MonkeyPatch) -> None:
