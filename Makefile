@@ -102,8 +102,9 @@ docs-pages: $(READY)  ## write again what the docs take from the code: the rooms
 docs-site: $(TOOLED)  ## build the documentation as a site, build/site/index.html; a link that leads nowhere is an error
 	@NO_MKDOCS_2_WARNING=1 $(TOOLS)/bin/mkdocs build
 
-fuzz: $(READY)  ## try mutated specs, pool files, runs and selections: make fuzz MUTANTS=1000
+fuzz: $(READY)  ## try mutated specs, pool files, runs and selections, and random filters: make fuzz MUTANTS=1000 FILTERS=10000
 	@PYTHONPATH=tests $(BIN)/python -m fuzz $(or $(MUTANTS),250)
+	@OPACC_FILTERS=$(or $(FILTERS),10000) $(BIN)/pytest -q tests/lake/test_random_filters.py
 
 chaos: $(READY)  ## disturb audits at random moments; all must end in the same bytes: make chaos RUNS=100 SEED=0
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(or $(RUNS),100) $(or $(SEED),0)

@@ -27,11 +27,13 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     table = _open(store, rules, what)
     version = f"version {table.version()}"
     _refuse_unfit(table, store, version)
-    added = pa.table(table.get_add_actions(flatten=False)).to_pylist()
-    if not added:
+    added = pa.table(table.get_add_actions(flatten=False))
+    if not len(added):
         raise DataError(f"{version} of the table {store.uri} holds no file; check {what}.uri and {what}.version")
-    entries = entries_of(store, (file["path"] for file in added), version)
-    constants = {entries[file["path"]].key: tuple((file.get("partition") or {}).items()) for file in added}
+    paths = added["path"].to_pylist()
+    entries = entries_of(store, paths, version)
+    values = added["partition"] if "partition" in added.column_names else [{}] * len(paths)
+    constants = {entries[path].key: tuple(own.items()) for path, own in zip(paths, values, strict=True)}
     names = frozenset(pa.schema(table.schema().to_arrow()).names)
     return Found(tuple(sorted(entries.values())), constants=constants, version=version, optional=names)
 

@@ -9,7 +9,7 @@ from opacc_ray.lake.decode import Alpha
 from opacc_ray.lake.store import Entry
 
 Constants = tuple[tuple[str, Any], ...]
-"""Columns of which all rows of a file have one value, which its folder or its table says: name, value."""
+"""Columns of which all rows of a file have one value, which its folder or its table says: name, scalar of Arrow."""
 
 
 class Piece(NamedTuple):
@@ -19,6 +19,7 @@ class Piece(NamedTuple):
     start: int  # the first unit
     stop: int  # the one after the last
     constants: Constants = ()
+    names: tuple[tuple[str, str | None], ...] = ()  # columns that the file calls otherwise; None: it has none of them
 
 
 class Shard(NamedTuple):
@@ -78,6 +79,7 @@ class Found(NamedTuple):
     version: str | None = None  # of a table
     optional: frozenset[str] = frozenset()  # columns of a table that its older files may lack
     field_ids: Mapping[str, int] = {}  # of the columns of a table, where names may change
+    imported: Mapping[str, int] = {}  # such a number by the name in files that came to the table without numbers
 
 
 class Cut(NamedTuple):
@@ -148,6 +150,7 @@ class Rules(NamedTuple):
     metadata: str | None = None  # URI of the file that tells an Iceberg table
     catalog: tuple[str, str] | None = None  # or its catalog, and its name there
     readers: int = 1  # threads that decode images
+    split: str | None = None  # of a Hugging Face dataset; several are joined by +
 
 
 class Limits(NamedTuple):

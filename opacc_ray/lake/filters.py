@@ -10,20 +10,30 @@
     value      = number | 'text' | "text" | true | false
 
 Words may be in capitals. A quote inside of a text is written twice. Dates and times are texts such as '2026-01-31',
-which are read as the column's type. A row for which the condition is unknown, since a value is null, is left out.
+which are read as the column's type. Numbers are compared exactly with whole numbers and decimals, and rounded to the
+type of floating columns, of which NaN is greater than every number. A comparison with a null is unknown, and so are its
+negation and what depends on it, whether the null is in a file, a folder's name or a column that a file lacks: the
+three-valued logic of SQL. A row for which the condition is unknown is left out.
 
     split = 'test' and (score >= 0.5 or score is null) and country not in ('NL', 'BE')
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import time
+from decimal import Context, Decimal
+from fractions import Fraction
 from functools import reduce
-from operator import and_, or_
+from math import floor
 from typing import Any, NamedTuple
 
-from opacc_ray.errors import DataError, SpecError, shortened
+import numpy as np
+from numpy.typing import NDArray
 
-Value = str | int | float | bool
+from opacc_ray.errors import DataError, SpecError, shortened
+from opacc_ray.lake.arrow import to_numpy
+
+Value = str | Decimal | bool
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<text>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")"
@@ -31,7 +41,23 @@ _TOKEN = re.compile(
 )
 _WORDS = ("and", "or", "not", "in", "is", "null", "true", "false")
 _SIGNS = {"=": "==", "<>": "!="}
+_OPERATORS = {
+    "==": ("equal", False),
+    "!=": ("equal", True),
+    "<": ("less", False),
+    ">=": ("less", True),
+    "<=": ("less_equal", False),
+    ">": ("less_equal", True),
+}
+"""Arrow's function of each sign, and whether its answer is negated."""
+
 _MAX_DEPTH = 50
+
+_MAX_EXPONENT = 400
+"""Digits before or after the point that a number may have: more than any column's."""
+
+_DIGITS = Context(prec=100)
+"""Enough for every decimal of Arrow."""
 
 
 class Comparison(NamedTuple):
@@ -78,80 +104,132 @@ def needed_of(condition: Condition) -> tuple[Condition, ...]:
     return (condition,)
 
 
-def expression_of(condition: Condition, schema: Any) -> Any:
-    """Return the condition as an expression of Arrow for columns of a schema.
+def check_filter(condition: Condition, schema: Any) -> None:
+    """Raise DataError if a condition names a column that a schema lacks, or a value that does not fit its type."""
+    rows_kept(condition, schema.empty_table())
+
+
+def rows_kept(condition: Condition, table: Any) -> NDArray[np.bool_]:
+    """Rows of a table that a condition keeps, (N,): it is true for them, neither false nor unknown.
 
     Raises
     ------
     DataError
         A column is not there, or a value does not fit its type.
     """
-    if isinstance(condition, Not):
-        return ~expression_of(condition.part, schema)
-    if isinstance(condition, Both):
-        parts = [expression_of(part, schema) for part in condition.parts]
-        return reduce(and_ if condition.word == "and" else or_, parts)
-    return _compared(condition, schema)
+    import pyarrow.compute as pc
+
+    return to_numpy(pc.fill_null(_truth(condition, table), False))
 
 
 def keeps(condition: Condition, constants: Mapping[str, Any]) -> bool:
-    """Whether a condition on constants alone holds for them."""
+    """Whether a condition on constants alone, which are scalars of Arrow, holds for them."""
     import pyarrow as pa
 
-    row = pa.table({name: pa.array([value]) for name, value in constants.items()})
-    return bool(len(row.filter(expression_of(condition, row.schema))))
+    row = pa.table({name: pa.repeat(value, 1) for name, value in constants.items()})
+    return bool(rows_kept(condition, row)[0])
 
 
-def _compared(comparison: Comparison, schema: Any) -> Any:
+def _truth(condition: Condition, table: Any) -> Any:
+    """True, false or, where that is unknown, null for each row, by the three-valued logic of SQL."""
+    import pyarrow.compute as pc
+
+    if isinstance(condition, Not):
+        return pc.invert(_truth(condition.part, table))
+    if isinstance(condition, Both):
+        parts = (_truth(part, table) for part in condition.parts)
+        return reduce(pc.and_kleene if condition.word == "and" else pc.or_kleene, parts)
+    name, operator, values = condition
+    if name not in table.column_names:
+        there = shortened(", ".join(table.column_names))
+        raise DataError(f"pool.filter names the column {name!r}, and the pool has {there}")
+    column = _plain(table[name])
+    if operator == "null":
+        return pc.is_null(column)
+    if operator == "in":
+        return reduce(pc.or_kleene, [_compared(column, "==", value, name) for value in values])
+    return _compared(column, operator, values[0], name)
+
+
+def _plain(column: Any) -> Any:
+    """A column in a type that Arrow compares: without a dictionary or views, booleans and half floats as numbers."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_float16(column.type):
+        return column.cast(pa.float32())
+    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+
+
+def _compared(column: Any, operator: str, value: Value, name: str) -> Any:
+    """Compare each row with a value, exactly; NaN equals itself and is greater than every number, as in SQL."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    name, operator, values = comparison
-    if name not in schema.names:
-        raise DataError(f"pool.filter names the column {name!r}, and the pool has {shortened(', '.join(schema.names))}")
-    kind = schema.field(name).type
-    column = pc.field(name)
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-        column = column.cast(kind)
-    if operator == "null":
-        return column.is_null()
-    if pa.types.is_null(kind):  # a partition without a value
-        return pc.scalar(False)
-    fitting = [_fitting(value, kind, name) for value in values]
-    if operator == "in":
-        return reduce(or_, [column == value for value in fitting])  # unknown for a null, as in SQL, which isin is not
-    signs: dict[str, Callable[[Any, Any], Any]] = {
-        "==": lambda a, b: a == b,
-        "!=": lambda a, b: a != b,
-        "<": lambda a, b: a < b,
-        "<=": lambda a, b: a <= b,
-        ">": lambda a, b: a > b,
-        ">=": lambda a, b: a >= b,
-    }
-    return signs[operator](column, fitting[0])
+    if pa.types.is_null(column.type):  # the file lacks the column
+        return pa.nulls(len(column), pa.bool_())
+    base, is_negated = _OPERATORS[operator]
+    kind = column.type
+    if pa.types.is_boolean(kind) and isinstance(value, bool):
+        column, value = column.cast(pa.uint8()), Decimal(int(value))
+    if isinstance(value, Decimal) and (pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
+        found = _on_grid(column, base, value)
+    else:
+        found = getattr(pc, base)(column, _literal(value, kind, name))
+    return pc.invert(found) if is_negated else found
 
 
-def _fitting(value: Value, kind: Any, name: str) -> Any:
-    """A value as an Arrow scalar that a column of some type can be compared with."""
+def _on_grid(column: Any, base: str, value: Decimal) -> Any:
+    """Compare whole numbers or decimals with any number, also one between two of theirs or beyond all of them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        scale, most = kind.scale, 10**kind.precision - 1
+        least = -most
+    else:
+        unsigned = pa.types.is_unsigned_integer(kind)
+        scale, most = 0, 2 ** (kind.bit_width - (not unsigned)) - 1
+        least = 0 if unsigned else -most - 1
+    exact = Fraction(value) * Fraction(10) ** scale  # in units of the last digit
+    below = min(floor(exact), most)
+    if below < least or (base == "equal" and below != exact):
+        return pc.not_equal(column, column)  # false, and unknown of a null
+    units = Decimal(below).scaleb(-scale, _DIGITS)
+    scalar = pa.scalar(units if pa.types.is_decimal(kind) else below, kind)
+    return getattr(pc, base if below == exact else "less_equal")(column, scalar)
+
+
+def _literal(value: Value, kind: Any, name: str) -> Any:
+    """A value as an Arrow scalar of a column's type; raises DataError if it is none of that type."""
     import pyarrow as pa
 
     types = pa.types
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    text_like = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-    fits = {
-        "number": types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind),
-        "true or false": types.is_boolean(kind),
-        "text": text_like or types.is_temporal(kind),
-    }["number" if is_number else "true or false" if isinstance(value, bool) else "text"]
     try:
-        if not fits:
-            raise pa.ArrowInvalid("another type")
-        return pa.scalar(value) if is_number else pa.scalar(value).cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise DataError(
-            f"pool.filter compares {name}, which is {kind}, with {value!r}; give a value of that type"
-        ) from None
+        if isinstance(value, Decimal) and types.is_floating(kind):
+            return pa.scalar(float(value), kind)
+        if isinstance(value, str) and types.is_time(kind):
+            return pa.scalar(time.fromisoformat(value), kind)
+        if isinstance(value, str) and (types.is_string(kind) or types.is_large_string(kind) or types.is_temporal(kind)):
+            return pa.scalar(value).cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+        pass
+    said = repr(value) if isinstance(value, str) else str(value).lower()
+    raise DataError(f"pool.filter compares {name}, which is {kind}, with {said}; {_wanted(kind)}")
+
+
+def _wanted(kind: Any) -> str:
+    """How a value of a type is written."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        zone = "Z', with its zone" if kind.tz else "', without a zone"
+        return f"write a time such as '2026-01-31 12:00:00{zone}"
+    if pa.types.is_date(kind):
+        return "write a date such as '2026-01-31'"
+    return "give a value of that type"
 
 
 class _Parser:
@@ -254,7 +332,13 @@ class _Parser:
 
     def _value(self) -> Value:
         if (number := self._take("number")) is not None:
-            return float(number) if re.search(r"[.eE]", number) else int(number)
+            return self._number(number)
         if (text := self._take("text")) is not None:
             return text[1:-1].replace(text[0] * 2, text[0])
         return self._need("a number, a text in quotes, true or false", "word", "true", "false") == "true"
+
+    def _number(self, text: str) -> Decimal:
+        exponent = re.search(r"[eE]([-+]?\d+)", text)
+        if len(text) > _MAX_EXPONENT or (exponent and len(exponent[1].lstrip("+-0")) > 3):
+            raise SpecError(f"{self._key}: {shortened(text, 30)} has more digits than any column; write fewer")
+        return Decimal(text)

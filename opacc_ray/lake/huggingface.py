@@ -16,10 +16,10 @@ from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.lake import parquet
 from opacc_ray.lake.arrow import numbers
 from opacc_ray.lake.examples import BadItem, Cut, Found, Items, Limits, Rules, Shard
-from opacc_ray.lake.filters import columns_of, expression_of, parse_filter
+from opacc_ray.lake.filters import check_filter, parse_filter, rows_kept
 from opacc_ray.lake.listing import find_files
 from opacc_ray.lake.store import Entry, Store
-from opacc_ray.lake.tables import Batch, mask_of, wanted_columns
+from opacc_ray.lake.tables import Batch, wanted_columns
 
 CHUNK_BYTES = 8 << 20
 """Bytes of one request."""
@@ -107,8 +107,8 @@ def read_arrow(store: Store, entry: Entry, rules: Rules) -> Iterator[Batch]:
         while (batch := _next(batches)) is not None:
             table = pa.table({name: batch[name] for name in wanted_columns(rules, condition)})
             kept = np.arange(len(table))
-            if condition is not None:  # on a copy in Arrow's own memory, since its threads filter: see parquet_io.py
-                kept = np.flatnonzero(mask_of(condition, table.select(columns_of(condition)).take(numbers(kept))))
+            if condition is not None:
+                kept = np.flatnonzero(rows_kept(condition, table))
             columns = table.select(rules.columns.names)
             if len(kept):
                 yield Batch(entry, start + kept, columns if len(kept) == len(table) else columns.take(numbers(kept)))
@@ -137,7 +137,7 @@ def _check(schema: Any, rules: Rules, source: str, what: str) -> None:
     if missing is not None:
         raise DataError(f"{source} has no column {missing!r}; it has {shortened(', '.join(schema.names), 200)}")
     if condition is not None:
-        expression_of(condition, schema)
+        check_filter(condition, schema)
 
 
 def _said(error: Exception) -> str:

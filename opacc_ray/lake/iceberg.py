@@ -4,7 +4,9 @@ The metadata are read by the package ``pyiceberg`` (extra ``iceberg``), on the d
 those of ``parquet.py``, from the same store. The table is named by ``pool.uri``, its location, whose newest metadata
 file counts, or that file itself; or by ``pool.catalog`` and ``pool.table``, with the catalog's address in pyiceberg's
 own configuration. The snapshot is ``pool.version``, the newest at ``pool.timestamp``, or the newest of all when the run
-is made; the run keeps its number. Snapshots with delete files, and columns that were renamed since, are refused.
+is made; the run keeps its number. A column is the one of its field id, so one that was renamed is read under its new
+name, and a name that was given to another column brings none of the old values. Files without field ids, which were
+imported, are read by the table's property schema.name-mapping.default. Snapshots with delete files are refused.
 """
 
 import re
@@ -14,17 +16,18 @@ from typing import Any
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake import parquet
 from opacc_ray.lake.examples import Constants, Found, Rules
+from opacc_ray.lake.filters import parse_filter
 from opacc_ray.lake.s3 import S3Store
 from opacc_ray.lake.s3_client import connection
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.table_files import entries_of, import_package, moment
+from opacc_ray.lake.tables import wanted_columns
 
 cut = parquet.cut
 read = parquet.read
 batches = parquet.batches
 
 _METADATA = re.compile(r"metadata/v?(\d+)(-[^/]*)?\.metadata\.json")
-_PLAIN = ("string", "int", "long", "boolean")
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
@@ -37,6 +40,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     if not tasks:
         raise DataError(f"{version} of the table {store.uri} holds no file; check {what}.version")
     _refuse_unfit(tasks, store, version)
+    _refuse_defaults(schema, store, rules)
     entries = entries_of(store, (task.file.file_path for task in tasks), version)
     return Found(
         tuple(sorted(entries.values())),
@@ -44,6 +48,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
         version=version,
         optional=frozenset(column.name for column in schema.fields),
         field_ids={column.name: column.field_id for column in schema.fields},
+        imported=_imported(table),
     )
 
 
@@ -135,13 +140,34 @@ def _refuse_unfit(tasks: list[Any], store: Store, version: str) -> None:
         raise DataError(f"the table {store.uri} has {other.file_path}, which is no Parquet; only that is read")
 
 
+def _refuse_defaults(schema: Any, store: Store, rules: Rules) -> None:
+    wanted = wanted_columns(rules, parse_filter(rules.filter) if rules.filter else None)
+    given = [column.name for column in schema.fields if column.initial_default is not None and column.name in wanted]
+    if given:
+        raise DataError(
+            f"the table {store.uri} gives {given[0]!r} an initial default for older files, which is not read; "
+            "rewrite its data files"
+        )
+
+
+def _imported(table: Any) -> dict[str, int]:
+    """The field id of each name that a file without field ids may have."""
+    mapping = table.name_mapping()
+    return {name: field.field_id for field in mapping or () if field.field_id is not None for name in field.names}
+
+
 def _constants(table: Any, schema: Any, file: Any) -> Constants:
     """Values of the columns by which a file is partitioned as they are; others, such as by day, are in the file."""
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
     found = []
+    columns = {column.field_id: column for column in schema.fields}
     for place, field in enumerate(table.specs()[file.spec_id].fields):
-        column = schema.find_field(field.source_id)
-        if str(field.transform) == "identity" and str(column.field_type) in _PLAIN:
-            found.append((column.name, file.partition[place]))
+        column = columns.get(field.source_id)
+        if column is not None and str(field.transform) == "identity":
+            kind = pa.string() if str(column.field_type) == "string" else schema_to_pyarrow(column.field_type)
+            found.append((column.name, pa.scalar(file.partition[place], kind)))
     return tuple(found)
 
 

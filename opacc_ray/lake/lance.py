@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.lake import parquet
 from opacc_ray.lake.examples import Cut, Found, Items, Limits, Piece, Rules, Shard, in_shards
-from opacc_ray.lake.filters import columns_of, expression_of, parse_filter
+from opacc_ray.lake.filters import check_filter, columns_of, parse_filter, rows_kept
 from opacc_ray.lake.store import Store
 from opacc_ray.lake.table_files import entries_of, import_package, moment, storage_options, unknown_version
-from opacc_ray.lake.tables import Batch, mask_of, wanted_columns
+from opacc_ray.lake.tables import Batch, wanted_columns
 
 DATA = "data/"
 VERSION = "_version"
@@ -145,7 +145,7 @@ def _check_columns(table: Any, store: Store, rules: Rules, what: str) -> None:
             there = shortened(", ".join(table.schema.names), 200)
             raise DataError(f"{store.uri} has no column {name!r}; it has {there}")
     if condition is not None:
-        expression_of(condition, table.schema)
+        check_filter(condition, table.schema)
 
 
 def _at(constants: Sequence[tuple[str, Any]], rules: Rules) -> Rules:
@@ -206,7 +206,7 @@ def _kept(part: _Part, rules: Rules) -> NDArray[np.int64]:
         return np.arange(len(part.rows))
     condition = parse_filter(rules.filter)
     return np.flatnonzero(
-        np.concatenate([mask_of(condition, batch.columns) for batch in part.scanned(columns_of(condition))])
+        np.concatenate([rows_kept(condition, batch.columns) for batch in part.scanned(columns_of(condition))])
     )
 
 

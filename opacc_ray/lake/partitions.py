@@ -10,7 +10,10 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def partitions_of(entries: Sequence[Entry]) -> dict[str, Constants]:
-    """Return what the folders of each file say, by its key: numbers where all values of a column are, else text."""
+    """Return what the folders of each file say, by its key: numbers where all values of a column are, else text.
+
+    A null has the type of its column.
+    """
     texts = {entry.key: _texts(entry.key) for entry in entries}
     values: dict[str, set[str]] = {}
     for found in texts.values():
@@ -32,4 +35,14 @@ def _is_whole(text: str) -> bool:
 
 
 def _typed(texts: Mapping[str, str | None], whole: set[str]) -> Constants:
-    return tuple((name, int(text) if text is not None and name in whole else text) for name, text in texts.items())
+    import pyarrow as pa
+
+    return tuple(
+        (
+            name,
+            pa.scalar(None if text is None else int(text), pa.int64())
+            if name in whole
+            else pa.scalar(text, pa.string()),
+        )
+        for name, text in texts.items()
+    )

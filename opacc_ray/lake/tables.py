@@ -1,8 +1,9 @@
 """Parquet files that are one table: which row groups are a shard, and their rows as they are needed.
 
 A plan reads the footer of every file, and no row. It compares the columns that are asked for: all files must have them,
-of one type. Conditions of the filter on columns that folders tell pass over whole files. Rows are read row group by row
-group: first the columns of the filter, then, if it leaves any row, the others.
+of one type. In a table that numbers its columns, a column is the one of its number, whatever a file calls it.
+Conditions of the filter on columns that folders tell pass over whole files. Rows are read row group by row group: first
+the columns of the filter, then, if it leaves any row, the others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
-from opacc_ray.lake.arrow import numbers, to_numpy
+from opacc_ray.lake.arrow import numbers
 from opacc_ray.lake.examples import Constants, Cut, Found, Limits, Piece, Rules, Shard, in_shards
-from opacc_ray.lake.filters import Condition, columns_of, expression_of, keeps, needed_of, parse_filter
+from opacc_ray.lake.filters import Condition, check_filter, columns_of, keeps, needed_of, parse_filter, rows_kept
 from opacc_ray.lake.object_file import ObjectFile
 from opacc_ray.lake.parquet_io import Footer, footer_at, group_bytes, read_group
 from opacc_ray.lake.store import Entry, Store, in_order
@@ -38,9 +39,9 @@ class Batch(NamedTuple):
 class _Described(NamedTuple):
     """What a footer says of the columns that are read."""
 
-    types: dict[str, Any]  # of the file's columns among the wanted ones
+    types: dict[str, Any]  # of the wanted columns that the file has
     every: list[str]  # names of all columns
-    field_ids: dict[int, str]  # column by the number that a table format gives it
+    names: tuple[tuple[str, str | None], ...]  # wanted columns that the file calls otherwise: see Piece
     groups: list[tuple[int, int]]  # rows and bytes of each row group
 
 
@@ -57,12 +58,12 @@ def cut_table(store: Store, found: Found, rules: Rules, limits: Limits, what: st
     condition = parse_filter(rules.filter, f"{what}.filter") if rules.filter else None
     entries = [entry for entry in found.entries if _may_keep(condition, found.constants.get(entry.key, ()))]
     wanted = wanted_columns(rules, condition)
-    described = list(in_order(lambda entry: _describe(store, entry, wanted), entries, THREADS))
+    described = list(in_order(lambda entry: _describe(store, entry, wanted, found), entries, THREADS))
     _check_schema(store, entries, described, found, wanted, condition)
     pieces, sizes = [], []
-    for entry, (_, _, _, groups) in zip(entries, described, strict=True):
+    for entry, (_, _, names, groups) in zip(entries, described, strict=True):
         constants = found.constants.get(entry.key, ())
-        pieces += [Piece(entry, group, group + 1, constants) for group, size in enumerate(groups) if size[0]]
+        pieces += [Piece(entry, group, group + 1, constants, names) for group, size in enumerate(groups) if size[0]]
         sizes += [size for size in groups if size[0]]
     if not pieces:
         reason = f"{what}.filter {shortened(rules.filter, 80)!r} leaves none of its files" if rules.filter else "no row"
@@ -90,9 +91,7 @@ def read_batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
             footer = readable_footer(file, source)
             first = sum(footer.metadata.row_group(group).num_rows for group in range(piece.start))
             for group in range(piece.start, piece.stop):
-                for rows, columns in _read(
-                    file, footer, group, rules.columns.names, condition, piece.constants, source
-                ):
+                for rows, columns in _read(file, footer, group, rules.columns.names, condition, piece, source):
                     yield Batch(piece.entry, first + rows, columns)
                 first += footer.metadata.row_group(group).num_rows
 
@@ -126,7 +125,7 @@ def _read(
     group: int,
     names: Sequence[str],
     condition: Condition | None,
-    constants: Constants,
+    piece: Piece,
     source: str,
 ) -> Iterator[tuple[NDArray[np.int64], Any]]:
     """Rows of a group that the filter leaves, counted from its first, and their columns; batch by batch."""
@@ -134,62 +133,84 @@ def _read(
     kept = np.arange(rows)
     if condition is not None:
         masks = [
-            mask_of(condition, part) for part in _tables(file, footer, group, columns_of(condition), constants, source)
+            rows_kept(condition, part) for part in _tables(file, footer, group, columns_of(condition), piece, source)
         ]
         kept = np.flatnonzero(np.concatenate(masks))
     if not len(kept):
         return
     start = 0
-    for table in _tables(file, footer, group, names, constants, source):
+    for table in _tables(file, footer, group, names, piece, source):
         own = kept[np.searchsorted(kept, start) : np.searchsorted(kept, start + len(table))]
         if len(own):
             yield own, table if len(own) == len(table) else table.take(numbers(own - start))
         start += len(table)
 
 
-def mask_of(condition: Condition, table: Any) -> NDArray[np.bool_]:
-    """Rows of a table that a condition keeps, (N,)."""
-    numbered = table.append_column("", numbers(np.arange(len(table))))
-    left = numbered.filter(expression_of(condition, table.schema))
-    mask = np.zeros(len(table), dtype=bool)
-    mask[to_numpy(left.column(numbered.num_columns - 1))] = True
-    return mask
-
-
 def _tables(
-    file: ObjectFile, footer: Footer, group: int, names: Sequence[str], constants: Constants, source: str
+    file: ObjectFile, footer: Footer, group: int, names: Sequence[str], piece: Piece, source: str
 ) -> Iterator[Any]:
     """Some columns of a row group, those that the file lacks made of constants."""
     import pyarrow as pa
 
-    constant = dict(constants)
+    constant, called = dict(piece.constants), dict(piece.names)
     with _parquet(source):
-        own = [name for name in names if name in footer.metadata.schema.to_arrow_schema().names]
+        there = footer.metadata.schema.to_arrow_schema().names
+        own = {name: called.get(name, name) for name in names if called.get(name, name) in there}
         if not own:
             rows = footer.metadata.row_group(group).num_rows
             yield pa.table({name: _repeated(constant.get(name), rows) for name in names})
-        for batch in read_group(file, footer.metadata, group, own) if own else ():
+        for batch in read_group(file, footer.metadata, group, [*own.values()]) if own else ():
             batch.validate(full=True)  # lengths and texts are as the file has them
             yield pa.table(
-                {name: batch[name] if name in own else _repeated(constant.get(name), len(batch)) for name in names}
+                {name: batch[own[name]] if name in own else _repeated(constant.get(name), len(batch)) for name in names}
             )
 
 
 def _repeated(value: Any, length: int) -> Any:
     import pyarrow as pa
 
-    return pa.nulls(length) if value is None else pa.repeat(pa.scalar(value), length)
+    return pa.nulls(length) if value is None else pa.repeat(value, length)
 
 
-def _describe(store: Store, entry: Entry, wanted: Sequence[str]) -> _Described:
+def _describe(store: Store, entry: Entry, wanted: Sequence[str], found: Found) -> _Described:
     with store.open_entry(entry) as file, _parquet(store.uri_of(entry.key)):
         metadata = footer_at(file).metadata
         schema = metadata.schema.to_arrow_schema()
-        types = {name: schema.field(name).type for name in wanted if name in schema.names}
+        called = _names_in(schema, wanted, found, store.uri_of(entry.key))
         groups = range(metadata.num_row_groups)
-        sizes = [(metadata.row_group(group).num_rows, group_bytes(metadata, group, wanted)) for group in groups]
-        numbered = {int(item.metadata[_FIELD_ID]): item.name for item in schema if _FIELD_ID in (item.metadata or {})}
-        return _Described(types, schema.names, numbered, sizes)
+        own = [*called.values()]
+        return _Described(
+            {name: schema.field(each).type for name, each in called.items()},
+            schema.names,
+            tuple(
+                (name, called.get(name))
+                for name in wanted
+                if called.get(name) != name and name in (*called, *schema.names)
+            ),
+            [(metadata.row_group(group).num_rows, group_bytes(metadata, group, own)) for group in groups],
+        )
+
+
+def _names_in(schema: Any, wanted: Sequence[str], found: Found, source: str) -> dict[str, str]:
+    """What a file calls each wanted column that it has; where a table numbers its columns, their numbers alone say so.
+
+    Raises
+    ------
+    DataError
+        The file has no numbers, and the table does not say which of its names are which columns.
+    """
+    if not found.field_ids:
+        return {name: name for name in wanted if name in schema.names}
+    numbered = {int(item.metadata[_FIELD_ID]): item.name for item in schema if _FIELD_ID in (item.metadata or {})}
+    if not numbered and not found.imported:
+        raise DataError(
+            f"{source} has no field ids, and its table has no schema.name-mapping.default that says which of the "
+            "file's names are which columns; set that property, or rewrite the table's data files"
+        )
+    if not numbered:
+        numbered = {found.imported[name]: name for name in schema.names if name in found.imported}
+    ids = {name: found.field_ids[name] for name in wanted if name in found.field_ids}
+    return {name: numbered[number] for name, number in ids.items() if number in numbered}
 
 
 def _check_schema(
@@ -206,19 +227,13 @@ def _check_schema(
     types: dict[str, Any] = {}
     first: dict[str, Entry] = {}
     for entry, file in zip(entries, described, strict=True):
-        constant = {name: _repeated(value, 1).type for name, value in found.constants.get(entry.key, ())}
+        constant = {name: value.type for name, value in found.constants.get(entry.key, ())}
         for name in wanted:
-            former = file.field_ids.get(found.field_ids.get(name, -1), name)
-            if former != name:
-                raise DataError(
-                    f"{store.uri_of(entry.key)} has the column {name!r} as {former!r}, from before it was renamed; "
-                    "rewrite the table's data files"
-                )
             kind = file.types.get(name, constant.get(name))
             if kind is None and name in found.optional:
                 continue
             if kind is None:
-                there = shortened(", ".join([*file.every, *constant]), 200)
+                there = shortened(", ".join(found.field_ids or [*file.every, *constant]), 200)
                 raise DataError(f"{store.uri_of(entry.key)} has no column {name!r}; it has {there}")
             if pa.types.is_null(kind):
                 continue
@@ -229,7 +244,7 @@ def _check_schema(
                 )
             first.setdefault(name, entry)
     if condition is not None and entries:
-        expression_of(condition, pa.schema({name: types.get(name, pa.null()) for name in wanted}))
+        check_filter(condition, pa.schema({name: types.get(name, pa.null()) for name in wanted}))
 
 
 def _is_constant(condition: Condition, constants: Constants) -> bool:

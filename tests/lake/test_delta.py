@@ -1,5 +1,6 @@
 """Pools that are Delta tables, written by the deltalake package: versions, partitions, and what is not there."""
 
+from decimal import Decimal
 from pathlib import Path
 
 import deltalake
@@ -71,6 +72,14 @@ def test_partitions_are_columns_whatever_their_values(store: Store) -> None:
     assert len(plan_shards(store, "delta", 1, rules=X._replace(filter="day = 'c/d' and n = 2")).entries) == 1
 
 
+def test_partitions_have_the_types_of_the_table(folder: Store) -> None:
+    prices = pa.array([Decimal("4.35"), None, Decimal("10.00"), Decimal("4.35")], pa.decimal128(9, 2))
+    write(folder, rows(0, 4).append_column("price", prices), partition_by=["price"])
+    assert ids(folder, X._replace(filter="price = 4.35")) == [0, 3]
+    assert ids(folder, X._replace(filter="not price < 10")) == [2]
+    assert len(plan_shards(folder, "delta", 1, rules=X._replace(filter="price > 4.35")).entries) == 1
+
+
 def test_columns_that_older_files_lack_are_null(folder: Store) -> None:
     write(folder, rows(0, 4))
     more = rows(4, 8).append_column("score", pa.array([0.1, 0.2, 0.3, None]))
@@ -78,6 +87,10 @@ def test_columns_that_older_files_lack_are_null(folder: Store) -> None:
     assert ids(folder) == list(range(8))
     assert ids(folder, X._replace(filter="score >= 0.2")) == [5, 6]
     assert ids(folder, X._replace(filter="score is null")) == [0, 1, 2, 3, 7]
+    assert ids(folder, X._replace(filter="not score >= 0.2")) == ids(
+        folder, X._replace(filter="score not in (0.2, 0.3)")
+    )
+    assert ids(folder, X._replace(filter="score != 0.2")) == [4, 6]
     found, bad = read_pool(folder, "delta", Rules(columns=Columns(array=("score",))))
     assert (len(found), len(bad)) == (3, 5)
 

@@ -1,6 +1,8 @@
 """Pools that are Iceberg tables, written by the pyiceberg package: snapshots, renamed columns, what is not there."""
 
+import datetime
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +10,13 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DoubleType, StringType
 from pyiceberg.utils.config import Config
-from tables import read_pool, refusal
+from tables import parquet, read_pool, refusal
 
 from opacc_ray.lake import iceberg
 from opacc_ray.lake.examples import Columns, Rules
-from opacc_ray.lake.pools import newest_version, plan_shards
+from opacc_ray.lake.pools import newest_version, plan_shards, read_rows
 from opacc_ray.lake.storage import Store, open_store
 
 X = Rules(columns=Columns(id="id", array=("x",)))
@@ -91,20 +94,110 @@ def test_partitions_by_identity_pass_over_files(make: Callable[..., tuple[Any, S
     assert len(plan_shards(store, "iceberg", 1, rules=X._replace(filter="kind = 'odd'")).entries) == 2
 
 
-def test_added_columns_are_null_in_older_files_and_renamed_ones_are_refused(
-    make: Callable[..., tuple[Any, Store]],
-) -> None:
-    from pyiceberg.types import DoubleType
+def values(store: Store, name: str, rules: Rules = X) -> list[object]:
+    """A column of all rows, in the order of their ids."""
+    rules = rules._replace(columns=Columns(id="id", features=(("confidence", (name,)),)))
+    shards = plan_shards(store, "iceberg", 100, rules=rules).shards
+    parts = [batch.columns for shard in shards for batch in read_rows(store, "iceberg", shard, rules)]
+    found = {
+        id: value for part in parts for id, value in zip(part["id"].to_pylist(), part[name].to_pylist(), strict=True)
+    }
+    return [found[id] for id in sorted(found)]
 
+
+def as_pyiceberg_reads(table: Any, name: str) -> list[object]:
+    return [row[name] for row in sorted(table.refresh().scan().to_arrow().to_pylist(), key=lambda row: row["id"])]
+
+
+def test_added_columns_are_null_in_older_files(make: Callable[..., tuple[Any, Store]]) -> None:
     table, store = make(rows(0, 4))
     with table.update_schema() as update:
         update.add_column("score", DoubleType())
     table.append(rows(4, 6).append_column("score", pa.array([0.5, 1.5])))
     assert ids(store, X._replace(filter="score > 1")) == [5]
+    assert ids(store, X._replace(filter="not score > 1")) == [4]
+    assert ids(store, X._replace(filter="score not in (1.5)")) == [4]
+    assert values(store, "score") == [None] * 4 + [0.5, 1.5]
+
+
+def test_a_renamed_column_is_read_by_its_new_name_alone(make: Callable[..., tuple[Any, Store]]) -> None:
+    table, store = make(rows(0, 4))
     with table.update_schema() as update:
         update.rename_column("x", "pixels")
-    said = refusal(store, "iceberg", Rules(columns=Columns(array=("pixels",))))
-    assert "has the column 'pixels' as 'x', from before it was renamed; rewrite the table's data files" in said
+    table.append(rows(4, 6).rename_columns(["id", "pixels", "kind"]))
+    found, bad = read_pool(store, "iceberg", Rules(columns=Columns(id="id", array=("pixels",))))
+    assert not bad
+    assert sorted(float(item.array[0]) for item in found) == [0, 1, 2, 3, 4, 5]
+    said = refusal(store, "iceberg", Rules(columns=Columns(array=("x",))))
+    assert said.endswith("has no column 'x'; it has id, pixels, kind")
+
+
+def test_a_name_that_is_used_again_brings_none_of_the_old_values(make: Callable[..., tuple[Any, Store]]) -> None:
+    table, store = make(rows(0, 4).append_column("conf", pa.array([0.1, 0.2, 0.3, 0.4])))
+    with table.update_schema() as update:
+        update.rename_column("conf", "old_conf")
+    with table.update_schema() as update:
+        update.add_column("conf", DoubleType())
+    assert values(store, "conf") == as_pyiceberg_reads(table, "conf") == [None] * 4
+    assert values(store, "old_conf") == as_pyiceberg_reads(table, "old_conf") == [0.1, 0.2, 0.3, 0.4]
+    assert ids(store, X._replace(filter="conf is null and old_conf > 0.15")) == [1, 2, 3]
+    with table.update_schema() as update:
+        update.delete_column("old_conf")
+    with table.update_schema() as update:
+        update.add_column("old_conf", DoubleType())
+    more = rows(4, 6).append_column("conf", pa.array([0.5, None])).append_column("old_conf", pa.array([None, 0.6]))
+    table.append(more)
+    for name in ("conf", "old_conf"):
+        assert values(store, name) == as_pyiceberg_reads(table, name)
+    assert ids(store, X._replace(filter="old_conf is null")) == [0, 1, 2, 3, 4]
+
+
+def test_files_without_field_ids_are_read_by_the_tables_name_mapping(
+    make: Callable[..., tuple[Any, Store]],
+) -> None:
+    table, store = make(rows(0, 4))
+    store.write("data/imported.parquet", parquet(rows(4, 8)))
+    table.add_files([store.uri_of("data/imported.parquet")])  # sets the property
+    with table.update_schema() as update:
+        update.rename_column("kind", "sort")
+    assert ids(store, X._replace(filter="sort = 'even'")) == [0, 2, 4, 6]
+    assert as_pyiceberg_reads(table, "sort") == values(store, "sort")
+    with table.update_schema() as update:
+        update.add_column("kind", StringType())  # which takes the name in files without numbers, too
+    for name in ("kind", "sort"):
+        assert values(store, name) == as_pyiceberg_reads(table, name)
+    with table.transaction() as changed:
+        changed.remove_properties("schema.name-mapping.default")
+    said = refusal(store, "iceberg", X)
+    assert "imported.parquet has no field ids, and its table has no schema.name-mapping.default" in said
+
+
+@pytest.mark.parametrize("column", ["day", "price", "seen", "number", "time"])
+def test_partitions_of_any_type_by_identity_pass_over_files(column: str, catalog: SqlCatalog) -> None:
+    more = {
+        "day": [datetime.date(2026, 1, 5), None, datetime.date(2026, 1, 6)],
+        "price": [Decimal("4.35"), None, Decimal("-2.00")],
+        "seen": [True, None, False],
+        "number": [7, None, 8],
+        "time": [datetime.datetime(2026, 1, 5, 12), None, datetime.datetime(2026, 1, 6)],
+    }
+    first = rows(0, 3).append_column(column, pa.array(more[column]))
+    table = catalog.create_table("db.pool", schema=first.schema)
+    with table.update_spec() as update:
+        update.add_field(column, IdentityTransform(), column)
+    table.append(first)
+    store = open_store(table.location())
+    literal = {"day": "'2026-01-05'", "price": "4.35", "seen": "true", "number": "7", "time": "'2026-01-05 12:00'"}
+    asked = X._replace(filter=f"{column} = {literal[column]}")
+    assert len(plan_shards(store, "iceberg", 1, rules=asked).entries) == 1
+    assert ids(store, asked) == [0]
+    assert ids(store, X._replace(filter=f"not {column} = {literal[column]}")) == [2]
+    assert ids(store, X._replace(filter=f"{column} is null")) == [1]
+    with table.update_spec() as update:
+        update.remove_field(column)
+    with table.update_schema() as update:
+        update.delete_column(column)
+    assert ids(store) == [0, 1, 2]
 
 
 def test_what_is_not_there_is_one_sentence(make: Callable[..., tuple[Any, Store]], bucket: str) -> None:

@@ -1,0 +1,189 @@
+"""Random filters keep the rows that DuckDB keeps, whatever the table: ``OPACC_FILTERS=10000`` tries as many."""
+
+import datetime
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import deltalake
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DecimalType, LongType
+from random_filters import random_filter
+from tables import parquet
+
+from opacc_ray.lake.examples import Columns, Rules
+from opacc_ray.lake.pools import format_of, plan_shards, read_rows
+from opacc_ray.lake.storage import open_store
+
+FILTERS = int(os.environ.get("OPACC_FILTERS", "400"))
+"""How many are tried, over all kinds of tables."""
+
+DAY, TIME = datetime.date(2026, 1, 1), datetime.datetime(2026, 1, 5, 12)
+ROWS = 80
+
+
+class Table(NamedTuple):
+    """A table as it lies in a folder, and its rows in DuckDB."""
+
+    kind: str
+    uri: str
+    rows: str | pa.Table  # how DuckDB reads it by itself; or what the table's own library reads
+    literals: Mapping[str, Sequence[str]]
+
+
+LITERALS = {
+    "country": ["'NL'", "'BE'", "'it''s'", "''", "'n'", "'Ω'"],
+    "month": ["1", "2", "3", "2.0", "2.5", "-1", "99999999999999999999"],
+    "day": ["'2026-01-01'", "'2026-01-02'", "'2026-01-03'", "'1999-12-31'"],
+    "price": ["4.35", "2.3", "8.54", "3", "3.00", "4.355", "4.3499999", "-8.54", "99999999999", "-0.001"],
+    "num id": ["7", "8", "7.0", "7.5", "9007199254740993", "9007199254740992", "-7"],
+    "small": ["-128", "127", "0", "300", "-129", "0.5", "1"],
+    "large": ["18446744073709551615", "18446744073709551614.5", "9007199254740993", "-1", "0"],
+    "score": ["0.5", "0.1", "-2", "1e0", "0.25", "1e300"],
+    "single": ["0.5", "0.1", "-2", "1", "0.25"],  # beside 1e0 DuckDB compares single precision as double
+    "seen": ["true", "false"],
+    "time": ["'2026-01-05 12:00:00'", "'2026-01-05'", "'2026-01-05 12:00:00.000001'", "'1999-01-01'"],
+    "zoned": ["'2026-01-05T12:00:00Z'", "'2026-01-05T13:00:00+01:00'", "'1999-01-01T00:00:00Z'"],
+}
+
+
+def rows(chance: random.Random, start: int, partitions: Sequence[str] = ()) -> pa.Table:
+    """Rows in which about every fourth value is null; columns of partitions have two values and null."""
+
+    def some(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+        own = values[:2] if name in partitions else values
+        return pa.array([chance.choice([*own, *[None] * max(1, len(own) // 3)]) for _ in range(ROWS)], kind)
+
+    prices = [Decimal(text) for text in ("4.35", "2.30", "8.54", "3.00", "-8.54", "0.00")]
+    times = [TIME + datetime.timedelta(microseconds=own) for own in (0, 1, 86_400_000_000)]
+    return pa.table(
+        {
+            "id": pa.array(range(start, start + ROWS), pa.int64()),
+            "country": some("country", ["NL", "BE", "it's", "", "Ω"], pa.string()),
+            "month": some("month", [1, 2, 3], pa.int64()),
+            "day": some("day", [DAY + datetime.timedelta(days=own) for own in range(4)], pa.date32()),
+            "price": some("price", prices, pa.decimal128(9, 2)),
+            "num id": some("num id", [Decimal(own) for own in (7, 8, 9007199254740993)], pa.decimal128(38, 0)),
+            "small": some("small", [-128, -1, 0, 1, 127], pa.int8()),
+            "large": some("large", [0, 9007199254740993, 2**64 - 1], pa.uint64()),
+            "score": some("score", [0.1, 0.5, -2.0, float("nan"), float("inf")], pa.float64()),
+            "single": some("single", [0.1, 0.5, -2.0, float("nan")], pa.float32()),
+            "seen": some("seen", [True, False], pa.bool_()),
+            "time": some("time", times, pa.timestamp("us")),
+            "zoned": some("zoned", [own.replace(tzinfo=datetime.UTC) for own in times], pa.timestamp("us", "UTC")),
+        }
+    )
+
+
+def without(table: pa.Table, *names: str) -> pa.Table:
+    return table.drop_columns(list(names))
+
+
+def flat(folder: Path, chance: random.Random) -> Table:
+    for number in range(2):
+        table = rows(chance, ROWS * number)
+        place = table.schema.get_field_index("country")
+        table = table.set_column(place, "country", table["country"].dictionary_encode())
+        (folder / f"{number}.parquet").write_bytes(parquet(table, row_group_size=ROWS // 2))
+    return Table("parquet", str(folder), f"read_parquet('{folder}/*.parquet')", LITERALS)
+
+
+def hive(folder: Path, chance: random.Random) -> Table:
+    given = without(rows(chance, 0, ("country", "month", "day")), "seen")
+    with duckdb.connect() as database:
+        database.register("given", given)
+        database.execute(f"COPY given TO '{folder}/t' (FORMAT parquet, PARTITION_BY (country, month, day))")
+    literals = {name: values for name, values in LITERALS.items() if name != "seen"}
+    return Table(
+        "parquet", f"{folder}/t", f"read_parquet('{folder}/t/**/*.parquet', hive_partitioning = true)", literals
+    )
+
+
+def delta(folder: Path, chance: random.Random) -> Table:
+    unknown = ("small", "large", "single")  # to Delta as it is written here
+    partitions = ["price", "day"]
+    first, second = (without(rows(chance, start, partitions), *unknown) for start in (0, ROWS))
+    early = without(first, "num id", "score", "seen")
+    deltalake.write_deltalake(folder, early, partition_by=partitions)
+    deltalake.write_deltalake(folder, second, partition_by=partitions, mode="append", schema_mode="merge")
+    literals = {name: values for name, values in LITERALS.items() if name not in unknown}
+    return Table("delta", str(folder), deltalake.DeltaTable(folder).to_pyarrow_table(), literals)
+
+
+def iceberg(folder: Path, chance: random.Random) -> Table:
+    unknown = ("small", "large")
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+    catalog.create_namespace("db")
+    partitions = ("price", "day")
+    first, second, third = (without(rows(chance, start, partitions), *unknown) for start in (0, ROWS, 2 * ROWS))
+    early = without(first, "num id")
+    table = catalog.create_table("db.pool", schema=early.schema)
+    with table.update_spec() as spec:
+        for name in partitions:
+            spec.add_field(name, IdentityTransform(), name)
+    table.append(early)
+    with table.update_schema() as schema:
+        schema.add_column("num id", DecimalType(38, 0))
+    table.append(second)
+    with table.update_schema() as schema:
+        schema.rename_column("month", "old_month")
+        schema.delete_column("num id")
+    with table.update_schema() as schema:
+        schema.add_column("month", LongType())
+        schema.add_column("num id", DecimalType(38, 0))
+    table.append(third.append_column("old_month", third["month"]))
+    literals = {name: values for name, values in LITERALS.items() if name not in unknown}
+    scanned = table.refresh().scan().to_arrow()
+    return Table("iceberg", table.location(), scanned, literals | {"old_month": LITERALS["month"]})
+
+
+def ids_of(table: Table, text: str) -> list[int]:
+    store = open_store(table.uri.removeprefix("file://"))
+    rules = Rules(columns=Columns(id="id", features=(("prior", ("id",)),)), filter=text)
+    try:
+        shards = plan_shards(store, table.kind, 1000, rules=rules).shards
+    except Exception as error:
+        if "leaves none of its files" in str(error):
+            return []
+        raise
+    parts = [
+        batch.columns["id"].to_pylist() for shard in shards for batch in read_rows(store, table.kind, shard, rules)
+    ]
+    return sorted(id for part in parts for id in part)
+
+
+@pytest.mark.parametrize("make", [flat, hive, delta, iceberg])
+def test_a_random_filter_keeps_the_rows_that_duckdb_keeps(
+    make: Callable[[Path, random.Random], Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(f"0:{make.__name__}")
+    table = make(tmp_path, chance)
+    format = format_of(table.kind)
+    found = format.find(open_store(table.uri.removeprefix("file://")), Rules(), "pool")
+    monkeypatch.setattr(format, "find", lambda *_: found)  # the log of a table is the same for all filters
+    differing, shares = [], []
+    with duckdb.connect() as database:
+        database.execute("SET TimeZone = 'UTC'")
+        if not isinstance(table.rows, str):
+            database.register("given", table.rows)
+        source = table.rows if isinstance(table.rows, str) else "given"
+        database.execute(f"CREATE TABLE pool AS SELECT * FROM {source}")
+        [(size,)] = database.execute("SELECT count(*) FROM pool").fetchall()
+        for _ in range(FILTERS // 4):
+            text = random_filter(chance, table.literals)
+            wanted = (
+                database.execute(f"SELECT id FROM pool WHERE {text.duckdb} ORDER BY id").fetchnumpy()["id"].tolist()
+            )
+            shares.append(len(wanted) / size)
+            if ids_of(table, text.ours) != wanted:
+                differing.append(text.ours)
+    assert not differing, f"{len(differing)} of {FILTERS // 4} differ: {differing[:5]}"
+    assert np.mean([0 < share < 1 for share in shares]) > 0.5  # they tell rows apart
