@@ -203,6 +203,18 @@ def test_reference_has_the_format_of_the_pool_unless_it_says_so() -> None:
     assert parse_spec(content(reference={"uri": "x", "format": "npy"}), "spec").reference.format == "npy"
 
 
+def test_a_split_is_of_hugging_face_datasets_and_the_reference_has_one_of_its_own() -> None:
+    given = {"pool": {"uri": "s3://lake/ds", "format": "huggingface", "columns": {"image": "image"}, "split": "test"}}
+    reference = {"uri": "s3://lake/ds", "split": "train"}
+    spec = parse_spec(content(**given, reference=reference, sample=DEEPEST), "spec")
+    assert (spec.pool.split, spec.reference.split) == ("test", "train")
+    assert parse_spec(content(**given, reference={"uri": "s3://lake/ds"}), "spec").reference.split is None
+    other = {"pool": given["pool"] | {"split": "val"}}
+    assert spec.identity() != parse_spec(content(**other, reference=reference, sample=DEEPEST), "spec").identity()
+    with pytest.raises(SpecError, match="split is only supported for huggingface, and the format is npy; remove it"):
+        parse_spec(content(pool={"uri": "x", "format": "npy", "split": "test"}), "spec")
+
+
 def test_identity_leaves_out_what_no_feature_uses() -> None:
     def identity(**changes: Any) -> dict[str, Any]:
         return parse_spec(content(**changes), "spec").identity()

@@ -32,6 +32,7 @@ def rules_of(source: PoolSpec) -> Rules:
         source.timestamp,
         source.uri if source.uri.endswith(METADATA) else None,
         None if source.catalog is None or source.table is None else (source.catalog, source.table),
+        split=source.split,
     )
 
 

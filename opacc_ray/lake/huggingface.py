@@ -3,9 +3,14 @@
 Columns, ids and filters are those of ``parquet.py``. An Arrow file is a stream without a table of contents: it is one
 shard, read batch after batch from its beginning. Parquet files are cut as ever. A prefix that holds both is refused,
 since they may well be one dataset in two forms. Files of the library's cache (``cache-*.arrow``) are not read.
+
+A split is what the library takes for one: the folder of a ``DatasetDict`` (``train/data-00000-of-00002.arrow``), the
+name before a file's number (``data/train-00000-of-00002.parquet``), or a word such as ``test`` in a file's or folder's
+name. Where there are several, ``pool.split`` says which is meant; ``train+test`` is both.
 """
 
 import io
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -24,6 +29,11 @@ from opacc_ray.lake.tables import Batch, wanted_columns
 CHUNK_BYTES = 8 << 20
 """Bytes of one request."""
 
+_NUMBERED = re.compile(r"(?:.*-)?([^-]+)-\d+-of-\d+(?:-[0-9a-f]+)?")
+"""The name of one of several files, without its suffix, and the split in it."""
+
+_WORD = re.compile(r"(?<![a-z])(train|training|validation|valid|dev|val|test|testing|eval|evaluation)(?![a-z])", re.I)
+
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 """The mark of a message, and no bytes of it: the last bytes of a stream."""
 
@@ -37,7 +47,50 @@ def find(store: Store, rules: Rules, what: str) -> Found:
         raise DataError(f"the {what} {store.uri} holds Arrow and Parquet files; name the folder of one of them")
     if not entries:
         raise DataError(f"the {what} {store.uri} holds cached files alone; save the dataset with save_to_disk")
-    return found._replace(entries=entries)
+    return found._replace(entries=_of_split(store, entries, rules.split, what))
+
+
+def _of_split(store: Store, entries: tuple[Entry, ...], wanted: str | None, what: str) -> tuple[Entry, ...]:
+    """The files of a split, or of all where there is only one.
+
+    Raises
+    ------
+    DataError
+        There are several and none is asked for, or there is none of that name.
+    """
+    splits = {entry: split_of(entry.key) for entry in entries}
+    there = sorted({split for split in splits.values() if split is not None})
+    listed = ", ".join(there) or "none"
+    if wanted is None:
+        if len(set(splits.values())) > 1:
+            unnamed = " and files of no split" if None in splits.values() else ""
+            raise DataError(
+                f"the {what} {store.uri} holds several splits: {listed}{unnamed}; name the one to audit, such as "
+                f"{what}.split: {there[-1]}"
+            )
+        return entries
+    names = wanted.split("+")
+    lacking = next((name for name in names if name not in there), None)
+    if lacking is not None:
+        raise DataError(
+            f"the {what} {store.uri} has no split {lacking!r}; its splits are {listed}; correct {what}.split"
+        )
+    return tuple(entry for entry in entries if splits[entry] in names)
+
+
+def split_of(key: str) -> str | None:
+    """The split that a file is of, by its key; None if that says none."""
+    *folders, name = key.split("/")
+    stem = name.rpartition(".")[0]
+    numbered = _NUMBERED.fullmatch(stem)
+    if numbered and numbered[1] != "data":
+        return numbered[1]
+    if numbered and folders:
+        return folders[-1]
+    words = (
+        match[1].lower() for part in (name.rpartition(".")[0], *reversed(folders)) for match in _WORD.finditer(part)
+    )
+    return next(words, None)
 
 
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:

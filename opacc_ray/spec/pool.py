@@ -84,6 +84,9 @@ class PoolSpec(Section):
     filter: str | None = Field(
         default=None, description="tables: rows that count, such as split = 'test' and score >= 0.5"
     )
+    split: str | None = Field(
+        default=None, description="huggingface: the split that is meant, such as test, or train+test; needed if several"
+    )
     version: int | None = Field(
         default=None, ge=0, description="delta, lance: a version; iceberg: the id of a snapshot; default: the newest"
     )
@@ -116,6 +119,8 @@ class PoolSpec(Section):
             raise ValueError(f"columns.{unfit} does not go with format {self.format}, which takes {of}; leave it out")
         if self.filter is not None and self.format not in TABLES:
             raise ValueError(f"filter is of tables, and the format is {self.format}; leave it out")
+        if self.split is not None and self.format != "huggingface":
+            raise ValueError(f"split is only supported for huggingface, and the format is {self.format}; remove it")
         versions = [name for name in ("version", "timestamp") if getattr(self, name) is not None]
         if versions and self.format not in VERSIONED:
             raise ValueError(

@@ -19,6 +19,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return open_store(str(tmp_path) if request.param == "folder" else request.getfixturevalue("bucket"))
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path))
+
+
 def rows(start: int, stop: int) -> pa.Table:
     return pa.table({"x": [[float(i)] for i in range(start, stop)], "n": [*range(start, stop)]})
 
@@ -66,6 +71,46 @@ def test_parquet_files_are_cut_in_row_groups(store: Store) -> None:
     store.write("test/0000.parquet", parquet(rows(0, 60), row_group_size=20))
     assert len(plan_shards(store, "huggingface", 20, rules=X).shards) == 3
     assert [example.array[0] for example in read_pool(store, "huggingface", X)[0]] == list(range(60))
+
+
+def test_of_several_splits_one_is_asked_for(store: Store) -> None:
+    for split, first in (("train", 0), ("test", 40)):
+        store.write(f"{split}/data-00000-of-00001.arrow", arrow(rows(first, first + 20)))
+    assert refusal(store, "huggingface", X) == (
+        f"the pool {store.uri} holds several splits: test, train; name the one to audit, such as pool.split: train"
+    )
+    assert [item.array[0] for item in read_pool(store, "huggingface", X._replace(split="test"))[0]] == [*range(40, 60)]
+    assert len(read_pool(store, "huggingface", X._replace(split="train+test"))[0]) == 40
+    said = refusal(store, "huggingface", X._replace(split="val"))
+    assert said == f"the pool {store.uri} has no split 'val'; its splits are test, train; correct pool.split"
+    inside = open_store(store.uri_of("test"))
+    assert len(read_pool(inside, "huggingface", X)[0]) == 20
+    assert "has no split 'test'; its splits are none" in refusal(inside, "huggingface", X._replace(split="test"))
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "names"),
+    [
+        ("data/train-00000-of-00002.parquet", "data/test-00000-of-00001.parquet", "test, train"),
+        (
+            "data/train-00000-of-00001-a09b74b3ef9c3b56.parquet",
+            "data/validation-00000-of-00001.parquet",
+            "train, validation",
+        ),
+        ("default/train/0000.parquet", "default/test/0000.parquet", "test, train"),
+        ("train.parquet", "test.parquet", "test, train"),
+        ("my_training_set.parquet", "eval1.parquet", "eval, training"),
+        ("data/other.clean-00000-of-00001.parquet", "data/fold_a-00000-of-00001.parquet", "fold_a, other.clean"),
+        ("train/part-0.parquet", "more/part-0.parquet", "train and files of no split"),
+    ],
+)
+def test_splits_are_found_as_the_hub_names_them(train: str, test: str, names: str, folder: Store) -> None:
+    folder.write(train, parquet(rows(0, 40)))
+    assert len(read_pool(folder, "huggingface", X)[0]) == 40  # the only split there is
+    folder.write(test, parquet(rows(40, 60)))
+    assert f"holds several splits: {names}; name the one" in refusal(folder, "huggingface", X)
+    for name in names.partition(" and ")[0].split(", "):
+        assert len(read_pool(folder, "huggingface", X._replace(split=name))[0]) in (20, 40)
 
 
 def test_what_does_not_fit_is_one_sentence(store: Store) -> None:
