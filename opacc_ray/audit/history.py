@@ -313,8 +313,17 @@ def _earlier(run: Run) -> Iterator[Run]:
         except OpaccError as error:
             log.warning("history: %s is left out: %s", output.uri_of(name), error)
             continue
-        if reference.model_of(other.spec) == own:
-            yield other
+        if reference.model_of(other.spec) != own:
+            continue
+        if _asks(other.spec) != _asks(run.spec):
+            log.warning("history: %s is left out: its classes or its task are others", other.uri)
+            continue
+        yield other
+
+
+def _asks(spec: Spec) -> tuple[Any, ...]:
+    """What decides whether an answer is right."""
+    return spec.model.task, spec.model.classes
 
 
 def _of_audit(run: Run, other: Run, rounds: Sequence[LabelledRound]) -> _Labelled:
@@ -338,8 +347,7 @@ def _of_audit(run: Run, other: Run, rounds: Sequence[LabelledRound]) -> _Labelle
 
 def _said_of(run: Run, other: Run, rounds: Sequence[LabelledRound], index: NDArray[np.int64]) -> list[Any] | None:
     """What the run's model says of the examples ``index`` (k,) of another run; None if that is of another pool."""
-    own, theirs = run.spec.model, other.spec.model
-    if run.header.pool.digest != other.header.pool.digest or (own.task, own.classes) != (theirs.task, theirs.classes):
+    if run.header.pool.digest != other.header.pool.digest or _asks(run.spec) != _asks(other.spec):
         return None
     there = run.read_index()
     if there is None or there.num_examples != rounds[0].selection.pool_size:

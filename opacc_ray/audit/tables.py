@@ -21,12 +21,14 @@ from pydantic import Field
 
 from opacc_ray.documents import Document
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
-from opacc_ray.lake.parquet_io import encode
+from opacc_ray.lake.parquet_io import encode, read_bytes
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.feature_store import read_tables
+from opacc_ray.runs.population import Population
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
+from opacc_ray.spec import Spec
 
 
 class Column(NamedTuple):
@@ -97,6 +99,16 @@ ESTIMATES = (
     Column("pool", "string", "URI of the pool"),
     Column("pool_digest", "string", "digest of the pool's listing"),
     Column("pool_version", "string", "version of the pool's table; null of a pool that is none"),
+    Column("pool_format", "string", "format of the pool"),
+    Column("pool_filter", "string", "rows of the pool that count; null: all"),
+    Column("pool_split", "string", "split of the pool's dataset; null: its only one"),
+    Column("pool_catalog", "string", "catalog of the pool's table; null: it is found by its URI"),
+    Column("pool_table", "string", "name of the pool's table in the catalog"),
+    Column("task", "string", "classification or regression"),
+    Column("classes", "list<string>", "names of the classes, sorted; null: they have none"),
+    Column("population_name", "string", "name of the population in the spec; null: the pool, its filter and so on"),
+    Column("population", "string", "digest of the population: rows of one are a series over time, others are not"),
+    Column("model", "string", "the model: its factory, program or function with its weights, or the column it filled"),
     Column("model_sha256", "string", "digest of the model's weights; null if the spec names none"),
     Column("methods", "string", "sampling methods of the rounds, in their order"),
     Column("rounds", "int64", "how many rounds"),
@@ -115,6 +127,19 @@ ESTIMATES = (
     Column("labels_digest", "string", "digest of the labels that it was made of"),
     Column("exported", "string", "when it was first exported: ISO 8601, UTC"),
 )
+
+POPULATION = {
+    "name": "population_name",
+    "pool": "pool",
+    "format": "pool_format",
+    "filter": "pool_filter",
+    "split": "pool_split",
+    "catalog": "pool_catalog",
+    "table": "pool_table",
+    "task": "task",
+    "classes": "classes",
+}
+"""Column of each key of a population."""
 
 _OPTIONS = {"compression": "zstd", "write_page_checksum": True}
 """How the tables are written."""
@@ -222,19 +247,36 @@ def _add_estimate(target: Store, run: Run) -> int:
     if estimate is None:
         return 0
     key = f"estimates/run={run.name}/{hashlib.sha256(estimate.to_bytes()).hexdigest()[:16]}.parquet"
-    if not target.exists(key):
+    there = target.read_if_there(key)
+    former = read_bytes(there).to_pylist()[0] if there else {}
+    if not former.keys() >= {column.name for column in ESTIMATES[1:]}:  # none, or one of an earlier version
         row = {name: [value] for name, value in _estimate(run, estimate).items()}
+        row["exported"] = [former.get("exported") or row["exported"][0]]
         target.write(key, encode(_table(ESTIMATES, row), **_OPTIONS))
     return 1
 
 
+def _model(spec: Spec) -> str | None:
+    """What a spec calls its model."""
+    columns, model = spec.pool.columns, spec.model
+    if spec.pool.holds_features:
+        return f"column {columns.prediction or ', '.join(columns.features['output'])}"
+    ways = [model.factory or model.program or model.function, model.weights]
+    return " ".join(text for text in ways if text)
+
+
 def _estimate(run: Run, estimate: AccuracyEstimate) -> Mapping[str, Any]:
     header, stated = run.header, estimate.model_dump()
+    pool, population = run.spec.pool, Population.of(run.spec)
     own = {
+        **{POPULATION[key]: getattr(pool, key) for key in ("format", "filter", "split", "catalog", "table")},
+        **{POPULATION[key]: getattr(population, key) for key in ("name", "task", "classes")},
+        "population": population.digest,
+        "model": _model(run.spec),
         "uri": run.uri,
         "name": run.spec.name,
         "track": run.track,
-        "pool": run.spec.pool.uri,
+        "pool": pool.uri,
         "pool_digest": header.pool.digest,
         "pool_version": header.pool.version,
         "model_sha256": header.model.sha256,
@@ -249,8 +291,9 @@ def _table(columns: Sequence[Column], values: Mapping[str, Sequence[Any]]) -> An
     """Columns, those that the folders say aside, as an Arrow table."""
     import pyarrow as pa
 
-    kinds = {column.name: column.type for column in columns}
-    return pa.table({name: pa.array(own, pa.type_for_alias(kinds[name])) for name, own in values.items()})
+    lists = {"list<string>": pa.list_(pa.string())}
+    kinds = {column.name: lists.get(column.type) or pa.type_for_alias(column.type) for column in columns}
+    return pa.table({name: pa.array(own, kinds[name]) for name, own in values.items()})
 
 
 def _dictionary() -> bytes:

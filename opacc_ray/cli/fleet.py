@@ -9,7 +9,7 @@ from opacc_ray.cli.command import Answer, command
 from opacc_ray.cli.options import SVG_FILE
 
 if TYPE_CHECKING:
-    from opacc_ray.fleet.documents import AccuracyHistory
+    from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint
     from opacc_ray.fleet.write import Written
 
 
@@ -41,6 +41,7 @@ def fleet_text(written: "Written") -> str:
         if item.last and item.change:
             value, between, how = sentences.change_text(item.change, item.last.measure)
             said.append(f"{value} ({between}; {how})")
+        said += [f"NOTE {item.apart}"] if item.apart else []
         said += [f"waits for {sentences.waiting_text(part)}: {part.run}" for part in item.waiting]
         said += [f"ALERT {sentences.alert_text(item, check)}" for check in item.alerts if check.raised]
         if item.failure:
@@ -73,20 +74,35 @@ def history(name: str, output: str, tables: str | None, picture: str | None) -> 
 
 
 def history_text(found: "AccuracyHistory") -> str:
-    """A line for each run."""
-    from opacc_ray.fleet.sentences import stated_text
+    """A line for each run, by population."""
+    from opacc_ray.fleet.history import series_of
 
     lines = []
-    for point in found.points:
-        value, between = stated_text(point)
-        stated = f"{value:>8}  {between:19} at {100 * point.level:g}%  {point.n:>6} labels  {point.run}"
-        measure = "" if point.measure == "accuracy" else f" ({point.measure})"
-        lines.append(f"{(point.made or 'unknown')[:16]:17} {stated}{measure}")
+    several = len(found.populations) > 1
+    if several:
+        lines.append(
+            f"These runs are of {len(found.populations)} populations. Their accuracies are not one series over time."
+        )
+    for number, series in enumerate(series_of(found.points), start=1):
+        if several:
+            own = found.populations[number - 1]
+            lines += ["", f"population {number:<6} {f'other {own.differs}' if own.differs else own.text}"]
+        lines += map(_line, series)
+    lines += [""] if several else []
     lines += [f"{'waiting':17} nothing is stated yet: {uri}" for uri in found.waiting]
     lines += [f"{'warning':17} this cannot be read: {uri}" for uri in found.unread]
     if found.picture:
         lines.append(f"{'picture':17} {found.picture}")
-    return "\n".join(lines)
+    return "\n".join(lines).rstrip()
+
+
+def _line(point: "HistoryPoint") -> str:
+    from opacc_ray.fleet.sentences import stated_text
+
+    value, between = stated_text(point)
+    stated = f"{value:>8}  {between:19} at {100 * point.level:g}%  {point.n:>6} labels  {point.run}"
+    measure = "" if point.measure == "accuracy" else f" ({point.measure})"
+    return f"{(point.made or 'unknown')[:16]:17} {stated}{measure}"
 
 
 COMMANDS = [fleet, history]

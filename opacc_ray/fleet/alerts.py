@@ -95,7 +95,9 @@ def largest_drop(rule: AlertRule, change: Estimate | None) -> AlertCheck:
     """Whether the accuracy has surely dropped by too much."""
     limit = rule.max_drop or 0.0
     if change is None:
-        return _undecided(rule, "max_drop", limit, "there are no two runs of which a round is labelled in full")
+        return _undecided(
+            rule, "max_drop", limit, "there are no two runs of one population of which a round is labelled in full"
+        )
     return AlertCheck(
         kind="max_drop",
         limit=limit,

@@ -33,6 +33,17 @@ class HistoryPoint(Part):
     model: str | None = Field(description="digest of the model's weights; null if the spec names none")
     pool: str = Field(description="digest of the pool's listing")
     design_based: bool = Field(description="whether the interval holds by the sampling design alone")
+    population: str | None = Field(
+        default=None, description="digest of the population that it is of; null: not known of old exports"
+    )
+
+
+class HistoryPopulation(Part):
+    """A population that some runs of a history are of: their points are a series of their own."""
+
+    digest: str | None = Field(description="as in the points; null: not known of old exports")
+    text: str = Field(description="which it is, in words")
+    differs: str | None = Field(description="what differs from the population before it; null of the first")
 
 
 class WaitingRun(Part):
@@ -113,6 +124,9 @@ class AuditSummary(Part):
     waiting: list[WaitingRun] = Field(description="runs that wait for labels, from that of the last accuracy on")
     alerts: list[AlertCheck] = Field(description="what the alerts asked of it")
     history: list[HistoryPoint] = Field(description="what each of its runs stated, the oldest first")
+    apart: str | None = Field(
+        default=None, description="earlier runs of another population, which are left out, and what differs; null: none"
+    )
 
 
 class AlertRule(Part):
@@ -217,6 +231,9 @@ class AccuracyHistory(Document):
     name: str = Field(description="name of the audit")
     source: str = Field(description="URI of the output that holds its runs, or of the tables of estimates")
     points: list[HistoryPoint] = Field(description="what each run stated, the oldest first")
+    populations: list[HistoryPopulation] = Field(
+        default=[], description="the populations that the points are of: each is a series of its own"
+    )
     waiting: list[str] = Field(description="URIs of runs that have stated nothing yet")
     unread: list[str] = Field(description="files that cannot be read")
     picture: str | None = Field(description="URI of the picture; null: none was asked for")

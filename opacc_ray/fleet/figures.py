@@ -42,9 +42,9 @@ def over_time(points: Sequence[HistoryPoint], name: str) -> Markup | None:
 
 
 def course(points: Sequence[HistoryPoint], name: str, width: float) -> Markup:
-    """Accuracy over time: an interval a run, at the time at which it was made.
+    """Accuracy over time: an interval a run, at the time at which it was made, and a line for each population.
 
-    ``name`` is unique on the page.
+    ``name`` is unique on the page. Of several populations the first point has a number.
     """
     left, right, top, bottom = 52.0, width - 42.0, 10.0, HEIGHT - 30.0
     times = _times(points)
@@ -57,7 +57,13 @@ def course(points: Sequence[HistoryPoint], name: str, width: float) -> Markup:
     parts += [text(left - 8, y(mark) + 4, label, "tick", "end") for mark, label in labels]
     parts += [text(x(time), bottom + 20, label, "tick", "middle") for time, label in _dates(times, DATES[width])]
     places = [x(time) for time in times]
-    parts.append(path([(here, y(inside(point))) for here, point in zip(places, points, strict=True)], "trend"))
+    drawn = [(point, here, y(inside(point))) for here, point in zip(places, points, strict=True)]
+    populations = list(dict.fromkeys(point.population for point in points))
+    for number, population in enumerate(populations, start=1):
+        own = [(across, up) for point, across, up in drawn if point.population == population]
+        parts.append(path(own, "trend"))
+        if len(populations) > 1:
+            parts.append(text(own[0][0] - 10, own[0][1] + 4, str(number), "tick", "end"))
     for here, point in zip(places, points, strict=True):
         parts.append(whisker((here, y(point.low)), (here, y(point.high)), "bar own", 4))
         parts.append(dot(here, y(inside(point)), 4.5, "mark own"))

@@ -1,13 +1,20 @@
-"""The runs of an audit, which its output holds under its name, and what each of them stated."""
+"""The runs of an audit, which its output holds under its name, and what each of them stated.
+
+Runs of one name may be of different populations, since a filter or a list of classes was changed. Each point names its
+population, and the points of one population are a series of their own.
+"""
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from opacc_ray.audit.tables import POPULATION
 from opacc_ray.errors import DataError
-from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint
+from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint, HistoryPopulation
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.population import Population
 from opacc_ray.runs.run import HEADER, Run
 
 STATED = ("value", "low", "high", "level", "n", "pool_size", "measure", "design_based")
@@ -47,6 +54,7 @@ def history_of_runs(name: str, output: str) -> AccuracyHistory:
             "where its runs are"
         )
     points, waiting, unread = [], [], list(runs.unread)
+    known: dict[str | None, Population | None] = {}
     for run in runs.found:
         try:
             stated = run.read_estimate()
@@ -57,8 +65,40 @@ def history_of_runs(name: str, output: str) -> AccuracyHistory:
             waiting.append(run.uri)
         else:
             points.append(point_of(run, stated))
-    source = open_store(output).uri
-    return AccuracyHistory(name=name, source=source, points=points, waiting=waiting, unread=unread, picture=None)
+            known[points[-1].population] = Population.of(run.spec)
+    return AccuracyHistory(
+        name=name,
+        source=open_store(output).uri,
+        points=points,
+        populations=_populations(points, known),
+        waiting=waiting,
+        unread=unread,
+        picture=None,
+    )
+
+
+def series_of(points: Sequence[HistoryPoint]) -> list[list[HistoryPoint]]:
+    """The points of each population, in the order in which the first of each comes."""
+    found: dict[str | None, list[HistoryPoint]] = {}
+    for point in points:
+        found.setdefault(point.population, []).append(point)
+    return [*found.values()]
+
+
+def _populations(
+    points: Sequence[HistoryPoint], known: Mapping[str | None, Population | None]
+) -> list[HistoryPopulation]:
+    """The populations of the series, each with what differs from the one before."""
+    made: list[HistoryPopulation] = []
+    before: Population | None = None
+    for series in series_of(points):
+        digest = series[0].population
+        own = known[digest]
+        text = "not known: exported by an earlier version; export these runs again" if own is None else str(own)
+        differs = own.differs(before) if own and before else None
+        made.append(HistoryPopulation(digest=digest, text=text, differs=differs))
+        before = own or before
+    return made
 
 
 def point_of(run: Run, stated: AccuracyEstimate) -> HistoryPoint:
@@ -69,6 +109,7 @@ def point_of(run: Run, stated: AccuracyEstimate) -> HistoryPoint:
         methods=list(dict.fromkeys(item.method for item in stated.rounds)),
         model=run.header.model.sha256,
         pool=run.header.pool.digest,
+        population=Population.of(run.spec).digest,
         **{name: getattr(stated, name) for name in STATED},
     )
 
@@ -83,18 +124,28 @@ def history_in_tables(name: str, tables: str) -> AccuracyHistory:
     """
     store = open_store(f"{tables.rstrip('/')}/estimates")
     points, unread = [], []
+    known: dict[str | None, Population | None] = {}
     keys = [entry.key for entry in store.list(f"run={name}-") if entry.key.endswith(".parquet")]
     for key, data in zip(keys, store.read_many(keys), strict=True):
         try:
-            points += [
-                _point(row) for row in read_bytes(data).to_pylist() if row["name"] == name and row["track"] is None
-            ]
+            rows = read_bytes(data).to_pylist()
+            for row in (row for row in rows if row["name"] == name and row["track"] is None):
+                points.append(_point(row))
+                known[points[-1].population] = _population(row)
         except DataError:
             unread.append(store.uri_of(key))
     if not points and not unread:
         raise DataError(f"there is no estimate of {name!r} in {store.uri}; `opacc export RUN --to URI` adds them")
     points.sort(key=lambda point: (point.made or "", point.run))
-    return AccuracyHistory(name=name, source=store.uri, points=points, waiting=[], unread=unread, picture=None)
+    return AccuracyHistory(
+        name=name,
+        source=store.uri,
+        points=points,
+        populations=_populations(points, known),
+        waiting=[],
+        unread=unread,
+        picture=None,
+    )
 
 
 def _point(row: dict[str, Any]) -> HistoryPoint:
@@ -104,5 +155,13 @@ def _point(row: dict[str, Any]) -> HistoryPoint:
         methods=row["methods"].split(", "),
         model=row["model_sha256"],
         pool=row["pool_digest"],
+        population=row.get("population"),
         **{name: row[name] for name in STATED},
     )
+
+
+def _population(row: Mapping[str, Any]) -> Population | None:
+    """The population of an exported estimate; None if an earlier version exported it."""
+    if row.get("population") is None:
+        return None
+    return Population.named(**{key: row[column] for key, column in POPULATION.items()})

@@ -18,6 +18,7 @@ def summary_text(summary: FleetSummary) -> str:
     lines += failed
     head = ("audit", "accuracy", "95% interval", "change", "waits for")
     lines += [*table([head, ("---",) * len(head), *map(_row, summary.audits)]), ""]
+    lines += [f"{escaped(text)}.\n" for text in sentences.apart_texts(summary)]
     if summary.rule is not None:
         lines += [f"Alerts: {escaped(summary.rule.guarantee)}.", ""]
         lines += [f"Limits of its own, {escaped(text)}.\n" for text in sentences.own_limits(summary)]

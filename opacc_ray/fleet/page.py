@@ -35,6 +35,7 @@ def page(summary: FleetSummary) -> str:
                 {check.limit for item in summary.audits for check in item.alerts if check.kind == "min_accuracy"}
             ),
             own_limits=sentences.own_limits(summary),
+            apart=sentences.apart_texts(summary),
             style=style(),
             percent=lambda share: f"{100 * share:g}%",
         )

@@ -121,3 +121,8 @@ def check_text(check: AlertCheck) -> str:
     if check.raised:
         return "alert"
     return "not decided" if check.value is None else "no alert"
+
+
+def apart_texts(summary: FleetSummary) -> list[str]:
+    """Which audits have runs of another population, and what differs."""
+    return [f"{label_of(item)}: {item.apart}" for item in summary.audits if item.apart]

@@ -23,7 +23,8 @@ from opacc_ray.fleet.queue import Ended, ended
 from opacc_ray.fleet.spec import Fleet
 from opacc_ray.lake.storage import Store, join, open_store
 from opacc_ray.runs.documents import AccuracyEstimate
-from opacc_ray.runs.provenance import versions
+from opacc_ray.runs.population import Population
+from opacc_ray.runs.provenance import located, versions
 from opacc_ray.runs.run import Run
 
 LEVEL = 0.95
@@ -98,7 +99,7 @@ def _blank(done: Ended, error: OpaccError | None) -> AuditSummary:
 
 
 def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> AuditSummary:
-    runs = runs_of(output, done.audit.name).found
+    runs, apart = _of_population(runs_of(output, done.audit.name).found, Population.of(located(done.audit.spec)))
     waiting: list[WaitingRun] = []
     stated: list[tuple[Run, AccuracyEstimate]] = []
     for run in reversed(runs):  # the newest first
@@ -117,8 +118,20 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
             "waiting": waiting[::-1],
             "alerts": checks_of(rule, done.audit.limits, last, before) if rule else [],
             "history": history,
+            "apart": apart,
         }
     )
+
+
+def _of_population(runs: Sequence[Run], wanted: Population) -> tuple[list[Run], str | None]:
+    """The runs of the population that an audit asks for, and what is left out of its other runs, in words."""
+    populations = [Population.of(run.spec) for run in runs]
+    others = [population for population in populations if population.digest != wanted.digest]
+    apart = None
+    if others:
+        are = "run is" if len(others) == 1 else "runs are"
+        apart = f"{len(others)} earlier {are} of another population, and not compared: {others[-1].differs(wanted)}"
+    return [run for run, own in zip(runs, populations, strict=True) if own.digest == wanted.digest], apart
 
 
 def _state(run: Run, own: RunStatus) -> AccuracyEstimate | None:

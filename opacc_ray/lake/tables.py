@@ -155,7 +155,8 @@ def _tables(
     constant, called = dict(piece.constants), dict(piece.names)
     with _parquet(source):
         there = footer.metadata.schema.to_arrow_schema().names
-        own = {name: called.get(name, name) for name in names if called.get(name, name) in there}
+        mapped = ((name, called.get(name, name)) for name in names)
+        own = {name: each for name, each in mapped if each is not None and each in there}
         if not own:
             rows = footer.metadata.row_group(group).num_rows
             yield pa.table({name: _repeated(constant.get(name), rows) for name in names})

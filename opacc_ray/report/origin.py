@@ -14,6 +14,8 @@ def origin_of(report: RunReport) -> list[tuple[str, str]]:
         *([("Track", report.track)] if report.track else []),
         ("Digest of the run", header.digest or UNKNOWN),
         ("Pool", f"{header.spec.pool.uri} ({header.spec.pool.format})"),
+        *([("Filter", header.spec.pool.filter)] if header.spec.pool.filter else []),
+        *([("Split", header.spec.pool.split)] if header.spec.pool.split else []),
         ("Digest of its listing", header.pool.digest or UNKNOWN),
         ("Model", model.factory or model.program or model.function or "none: the pool brings its features"),
         *([("Weights", model.weights or "made by the factory")] if model.factory else []),

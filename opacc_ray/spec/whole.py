@@ -122,6 +122,12 @@ class Spec(Section):
     name: str = Field(description="of the audit; the prefix of its run begins with it")
     seed: int = Field(default=0, ge=0, lt=2**63, description="of every random draw: the same seed, the same selection")
     pool: PoolSpec = Field(description="the examples whose accuracy is asked for")
+    population: str | None = Field(
+        default=None,
+        min_length=1,
+        description="name of what the pool is drawn from: runs that share it are one series over time, even if place, "
+        "filter, split or table of their pools differ; default: these keys decide",
+    )
     model: ModelSpec = Field(default=ModelSpec(), description="the model under audit")
     transform: FunctionName | None = Field(default=None, description="module:function: decoded example -> model input")
     reference: ReferenceSpec | None = Field(
@@ -282,7 +288,7 @@ class Spec(Section):
 
         Where and how fast they are computed is left out, what no feature uses, and how labels are read and scored.
         """
-        content = self.model_dump(exclude={"output", "labels", "score"})
+        content = self.model_dump(exclude={"output", "labels", "score", "population"})
         content["pool"] = self.pool.identity()
         content["reference"] = self.reference and self.reference.identity()
         del content["model"]["error_scale"]

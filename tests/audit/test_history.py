@@ -76,6 +76,20 @@ def test_an_audit_starts_from_earlier_ones_of_the_same_weights(tmp_path: Path, e
     assert not any("/history/" in fault.file for fault in verify(run.uri).faults)
 
 
+def test_an_earlier_audit_with_other_classes_teaches_nothing(
+    tmp_path: Path, earlier: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    shifted = WEIGHTS | {"classes": [*CLASSES[1:], CLASSES[0]]}
+    other = write_run(tmp_path, "other", PREDICTION, **shifted)
+    answer(other, steps.select(other, "srs", 60, {}, seed=9))
+    run = write_run(tmp_path, "now", PREDICTION, sections={"sample": NEYMAN, "history": "auto"}, **WEIGHTS)
+    steps.select(run, "neyman", 40, {})
+    kept = read_record(run)
+    assert kept is not None
+    assert [source.uri for source in kept.sources] == [earlier.uri]
+    assert f"{other.uri} is left out: its classes or its task are others" in caplog.text
+
+
 def test_named_audits_must_be_there_and_found_ones_need_not(tmp_path: Path, earlier: Run) -> None:
     bare = write_run(tmp_path, "bare", PREDICTION, **WEIGHTS)
     named = write_run(tmp_path, "named", PREDICTION, sections={"sample": NEYMAN, "history": [bare.uri]}, **WEIGHTS)

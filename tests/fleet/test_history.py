@@ -3,14 +3,18 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from small_fleet import Weeks
-from written_run import IDS, PREDICTION, TRUTH, write_run
+from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
 from opacc_ray.audit import results, steps
-from opacc_ray.audit.tables import export_tables
+from opacc_ray.audit.tables import POPULATION, export_tables
 from opacc_ray.cli.fleet import history_text
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
@@ -18,7 +22,9 @@ from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint
 from opacc_ray.fleet.history import history_in_tables, history_of_runs
 from opacc_ray.labels.actions import import_labels
 from opacc_ray.runs.documents import RunHeader
+from opacc_ray.runs.population import Population
 from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
 
 
 @pytest.fixture
@@ -39,16 +45,15 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     return made
 
 
-def named(home: Path, name: str, digest: str, prediction: object) -> Run:
+def named(home: Path, name: str, digest: str, prediction: object, classes: list[str] = CLASSES, **sections: Any) -> Run:
     """A run under the prefix that `opacc run` gives it; its audit has the name without the digest."""
-    run = write_run(home, f"{name}-{digest}", prediction, classes=["cat", "dog", "owl"])  # type: ignore[arg-type]
+    run = write_run(home, f"{name}-{digest}", prediction, sections=sections, classes=classes)  # type: ignore[arg-type]
     header = run.header.model_copy(update={"spec": run.spec.model_copy(update={"name": name})})
     run.store.write("spec.json", RunHeader(**header.model_dump(exclude={"spec"}), spec=header.spec).to_bytes())
     return Run.open(run.uri)
 
 
-def answer(run: Run) -> None:
-    classes = ["cat", "dog", "owl"]
+def answer(run: Run, classes: list[str] = CLASSES) -> None:
     rows = "".join(f"{id},{classes[TRUTH[IDS.index(id)]]}\n" for id in run.read_selection(1).ids)
     import_labels(run, "labels.csv", f"id,label\n{rows}".encode())
 
@@ -111,6 +116,138 @@ def test_the_command_prints_lines_or_json_and_draws_a_picture(
     assert [item.text for item in drawn.findall("{*}text")][-2:] == ["2026-10-05", "2026-10-12"]
     assert main(["history", "weekly", "--output", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["format"] == "opacc-history/1"
+
+
+TABLE = {"uri": "s3://lake/photos/", "format": "parquet", "columns": {"image": "jpeg"}}
+
+
+def filtered(text: str | None, **more: Any) -> dict[str, Any]:
+    return {"pool": TABLE | ({} if text is None else {"filter": text})} | more
+
+
+def audited(home: Path, digest: str, prediction: object, **given: Any) -> Run:
+    run = named(home, "weekly", digest, prediction, **given)
+    steps.select(run, "srs", 60, {}, seed=1)
+    answer(run, given.get("classes", CLASSES))
+    results.estimate(run)
+    return run
+
+
+@pytest.fixture
+def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """Five weeks of one name: a filter, its opposite, the first filter again, no filter, and other classes."""
+    weeks, made = Weeks(monkeypatch), []
+    sure, unsure = filtered("conf > 0.5"), filtered("conf <= 0.5")
+    given = [sure, unsure, sure, filtered(None), filtered(None, classes=["cat", "dog", "fox"])]
+    for week, own in enumerate(given):
+        prediction = TRUTH if week != 1 else (TRUTH + 1) % 3
+        made.append(audited(tmp_path, f"{week:08d}", prediction, **own))
+        weeks.next()
+    return made
+
+
+def test_runs_of_different_populations_are_series_of_their_own(
+    mixed: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "drawn.svg"
+    assert main(["history", "weekly", "--output", str(tmp_path), "--picture", str(place)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "These runs are of 4 populations. Their accuracies are not one series over time."
+    heads = [line for line in lines if line.startswith("population")]
+    assert heads == [
+        'population 1      pool s3://lake/photos, format parquet, filter "conf > 0.5", task classification, '
+        "classes cat, dog, owl",
+        'population 2      other filter "conf <= 0.5", not "conf > 0.5"',
+        'population 3      other filter none, not "conf <= 0.5"',
+        "population 4      other classes cat, dog, fox, not cat, dog, owl",
+    ]
+    assert [line[:10] for line in lines if line.startswith("2026")] == [
+        "2026-10-05",
+        "2026-10-19",  # the same filter again
+        "2026-10-12",
+        "2026-10-26",
+        "2026-11-02",
+    ]
+    drawn = ElementTree.fromstring(place.read_text())
+    assert len([item for item in drawn.findall("{*}path") if item.get("class") == "trend"]) == 4
+    assert [item.text for item in drawn.findall("{*}text") if item.text in "1234"] == ["1", "2", "3", "4"]
+    assert main(["history", "weekly", "--output", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    places = [item["digest"] for item in found["populations"]]
+    assert [places.index(point["population"]) for point in found["points"]] == [0, 1, 0, 2, 3]
+
+
+def test_a_population_is_not_a_version_of_its_data_nor_a_model(tmp_path: Path) -> None:
+    def digest(pool: dict[str, Any], spec: dict[str, Any], **model: Any) -> str:
+        content = {"name": "a", "model": {"factory": "a:b"} | model, "output": "x"}
+        return Population.of(parse_spec(content | spec | {"pool": TABLE | pool}, "spec")).digest
+
+    table = {"format": "iceberg", "catalog": "lake", "table": "db.photos"}
+    same = [
+        ({}, {}, {}),
+        ({"uri": "s3://lake/photos"}, {"seed": 7}, {"factory": "a:c"}),
+        ({"columns": {"image": "png"}, "max_pixels": 5}, {"sample": {"method": "srs", "budget": 3}}, {}),
+    ]
+    assert len({digest(pool, spec, **model) for pool, spec, model in same}) == 1
+    others: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+        ({"uri": "s3://lake/videos/"}, {}, {}),
+        ({"filter": "a = 1"}, {}, {}),
+        ({"format": "huggingface"}, {}, {}),
+        ({"format": "huggingface", "split": "test"}, {}, {}),
+        (table, {}, {}),
+        (table | {"table": "db.videos"}, {}, {}),
+        ({}, {}, {"classes": ["cat", "dog"]}),
+        ({}, {}, {"task": "regression"}),
+        ({}, {"population": "photos"}, {}),
+    ]
+    assert len({digest(pool, spec, **model) for pool, spec, model in [same[0], *others]}) == 1 + len(others)
+    named = {"population": "photos"}
+    assert digest({"filter": "a = 1"}, named) == digest({"uri": "s3://lake/week-2"}, named) == digest({}, named)
+    cats = {"classes": ["cat", "dog"]}
+    assert digest({}, {}, **cats) == digest({}, {}, classes=["dog", "cat"]) != digest({}, named, **cats)
+    versions = ("", "/metadata/v1.metadata.json", "/metadata/v2.metadata.json")
+    assert len({digest({"format": "iceberg", "uri": f"s3://lake/t{end}"}, {}) for end in versions}) == 1
+    assert digest({"format": "delta", "version": 3}, {}) == digest({"format": "delta"}, {})
+
+
+def test_tables_keep_populations_apart(mixed: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = tmp_path / "lake"
+    for run in mixed:
+        export_tables(run, str(lake), features=False)
+    sql = f"SELECT * FROM read_parquet('{lake}/estimates/**/*.parquet') ORDER BY uri"
+    with duckdb.connect() as database:
+        rows = database.sql(sql).to_arrow_table().to_pylist()
+    assert [row["pool_filter"] for row in rows] == ["conf > 0.5", "conf <= 0.5", "conf > 0.5", None, None]
+    assert [row["classes"][2] for row in rows] == ["owl"] * 4 + ["fox"]
+    assert {row["model"] for row in rows} == {"user:network"}
+    assert [len({row["population"] for row in rows[:count]}) for count in (1, 2, 3, 4, 5)] == [1, 2, 2, 3, 4]
+    found = history_in_tables("weekly", str(lake))
+    own = history_of_runs("weekly", str(tmp_path))
+    assert {item.text for item in found.populations} == {item.text for item in own.populations}
+    assert {point.run: point.population for point in found.points} == {
+        point.run: point.population for point in own.points
+    }
+
+
+def test_an_export_of_an_earlier_version_is_no_known_population_until_it_is_exported_again(
+    mixed: list[Run], tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    for run in mixed[:2]:
+        export_tables(run, str(lake), features=False)
+    [file] = (lake / "estimates" / f"run={mixed[0].name}").iterdir()
+    old = pq.read_table(file, partitioning=None)
+    later = [*POPULATION.values(), "population", "model"]
+    later.remove("pool")
+    old = old.drop_columns([*later, "exported"])
+    pq.write_table(old.append_column("exported", pa.array(["2026-01-01T00:00:00+00:00"])), file)
+    found = history_in_tables("weekly", str(lake))
+    assert found.points[0].population is None
+    assert found.populations[0].text == ("not known: exported by an earlier version; export these runs again")
+    export_tables(mixed[0], str(lake), features=False)
+    found = history_in_tables("weekly", str(lake))
+    assert None not in [point.population for point in found.points]
+    assert found.points[0].made == "2026-01-01T00:00:00+00:00"
 
 
 def test_a_line_says_what_is_measured_where_it_is_no_accuracy() -> None:

@@ -11,6 +11,7 @@ from small_fleet import Weeks, label, model, write_fleet
 from small_pictures import picture
 
 from opacc_ray.audit import several_models, steps
+from opacc_ray.cli.fleet import fleet_text
 from opacc_ray.cli.main import main
 from opacc_ray.errors import AlertError
 from opacc_ray.fleet.documents import AlertNotice, AuditFailure, AuditSummary, FleetSummary
@@ -149,6 +150,40 @@ def test_a_pool_that_changed_is_another_sample(home: Home, weeks: Weeks) -> None
     assert change.high == pytest.approx(
         a.value - b.value + ((a.high - a.value) ** 2 + (b.value - b.low) ** 2) ** 0.5, abs=1e-12
     )
+
+
+def test_an_audit_of_another_population_is_left_out_and_named(home: Home, weeks: Weeks) -> None:
+    def pools(place: str) -> dict[str, Any]:
+        return {"shop": {"uri": str(home.home / place), "format": "images"}}
+
+    alerts = {"max_drop": 0.01}
+    home.label(home.run(pools=pools("shop"), alerts=alerts))
+    weeks.next()
+    home.label(home.run(pools=pools("field"), alerts=alerts), wrong=0.4)  # the same name, another place
+    written = home.run(work=False)
+    audit = by_name(written)["trained-shop"]
+    assert (audit.change, len(audit.history), [check.raised for check in audit.alerts]) == (None, 1, [False])
+    said = "1 earlier run is of another population, and not compared: pool "
+    assert audit.apart == f"{said}{home.home / 'shop'}, not {home.home / 'field'}"
+    assert audit.apart in fleet_text(written)
+    for name in ("summary.html", "summary.md"):
+        assert said in Path(written.summary.folder, name).read_text()
+    again = by_name(home.run(pools=pools("shop"), alerts=alerts))["trained-shop"]
+    assert again.last is not None
+    assert again.last.value == 1.0  # not that of the other place, which is newer
+
+
+def test_places_of_one_population_are_compared(home: Home, weeks: Weeks) -> None:
+    spec = {"transform": "small_pictures:to_input", "sample": {"method": "srs", "budget": 30}, "population": "photos"}
+    for place, wrong in (("shop", 0.0), ("field", 0.4)):
+        pools = {"shop": {"uri": str(home.home / place), "format": "images"}}
+        home.label(home.run(pools=pools, spec=spec, alerts={"max_drop": 0.01}), wrong=wrong)
+        weeks.next()
+    audit = by_name(home.run(work=False))["trained-shop"]
+    assert audit.apart is None
+    assert audit.change is not None
+    assert audit.change.how == "independent"
+    assert [check.raised for check in audit.alerts] == [True]
 
 
 def test_an_alert_is_written_for_a_webhook_and_removed_when_it_is_over(
