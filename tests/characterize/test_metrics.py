@@ -48,6 +48,7 @@ def test_the_four_dimensions_are_those_worked_by_hand() -> None:
     assert found.bc.tolist() == [2 / 5, 2 / 4, 1 / 3]  # 0.7 itself is near
     assert found.pbc.tolist() == [[0, 1 / 5, 1 / 5], [2 / 4, 0, 0], [0, 1 / 3, 0]]
     assert measure(Grouped(view_of(twelve()), 3), Regions(radius=0.6)).cp.tolist() == [1 / 5, 2 / 4, 2 / 3]
+    assert measure(Grouped(view_of(twelve()), 3), Regions(radius=1 / 3)).cp[1] == 2 / 4  # two lie at the radius itself
     assert measure(Grouped(view_of(twelve()), 3), Regions(low=0.55, high=0.65)).bc.tolist() == [1 / 5, 1 / 4, 1 / 3]
 
 

@@ -64,6 +64,8 @@ def test_activation() -> None:
     surprise = np.array([1.0] * 9 + [5.0])  # mean 1.4, standard deviation 1.2, variance 1.44
     for values in (surprise, surprise + 1.5):
         assert np.flatnonzero(active(view_of(Pool(dsa=values)), "dsa")).tolist() == [9]
+    between = np.array([1.0] * 8 + [4.0, 6.0])  # mean 1.8, standard deviation 1.66: one of the two is beyond twice that
+    assert np.flatnonzero(active(view_of(Pool(dsa=between)), "dsa")).tolist() == [9]
     assert active(view_of(Pool(lsa=surprise)), "lsa").tolist() == (surprise > 2.84).tolist()
 
 
