@@ -1,18 +1,23 @@
-"""Characterise the data sets of runs: the pool, what was chosen of it, and the reference. Nothing is written."""
+"""Characterise the data sets of runs: the pool, what was chosen of it, and the reference. Nothing is written.
+
+All sets of one answer are grouped alike, by prediction, since a pool has no labels. A labelled test set takes the place
+of the pool where it is asked for: then it, the reference and the reference's clusters are grouped by label.
+"""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.characterization_documents import ClassCoverage, ModelCoverage, SetCoverage
+from opacc_ray.audit.characterization_documents import ClassCoverage, ModelCoverage, Moved, SetCoverage
 from opacc_ray.characterize.classes import Grouped
-from opacc_ray.characterize.clusters import find_clusters
+from opacc_ray.characterize.clusters import Clusters, find_clusters
 from opacc_ray.characterize.covariate_shift import LEAST, Mixtures, Shift, measure_shift
+from opacc_ray.characterize.exchange import LEAST as LEAST_TESTED
 from opacc_ray.characterize.metrics import Metrics, Regions, measure
-from opacc_ray.errors import SpecError
+from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import reference as training
 from opacc_ray.extract.features import Features, StoredParts
 from opacc_ray.parts.subset import subset
@@ -20,22 +25,50 @@ from opacc_ray.parts.view import View
 from opacc_ray.runs.feature_store import open_view, predicted_classes
 from opacc_ray.runs.run import Run
 
-Name = Literal["pool", "selection", "reference"]
+Name = Literal["pool", "selection", "test", "reference"]
 
 FEATURES = ("hidden", "output", "confidence")
 """Features that the measures are of, beside predictions."""
 
+UNUSED = "its labels are not used: the pool has none, so both are grouped by prediction (--test groups by label)"
+
 
 class ReferenceSet(NamedTuple):
-    """What a pool is compared with: examples that the same model has seen."""
+    """Examples that the model of a run has seen, to compare a pool with, or to measure in its place."""
 
     uri: str
     view: View
-    label: NDArray[np.int64] | None = None  # (N,)
+    label: NDArray[np.int64] | None = None  # (N,) -1 where there is none
+    remarks: Sequence[str] = ()  # how it was read
+
+    def by_label(self, num_classes: int) -> Grouped:
+        """The examples that have a label, by it; raises DataError if there are no labels."""
+        if self.label is None:
+            raise DataError(f"{self.uri} has no labels; give a .npz, .parquet or .csv with the column label")
+        known = np.flatnonzero(self.label >= 0)
+        view = self.view if len(known) == self.view.size else subset(self.view, known)
+        return Grouped(view, num_classes, self.label[known])
+
+    def left_out(self) -> list[str]:
+        """The remark on examples without a label."""
+        num = 0 if self.label is None else int((self.label < 0).sum())
+        return [f"{num} of {self.view.size} examples have no label and are left out"] if num else []
+
+
+class _Set(NamedTuple):
+    """A data set to measure."""
+
+    name: Name
+    data: Grouped
+    remarks: Sequence[str] = ()
 
 
 def characterize_run(
-    run: Run, reference: ReferenceSet | None, regions: Regions, mixtures: Mixtures | None = None
+    run: Run,
+    reference: ReferenceSet | None,
+    regions: Regions,
+    mixtures: Mixtures | None = None,
+    test: ReferenceSet | None = None,
 ) -> ModelCoverage:
     """EP, CP, BC and PBC of the pool of a run, of its selection and of the reference, and the shift of the pool.
 
@@ -45,33 +78,63 @@ def characterize_run(
     reference : None: the run's own training data, if its features have been compared with it
     regions : what counts as near the centroid and near a boundary
     mixtures : how shifts are measured; None: they are not
+    test : labelled examples that are measured instead of pool and selection, by label; the reference needs labels then
 
     Raises
     ------
     SpecError
         The run is of a regression.
     DataError
-        The features are not complete, or the reference has features of another width.
+        The features are not complete, the reference has features of another width, or labels are missing.
     """
     if run.spec.model.task == "regression":
         raise SpecError(f"{run.uri} is of a regression, and EP, CP, BC, PBC and the shift are of classes")
     names = class_names(run)
-    known = reference or _own_reference(run)
-    with open_view(run, ("prediction",), FEATURES) as view:
-        pool = Grouped(view, len(names))
-        base = Grouped(known.view, len(names)) if known and "hidden" in known.view.fields else None
-        has_hidden = "hidden" in view.fields
-        clusters = find_clusters(base or pool) if has_hidden else None
-        shifts = measure_shift(base, pool, mixtures) if base and has_hidden and mixtures else None
-        sets = [_coverage("pool", pool, names, measure(pool, regions, clusters), shifts)]
-        chosen = _chosen(run)
-        if len(chosen):
-            part = Grouped(subset(view, chosen), len(names))
-            sets.append(_coverage("selection", part, names, measure(part, regions, clusters)))
-        if known:
-            whole = Grouped(known.view, len(names), known.label)
-            sets.append(_coverage("reference", whole, names, measure(whole, regions, clusters)))
-    return ModelCoverage(run=run.uri, name=run.spec.name, reference=known.uri if known else None, sets=sets)
+    known = reference if test else reference or _own_reference(run)
+    with ExitStack() as stack:
+        if test:
+            sets = _labelled_sets(test, known, len(names))
+        else:
+            view = stack.enter_context(open_view(run, ("prediction",), FEATURES))
+            sets = _predicted_sets(view, _chosen(run), known, len(names))
+        measured = _measured(sets, names, regions, mixtures)
+    return ModelCoverage(run=run.uri, name=run.spec.name, reference=known.uri if known else None, sets=measured)
+
+
+def _labelled_sets(test: ReferenceSet, known: ReferenceSet | None, num_classes: int) -> list[_Set]:
+    given: list[tuple[Name, ReferenceSet]] = [("test", test), *([("reference", known)] if known else [])]  # type: ignore[list-item]
+    return [_Set(name, one.by_label(num_classes), [*one.remarks, *one.left_out()]) for name, one in given]
+
+
+def _predicted_sets(view: View, chosen: NDArray[np.int64], known: ReferenceSet | None, num_classes: int) -> list[_Set]:
+    sets = [_Set("pool", Grouped(view, num_classes))]
+    if len(chosen):
+        sets.append(_Set("selection", Grouped(subset(view, chosen), num_classes)))
+    if known:
+        remarks = [*known.remarks, UNUSED] if known.label is not None else known.remarks
+        sets.append(_Set("reference", Grouped(known.view, num_classes), remarks))
+    return sets
+
+
+def _measured(
+    sets: Sequence[_Set], names: Sequence[str], regions: Regions, mixtures: Mixtures | None
+) -> list[SetCoverage]:
+    """The sets, measured by the clusters of the reference, which comes last; without one by those of the first."""
+    first, last = sets[0].data, sets[-1]
+    base = last.data if last.name == "reference" and "hidden" in last.data.view.fields else None
+    has_hidden = "hidden" in first.view.fields
+    clusters = find_clusters(base or first) if has_hidden else None
+    shifts = measure_shift(base, first, mixtures) if base and has_hidden and mixtures else None
+    found = []
+    for one in sets:
+        metrics = measure(one.data, regions, clusters)
+        own = shifts if one is sets[0] else None
+        remarks = [*one.remarks, *_missing(metrics), *_small(one.data, names, metrics)]
+        if base and clusters and one.data is not base:
+            remarks += _without_cluster(names, metrics, clusters)
+        remarks += [*_unmet(metrics), *_unmeasured(names, metrics, own), *_power(own)]
+        found.append(_coverage(one, names, metrics, own, remarks))
+    return found
 
 
 def class_names(run: Run) -> list[str]:
@@ -82,9 +145,17 @@ def class_names(run: Run) -> list[str]:
 
 
 @contextmanager
-def open_reference_run(uri: str) -> Iterator[ReferenceSet]:
-    """The pool of a run, to compare others with."""
-    with open_view(Run.open(uri), ("prediction",), FEATURES) as view:
+def open_reference_run(uri: str, run: Run) -> Iterator[ReferenceSet]:
+    """The pool of another run of the same model, to compare with; raises DataError if its classes are others."""
+    other = Run.open(uri)
+    own, theirs = run.spec.model.classes, other.spec.model.classes
+    if own and theirs and own != theirs:
+        place = next((i for i, pair in enumerate(zip(own, theirs, strict=False)) if pair[0] != pair[1]), len(own))
+        raise DataError(
+            f"the classes of {uri} are not those of {run.uri}: they differ from class {place} on; give a reference "
+            "that the same model has seen"
+        )
+    with open_view(other, ("prediction",), FEATURES) as view:
         yield ReferenceSet(uri, view)
 
 
@@ -106,7 +177,7 @@ def _chosen(run: Run) -> NDArray[np.int64]:
 
 
 def _coverage(
-    name: Name, data: Grouped, names: Sequence[str], found: Metrics, shifts: list[Shift | None] | None = None
+    one: _Set, names: Sequence[str], found: Metrics, shifts: list[Shift] | None, remarks: list[str]
 ) -> SetCoverage:
     classes = [
         ClassCoverage(
@@ -121,11 +192,11 @@ def _coverage(
         for i, own in enumerate(names)
     ]
     return SetCoverage(
-        name=name,
-        examples=data.view.size,
-        grouped_by="prediction" if data.label is None else "label",
+        name=one.name,
+        examples=one.data.view.size,
+        grouped_by="prediction" if one.data.label is None else "label",
         classes=classes,
-        remarks=[*_missing(found), *_small(data, names, found), *_unmeasured(names, found, shifts)],
+        remarks=remarks,
     )
 
 
@@ -139,10 +210,11 @@ def _pairs(pbc: NDArray[np.float64] | None, i: int, names: Sequence[str]) -> dic
     return {names[j]: float(pbc[i, j]) for j in np.argsort(-pbc[i], kind="stable") if pbc[i, j] > 0}
 
 
-def _shift(shift: Shift | None) -> dict[str, float | None]:
+def _shift(shift: Shift | None) -> dict[str, Any]:
     if shift is None:
         return {"shift": None, "shift_error": None, "shift_floor": None}
-    return {"shift": shift.value, "shift_error": shift.error, "shift_floor": shift.floor}
+    moved = Moved(**shift.move._asdict()) if shift.move else None
+    return {"shift": shift.value, "shift_error": shift.error, "shift_floor": shift.floor, "moved": moved}
 
 
 def _missing(found: Metrics) -> list[str]:
@@ -166,10 +238,44 @@ def _small(data: Grouped, names: Sequence[str], found: Metrics) -> list[str]:
     return said
 
 
-def _unmeasured(names: Sequence[str], found: Metrics, shifts: list[Shift | None] | None) -> list[str]:
-    few = [names[i] for i, shift in enumerate(shifts or []) if shift is None and found.num[i]]
+def _without_cluster(names: Sequence[str], found: Metrics, clusters: Clusters) -> list[str]:
+    """Classes that the set has and the reference does not."""
+    lost = [names[i] for i in np.flatnonzero((found.num > 0) & (clusters.num < 2)).tolist()]
+    return [f"no CP where the reference has fewer than two examples of a class: {', '.join(lost)}"] if lost else []
+
+
+def _unmet(found: Metrics) -> list[str]:
+    """How many boundaries have no example near them."""
+    if found.pbc is None or len(found.num) < 2:
+        return []
+    there = found.num > 0
+    pairs = int(there.sum()) * (len(there) - 1)
+    unmet = int((found.pbc[there] == 0).sum()) - int(there.sum())  # less a class and itself
+    return [f"no example lies near the boundary in {unmet} of {pairs} pairs of a class and another"] if unmet else []
+
+
+def _unmeasured(names: Sequence[str], found: Metrics, shifts: list[Shift] | None) -> list[str]:
+    few = [names[i] for i, shift in enumerate(shifts or []) if shift.value is None and found.num[i]]
     least = f"fewer than {LEAST} examples here or {2 * LEAST} in the reference, too few for a mixture"
-    return [f"no shift is measured where a class has {least}: {', '.join(few)}"] if few else []
+    untested = [names[i] for i, shift in enumerate(shifts or []) if shift.move is None and found.num[i]]
+    tested = f"fewer than {LEAST_TESTED} examples here or in the reference, or where all are equal"
+    return [
+        *([f"no shift is measured where a class has {least}: {', '.join(few)}"] if few else []),
+        *([f"a move is not tested where a class has {tested}: {', '.join(untested)}"] if untested else []),
+    ]
+
+
+def _power(shifts: list[Shift] | None) -> list[str]:
+    """The smallest move that the test would have found."""
+    found = [shift.move.detects for shift in shifts or [] if shift.move]
+    if not found:
+        return []
+    low, high = f"{min(found):.2f}", f"{max(found):.2f}"
+    span = low if low == high else f"{low} to {high}"
+    return [
+        f"a move of a class by {span} standard deviations along one direction would be found with a probability of "
+        "80 %; smaller ones may be missed"
+    ]
 
 
 def _list(names: Sequence[str]) -> str:

@@ -9,6 +9,16 @@ from opacc_ray.documents import Document, Part
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
+class Moved(Part):
+    """Whether the features of a class have moved from the reference, by a permutation test."""
+
+    sd: float = Field(ge=0, description="largest difference of means, in standard deviations of the class")
+    p: Share = Field(description="probability of one as large in any class by chance, by random exchange of examples")
+    detects: float = Field(
+        ge=0, description="move along one direction, in the same unit, that is found with probability 0.8 at level 0.05"
+    )
+
+
 class ClassCoverage(Part):
     """A class, as a data set covers it; null: it cannot be told, and the remarks say why."""
 
@@ -22,14 +32,20 @@ class ClassCoverage(Part):
     )
     shift: Share | None = Field(description="Jensen-Shannon divergence of their features from those of the reference")
     shift_error: float | None = Field(description="its standard error, by Monte Carlo")
-    shift_floor: Share | None = Field(description="the same between two parts of the reference, which are alike")
+    shift_floor: Share | None = Field(
+        description="the same between random parts of both sets together, as large as they are"
+    )
+    moved: Moved | None = Field(
+        default=None, description="whether their features have moved; null: they are too few, or it was not asked for"
+    )
 
 
 class SetCoverage(Part):
     """A data set, as it covers classes, centres and boundaries."""
 
-    name: Literal["pool", "selection", "reference"] = Field(
-        description="the pool; the examples of all rounds of the track; or what the pool is compared with"
+    name: Literal["pool", "selection", "test", "reference"] = Field(
+        description="the pool; the examples of all rounds of the track; a labelled test set instead of both; or what "
+        "these are compared with"
     )
     examples: int = Field(ge=1, description="examples in it")
     grouped_by: Literal["prediction", "label"] = Field(description="what the class of an example is")
@@ -45,7 +61,9 @@ class ModelCoverage(Part):
     reference: str | None = Field(
         description="URI of the reference, whose centroids and distances measure all sets; null: those of the pool do"
     )
-    sets: list[SetCoverage] = Field(description="the pool, the selection and the reference, as far as there are any")
+    sets: list[SetCoverage] = Field(
+        description="the pool, the selection and the reference, if there are any; or a test set and the reference"
+    )
 
 
 class Characterization(Document):

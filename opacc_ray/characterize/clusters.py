@@ -67,7 +67,7 @@ class CentroidDistances:
     """
 
     def __init__(self, data: Grouped, centroid: NDArray[np.float64]) -> None:
-        width = _width(data)
+        width = width_of(data)
         if width != centroid.shape[1]:
             raise other_width(width, centroid.shape[1])
         self._num_classes, self._num_parts = data.num_classes, len(data.view.parts.sizes)
@@ -96,7 +96,7 @@ def find_clusters(data: Grouped, at_once: int = SUMS_AT_ONCE) -> Clusters:
         A feature is not finite.
     """
     num = np.sum(data.map(part_nums), axis=0)
-    total = np.empty((data.num_classes, _width(data)))
+    total = np.empty((data.num_classes, width_of(data)))
     step = max(at_once // (len(data.view.parts.sizes) * data.num_classes), 1)
     for start in range(0, total.shape[1], step):
         neurons = slice(start, start + step)
@@ -161,5 +161,6 @@ def part_width(part: Pool) -> int:
     return int(part.hidden.shape[1])
 
 
-def _width(data: Grouped) -> int:
+def width_of(data: Grouped) -> int:
+    """Neurons of the hidden layer, m."""
     return int(data.view.parts.call([(0, part_width, ())])[0])

@@ -12,14 +12,15 @@ Leibler divergence between Gaussian mixture models", ICASSP 2007), which gives a
 Deviations. (1) A mixture of 10 components in a hidden layer of 84 neurons has more parameters than a class has
 examples: two halves of one set then seem to share nothing. So mixtures are fitted along the class's first principal
 directions in the reference, each scaled to unit variance there, with diagonal covariances. (2) Even so two samples of
-one distribution differ. The *floor* is the divergence between two disjoint random parts of the reference, the second
-as large as the data set's class or half of the reference at most: a shift counts by how far it is above. (3) A class
-with few examples is named and not measured. (4) Of many examples some are taken at random, the same for the same seed.
+one distribution differ. The *floor* is the mean divergence between random parts of both samples together, as large as
+the samples are. (3) The divergence is blind outside these directions, and it comes without a test. So whether a class
+has moved is decided by :mod:`opacc_ray.characterize.exchange`. (4) A class with few examples is named and not measured.
+(5) Of more than 2 · MOST examples some are taken at random, the same for the same seed.
 
 Legend: C classes, m neurons, d directions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.characterize.classes import Grouped, other_width
+from opacc_ray.characterize.clusters import width_of
+from opacc_ray.characterize.exchange import Move, exchange, judge
 from opacc_ray.errors import SpecError
 from opacc_ray.pool import Pool
 
@@ -36,7 +39,10 @@ LEAST = 200
 """Examples of a class below which its mixture is a guess."""
 
 MOST = 4000
-"""Examples of a class that a mixture is fitted to."""
+"""Examples of a class of the data set that a mixture is fitted to; of the reference, and by the test, twice as many."""
+
+FLOORS = 3
+"""Random splits of both samples that the floor is the mean of."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +69,18 @@ class Mixtures:
 
 
 class Shift(NamedTuple):
-    """The shift of one class."""
+    """The shift of one class; None where it has too few examples."""
 
-    value: float  # JSD in [0, 1]
-    error: float  # its standard error, from the points that were drawn
-    floor: float  # the same between two parts of the reference
+    value: float | None  # JSD in [0, 1]
+    error: float | None  # its standard error, from the points that were drawn
+    floor: float | None  # the same between random parts of both samples
+    move: Move | None
 
 
-def measure_shift(reference: Grouped, data: Grouped, mixtures: Mixtures) -> list[Shift | None]:
-    """The shift of each class, (C,); None where the reference has fewer than 2 · LEAST examples, or the data LEAST.
+def measure_shift(reference: Grouped, data: Grouped, mixtures: Mixtures) -> list[Shift]:
+    """The shift of each class, (C,), measured one class at a time.
+
+    There is no divergence where the reference has fewer than 2 · LEAST examples of a class, or the data set LEAST.
 
     Raises
     ------
@@ -82,24 +91,32 @@ def measure_shift(reference: Grouped, data: Grouped, mixtures: Mixtures) -> list
     """
     _require_scikit_learn()
     rng = np.random.default_rng(mixtures.seed)
-    before, after = _samples(reference, rng), _samples(data, rng)
-    widths = {rows.shape[1] for rows in (*before, *after) if len(rows)}
-    if len(widths) > 1:
-        here, there = (next(rows.shape[1] for rows in side if len(rows)) for side in (after, before))
-        raise other_width(here, there)
-    enough = [len(b) >= 2 * LEAST and len(a) >= LEAST for b, a in zip(before, after, strict=True)]
-    pairs = zip(before, after, enough, strict=True)
-    return [_shift_of(b, a, mixtures, rng) if ok else None for b, a, ok in pairs]
+    divergences: list[tuple[float, float, float] | tuple[None, None, None]] = []
+    exchanged = []
+    for before, after in _samples(reference, data, rng):
+        enough = len(before) >= 2 * LEAST and len(after) >= LEAST
+        divergences.append(_divergence_of(before, after, mixtures, rng) if enough else (None, None, None))
+        exchanged.append(exchange(before, after, rng))
+    moves = judge(exchanged)
+    return [Shift(value, error, floor, move) for (value, error, floor), move in zip(divergences, moves, strict=True)]
 
 
-def _shift_of(before: Points, after: Points, mixtures: Mixtures, rng: np.random.Generator) -> Shift:
-    """The shift of a class, from examples of the reference (k, m) and of the data set (n, m), both in random order."""
+def _divergence_of(
+    before: Points, after: Points, mixtures: Mixtures, rng: np.random.Generator
+) -> tuple[float, float, float]:
+    """Value, error and floor of a class, from examples of the reference (k, m) and of the data set (n, m)."""
     centre, project = _directions(before, mixtures.directions)
-    before, after = (before - centre) @ project, (after - centre) @ project
-    half = min(len(after), len(before) // 2)
-    value, error = divergence(_fit(before, mixtures), _fit(after[:MOST], mixtures), mixtures.points, rng)
-    floor, _ = divergence(_fit(before[half:], mixtures), _fit(before[:half], mixtures), mixtures.points, rng)
-    return Shift(value, error, floor)
+    before, after = (before - centre) @ project, (after[:MOST] - centre) @ project
+    value, error = _between(before, after, mixtures, rng)
+    both, floors = np.concatenate([before, after]), []
+    for _ in range(FLOORS):
+        mixed = rng.permutation(both)
+        floors.append(_between(mixed[: len(before)], mixed[len(before) :], mixtures, rng)[0])
+    return value, error, float(np.mean(floors))
+
+
+def _between(before: Points, after: Points, mixtures: Mixtures, rng: np.random.Generator) -> tuple[float, float]:
+    return divergence(_fit(before, mixtures), _fit(after, mixtures), mixtures.points, rng)
 
 
 def divergence(p: Any, q: Any, num: int, rng: np.random.Generator) -> tuple[float, float]:
@@ -132,16 +149,22 @@ def _directions(points: Points, num: int) -> tuple[NDArray[np.float64], NDArray[
     return centre, directions[:, used] / np.sqrt(variances[used])
 
 
-def _samples(data: Grouped, rng: np.random.Generator) -> Sequence[Points]:
-    """Features of some examples of each class, in random order."""
-    classes = data.classes()
-    found = []
+def _samples(reference: Grouped, data: Grouped, rng: np.random.Generator) -> Iterator[tuple[Points, Points]]:
+    """Features of some examples of each class, of the reference and of the data set, in random order."""
+    here, there = width_of(data), width_of(reference)
+    if here != there:
+        raise other_width(here, there)
+    before, after = reference.classes(), data.classes()
     for i in range(data.num_classes):
-        own = np.flatnonzero(classes == i)
-        taken = rng.permutation(own)[: 2 * MOST]
-        rows = data.view.take(part_hidden, taken).astype(np.float64) if len(taken) else np.empty((0, 0))
-        found.append(rows)
-    return found
+        yield (
+            _sample(reference, np.flatnonzero(before == i), rng),
+            _sample(data, np.flatnonzero(after == i), rng),
+        )
+
+
+def _sample(data: Grouped, own: NDArray[np.int64], rng: np.random.Generator) -> Points:
+    taken = rng.permutation(own)[: 2 * MOST]
+    return data.view.take(part_hidden, taken).astype(np.float64) if len(taken) else np.empty((0, 0))
 
 
 def part_hidden(part: Pool, rows: NDArray[np.int64]) -> NDArray[np.float32]:

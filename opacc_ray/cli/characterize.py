@@ -23,15 +23,25 @@ if TYPE_CHECKING:
     multiple=True,
     help="A run, or a labelled case (.npz, .parquet, .csv), to compare with; one for each RUN.",
 )
+@click.option(
+    "--test",
+    "tests",
+    metavar="URI",
+    multiple=True,
+    help="Labelled case to measure by its labels instead of the pool, by the clusters of the reference's labels.",
+)
 @click.option("--radius", type=float, default=0.5, show_default=True, help="Near the centroid: share of the reach.")
 @click.option("--boundary", default="0-0.7", show_default=True, metavar="LOW-HIGH", help="Near a boundary: confidence.")
 @click.option("--no-shift", is_flag=True, help="Do not measure the covariate shift, which takes seconds per class.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the mixtures of the shift.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the mixtures and the test of the shift."
+)
 @click.option("--out", metavar="FOLDER", help="Where to write it; default: beside the estimate of the first RUN.")
 def characterize(
     uris: tuple[str, ...],
     track: str | None,
     references: tuple[str, ...],
+    tests: tuple[str, ...],
     radius: float,
     boundary: str,
     no_shift: bool,
@@ -52,6 +62,7 @@ def characterize(
     found = characterize(
         runs,
         references,
+        tests=tests,
         regions=Regions(radius, low, high),
         mixtures=None if no_shift else Mixtures(seed=seed),
         seed=seed,
@@ -70,7 +81,7 @@ def pair_of(text: str, option: str, example: str) -> tuple[float, float]:
 
 
 def as_text(written: "WrittenCharacterization") -> str:
-    """What stands out, a line per class of the pools, and where the files are."""
+    """What stands out, a line per class of the pools or test sets, and where the files are."""
     from opacc_ray.report.coverage import worries
 
     lines = []
@@ -78,13 +89,15 @@ def as_text(written: "WrittenCharacterization") -> str:
         for item in model.sets:
             lines.append(f"{model.name}, {item.name}: {item.examples} examples, by {item.grouped_by}")
             lines += [f"  remark   {text}" for text in item.remarks]
-            for own in item.classes if item.name == "pool" else ():
+            for own in item.classes if item is model.sets[0] else ():
                 values = [
                     ("EP", own.ep),
                     ("CP", own.cp),
                     ("BC", own.bc),
                     ("shift", own.shift),
                     ("floor", own.shift_floor),
+                    ("moved by sd", own.moved and own.moved.sd),
+                    ("p", own.moved and own.moved.p),
                 ]
                 said = "  ".join(f"{name} {value:.3f}" for name, value in values if value is not None)
                 lines.append(f"  {own.name:20} {own.examples:8}  {said}")

@@ -3,17 +3,21 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from opacc_ray.audit.characterization import ReferenceSet, characterize_run, open_reference_run
+from opacc_ray.audit.characterization import ReferenceSet, characterize_run, class_names, open_reference_run
 from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.characterize.covariate_shift import Mixtures
 from opacc_ray.characterize.metrics import Regions
-from opacc_ray.errors import DataError, SpecError
+from opacc_ray.errors import SpecError
 from opacc_ray.lake.store import write_files
 from opacc_ray.report.coverage import page, summary
 from opacc_ray.report.documents import WrittenCharacterization
 from opacc_ray.runs.provenance import versions
 from opacc_ray.runs.run import Run
-from opacc_ray.study.cases import READERS, Source, read_case
+from opacc_ray.study.cases import READERS
+from opacc_ray.study.labelled_examples import ClassList, read_labelled
+
+OF_TEST = "characterized-test"
+"""Folder beside the estimate for what a test set covers; what the pool covers lies beside the estimate itself."""
 
 DOCUMENT, PAGE, SUMMARY = "characterization.json", "characterization.html", "characterization.md"
 
@@ -22,6 +26,7 @@ def characterize(
     runs: Sequence[Run],
     references: Sequence[str] = (),
     *,
+    tests: Sequence[str] = (),
     regions: Regions | None = None,
     mixtures: Mixtures | None = None,
     seed: int = 0,
@@ -33,27 +38,32 @@ def characterize(
     runs : at least one
     references : one for each run, in their order: the URI of a run, or of a case (.npz, .parquet, .csv) with labels;
         none: each run's own training data, if its features were compared with it
+    tests : labelled cases, one for each run, that are measured by label instead of the pools; references need labels
+        then
     regions : what counts as near the centroid and near a boundary
     mixtures : how shifts are measured; None: they are not
 
     Raises
     ------
     SpecError
-        Another number of references than of runs, or a run of a regression.
+        Another number of references or tests than of runs, or a run of a regression.
     DataError
         A reference cannot be read, or its features have another width than those of the run.
     """
-    if references and len(references) != len(runs):
-        raise SpecError(
-            f"there are {len(references)} references and {len(runs)} runs; give --reference once for each RUN, in "
-            "their order, since each has seen the reference with its own model"
-        )
+    for option, given in (("reference", references), ("test", tests)):
+        if given and len(given) != len(runs):
+            raise SpecError(
+                f"there are {len(given)} {option}s and {len(runs)} runs; give --{option} once for each RUN, in "
+                f"their order, since each has seen the {option} with its own model"
+            )
     regions = regions or Regions()
     found = []
     for place, run in enumerate(runs):
         with ExitStack() as stack:
-            reference = open_reference(references[place], stack) if references else None
-            found.append(characterize_run(run, reference, regions, mixtures))
+            reference, test = (
+                open_reference(given[place], run, stack) if given else None for given in (references, tests)
+            )
+            found.append(characterize_run(run, reference, regions, mixtures, test))
     return Characterization(
         radius=regions.radius,
         boundary=[regions.low, regions.high],
@@ -64,9 +74,13 @@ def characterize(
 
 
 def write_characterization(found: Characterization, run: Run, out: str | None = None) -> WrittenCharacterization:
-    """Write the document, the page and the summary: to the folder ``out``, or beside the estimate of ``run``."""
+    """Write the document, the page and the summary: to the folder ``out``, or beside the estimate of ``run``.
+
+    What a test set covers is written to a folder of its own there.
+    """
     files = {DOCUMENT: found.to_bytes(), PAGE: page(found).encode(), SUMMARY: summary(found).encode()}
-    return WrittenCharacterization(characterization=found, files=write_files(run.results(out), files))
+    beside = run.results().store(OF_TEST) if out is None and found.models[0].sets[0].name == "test" else None
+    return WrittenCharacterization(characterization=found, files=write_files(beside or run.results(out), files))
 
 
 def read_characterization(run: Run) -> Characterization | None:
@@ -77,11 +91,12 @@ def read_characterization(run: Run) -> Characterization | None:
     return Characterization.from_bytes(store.read(DOCUMENT), store.uri_of(DOCUMENT))
 
 
-def open_reference(uri: str, stack: ExitStack) -> ReferenceSet:
-    """A labelled case (.npz, .parquet, .csv), or the pool of a run, which stays open as long as the stack."""
+def open_reference(uri: str, run: Run, stack: ExitStack) -> ReferenceSet:
+    """A labelled case (.npz, .parquet, .csv), or the pool of another run, which stays open as long as the stack.
+
+    The classes of a case are those of ``run``, by name.
+    """
     if uri.rpartition(".")[2].lower() in READERS:
-        case = read_case(Source("reference", uri))
-        if "prediction" not in case.view.fields:
-            raise DataError(f"{uri} has no predictions; a reference has hidden and prediction of every example")
-        return ReferenceSet(uri, case.view, case.label)
-    return stack.enter_context(open_reference_run(uri))
+        named = run.spec.model.classes is not None
+        return ReferenceSet(uri, *read_labelled(uri, ClassList(class_names(run), named)))
+    return stack.enter_context(open_reference_run(uri, run))

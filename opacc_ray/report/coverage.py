@@ -16,8 +16,11 @@ MATRIX_CLASSES, MOST_PAIRS, MOST_ROWS = 12, 15, 30
 FEW, MANY = 0.5, 2.0
 """EP of a class below or above which it is named."""
 
-MOVED = 0.1
-"""How far CP or BC differ from the reference, or the shift is above its floor, where it is named."""
+DIFFERS = 0.1
+"""How far CP or BC differ from the reference, at least, where they are named."""
+
+LEVEL = 0.05
+"""Probability of naming a class by chance, over all classes: of CP and BC together, and of moved features."""
 
 
 def page(document: Characterization) -> str:
@@ -44,24 +47,25 @@ def section(document: Characterization) -> Markup:
 
 def worries(model: ModelCoverage) -> list[str]:
     """What stands out in a pool, in plain words; nothing does if the list is empty."""
-    pool = model.sets[0]
+    measured = model.sets[0]
     reference = next((item for item in model.sets if item.name == "reference"), None)
     said = []
-    rare = [f"{item.name} ({item.ep:.2f})" for item in pool.classes if item.ep < FEW]
-    often = [f"{item.name} ({item.ep:.2f})" for item in pool.classes if item.ep > MANY]
+    rare = [f"{item.name} ({item.ep:.2f})" for item in measured.classes if item.ep < FEW]
+    often = [f"{item.name} ({item.ep:.2f})" for item in measured.classes if item.ep > MANY]
     if rare:
-        said.append(f"Classes with less than half an equal share of the pool, by EP: {_some(rare)}.")
+        said.append(f"Classes with less than half an equal share of the {measured.name}, by EP: {_some(rare)}.")
     if often:
         said.append(f"Classes with more than twice an equal share, by EP: {_some(often)}.")
+    sure = [item.name for item in measured.classes if item.bc == 0 and item.examples]
+    if sure:
+        said.append(f"Classes without an example near a boundary (BC is 0), so none is tested: {_some(sure)}.")
     if reference:
-        said += _moved(pool, reference)
-    shifted = [
-        f"{item.name} ({item.shift - item.shift_floor:.2f})"
-        for item in pool.classes
-        if item.shift is not None and item.shift_floor is not None and item.shift - item.shift_floor > MOVED
-    ]
-    if shifted:
-        said.append(f"Features have moved from the reference (shift above its floor): {_some(shifted)}.")
+        said += _differing(measured, reference)
+    moved = [(item.name, item.moved) for item in measured.classes if item.moved and item.moved.p <= LEVEL]
+    if moved:
+        moved.sort(key=lambda pair: -pair[1].sd)
+        named = [f"{name} ({one.sd:.2f} sd, p {one.p:.3f})" for name, one in moved]
+        said.append(f"Features have moved from the reference, more than by chance: {_some(named)}.")
     return said
 
 
@@ -81,24 +85,38 @@ def summary(document: Characterization) -> str:
 def _class_table(item: SetCoverage) -> list[str]:
     columns = _columns(item)
     rows: list[Sequence[str]] = [
-        ("class", "examples", *(key.upper() for key in columns)),
+        ("class", "examples", *(key.upper() if len(key) == 2 else key for key in columns)),
         ("---",) * (2 + len(columns)),
     ]
     rows += [(escaped(own.name), f"{own.examples}", *(_cell(own, key) for key in columns)) for own in item.classes]
     return table(rows)
 
 
-def _moved(pool: SetCoverage, reference: SetCoverage) -> list[str]:
+def _differing(measured: SetCoverage, reference: SetCoverage) -> list[str]:
+    """Classes whose CP or BC differs from the reference by more than DIFFERS, and more than by chance."""
     said = []
     for key, words in (("cp", "near their centroid (CP)"), ("bc", "near a boundary (BC)")):
         pairs = [
-            (getattr(own, key), getattr(other, key), own.name)
-            for own, other in zip(pool.classes, reference.classes, strict=True)
+            (getattr(own, key), getattr(other, key), own, other)
+            for own, other in zip(measured.classes, reference.classes, strict=True)
         ]
-        far = [f"{name} ({a:.2f}, not {b:.2f})" for a, b, name in pairs if None not in (a, b) and abs(a - b) > MOVED]
+        known = [pair for pair in pairs if None not in pair[:2]]
+        far = [
+            f"{own.name} ({a:.2f}, not {b:.2f})"
+            for a, b, own, other in known
+            if abs(a - b) > DIFFERS and _by_chance(a, own.examples, b, other.examples) <= LEVEL / (2 * len(known))
+        ]
         if far:
             said.append(f"Classes of which another share than in the reference is {words}: {_some(far)}.")
     return said
+
+
+def _by_chance(a: float, n: int, b: float, k: int) -> float:
+    """P value of Fisher's exact test that shares ``a`` of n and ``b`` of k examples are of one population."""
+    from scipy.stats import fisher_exact
+
+    x, y = round(a * n), round(b * k)
+    return float(fisher_exact([[x, n - x], [y, k - y]])[1])
 
 
 def _some(names: Sequence[str]) -> str:
@@ -125,13 +143,16 @@ def _range(values: Sequence[float]) -> str:
 
 def _columns(item: SetCoverage) -> list[str]:
     """Measures that at least one class has a value of."""
-    return [key for key in ("ep", "cp", "bc", "shift") if any(getattr(own, key) is not None for own in item.classes)]
+    keys = ("ep", "cp", "bc", "shift", "moved")
+    return [key for key in keys if any(getattr(own, key) is not None for own in item.classes)]
 
 
 def _cell(own: ClassCoverage, key: str) -> str:
     value = getattr(own, key)
     if value is None:
         return "–"
+    if key == "moved":
+        return f"{value.sd:.2f} sd (p {value.p:.3f})"
     return f"{value:.3f} (floor {own.shift_floor:.3f})" if key == "shift" else f"{value:.3f}"
 
 

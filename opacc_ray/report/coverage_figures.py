@@ -61,8 +61,8 @@ DIMENSIONS = (
     Dimension(
         "shift",
         "Covariate shift",
-        "Jensen-Shannon divergence from the reference, above what two alike samples show (the floor). Above 0.1 the "
-        "features have moved.",
+        "Jensen-Shannon divergence from the reference along five main directions, above what chance gives for sets of "
+        "these sizes (the floor). Whether features have moved, the test by class says.",
     ),
 )
 

@@ -68,7 +68,7 @@ def generate_for(
     SpecError
         The run is of a regression.
     DataError
-        The reference has features of another width, or a class has no vector in its region.
+        The reference has features of another width or other classes, or a class has no vector in its region.
     """
     if run.spec.model.task == "regression":
         raise SpecError(f"{run.uri} is of a regression, and vectors are generated between classes")
@@ -77,8 +77,8 @@ def generate_for(
         view = stack.enter_context(open_view(run, ("hidden", "prediction"), FEATURES))
         pool = Grouped(view, len(names))
         head = find_head(pool, probabilities=run.spec.model.output in ("probabilities", "probability"), seed=seed)
-        known = open_reference(reference, stack) if reference else ReferenceSet(run.uri, view)
-        data = Grouped(known.view, len(names), known.label)
+        known = open_reference(reference, run, stack) if reference else ReferenceSet(run.uri, view)
+        data = known.by_label(len(names)) if known.label is not None else Grouped(known.view, len(names))
         clusters = find_clusters(data)
         if clusters.width != len(head.weight):
             raise DataError(
@@ -92,7 +92,8 @@ def generate_for(
     store = open_store(out) if out else run.results().store("generated")
     document = _document(run, known.uri, data, head, sources, regions, seed)
     sets = [_write(store, one, made) for one, made in zip(wanted, vectors, strict=True)]
-    document = document.model_copy(update={"sets": sets, "remarks": _remarks(data, sources, head, names)})
+    remarks = [*known.remarks, *known.left_out(), *_remarks(data, sources, head, names)]
+    document = document.model_copy(update={"sets": sets, "remarks": remarks})
     store.write(DOCUMENT, document.to_bytes())
     return Made(document, store, vectors, sources)
 

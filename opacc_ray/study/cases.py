@@ -74,7 +74,6 @@ class Case(NamedTuple):
     view: View
     outcome: NDArray[np.float64]  # (N,)
     outcome_rule: str  # how outcomes were made
-    label: NDArray[np.int64] | None = None  # (N,) true classes, where they are given as whole numbers
 
 
 def find_cases(
@@ -114,24 +113,27 @@ def read_case(source: Source) -> Case:
     DataError
         It is not readable, lacks an outcome, or has changed since its digest was taken.
     """
-    data = read_uri(source.uri)
-    digest = hashlib.sha256(data).hexdigest()
-    if source.digest not in (None, digest):
-        raise DataError(f"case {source.name}: {source.uri} has changed since the study began; start it again")
     try:
-        table = _Table(READERS[_suffix(source.uri)](data), dict(source.columns))
+        table, digest = open_table(source)
         outcome, rule = _outcome(table, source.error_scale)
-        pool = _pool(table, source.shuffle)
-        label = table.get("label")
+        pool = pool_of(table, source.shuffle)
         if len(outcome) != pool.size:
             raise DataError(f"there are {len(outcome)} outcomes and {pool.size} examples")
     except DataError as error:
         raise DataError(f"case {source.name} ({source.uri}): {error}") from None
-    whole = None if label is None or label.dtype.kind not in "iu" else label.astype(np.int64)
-    return Case(replace(source, digest=digest), view_of(pool), outcome, rule, whole)
+    return Case(replace(source, digest=digest), view_of(pool), outcome, rule)
 
 
-class _Table:
+def open_table(source: Source) -> tuple["Table", str]:
+    """The columns of a file, and its digest; raises DataError if it cannot be read or has changed."""
+    data = read_uri(source.uri)
+    digest = hashlib.sha256(data).hexdigest()
+    if source.digest not in (None, digest):
+        raise DataError("it has changed since the study began; start it again")
+    return Table(READERS[_suffix(source.uri)](data), dict(source.columns)), digest
+
+
+class Table:
     """Columns by field, whatever they are called."""
 
     def __init__(self, arrays: Mapping[str, Any], columns: Mapping[str, str]) -> None:
@@ -167,8 +169,11 @@ def _plain(name: str) -> str:
     return re.sub(r"\(.*\)", "", name.lstrip("\ufeff")).strip().lower()
 
 
-def _pool(table: _Table, shuffle: Sequence[str]) -> Pool:
+def pool_of(table: Table, shuffle: Sequence[str], classes: NDArray[np.int64] | None = None) -> Pool:
+    """The features of a table; ``classes`` (N,) are its predictions, where they are known to be numbers of classes."""
     features = {name: values for name in FEATURES if (values := table.get(name)) is not None}
+    if classes is not None:
+        features["prediction"] = classes
     if not features:
         raise DataError(f"it has no feature; there are {', '.join(table.names)} and known are {', '.join(FEATURES)}")
     prediction = features.get("prediction")
@@ -186,7 +191,7 @@ def _pool(table: _Table, shuffle: Sequence[str]) -> Pool:
     return Pool(ids=[str(row) for row in range(size)], **features)
 
 
-def _outcome(table: _Table, error_scale: float | None) -> tuple[NDArray[np.float64], str]:
+def _outcome(table: Table, error_scale: float | None) -> tuple[NDArray[np.float64], str]:
     """Outcomes (N,) in [0, 1], and the words for how they were made."""
     given = {name: values for name in OUTCOMES if (values := table.get(name)) is not None}
     prediction = table.get("prediction")
@@ -212,7 +217,7 @@ def _agreement(prediction: NDArray[Any], label: NDArray[Any]) -> NDArray[np.floa
     """1 where prediction and label are the same class, (N,); raises DataError if one is missing, or of another kind."""
     _refuse_missing("prediction", prediction, frozenset())
     _refuse_missing("label", label, UNKNOWN.difference(map(str, prediction.ravel().tolist())))
-    if _are_numbers(prediction) == _are_numbers(label):
+    if are_numbers(prediction) == are_numbers(label):
         return np.asarray(prediction == label, dtype=np.float64)
     first = [shown(values.ravel().tolist()[0]) for values in (prediction, label)]
     raise DataError(
@@ -231,7 +236,8 @@ def _refuse_missing(name: str, values: NDArray[Any], unknown: Collection[str]) -
             )
 
 
-def _are_numbers(values: NDArray[Any]) -> bool:
+def are_numbers(values: NDArray[Any]) -> bool:
+    """Whether all values are numbers."""
     return values.dtype.kind in "biuf" or all(isinstance(value, Number) for value in values.ravel().tolist())
 
 

@@ -61,11 +61,13 @@ def test_a_skewed_and_drifted_pool_moves_ep_cp_and_the_shift_and_the_usual_one_d
     runs = [f"{home}/usual-00000001", f"{home}/night-00000001"]
     found = characterized([*runs, *reference, "--boundary", "0-0.8", "--out", str(home / "both")], capsys)
     usual, night = (model["sets"][0] for model in found["models"])
-    assert [model["sets"][1]["grouped_by"] for model in found["models"]] == ["label", "label"]
+    assert {item["grouped_by"] for model in found["models"] for item in model["sets"]} == {"prediction"}
     of = {item["name"]: item for item in usual["classes"]}
     at_night = {item["name"]: item for item in night["classes"]}
     assert list(of) == CLASSES
     assert all(0.85 < item["ep"] < 1.15 for item in of.values())
+    assert all(item["moved"]["p"] > 0.05 for item in of.values())
+    assert all(at_night[name]["moved"]["p"] <= 0.002 for name in ("cat", "dog"))
     assert at_night["<owl>"]["ep"] < 0.5
     assert all(item["shift"] - item["shift_floor"] < 0.05 for item in of.values())
     assert all(at_night[name]["shift"] - at_night[name]["shift_floor"] > 0.2 for name in ("cat", "dog"))
@@ -125,6 +127,6 @@ def test_what_cannot_be_is_refused_in_one_sentence(
     assert (code, said.count("\n")) == (5, 1)
     assert "6 neurons here and 9 in the reference; give a reference that the same model has seen" in said
     code, said = refused(usual, f"{home}/night-00000001", "--reference", wide.uri)
-    assert (code, "there are 1 references and 2 runs" in said) == (2, True)
+    assert (code, "there are 1 references and 2 runs; give --reference once for each RUN" in said) == (2, True)
     code, said = refused(usual, "--boundary", "low")
     assert (code, "--boundary low: write two numbers, such as 0-0.7" in said) == (2, True)

@@ -48,11 +48,41 @@ def grouped(num: int, seed: int, moved: float = 0.0) -> Grouped:
 
 def test_a_drifted_class_is_far_above_its_floor_and_the_other_is_not() -> None:
     found = measure_shift(grouped(3000, 1), grouped(1500, 2, moved=1.5), FEW)
-    assert all(shift is not None for shift in found)
-    calm, moved = (shift for shift in found if shift)
+    calm, moved = found
     assert calm.value - calm.floor < 0.03
     assert moved.value - moved.floor > 0.15
     assert moved.error < 0.01
+
+
+def test_the_value_is_that_of_mixtures_of_ten_components_along_five_directions_as_in_the_paper() -> None:
+    rng = np.random.default_rng(3)
+    before, after = (rng.normal(size=(num, 8)) * (1 + 9 * (rng.random((num, 8)) < 0.3)) for num in (700, 500))
+    centre, scatter = before.mean(axis=0), np.cov(before, rowvar=False)
+    variances, directions = np.linalg.eigh(scatter)
+    onto = directions[:, ::-1][:, :5] / np.sqrt(variances[::-1][:5])
+
+    def fitted(points: np.ndarray) -> GaussianMixture:
+        options = {"covariance_type": "diag", "reg_covar": 1e-3, "max_iter": 200, "random_state": 0}
+        return GaussianMixture(10, **options).fit((points - centre) @ onto)
+
+    expected, _ = divergence(fitted(before), fitted(after), 40_000, rng)
+    sets = [Grouped(view_of(Pool(hidden=rows, prediction=np.zeros(len(rows)))), 1) for rows in (before, after)]
+    [found] = measure_shift(*sets, Mixtures())
+    assert abs(found.value - expected) < 0.03
+    fewer = [
+        measure_shift(*sets, Mixtures(components=3))[0].value,
+        measure_shift(*sets, Mixtures(directions=3))[0].value,
+    ]
+    assert all(abs(value - expected) > 0.05 for value in fewer)
+
+
+def test_the_floor_is_what_the_value_is_without_a_move() -> None:
+    """Sets of equal size, of which the first does not hold two halves as large as the second."""
+    values = [measure_shift(grouped(1000, seed), grouped(1000, 50 + seed), Mixtures(points=4000)) for seed in range(4)]
+    value, floor = (
+        np.array([[getattr(one, name) for one in found] for found in values]) for name in ("value", "floor")
+    )
+    assert abs(value.mean() - floor.mean()) < 0.02
 
 
 def test_the_same_seed_gives_the_same_shift() -> None:
@@ -61,8 +91,12 @@ def test_the_same_seed_gives_the_same_shift() -> None:
 
 
 def test_a_class_with_few_examples_is_not_measured() -> None:
-    assert measure_shift(grouped(3000, 1), grouped(398, 2), FEW) == [None, None]
-    assert measure_shift(grouped(798, 1), grouped(900, 2), FEW) == [None, None]
+    for reference, data in ((3000, 398), (798, 900)):
+        found = measure_shift(grouped(reference, 1), grouped(data, 2), FEW)
+        assert [(shift.value, shift.error, shift.floor) for shift in found] == [(None, None, None)] * 2
+        assert all(shift.move is not None for shift in found)  # the test needs no mixture
+    assert [shift.move for shift in measure_shift(grouped(3000, 1), grouped(38, 2), FEW)] == [None, None]
+    assert None not in [shift.move for shift in measure_shift(grouped(3000, 1), grouped(40, 2), FEW)]
 
 
 def test_layers_of_different_widths_are_refused() -> None:

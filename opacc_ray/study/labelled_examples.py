@@ -1,0 +1,128 @@
+"""Examples of a model whose classes are known, from a file: a reference, or a labelled test set.
+
+The columns are those of :mod:`opacc_ray.study.cases`; `hidden`, `output` and `confidence` are optional, and so is
+`label`. Here the classes in `prediction` and `label` get the numbers that the model gives them:
+
+    names              by name, spaces and accents aside; an unknown name is refused
+    whole numbers      places in the model's classes, 0 first; refused if classes have other numbers for names
+    empty, NaN, "?"    of a label: the example has none
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError, shown
+from opacc_ray.parts.view import View, view_of
+from opacc_ray.spec.model import plain_name
+from opacc_ray.study.cases import UNKNOWN, Source, Table, are_numbers, open_table, pool_of
+
+MOST_NAMES = 20
+"""Classes that a message lists."""
+
+
+class Labelled(NamedTuple):
+    """Examples with what the model predicts of them, and labels."""
+
+    view: View
+    label: NDArray[np.int64] | None  # (N,) numbers of classes, -1 where there is no label; None: no labels
+    remarks: list[str]  # how classes were read
+
+
+class ClassList(NamedTuple):
+    """The classes of a model."""
+
+    names: Sequence[str]  # in the model's order; numbers as text where it has none
+    named: bool  # whether the user gave names
+
+
+def read_labelled(uri: str, classes: ClassList) -> Labelled:
+    """Read one file.
+
+    Raises
+    ------
+    DataError
+        It cannot be read, lacks predictions, or holds a class that the model does not have.
+    """
+    try:
+        table, _ = open_table(Source("reference", uri))
+        given = table.get("prediction")
+        if given is None:
+            raise DataError("it has no predictions; give prediction for every example")
+        prediction = numbers_of("prediction", given, classes)
+        if (prediction < 0).any():
+            row = int(np.flatnonzero(prediction < 0)[0])
+            raise DataError(f"prediction of row {row + 1} is missing; fill it in, or leave such rows out")
+        label = _label(table, classes)
+        pool = pool_of(table, (), prediction)
+        if label is not None and len(label) != pool.size:
+            raise DataError(f"there are {len(label)} labels and {pool.size} examples; give one per example")
+    except DataError as error:
+        raise DataError(f"{uri}: {error}") from None
+    names = ", ".join(f"{i} is {name!r}" for i, name in enumerate(classes.names[:3]))
+    remark = f"its classes are numbers, read as places in model.classes: {names}, …"
+    return Labelled(view_of(pool), label, [remark] if classes.named and are_numbers(given) else [])
+
+
+def _label(table: Table, classes: ClassList) -> NDArray[np.int64] | None:
+    given = table.get("label")
+    label = None if given is None else numbers_of("label", given, classes)
+    return None if label is None or (label < 0).all() else label
+
+
+def numbers_of(column: str, values: NDArray[Any], classes: ClassList) -> NDArray[np.int64]:
+    """The number of the class of each of ``values`` (N,), -1 where there is none; DataError for what is no class."""
+    if values.ndim != 1:
+        raise DataError(f"{column} has the shape {values.shape}; give one class per example: (N,)")
+    if values.dtype.kind in "biuf":
+        _refuse_booleans(column, values, classes)
+        return _places(column, values, np.isnan(values.astype(np.float64)), classes)
+    missing = np.array([value is None or value != value for value in values.tolist()], dtype=bool)
+    if are_numbers(values[~missing]):
+        _refuse_booleans(column, np.array(values[~missing].tolist()), classes)
+        return _places(column, np.where(missing, np.nan, values).astype(np.float64), missing, classes)
+    texts, first, code = np.unique(np.where(missing, "", values).astype(str), return_index=True, return_inverse=True)
+    found = np.array([_number_of_name(column, text, row, classes) for text, row in zip(texts, first, strict=True)])
+    return found[code]
+
+
+def _refuse_booleans(column: str, values: NDArray[Any], classes: ClassList) -> None:
+    if classes.named and values.dtype.kind == "b":
+        raise DataError(
+            f"{column} holds true and false, and the model's classes have names; write the names as text, or numbers"
+        )
+
+
+def _number_of_name(column: str, text: str, row: int, classes: ClassList) -> int:
+    plain = [plain_name(name) for name in classes.names]
+    if plain_name(text) in plain:
+        return plain.index(plain_name(text))
+    if text.strip().lower() in ("", *UNKNOWN):
+        return -1
+    names = ", ".join(classes.names[:MOST_NAMES]) + (", …" if len(classes.names) > MOST_NAMES else "")
+    hint = "correct it" if classes.named else "name them in model.classes of the spec, or write the model's numbers"
+    raise DataError(
+        f"{column} of row {row + 1} is {shown(text)}, which is none of the model's {len(classes.names)} classes: "
+        f"{names}; {hint}"
+    )
+
+
+def _places(column: str, values: NDArray[Any], missing: NDArray[np.bool_], classes: ClassList) -> NDArray[np.int64]:
+    """Numbers (N,) as numbers of classes."""
+    plain = [plain_name(name) for name in classes.names]
+    other = next((name for i, name in enumerate(plain) if name.isdecimal() and name != str(i)), None)
+    if other is not None:
+        raise DataError(
+            f"{column} holds numbers, and a class has the number {other!r} for a name, so it is not clear whether "
+            "numbers are names or places; write the names as text"
+        )
+    known = np.where(missing, 0, values).astype(np.float64)
+    bad = np.flatnonzero((known != np.floor(known)) | (known < 0) | (known >= len(classes.names)))
+    if len(bad):
+        raise DataError(
+            f"{column} of row {bad[0] + 1} is {known[bad[0]]:g}, and the model has {len(classes.names)} classes, "
+            f"0 to {len(classes.names) - 1}; correct it, or write the names of classes"
+        )
+    return np.where(missing, -1, known).astype(np.int64)

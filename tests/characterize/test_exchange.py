@@ -1,0 +1,106 @@
+"""The test of moved features: its false alarms, what it finds, and the smallest move that it says it would find."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from opacc_ray.characterize.classes import Grouped
+from opacc_ray.characterize.covariate_shift import Mixtures, measure_shift
+from opacc_ray.characterize.exchange import Move, exchange, judge
+from opacc_ray.parts.view import view_of
+from opacc_ray.pool import Pool
+
+Sample = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def relu(rng: np.random.Generator, num: int) -> np.ndarray:
+    """Skewed features, two of them alike and one dead."""
+    found = np.maximum(rng.standard_t(3, size=(num, 8)) + 0.3, 0)
+    found[:, 6], found[:, 7] = found[:, 0], 0
+    return found
+
+
+def normal(rng: np.random.Generator, num: int) -> np.ndarray:
+    return rng.normal(size=(num, 6)) * [6, 5, 4, 3, 2, 1]
+
+
+def moves(pairs: list[tuple[np.ndarray, np.ndarray]], rng: np.random.Generator) -> list[Move | None]:
+    return judge(exchange(*pair, rng) for pair in pairs)
+
+
+@pytest.mark.parametrize(("sample", "sizes"), [(relu, (40, 40)), (relu, (200, 25)), (normal, (25, 120))])
+def test_parts_of_one_set_alarm_in_any_class_as_often_as_the_level_says(sample: Sample, sizes: tuple[int, int]) -> None:
+    rng, alarms, repetitions = np.random.default_rng(5), 0, 200
+    for _ in range(repetitions):
+        found = moves([(sample(rng, sizes[0]), sample(rng, sizes[1])) for _ in range(2)], rng)
+        alarms += any(move is not None and move.p <= 0.05 for move in found)
+    assert alarms <= binom.ppf(1 - 1e-4, repetitions, 0.05)
+    assert alarms >= binom.ppf(1e-3, repetitions, 0.05)
+
+
+def test_a_move_as_large_as_is_stated_is_found_four_times_of_five() -> None:
+    rng, found = np.random.default_rng(1), 0
+    [stated] = [one.detects for one in moves([(normal(rng, 300), normal(rng, 150))], rng) if one]
+    assert 0.2 < stated < 0.6
+    for _ in range(120):
+        after = normal(rng, 150)
+        after[:, 3] += 3 * stated
+        [move] = moves([(normal(rng, 300), after)], rng)
+        found += move is not None and move.p <= 0.05
+    assert 0.68 < found / 120 < 0.92
+
+
+def test_a_move_along_any_direction_is_found_and_its_size_stated() -> None:
+    rng = np.random.default_rng(2)
+    for neuron, scale in enumerate([6, 5, 4, 3, 2, 1]):
+        after = normal(rng, 400)
+        after[:, neuron] += scale
+        [move] = moves([(normal(rng, 600), after)], rng)
+        assert move is not None
+        assert move.p == 0.001
+        assert 0.8 < move.sd < 1.3
+
+
+def test_ten_standard_deviations_along_the_sixth_direction_are_found_in_the_class_that_moved_alone() -> None:
+    """The paper's divergence sees five directions and stays where it was."""
+    rng = np.random.default_rng(3)
+
+    def seen(moved: float) -> Grouped:
+        classes = np.arange(2400) % 3
+        hidden = normal(rng, 2400)
+        hidden[:, 5] += moved * (classes == 1)
+        return Grouped(view_of(Pool(hidden=hidden, prediction=classes)), 3)
+
+    found = measure_shift(seen(0), seen(10), Mixtures(points=2000))
+    assert [shift.move.p <= 0.05 for shift in found if shift.move] == [False, True, False]
+    assert found[1].move is not None
+    assert found[1].move.sd > 3  # stated along principal directions of both sets together, which are others
+    assert abs(found[1].value - found[1].floor) < 0.05
+
+
+@pytest.mark.parametrize("wider", [slice(0, 5), slice(5, 6)], ids=["within the main directions", "outside them"])
+def test_another_spread_without_another_mean_is_found(wider: slice) -> None:
+    rng = np.random.default_rng(4)
+    after = normal(rng, 500)
+    after[:, wider] *= 1.6
+    [move] = moves([(normal(rng, 500), after)], rng)
+    assert move is not None
+    assert move.p <= 0.01
+
+
+def test_few_or_equal_examples_are_not_tested() -> None:
+    rng = np.random.default_rng(0)
+    one, few = normal(rng, 20), normal(rng, 19)
+    assert moves([(few, one), (one, few), (np.ones((30, 4)), np.ones((30, 4))), (one, one)], rng)[:3] == [None] * 3
+    assert moves([(one, few)], rng) == [None]
+    [move] = moves([(one, one)], rng)
+    assert move is not None
+    assert move.p > 0.9
+
+
+def test_constant_features_that_differ_are_found() -> None:
+    [move] = moves([(np.zeros((30, 3)), np.ones((30, 3)))], np.random.default_rng(0))
+    assert move is not None
+    assert (move.p, move.sd > 10) == (0.001, True)
