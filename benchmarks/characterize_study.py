@@ -173,7 +173,7 @@ def coverage_table(subjects: list[Subject]) -> Iterator[list[str]]:
     for model in subjects:
         clusters = find_clusters(model.train.grouped)
         test = seen(model.forward, model.images, model.label)
-        shifts = [s for s in measure_shift(model.train.grouped, test.grouped, Mixtures()) if s]
+        shifts = [s for s in measure_shift(model.train.grouped, test.grouped, Mixtures()) if s.value is not None]
         for name, own in (("train", model.train), ("test", test)):
             found = measure(own.grouped, REGIONS, clusters)
             pairs = found.pbc[~np.eye(CLASSES, dtype=bool)]
@@ -221,7 +221,7 @@ def pools(model: Subject, size: int) -> Iterator[tuple[str, Seen]]:
 def scores(model: Subject, clusters: Clusters, base: Metrics, pool: Seen, rng: np.random.Generator) -> dict[str, float]:
     """Each measure as one number that should grow with the drop of accuracy."""
     train, found = model.train.pool, measure(pool.grouped, REGIONS, clusters)
-    shifts = [s for s in measure_shift(model.train.grouped, pool.grouped, Mixtures(points=2000)) if s]
+    shifts = [s for s in measure_shift(model.train.grouped, pool.grouped, Mixtures(points=2000)) if s.value is not None]
     predicted = [np.bincount(side.prediction, minlength=CLASSES) / side.size for side in (train, pool.pool)]
     return {
         "EP: mean distance from the reference": float(np.abs(found.ep - base.ep).mean()),
@@ -327,7 +327,7 @@ def generation_table(subjects: list[Subject]) -> Iterator[list[str]]:
         test = seen(model.forward, model.images, model.label)
         data, rng = Grouped(view_of(test.pool), CLASSES, model.label), np.random.default_rng(0)
         head, clusters = find_head(test.grouped), find_clusters(data)
-        sources = find_sources(data, head, REGIONS, rng)
+        sources = find_sources(data, head, find_clusters(data), REGIONS, rng)
         for size in SIZES:
             made = [generate(sources, head, clusters, REGIONS, share, size, rng) for share in SHARES]
             broken = 100 * np.mean([vectors.violates.mean() for vectors in made])

@@ -13,6 +13,8 @@ of another class that was wrongly predicted rise; towards the other centroid tha
 other one's fall; away from it the reverse. A move that breaks this is a *violation*. A vector counts as correct if it
 is predicted as its class and does not violate.
 
+After a ReLU no feature is below 0: there a negative value of x' becomes 0. Whether the layer is one, the data set says.
+
 Deviations. (1) "Optimizing w.r.t. x distribution" is not said further in the paper; here t is drawn uniformly from
 where x' lies in its region. (2) Every class gets as many vectors as any other (EP = 1). (3) A class with no example
 near a boundary starts from the examples of least confidence, which are counted. (4) Near a boundary it is in doubt what
@@ -44,6 +46,10 @@ HALF = 0.5
 """Share of the way to the other centroid beyond which a vector would hardly show the class of its example any more."""
 
 _ROUNDING = 1e-6
+"""Of float32: relative to distances and to features."""
+
+_EQUAL = 1e-9
+"""Difference of two confidences in one vector: products of matrices are summed in another order for other numbers."""
 
 
 class Sources(NamedTuple):
@@ -52,7 +58,8 @@ class Sources(NamedTuple):
     example: NDArray[np.int64]  # (k,) its place in the data set
     hidden: NDArray[np.float32]  # (k, m)
     label: NDArray[np.int64]  # (k,)
-    num_far: int  # of them not near a boundary
+    far: NDArray[np.int64]  # classes without an example near a boundary; those of least confidence stand in
+    rectified: bool = False  # whether no feature of the data set is negative, as after a ReLU
 
 
 class Vectors(NamedTuple):
@@ -74,28 +81,37 @@ class Vectors(NamedTuple):
         return (self.predicted == self.label) & ~self.violates
 
 
-def find_sources(data: Grouped, head: Head, regions: Regions, rng: np.random.Generator) -> Sources:
+def find_sources(data: Grouped, head: Head, clusters: Clusters, regions: Regions, rng: np.random.Generator) -> Sources:
     """Examples of each class near its boundary, by the head's confidence, at most MOST of each.
 
-    A class with one example is left out; DataError if no class has two.
+    A class without two different examples is left out.
+
+    Raises
+    ------
+    DataError
+        Fewer than two classes have examples, or none has two different ones.
     """
+    if (clusters.num > 0).sum() < 2:
+        raise DataError(
+            f"all {data.view.size} examples are of one class, and vectors are made between classes; give a labelled "
+            "--reference with examples of several classes"
+        )
     confidence = np.concatenate(data.view.map(part_confidence, head))
     classes = data.classes()
     near = is_near(confidence, regions)
-    taken, num_far = [], 0
-    for i in range(data.num_classes):
+    taken, far = [], []
+    for i in np.flatnonzero(inner_radius(clusters, regions) > 0).tolist():
         own = np.flatnonzero(classes == i)
-        if len(own) < 2:  # no centroid to speak of
-            continue
         found = rng.permutation(own[near[own]])[:MOST]
         if not len(found):
             found = own[np.argsort(confidence[own], kind="stable")[:LEAST]]
-            num_far += len(found)
+            far.append(i)
         taken.append(found)
     if not taken:
-        raise DataError("no class has two examples, between which vectors could be made")
+        raise DataError("no class has two different examples, between which vectors could be made")
     index = np.concatenate(taken)
-    return Sources(index, data.view.take(part_hidden, index), classes[index], num_far)
+    rectified = min(data.view.map(part_least_feature)) >= 0
+    return Sources(index, data.view.take(part_hidden, index), classes[index], np.array(far, dtype=np.int64), rectified)
 
 
 def generate(
@@ -117,7 +133,6 @@ def generate(
     label = np.empty(num, dtype=np.int64)
     for part in (near, ~near):  # each region has all classes alike
         label[part] = rng.permutation(np.resize(rng.permutation(present), int(part.sum())))
-    moved = np.empty((num, sources.hidden.shape[1]), dtype=np.float32)
     source, towards, step = np.empty(num, dtype=np.int64), np.empty(num, dtype=np.int64), np.empty(num)
     for i in present:
         own = np.flatnonzero(sources.label == i)
@@ -125,13 +140,13 @@ def generate(
         if len(wanted):
             source[wanted] = rng.choice(own, len(wanted))
             towards[wanted] = i
-            moved[wanted], step[wanted] = _to_centroid(sources.hidden[source[wanted]], clusters, i, regions, rng)
+            step[wanted] = _to_centroid(sources.hidden[source[wanted]], clusters, i, regions, rng)
         wanted = np.flatnonzero((label == i) & ~near)
         if len(wanted):
-            lines = _lines(sources.hidden[own], head, clusters, regions, int(i))
+            lines = _lines(sources, own, head, clusters, regions, int(i))
             picked = _pick(lines, len(wanted), rng, int(i))
             source[wanted], towards[wanted], step[wanted] = own[picked.line], lines.towards[picked.line], picked.step
-            moved[wanted] = _move(sources.hidden[own[picked.line]], clusters.centroid[towards[wanted]], picked.step)
+    moved = _move(sources.hidden[source], clusters.centroid[towards], step, sources.rectified)
     return _judged(Vectors(moved, label, near, source, towards, step, label, step, near), sources, head)
 
 
@@ -147,35 +162,44 @@ class _Picked(NamedTuple):
     step: NDArray[np.float64]  # (n,)
 
 
+def inner_radius(clusters: Clusters, regions: Regions) -> NDArray[np.float64]:
+    """The radius of each class (C,), less the rounding of float32; 0 or less where all examples are equal."""
+    largest = np.abs(np.nan_to_num(clusters.centroid)).max(axis=1)
+    reach = np.nan_to_num(clusters.reach)
+    return regions.radius * reach - _ROUNDING * (reach + largest)
+
+
 def _to_centroid(
     hidden: NDArray[np.float32], clusters: Clusters, i: np.int64, regions: Regions, rng: np.random.Generator
-) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Examples (n, m) of class i moved to within its radius, and their steps (n,)."""
-    centroid = clusters.centroid[i]
-    radius = regions.radius * clusters.reach[i] - _ROUNDING * (clusters.reach[i] + np.abs(centroid).max())  # of float32
-    away = np.linalg.norm(hidden - centroid, axis=1)
-    least = np.clip(1 - radius / np.maximum(away, 1e-300), 0, 1)
-    step = least + (1 - least) * rng.random(len(hidden))
-    return _move(hidden, centroid[None], step), step
+) -> NDArray[np.float64]:
+    """Steps (n,) that move examples (n, m) of class i to within its radius."""
+    away = np.linalg.norm(hidden - clusters.centroid[i], axis=1)
+    least = np.clip(1 - inner_radius(clusters, regions)[i] / np.maximum(away, 1e-300), 0, 1)
+    return least + (1 - least) * rng.random(len(hidden))
 
 
-def _move(hidden: NDArray[np.float32], centroid: NDArray[np.float64], step: NDArray[np.float64]) -> NDArray[np.float32]:
-    """x + t(c - x), not below the least value that a layer has had: 0 after a ReLU."""
+def _move(
+    hidden: NDArray[np.float32], centroid: NDArray[np.float64], step: NDArray[np.float64], rectified: bool
+) -> NDArray[np.float32]:
+    """x + t(c - x), not below 0 in a rectified layer."""
     found = (hidden + step[:, None] * (centroid - hidden)).astype(np.float32)
-    return np.maximum(found, 0, out=found) if hidden.min(initial=0) >= 0 else found
+    return np.maximum(found, 0, out=found) if rectified else found
 
 
-def _lines(hidden: NDArray[np.float32], head: Head, clusters: Clusters, regions: Regions, i: int) -> _Lines:
-    """For examples (k, m) of class i: the class that each is moved towards, and the steps that stay in the region."""
+def _lines(
+    sources: Sources, own: NDArray[np.int64], head: Head, clusters: Clusters, regions: Regions, i: int
+) -> _Lines:
+    """For the sources ``own`` (k,) of class i: the class that each is moved towards, and steps that stay inside."""
+    hidden = sources.hidden[own]
     output = head.probabilities(hidden)
+    begins_near = is_near(output.max(axis=1), regions)
     output[:, i] = -1
     output[:, np.isnan(clusters.centroid).any(axis=1)] = -1
     towards = output.argmax(axis=1)
     target = clusters.centroid[towards]
-    begins_near = is_near(head.probabilities(hidden).max(axis=1), regions)
     fits = np.empty((len(hidden), len(STEPS)), dtype=bool)
     for k, t in enumerate(STEPS):
-        found = _move(hidden, target, np.full(len(hidden), t))
+        found = _move(hidden, target, np.full(len(hidden), t), sources.rectified)
         fits[:, k] = is_near(head.probabilities(found).max(axis=1), regions) & (~begins_near | (t <= HALF))
     return _Lines(towards, fits)
 
@@ -218,8 +242,13 @@ def _judged(vectors: Vectors, sources: Sources, head: Head) -> Vectors:
 def in_region(vectors: Vectors, clusters: Clusters, regions: Regions) -> NDArray[np.bool_]:
     """Which vectors (n,) lie where they were asked to."""
     away = np.linalg.norm(vectors.hidden - clusters.centroid[vectors.label], axis=1)
-    near_boundary = is_near(vectors.confidence, regions)
+    near_boundary = (vectors.confidence >= regions.low - _EQUAL) & (vectors.confidence <= regions.high + _EQUAL)
     return np.where(vectors.near_centroid, away <= regions.radius * clusters.reach[vectors.label], near_boundary)
+
+
+def part_least_feature(part: Pool) -> float:
+    assert part.hidden is not None
+    return float(part.hidden.min())
 
 
 def part_confidence(part: Pool, head: Head) -> NDArray[np.float64]:

@@ -68,7 +68,8 @@ def generate_for(
     SpecError
         The run is of a regression.
     DataError
-        The reference has features of another width or other classes, or a class has no vector in its region.
+        The reference has features of another width or other classes, all examples are of one class, or a class has no
+        vector in its region.
     """
     if run.spec.model.task == "regression":
         raise SpecError(f"{run.uri} is of a regression, and vectors are generated between classes")
@@ -86,7 +87,7 @@ def generate_for(
                 "give a reference that the same model has seen"
             )
         rng = np.random.default_rng(seed)
-        sources = find_sources(data, head, regions, rng)
+        sources = find_sources(data, head, clusters, regions, rng)
         vectors = [generate(sources, head, clusters, regions, one.centroid, one.num, rng) for one in wanted]
     _check(vectors, clusters, regions)
     store = open_store(out) if out else run.results().store("generated")
@@ -131,7 +132,8 @@ def _check(vectors: Sequence[Vectors], clusters: Clusters, regions: Regions) -> 
         outside = int((~in_region(made, clusters, regions)).sum())
         if outside:
             raise DataError(
-                f"{outside} of {len(made.label)} vectors do not lie in their region; give a larger --radius"
+                f"{outside} of {len(made.label)} vectors do not lie in their region, since the features of a class "
+                "differ by hardly more than they are rounded; give a larger --radius"
             )
 
 
@@ -159,13 +161,12 @@ def _remarks(data: Grouped, sources: Sources, head: Head, names: Sequence[str]) 
         said.append(
             "the class of a vector is what the model predicts of the example that it is made of, which may be wrong"
         )
-    if sources.num_far:
-        said.append(
-            f"{sources.num_far} examples of least confidence stand in for classes that have none near a boundary"
-        )
+    if len(sources.far):
+        far = ", ".join(names[i] for i in sources.far.tolist())
+        said.append(f"no example is near a boundary of {far}: those of least confidence stand in")
     left_out = [name for i, name in enumerate(names) if not (sources.label == i).any()]
     if left_out:
-        said.append(f"no vector is of {', '.join(left_out)}, of which there are not two examples")
+        said.append(f"no vector is of {', '.join(left_out)}, of which there are not two different examples")
     if head.kind == "logistic regression":
         said.append(
             "the model's outputs are not linear in its hidden layer, or not stored: a logistic regression of its "

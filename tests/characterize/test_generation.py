@@ -9,7 +9,7 @@ from features_run import write_features
 from PIL import Image
 
 from opacc_ray.characterize.classes import Grouped
-from opacc_ray.characterize.clusters import find_clusters
+from opacc_ray.characterize.clusters import Clusters, find_clusters
 from opacc_ray.characterize.generation import Sources, find_sources, generate, in_region
 from opacc_ray.characterize.head import Head, find_head
 from opacc_ray.characterize.metrics import Regions
@@ -71,7 +71,7 @@ def test_where_outputs_are_not_linear_a_regression_stands_in_and_says_so() -> No
 def test_every_vector_lies_in_its_region_and_shares_and_classes_are_as_asked(share: float) -> None:
     data, regions = grouped(3000, labelled=True), Regions(high=0.6)
     head, clusters = find_head(data), find_clusters(data)
-    sources = find_sources(data, head, regions, np.random.default_rng(1))
+    sources = find_sources(data, head, clusters, regions, np.random.default_rng(1))
     made = generate(sources, head, clusters, regions, share, 200, np.random.default_rng(2))
     assert made.near_centroid.sum() == 200 * share
     assert np.abs(np.bincount(made.label, minlength=4) - 50).max() <= 1
@@ -89,7 +89,7 @@ def test_accuracy_falls_towards_the_boundaries() -> None:
     data, regions = grouped(3000, labelled=True), Regions()
     head, clusters = find_head(data), find_clusters(data)
     rng = np.random.default_rng(5)
-    sources = find_sources(data, head, regions, rng)
+    sources = find_sources(data, head, clusters, regions, rng)
     right = [
         generate(sources, head, clusters, regions, share, 1000, rng).correct.mean() for share in (0, 0.3, 0.5, 0.7, 1)
     ]
@@ -102,7 +102,7 @@ def test_a_head_that_breaks_the_rules_is_found_out() -> None:
     hidden = np.array([[-1.0], [-0.2], [0.2], [1.0]], dtype=np.float32)
     data = Grouped(view_of(Pool(hidden=hidden, prediction=[0, 0, 1, 1])), 2)
     clusters, regions = find_clusters(data), Regions()
-    sources = Sources(np.arange(4), hidden, np.array([0, 0, 1, 1]), 0)
+    sources = Sources(np.arange(4), hidden, np.array([0, 0, 1, 1]), np.array([], dtype=np.int64))
     upright = Head(np.array([[-1.0, 1.0]]), np.zeros(2), "last layer", 1.0)
     reversed_ = upright._replace(weight=-upright.weight)
     kept = generate(sources, upright, clusters, regions, 0.5, 40, np.random.default_rng(0))
@@ -111,21 +111,131 @@ def test_a_head_that_breaks_the_rules_is_found_out() -> None:
     assert not broken.correct[broken.near_centroid].any()
 
 
+def on_a_line(slopes: list[float], starts: list[float]) -> Head:
+    """Outputs start + slope · h of one neuron h."""
+    return Head(np.array([slopes]), np.array(starts), "last layer", 1.0)
+
+
+def from_zero(centroids: list[float]) -> tuple[Sources, Clusters]:
+    """Examples of class 0 at h = 0, and clusters with a reach of 1 around the centroids of the classes."""
+    sources = Sources(np.arange(3), np.zeros((3, 1), np.float32), np.zeros(3, np.int64), np.array([], dtype=np.int64))
+    num = len(centroids)
+    return sources, Clusters(np.full(num, 9), np.array(centroids)[:, None], np.ones(num))
+
+
+@pytest.mark.parametrize(("slope", "breaks"), [(1.0, True), (-1.0, False)])
+def test_towards_its_centroid_a_class_that_was_wrongly_predicted_must_not_rise(slope: float, breaks: bool) -> None:
+    """Class 1 is predicted, wrongly. Class 0 gains by the move; class 1 gains as well, from class 2, or loses."""
+    sources, clusters = from_zero([1.0, 5.0, 9.0])
+    head = on_a_line([1.0, slope, -5.0], [0.0, 0.5, 0.4])
+    made = generate(sources, head, clusters, Regions(), 1.0, 50, np.random.default_rng(0))
+    before, after = (head.probabilities(rows) for rows in (np.zeros((50, 1)), made.hidden))
+    assert (after[:, 0] > before[:, 0]).all()
+    assert (before.argmax(axis=1) == 1).all()
+    assert (made.violates == breaks).all()
+
+
+def test_towards_another_centroid_its_class_must_not_fall() -> None:
+    """Towards class 1 both class 0 and class 1 lose, to class 2."""
+    sources, clusters = from_zero([0.0, 1.0, 9.0])
+    head = on_a_line([-1.0, -0.5, 4.0], [1.0, 0.9, -1.0])
+    made = generate(sources, head, clusters, Regions(high=1.0), 0.0, 200, np.random.default_rng(0))
+    assert (made.towards == 1).all()
+    forward = made.step > 0
+    assert 0 < forward.sum() < 200
+    change = head.probabilities(made.hidden) - head.probabilities(np.zeros((1, 1)))
+    assert (change[forward, :2] < 0).all()
+    assert made.violates[forward].all()
+    right = ((change[:, 0] >= 0) & (change[:, 1] <= 0)) | forward
+    assert (made.violates[~forward] == ~right[~forward]).all()
+
+
+def test_an_example_near_a_boundary_is_moved_half_of_the_way_at_most_and_another_further() -> None:
+    sources, clusters = from_zero([-1.0, 1.0])
+    head = on_a_line([-1.0, 1.0], [0.2, 0.0])
+    near = generate(sources, head, clusters, Regions(high=1.0), 0.0, 400, np.random.default_rng(0))
+    assert -0.5 <= near.step.min() < -0.4
+    assert 0.4 < near.step.max() <= 0.5
+    far = generate(sources, head, clusters, Regions(low=0.7, high=1.0), 0.0, 400, np.random.default_rng(0))
+    assert far.step.max() > 0.9
+
+
+def unbounded(num: int, seed: int) -> dict[str, np.ndarray]:
+    """A layer without a ReLU: most features are above 0, some examples have one below."""
+    rng = np.random.default_rng(seed)
+    hidden = (1.4 + 1.2 * np.eye(6)[rng.integers(0, 4, num)] + 0.8 * rng.normal(size=(num, 6))).astype(np.float32)
+    output = ((hidden - 1.4) @ WEIGHT).astype(np.float32)
+    return {"hidden": hidden, "output": output, "prediction": output.argmax(1)}
+
+
+def test_vectors_of_a_layer_without_relu_stay_on_their_lines_whichever_examples_are_picked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = unbounded(3000, 1)
+    run = write_features(f"{tmp_path}/signed-00000001", columns)
+    centroid = np.array([columns["hidden"][columns["prediction"] == i].astype(float).mean(axis=0) for i in range(4)])
+    below = 0
+    for seed in range(12):
+        shares = ["--shares", "0-100", "--shares", "100-0"]
+        assert main(["generate", run.uri, *shares, "--count", "8", "--seed", f"{seed}", "--json"]) == 0
+        for one in json.loads(capsys.readouterr().out)["sets"]:
+            made = np.load(one["file"])
+            start = columns["hidden"][made["source"]].astype(float)
+            expected = start + made["step"][:, None] * (centroid[made["towards"]] - start)
+            assert made["hidden"] == pytest.approx(expected, abs=1e-5)
+            below += (expected < 0).sum()
+    assert below > 0
+
+
+def test_one_predicted_class_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = features(300)
+    columns.pop("label")
+    same = columns | {"prediction": np.full(300, 2), "output": np.tile([0, 0, 9, 0], (300, 1)).astype(np.float32)}
+    run = write_features(f"{tmp_path}/same-00000001", same, ["a", "b", "c", "d"])
+    assert main(["generate", run.uri]) == 5
+    said = capsys.readouterr().err
+    assert (
+        "all 300 examples are of one class, and vectors are made between classes; give a labelled --reference" in said
+    )
+    assert not (Path(run.uri) / "generated").exists()
+
+
+def test_a_class_of_equal_examples_is_left_out_and_one_far_from_boundaries_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = features(1500)
+    label, hidden = columns.pop("label"), columns["hidden"]
+    hidden[label == 1] = hidden[label == 1][0]
+    hidden[label == 3] = np.abs(hidden[label == 3]) + np.array([0, 0, 0, 30, 0, 0])
+    columns["output"] = (hidden @ WEIGHT + BIAS).astype(np.float32)
+    columns["prediction"] = columns["output"].argmax(1)
+    run = write_features(f"{tmp_path}/equal-00000001", columns, ["a", "b", "c", "d"])
+    np.savez(tmp_path / "test.npz", **columns, label=label)
+    asked = ["--shares", "100-0", "--reference", f"{tmp_path}/test.npz", "--json"]
+    assert main(["generate", run.uri, *asked]) == 0
+    said = json.loads(capsys.readouterr().out)["remarks"]
+    assert "no vector is of b, of which there are not two different examples" in said
+    assert "no example is near a boundary of d: those of least confidence stand in" in said
+
+
 def test_a_class_with_one_example_is_left_out() -> None:
     columns = features(300)
     label = np.where(columns["label"] == 3, 2, columns["label"])
     label[7] = 3
     pool = view_of(Pool(hidden=columns["hidden"], output=columns["output"], prediction=columns["prediction"]))
-    sources = find_sources(Grouped(pool, 4, label), find_head(Grouped(pool, 4)), Regions(), np.random.default_rng(0))
+    data = Grouped(pool, 4, label)
+    head, clusters = find_head(Grouped(pool, 4)), find_clusters(data)
+    sources = find_sources(data, head, clusters, Regions(), np.random.default_rng(0))
     assert set(sources.label.tolist()) == {0, 1, 2}
 
 
 def test_fewer_than_one_vector_is_refused() -> None:
     data = grouped(200)
     head = find_head(data)
-    sources = find_sources(data, head, Regions(), np.random.default_rng(0))
+    clusters = find_clusters(data)
+    sources = find_sources(data, head, clusters, Regions(), np.random.default_rng(0))
     with pytest.raises(SpecError, match=r"0 vectors with a share of 0\.5"):
-        generate(sources, head, find_clusters(data), Regions(), 0.5, 0, np.random.default_rng(0))
+        generate(sources, head, clusters, Regions(), 0.5, 0, np.random.default_rng(0))
 
 
 def test_the_command_writes_vectors_and_states_accuracy_by_share_and_size(
