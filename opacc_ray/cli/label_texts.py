@@ -96,7 +96,7 @@ def tasks(document: LabellingTasks) -> str:
     if given:
         lines.append(f"given to   {given}; {document.twice} examples to two people")
     if document.links_end:
-        lines.append(f"expires    the links do, {document.links_end} at the latest; write the tasks again for new ones")
+        lines.append(f"expires    the links do, {document.links_end} at the latest; write the tasks to another folder for new ones")
     lines += changed(document.objects)
     return "\n".join([*lines, f"next       label them, then: opacc labels import {quote(document.run)} FILE"])
 

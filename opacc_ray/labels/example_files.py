@@ -6,7 +6,7 @@ whose chosen rows are then kept as pictures, up to `KEPT_BYTES`.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from shlex import quote
 
@@ -55,9 +55,12 @@ class ExampleFiles:
 
     def copy(self, id: str) -> tuple[str, bytes]:
         """The name and the content of a copy: the image file itself, or a picture of the row."""
-        if self._are_images:
-            return file_names.name_of(id), self._content(id)
-        return file_names.name_of(id, is_made=True), self.picture(id).data
+        name = self.name_of_copy(id)
+        return name, self._content(id) if self._are_images else self.picture(id).data
+
+    def name_of_copy(self, id: str) -> str:
+        """The file name of a copy."""
+        return file_names.name_of(id, is_made=not self._are_images)
 
     def picture(self, id: str, longest: int | None = None) -> Picture:
         """The example as a picture whose longer side has at most ``longest`` pixels.
@@ -82,7 +85,7 @@ class ExampleFiles:
                 f"{error}; restore the file, or label the round with {page}, which shows the others"
             ) from None
 
-    def in_pool_order(self, ids: Sequence[str]) -> list[str]:
+    def in_pool_order(self, ids: Iterable[str]) -> list[str]:
         """The ids in the order of the pool: each of its files is then read once."""
         return sorted(ids, key=lambda id: self._row[id])
 

@@ -8,8 +8,9 @@ from opacc_ray.labelling.fiftyone import LabelledExample
 from opacc_ray.labels.documents import ExportedLabels
 from opacc_ray.labels.example_files import ExampleFiles
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds
-from opacc_ray.labels.tasks import context_of
+from opacc_ray.labels.tasks import context_of, copy_examples, refuse_other_files
 from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store import write_files
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 
@@ -20,20 +21,18 @@ def export_labels(run: Run, tool: str, folder: str) -> ExportedLabels:
     Raises
     ------
     LabelError
-        No example has a label yet, or labels are in conflict.
+        No example has a label yet, labels are in conflict, or the folder holds another export.
     """
     rounds = read_rounds(run)
     known = having_labels(rounds)
     if not known:
         raise no_label(run, rounds)
     store, files = open_store(folder), ExampleFiles(run, run.rounds())
-    examples = {example.id: example for example in _examples(run, known)}
-    for id in files.in_pool_order(list(examples)):
-        name, data = files.copy(id)
-        store.write(f"data/{name}", data)
-        examples[id] = examples[id]._replace(filepath=f"data/{name}")
-    for name, data in fiftyone.write(list(examples.values()), context_of(run)).items():
-        store.write(name, data)
+    examples = [item._replace(filepath=f"data/{files.name_of_copy(item.id)}") for item in _examples(run, known)]
+    contents = fiftyone.write(examples, context_of(run))
+    refuse_other_files(store, contents)
+    copy_examples(files, [item.id for item in examples], store, "data/")
+    write_files(store, contents)
     return ExportedLabels(run=run.uri, tool=tool, folder=store.uri, examples=len(examples))
 
 

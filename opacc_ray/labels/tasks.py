@@ -3,8 +3,10 @@
 import base64
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import PurePosixPath
+from shlex import quote
 from typing import NamedTuple
 
 from opacc_ray.errors import LabelError, SpecError, counted
@@ -17,6 +19,7 @@ from opacc_ray.labels.documents import AnnotatorShare, LabellingTasks
 from opacc_ray.labels.example_files import ExampleFiles
 from opacc_ray.labels.log import read_log
 from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store import write_files
 from opacc_ray.runs.pool_objects import find_changed
 from opacc_ray.runs.run import Run
 
@@ -45,12 +48,14 @@ class Wanted(NamedTuple):
 def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
     """Write the tasks of a round, each annotator's in a folder of their own; the model's answers are not in them.
 
+    The names of the files end in track and round. A file with other content is never replaced: it may hold labels.
+
     Raises
     ------
     SpecError
         An unknown tool, a way for images that it does not have, or annotators that do not fit the overlap.
     LabelError
-        There is no such round.
+        There is no such round, or a file with other content has the name of one of its files.
     DataError, StorageError
         An image cannot be read, or has no link.
     """
@@ -61,21 +66,24 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
     dealt = deal(ids, wanted.annotators, twice) if wanted.annotators else {"": ids}
     way = _way(run, tool, wanted)
     store = open_store(wanted.folder)
-    images = _images(run, number, ids, way, wanted, store)
+    files = ExampleFiles(run, [number])
+    images = _images(run, number, ids, way, wanted, files, store)
     tasks = {id: Task(id, images[id], run.name, number, order) for order, id in enumerate(ids, start=1)}
     context = context_of(run)
-    written = []
-    for name, own in dealt.items():
-        for file, data in tool.write([tasks[id] for id in own], context).items():
-            key = f"{_folder_of(name)}{file}"
-            store.write(key, data)
-            written.append(store.uri_of(key))
+    contents = {
+        f"{_folder_of(name)}{_of_round(file, run.track, number)}": data
+        for name, own in dealt.items()
+        for file, data in tool.write([tasks[id] for id in own], context).items()
+    }
+    refuse_other_files(store, contents, f"opacc labels import {quote(run.uri)}")
+    if way == "copies":
+        _copy(files, images.keys(), store)
     return LabellingTasks(
         run=run.uri,
         round=number,
         tool=wanted.tool,
         folder=store.uri,
-        files=written,
+        files=write_files(store, contents),
         examples=len(ids),
         images=way,
         links_end=_end(wanted.lifetime) if way == "links" else None,
@@ -83,6 +91,29 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
         annotators=[AnnotatorShare(annotator=name, examples=len(own)) for name, own in dealt.items() if name],
         objects=find_changed([run], [number]),
     )
+
+
+def refuse_other_files(store: Store, contents: Mapping[str, bytes], importing: str | None = None) -> None:
+    """Raise LabelError if writing would replace a file that holds something else.
+
+    Parameters
+    ----------
+    importing : the command that takes labels of such files back; None if nobody fills them in.
+    """
+    for key, data in contents.items():
+        if store.read_if_there(key) not in (None, data):
+            uri = store.uri_of(key)
+            filled = f"; if labels were filled in, take them back with `{importing} {quote(uri)}`" if importing else ""
+            raise LabelError(
+                f"{uri} is there, differs from what would be written, and was left as it is{filled}; write to another "
+                "folder, or move the file away"
+            )
+
+
+def _of_round(file: str, track: str | None, number: int) -> str:
+    """The name of a file with track and round in it: manifest-2.csv, tasks-srs-200-1.json."""
+    path = PurePosixPath(file)
+    return "-".join(filter(None, [path.stem, track, str(number)])) + path.suffix
 
 
 def waiting_ids(run: Run, number: int) -> list[str]:
@@ -140,9 +171,10 @@ def _way(run: Run, tool: Tool, wanted: Wanted) -> Way:
     return wanted.images
 
 
-def _images(run: Run, number: int, ids: Sequence[str], way: Way, wanted: Wanted, store: Store) -> dict[str, str]:
-    """What each task shows; copies are written on the way."""
-    files = ExampleFiles(run, [number])
+def _images(
+    run: Run, number: int, ids: Sequence[str], way: Way, wanted: Wanted, files: ExampleFiles, store: Store
+) -> dict[str, str]:
+    """Return what each task shows: a link, a picture, or the place of a copy."""
     if way == "addresses":
         template = run.spec.manifest.link
         links = {id: link_to(files.uris[id], template, id=id, run=run.name, round=number) for id in ids}
@@ -152,18 +184,13 @@ def _images(run: Run, number: int, ids: Sequence[str], way: Way, wanted: Wanted,
         return {id: files.link(id, seconds) for id in ids}
     if way == "thumbnails":
         return {id: _data_uri(files, id) for id in files.in_pool_order(ids)}
-    names = _copy(files, ids, store)
     before = TOOLS[wanted.tool].copies.replace("{folder}", store.uri.rpartition("/")[2])
-    return {id: before + name for id, name in names.items()}
+    return {id: before + files.name_of_copy(id) for id in ids}
 
 
-def _copy(files: ExampleFiles, ids: Sequence[str], store: Store) -> dict[str, str]:
-    """Write the files of examples to images/, and return their names; warn of others that lie there."""
-    names = {}
-    for id in files.in_pool_order(ids):
-        names[id], data = files.copy(id)
-        store.write(f"images/{names[id]}", data)
-    others = {entry.key for entry in store.list("images/")} - {f"images/{name}" for name in names.values()}
+def _copy(files: ExampleFiles, ids: Collection[str], store: Store) -> None:
+    """Write the files of examples to images/, and warn of others there."""
+    others = copy_examples(files, ids, store, "images/")
     if others:
         log.warning(
             "%s/images holds %s of another round or run, such as %s: send only those of this one, or give each round a "
@@ -172,7 +199,23 @@ def _copy(files: ExampleFiles, ids: Sequence[str], store: Store) -> dict[str, st
             counted(len(others), "image"),
             min(others).removeprefix("images/"),
         )
-    return names
+
+
+def copy_examples(files: ExampleFiles, ids: Collection[str], store: Store, folder: str) -> set[str]:
+    """Write the files of examples to a folder; returns the keys of what else is there.
+
+    Raises LabelError for a file of that name that holds something else.
+    """
+    there, names = {entry.key for entry in store.list(folder)}, set()
+    for id in files.in_pool_order(ids):
+        name, data = files.copy(id)
+        key = f"{folder}{name}"
+        names.add(key)
+        if key in there:
+            refuse_other_files(store, {key: data})
+        else:
+            store.write(key, data)
+    return there - names
 
 
 def _data_uri(files: ExampleFiles, id: str) -> str:

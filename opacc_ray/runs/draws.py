@@ -130,7 +130,10 @@ def publish(folder: Store, draw: Draw) -> list[str]:
 def check_copies(folder: Store, draw: Draw) -> None:
     """Raise DataError if what people see of a round is not what was drawn, such as a manifest that was edited."""
     for name, fault in faults(folder, draw):
-        raise DataError(f"{fault}; copy it from {folder.uri_of(draw.folder)}/{name}, or run the spec again")
+        raise DataError(
+            f"{fault}; copy it from {folder.uri_of(draw.folder)}/{name}, or run the spec again, which keeps a changed "
+            "file under replaced/: import a manifest that was filled in from there"
+        )
 
 
 def faults(folder: Store, draw: Draw) -> list[tuple[str, str]]:

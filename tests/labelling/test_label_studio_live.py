@@ -107,7 +107,7 @@ def test_tasks_go_in_and_annotations_come_back(server: str, files: Path, tmp_pat
     ann = Annotator(server, "ann@example.org", "/user/login/")
     bob = Annotator(server, "bob@example.org", ann.call("GET", "/api/invite").json()["invite_url"])
 
-    config = (files / "tasks" / "config.xml").read_text()
+    config = (files / "tasks" / "config-1.xml").read_text()
     project = ann.call("POST", "/api/projects", json={"title": "digits", "label_config": config}).json()["id"]
     storage = {"project": project, "path": str(files / "tasks" / "images"), "use_blob_urls": True}
     ann.call("POST", "/api/storages/localfiles", json=storage)

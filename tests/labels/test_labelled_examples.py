@@ -46,3 +46,15 @@ def test_without_labels_there_is_nothing_to_export(run: Run, tmp_path: Path) -> 
     with pytest.raises(LabelError, match="has a label yet"):
         export_labels(run, "fiftyone", str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_another_export_in_the_folder_is_kept(run: Run, tmp_path: Path) -> None:
+    label(run, run.read_selection(1).ids)
+    for _ in range(2):
+        export_labels(run, "fiftyone", str(tmp_path / "out"))
+    steps.next_round(run, 20)
+    label(run, run.read_selection(2).ids, "second.csv")
+    before = (tmp_path / "out" / "samples.json").read_bytes()
+    with pytest.raises(LabelError, match=r"out/samples\.json is there, differs from what would be written"):
+        export_labels(run, "fiftyone", str(tmp_path / "out"))
+    assert (tmp_path / "out" / "samples.json").read_bytes() == before

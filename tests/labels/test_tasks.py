@@ -48,7 +48,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def tasks_of(uri: str) -> list[dict[str, str]]:
-    return [item["data"] for item in json.loads(open_store(uri).read("tasks.json"))]
+    return [item["data"] for item in json.loads(open_store(uri).read("tasks-1.json"))]
 
 
 def shows(data: bytes) -> int:
@@ -130,7 +130,7 @@ def test_links_open_without_credentials_and_end(bucket: str, tmp_path: Path) -> 
     short = write_tasks(run, Wanted("csv", str(tmp_path / "csv"), images="links", lifetime=timedelta(seconds=90)))
     assert short.links_end is not None
     assert short.links_end < (written.links_end or "")
-    assert b"X-Amz-Expires=90&" in (tmp_path / "csv" / "manifest.csv").read_bytes()
+    assert b"X-Amz-Expires=90&" in (tmp_path / "csv" / "manifest-1.csv").read_bytes()
 
 
 def test_ground_truth_is_given_the_places_in_s3(bucket: str, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_what_is_asked_wrongly_is_refused_in_a_sentence(run: Run, tmp_path: Path
 
 def test_what_comes_back_from_label_studio_counts(run: Run, tmp_path: Path) -> None:
     write_tasks(run, Wanted("label-studio", str(tmp_path)))
-    items = json.loads((tmp_path / "tasks.json").read_bytes())
+    items = json.loads((tmp_path / "tasks-1.json").read_bytes())
     for number, item in enumerate(items):
         truth = CLASSES[TRUTH[KEYS.index(item["data"]["opacc_id"])]]
         result = [{"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": [truth]}}]
@@ -202,3 +202,73 @@ def test_the_next_command_can_be_pasted_wherever_the_run_lies(
         assert main([*command, *out]) == 0
         (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next ")]
         assert shlex.split(said.partition("opacc ")[2]) == ["labels", "import", run.uri, "FILE"]
+
+
+# -- files that people fill in --------------------------------------------------------------------------------
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("tool", [name for name in TOOLS if name != "ground-truth"])
+@pytest.mark.parametrize("annotators", ["", "ann,bob"])
+def test_a_file_that_was_filled_in_is_never_replaced(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str, annotators: str
+) -> None:
+    out = tmp_path / "out"
+    command = ["manifest", run.uri, "--to", tool, "--out", str(out), "--annotators", annotators]
+    assert main(command) == 0
+    capsys.readouterr()
+    written = contents(out)
+    assert main(command) == 0, "the same command on untouched files changes nothing"
+    assert contents(out) == written
+    capsys.readouterr()
+    for name in sorted(written):
+        (out / name).write_bytes(written[name] + b"filled in")
+        before = contents(out)
+        assert main(command) == 6
+        said = capsys.readouterr().err
+        assert f"{out}/{name} is there, differs from what would be written, and was left as it is" in said
+        assert "write to another folder, or move the file away" in said
+        if not name.startswith("images/"):
+            assert f"take them back with `opacc labels import {run.uri} {out}/{name}`" in said
+        assert contents(out) == before
+        (out / name).write_bytes(written[name])
+
+
+def test_each_round_and_track_has_files_of_its_own(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_tasks(run, Wanted("csv", str(out)))
+    ids = run.read_selection(1).ids
+    filled = "id,label\n" + "".join(f"{id},{CLASSES[TRUTH[KEYS.index(id)]]}\n" for id in ids)
+    (out / "manifest-1.csv").write_text(filled)
+    import_labels(run, "manifest-1.csv", filled.encode())
+    steps.next_round(run, 10)
+    write_tasks(run, Wanted("csv", str(out)))
+    assert main(["select", run.uri, "--method", "css", "--budget", "9", "--track", "css-9"]) == 0
+    write_tasks(Run.open(run.uri, "css-9"), Wanted("csv", str(out)))
+    assert sorted(contents(out)) == ["manifest-1.csv", "manifest-2.csv", "manifest-css-9-1.csv"]
+    assert (out / "manifest-1.csv").read_text() == filled
+
+
+def test_another_image_of_the_same_name_is_kept(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_tasks(run, Wanted("cvat", str(out)))
+    image = sorted((out / "images").iterdir())[3]
+    image.write_bytes(b"of another pool")
+    with pytest.raises(LabelError, match=rf"{image} is there, differs .*left as it is; write to another folder"):
+        write_tasks(run, Wanted("label-studio", str(out), images="copies"))
+    assert image.read_bytes() == b"of another pool"
+    assert not (out / "tasks-1.json").exists()
+
+
+def test_a_manifest_filled_in_where_the_run_wrote_it_can_be_found_and_imported(run: Run, tmp_path: Path) -> None:
+    place = Path(run.uri, "rounds/1/manifest.csv")
+    header, *rows = place.read_text(encoding="utf-8-sig").splitlines()
+    place.write_text("\n".join([header, *(row.removesuffix('""') + '"cat"' for row in rows)]))
+    with pytest.raises(DataError, match=r"changed since it was drawn.*replaced/: import a manifest that was filled in"):
+        import_labels(run, "manifest.csv", place.read_bytes())
+    run.restore_copies(1)
+    [kept] = Path(run.uri, "rounds/1/replaced").rglob("manifest.csv")
+    assert import_labels(run, "manifest.csv", kept.read_bytes()).labelled == 20
