@@ -1,11 +1,15 @@
-"""JSON Lines: one object per line, in manifests and in files of labels."""
+"""JSON Lines: one object per line, in manifests and in files of labels; or the same objects in one JSON array."""
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from opacc_ray.errors import LabelError
 from opacc_ray.labelling.label_file import LabelFile
 from opacc_ray.labelling.rows import COLUMNS, Context, Label, ManifestRow, label_of
+
+OF_TASKS = frozenset({"opacc_id", "data", "annotations", "annotation_id", "result"})
+"""Keys by which a task of Label Studio is told from a row of labels."""
 
 
 def encode(rows: Sequence[ManifestRow], context: Context) -> bytes:
@@ -27,13 +31,27 @@ def _json_fields(row: ManifestRow) -> dict[str, object]:
     return fields | {name: text for name, text in said.items() if text is not None}
 
 
-def looks_like(text: str) -> bool:
-    """Whether a text is JSON, by its first character."""
-    return text.startswith(("{", "["))
+def looks_like(head: str) -> bool:
+    """Whether a text is one JSON object or an array of rows, by its first characters."""
+    return head.startswith("{") or is_array_of_rows(head)
+
+
+def is_array_of_rows(head: str) -> bool:
+    """Whether a text is an array of objects with the keys id and label, and nothing that a labelling tool adds."""
+    if not head.startswith("["):
+        return False
+    try:
+        first, _ = json.JSONDecoder().raw_decode(head[1:].lstrip())
+    except (ValueError, RecursionError):
+        return False
+    return _is_row(first) and not OF_TASKS & set(first)
 
 
 def parse(file: LabelFile) -> Iterator[Label]:
     """Yield labels: objects with the keys id and label."""
+    if is_array_of_rows(file.head()):
+        rows = enumerate(file.json(), start=1)
+        return (_label_of_row(row, f"{file.name} item {number}") for number, row in rows)
     lines = enumerate(file.lines("\n"), start=1)  # other ends of lines may lie inside a string
     return (_label_of_json(line, f"{file.name} line {number}") for number, line in lines if not line.isspace())
 
@@ -43,8 +61,16 @@ def _label_of_json(line: str, place: str) -> Label:
         found = json.loads(line)
     except (ValueError, RecursionError):
         raise LabelError(f"{place} is not valid JSON: write one JSON object per line") from None
-    if not isinstance(found, dict) or "id" not in found or not {"label", "status"} & set(found):
-        raise LabelError(f"{place} is not a JSON object with the keys id and label: write one per line")
+    return _label_of_row(found, place, ": write one per line")
+
+
+def _is_row(found: Any) -> bool:
+    return isinstance(found, dict) and "id" in found and bool({"label", "status"} & set(found))
+
+
+def _label_of_row(found: Any, place: str, remedy: str = "") -> Label:
+    if not _is_row(found):
+        raise LabelError(f"{place} is not a JSON object with the keys id and label{remedy}")
     return label_of({column: _text(found[column], column, place) for column in COLUMNS if column in found}, place)
 
 

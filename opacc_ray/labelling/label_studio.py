@@ -15,6 +15,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from opacc_ray.errors import LabelError
+from opacc_ray.labelling.jsonl_file import is_array_of_rows
 from opacc_ray.labelling.label_file import LabelFile
 from opacc_ray.labelling.messages import quoted
 from opacc_ray.labelling.rows import Context, Label, Task, label_of, says_unsure
@@ -62,7 +63,9 @@ def _choice(name: str, index: int) -> str:
 
 def looks_like(head: str) -> bool:
     """Whether a file is one of Label Studio's, by its first characters."""
-    return head.startswith("[") or (head.startswith("{") and f'"{ID}"' in head and '"source-ref"' not in head)
+    if head.startswith("["):
+        return not is_array_of_rows(head)
+    return head.startswith("{") and f'"{ID}"' in head and '"source-ref"' not in head
 
 
 def parse(file: LabelFile) -> Iterator[Label]:
@@ -100,7 +103,7 @@ def _fields_of_task(data: Any, place: str) -> dict[str, str]:
     if not isinstance(id, str | int):
         raise LabelError(
             f"{place} has no {ID} in its data: import tasks that `opacc manifest --to label-studio` wrote, or write "
-            "labels as one JSON object with the keys id and label per line"
+            "labels as JSON objects with the keys id and label"
         )
     return {"id": str(id)} | {key: str(data[name]) for key, name in (("run", RUN), ("round", ROUND)) if name in data}
 

@@ -2,8 +2,8 @@
 
 Files answer a manifest days later, in another process: in part, twice, by several people, edited in a spreadsheet.
 Columns (or JSON keys) `id` and `label` are needed; `annotator`, `status`, `run`, `round` and `labelled_at` (ISO 8601)
-are understood; others are ignored. `rows.py` says what a row means, and `joining.py` brings the rows of all files
-together.
+are understood; others are ignored. JSON objects come one per line, or all in one array. `rows.py` says what a row
+means, and `joining.py` brings the rows of all files together.
 
 What labelling tools export is recognised by its content, too: see the file of each.
 

@@ -127,7 +127,7 @@ def task(**fields: object) -> dict[str, object]:
     [
         ([1], "back.json task 1 is no JSON object"),
         ([{"data": {"image": "x"}, "annotations": []}], "task 1 has no opacc_id in its data"),
-        ([{"id": "a", "label": "cat"}], "task 1 has no opacc_id in its data"),
+        ([{"annotation_id": 3, "id": 1, "label": "cat"}], "task 1 has no opacc_id in its data"),
         ([{"data": {"opacc_id": "a"}, "annotations": 3}], "task 1 has no list of annotations"),
         ([task(result=[{"value": {"choices": ["cat", "dog"]}}])], "task 1 has 2 answers, 'cat' and 'dog'"),
         ([task(result=[{"value": {"number": 1}}, {"value": {"choices": ["can't tell"]}}])], "task 1 has 2 answers"),
