@@ -19,6 +19,8 @@ from opacc_ray.audit import results, steps
 from opacc_ray.audit import status as state_of_run
 from opacc_ray.audit.state_documents import RunStatus
 from opacc_ray.errors import LabelError
+from opacc_ray.labelling.messages import few
+from opacc_ray.labelling.rows import COLUMNS
 from opacc_ray.labels import actions
 from opacc_ray.labels.documents import ImportedLabels
 from opacc_ray.labels.labelled_rounds import read_rounds
@@ -85,12 +87,25 @@ class Audit:
         return list(found.values())
 
     def add_labels(
-        self, given: Mapping[str, Any] | str | os.PathLike[str], *, annotator: str | None = None
+        self,
+        given: Any,
+        *,
+        annotator: str | None = None,
+        numbers_are_classes: bool | None = None,
     ) -> ImportedLabels:
-        """Take labels back: a mapping of ids to labels, or a file in any form that `opacc labels import` reads.
+        """Take labels back: a mapping, a DataFrame, a list of rows, or a file.
 
-        A label is a class by its name or index, or the number of a regression; ``"?"`` says that nobody can tell, and
-        None that nobody has answered yet.
+        A label is the name of a class (its index, if classes have no names), or the number of a regression; ``"?"``
+        means can't tell, and None or NaN that nobody has answered yet.
+
+        Parameters
+        ----------
+        given : a mapping of ids to labels; a DataFrame (of pandas, say) with the columns ``id`` and ``label``, or a
+            list of such rows, where ``annotator``, ``status``, ``run``, ``round`` and ``labelled_at`` are understood,
+            too; or the path of a file in any form that `opacc labels import` reads
+        annotator : who gave the labels, whatever the rows say
+        numbers_are_classes : whether numbers are indexes of classes that have names, counted from 0; if not, they are
+            refused. Default: as the spec says
 
         Raises
         ------
@@ -100,16 +115,13 @@ class Audit:
         """
         if isinstance(given, str | os.PathLike):
             path = Path(given)
-            return actions.import_labels(self._run, path.name, path.read_bytes(), annotator=annotator)
-        if not isinstance(given, Mapping) or not given:
-            what = "an empty mapping" if isinstance(given, Mapping) else f"what is of type {type(given).__name__}"
-            raise LabelError(
-                f"labels came as {what}: give a mapping of ids to labels, as dict(zip(table.id, table.label)), or the "
-                "path of a file"
-            )
-        rows = [{"id": id, "label": None if label is None else str(label)} for id, label in given.items()]
-        data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-        return actions.import_labels(self._run, "notebook.jsonl", data, annotator=annotator)
+            name, data = path.name, path.read_bytes()
+        else:
+            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in _rows_of(given))
+            name, data = "notebook.jsonl", "".join(lines).encode()
+        return actions.import_labels(
+            self._run, name, data, annotator=annotator, numbers_are_classes=numbers_are_classes
+        )
 
     def next(self, budget: int, *, method: str | None = None, close: bool = False, **parameters: Any) -> Selection:
         """Draw the next round, knowing all labels so far; the first one, if there is none yet.
@@ -156,3 +168,35 @@ class Audit:
     def report(self, out: str | None = None, *, level: float = 0.95) -> WrittenReport:
         """Write the report beside the estimate, or to the folder ``out``."""
         return make_report(self._run, out, level=level)[0]
+
+
+def _rows_of(given: Any) -> list[dict[str, str | None]]:
+    """The rows of labels that came as a mapping, a table or a list; raises LabelError if they are none of these."""
+    columns = [str(name) for name in getattr(given, "columns", ())]
+    if isinstance(given, Mapping):
+        rows: list[Any] = [{"id": id, "label": label} for id, label in given.items()]
+    elif {"id", "label"} <= set(columns):
+        rows = [
+            dict(zip(columns, cells, strict=True)) for cells in zip(*(given[name] for name in columns), strict=True)
+        ]
+    elif isinstance(given, list) and all(isinstance(row, Mapping) and {"id", "label"} <= row.keys() for row in given):
+        rows = given
+    else:
+        rows = []
+    if not rows:
+        what = f"what is of type {type(given).__name__}"
+        if isinstance(given, Mapping | list) and not given:
+            what = "an empty mapping" if isinstance(given, Mapping) else "an empty list"
+        elif columns:
+            what = f"a table with {len(given)} rows and the columns {few(columns)}"
+        raise LabelError(
+            f"labels came as {what}: give a mapping of ids to labels, a table or a list of rows with id and label, or "
+            "the path of a file"
+        )
+    return [{name: _text(row[name]) for name in COLUMNS if name in row} for row in rows]
+
+
+def _text(value: Any) -> str | None:
+    """The text of a cell; None for what tables hold where nothing is: None, NaN, NaT, NA."""
+    is_nothing = value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+    return None if is_nothing else str(value)

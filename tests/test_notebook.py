@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import written_run
 from reported_run import CLASSES, KEYS, PREDICTION, TRUTH, write_run
 
 import opacc_ray
@@ -13,6 +15,8 @@ import opacc_ray.audit
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimators.html import as_html
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.log import read_log
 from opacc_ray.notebook import Audit
 from opacc_ray.runs.run import Run
 
@@ -89,6 +93,50 @@ def test_none_is_no_label_yet(run: Run) -> None:
     audit.next(10)
     first, *others = answers(audit).items()
     assert audit.add_labels(dict(others) | {first[0]: None}).missing == 1
+
+
+def test_labels_come_as_a_table_or_a_list_of_rows(run: Run) -> None:
+    pandas = pytest.importorskip("pandas")
+    audit = Audit.open(run.uri)
+    audit.next(12)
+    rows = [{"id": id, "label": text, "annotator": "ann", "comment": 3} for id, text in answers(audit).items()]
+    rows[0]["label"] = None
+    table = pandas.DataFrame(rows)
+    table.loc[1, "label"] = float("nan")
+    table["labelled_at"] = pandas.Timestamp("2026-01-31 10:00", tz="Asia/Tokyo")
+    table.loc[2, "labelled_at"] = pandas.NaT
+    taken = audit.add_labels(table)
+    assert (taken.labels, taken.missing, taken.annotators) == (10, 2, ["ann"])
+    [kept] = list(read_log(run).returned)
+    assert [row.labelled_at for row in kept.labels()][2:4] == [None, "2026-01-31 10:00:00+09:00"]
+    assert audit.add_labels(rows[1:2]).missing == 1
+    assert audit.add_labels([{"id": rows[0]["id"], "label": "?"}]).unsure == 1
+
+
+def test_a_table_of_values_is_taken_with_gaps(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    zeros = np.zeros(written_run.N)
+    made = written_run.write_run(tmp_path, "values", zeros, task="regression", error_scale=2.0)
+    audit = Audit.open(made.uri)
+    ids = [item.id for item in audit.next(4) and audit.labels_needed()]
+    audit.add_labels(pandas.DataFrame({"id": ids, "label": np.array([1, np.nan, 0.1, 3])}))
+    [now] = read_rounds(made)
+    assert (now.truth, now.missing) == (("1", "0.1", "3"), (ids[1],))
+
+
+@pytest.mark.parametrize(
+    ("columns", "what"),
+    [
+        ({"label": ["cat"]}, "a table with 1 rows and the columns label: give a mapping of ids to labels, a table"),
+        ({"id": [], "label": []}, "a table with 0 rows and the columns id, label"),
+    ],
+)
+def test_a_table_without_ids_or_rows_is_refused(run: Run, columns: dict[str, list[str]], what: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    audit = Audit.open(run.uri)
+    audit.next(10)
+    with pytest.raises(LabelError, match=f"labels came as {what}"):
+        audit.add_labels(pandas.DataFrame(columns))
 
 
 def test_a_wrong_label_keeps_nothing(run: Run) -> None:

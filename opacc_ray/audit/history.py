@@ -174,7 +174,8 @@ def _check_labels(spec: Spec, labels: Sequence[Label]) -> None:
     """Raise LabelError if a label of the reference is none of the model's classes, or in conflict."""
     rows = [row for row in labels if row.run is None]
     ids = list({row.id: None for row in rows})
-    join(rows, ids, run="", conflict=spec.labels.conflict, read=reading_by(spec.model, None))
+    read = reading_by(spec.model, None, numbers_are_classes=spec.labels.numbers_are_classes)
+    join(rows, ids, run="", conflict=spec.labels.conflict, read=read)
 
 
 def refuse_twice(key: str, uris: Sequence[str]) -> None:
@@ -234,8 +235,9 @@ def _of_reference(run: Run) -> Iterator[_Labelled]:
     features = Features.of(folder, index)
     ids = [name for part in range(len(features.sizes)) for name in features.ids(part)]
     labels = _read_labels(given, set(ids))
-    read = reading_by(run.spec.model, run.num_classes)
-    label = join(labels, ids, run=run.name, conflict=run.spec.labels.conflict, read=read).label
+    rules = run.spec.labels
+    read = reading_by(run.spec.model, run.num_classes, numbers_are_classes=rules.numbers_are_classes)
+    label = join(labels, ids, run=run.name, conflict=rules.conflict, read=read).label
     places = _sample(run, np.flatnonzero([name in label for name in ids]))
     if not len(places):
         raise _no_label(given)

@@ -31,6 +31,7 @@ from opacc_ray.labels.documents import (
     LabelAction,
     LabelAgreement,
     LabellingTasks,
+    WithdrawnLabels,
 )
 from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import write_files
@@ -73,6 +74,7 @@ KINDS: tuple[type[Document], ...] = (
     LabelBudget,
     ImportedLabels,
     LabelAction,
+    WithdrawnLabels,
     AnswerList,
     ExportedLabels,
     LabelAgreement,

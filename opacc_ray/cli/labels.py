@@ -21,6 +21,11 @@ MAX_BYTES = 256_000_000
 @track_option
 @click.option("--annotator", metavar="NAME", help="Who gave the labels, whatever the file says.")
 @click.option("--conflict", type=RULE, help="The rule of the run from now on, where labels differ.")
+@click.option(
+    "--numbers-are-classes",
+    is_flag=True,
+    help="Read numbers as indexes of classes that have names, counted from 0; else they are refused.",
+)
 @click.option("--tool", type=TOOL, help="What wrote the file; refuse it if it looks like another's.")
 @click.option(
     "--max-bytes",
@@ -36,6 +41,7 @@ def import_file(
     track: str | None,
     annotator: str | None,
     conflict: "ConflictRule | None",
+    numbers_are_classes: bool,
     tool: str | None,
     max_bytes: int,
 ) -> Answer:
@@ -48,7 +54,14 @@ def import_file(
     data = _read(file, max_bytes)
     if tool is not None:
         check_kind(data, file, tool)
-    imported = import_labels(Run.open(uri, track), file, data, conflict=conflict, annotator=annotator)
+    imported = import_labels(
+        Run.open(uri, track),
+        file,
+        data,
+        conflict=conflict,
+        annotator=annotator,
+        numbers_are_classes=numbers_are_classes or None,
+    )
     return Answer(imported, label_texts.imported(imported))
 
 
@@ -99,10 +112,13 @@ def correct(uri: str, example: str, label: str, annotator: str) -> Answer:
 @run_argument
 @click.argument("what", metavar="ID|FILE")
 def withdraw(uri: str, what: str) -> Answer:
-    """Let the labels of an example or of a file count no longer; they are kept."""
+    """Withdraw the labels of an example or of a file; they are kept in the log."""
+    from opacc_ray.cli import label_texts
     from opacc_ray.labels import actions as verbs
+    from opacc_ray.runs.run import Run
 
-    return _done(uri, lambda run: verbs.withdraw(run, what))
+    found = verbs.withdraw(Run.open(uri), what)
+    return Answer(found, label_texts.withdrawn(found))
 
 
 @command("rule")

@@ -226,11 +226,21 @@ def _latest(answers: Sequence[Label]) -> list[Label]:
 
 def time_of(text: str | None) -> datetime | None:
     """Return the moment that an ISO 8601 text names, in UTC unless it says otherwise; None if it names none."""
+    time = _parsed(text)
+    return time.replace(tzinfo=UTC) if time and not time.tzinfo else time
+
+
+def is_local(text: str) -> bool:
+    """Tell whether a text names a time without its offset from UTC."""
+    time = _parsed(text)
+    return time is not None and time.tzinfo is None
+
+
+def _parsed(text: str | None) -> datetime | None:
     try:
-        time = datetime.fromisoformat(text or "")
+        return datetime.fromisoformat(re.sub(r"\s+(?=[+-]\d\d:?\d\d$)", "", text or ""))
     except ValueError:
         return None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _refuse_disputes(

@@ -2,7 +2,8 @@
 
 | document | where |
 |---|---|
-| :class:`LabelAction` | ``labels/TIME-DIGEST.json``, answer of `opacc labels correct`, `withdraw` and `rule` |
+| :class:`LabelAction` | ``labels/TIME-DIGEST.json``, answer of `opacc labels correct` and `rule` |
+| :class:`WithdrawnLabels` | answer of `opacc labels withdraw` |
 | :class:`ImportedLabels` | answer of `opacc labels import` |
 | :class:`AnswerList` | answer of `opacc labels list` |
 | :class:`LabellingTasks` | answer of `opacc manifest` |
@@ -55,6 +56,11 @@ class LabelAction(Document):
     overlap: float | None = Field(
         default=None, ge=0, le=1, description="share of examples that two people label, from then on; null: as before"
     )
+    numbers_are_classes: bool | None = Field(
+        default=None,
+        description="whether numbers in the file are indexes of classes that have names; of a spec: in files from then "
+        "on; null: as before, and in a file, that it was written before that was asked: they are",
+    )
     overruled: list[Overruling] = Field(default=[], description="answers overruled by it or in it, the first ones")
     num_overruled: int = Field(default=0, ge=0, description="how many answers were overruled by it or in it")
 
@@ -74,17 +80,66 @@ class RenamedRows(Part):
     rows: int = Field(ge=1, description="how many")
 
 
+class RoundOfTrack(Part):
+    """Which round."""
+
+    track: str | None = Field(description="the track of the round; null: the first one")
+    round: int = Field(ge=1, description="the round")
+
+
+class AnsweredRound(RoundOfTrack):
+    """How many examples of a round some labels answer; an example of two rounds is counted in both."""
+
+    examples: int = Field(ge=1, description="its examples with an answer there, can't tell included")
+
+
+class TrackRound(RoundCounts):
+    """A round of a track in numbers."""
+
+    track: str | None = Field(description="the track; null: the first one")
+
+
+class ClassNumber(Part):
+    """A number that labels give instead of a class's name."""
+
+    number: int = Field(ge=0, description="the index of the class, counted from 0")
+    name: str | None = Field(description="the class that it is read as; null: classes have no names")
+    labels: int = Field(ge=1, description="labels with that number")
+
+
 class ImportedLabels(Document, RoundCounts):
     """A file of labels that was taken back, and the newest round after it."""
 
     format: Literal["opacc-import/1"] = Field(default="opacc-import/1", description="name and version of this form")
     file: str = Field(description="the file")
     rows: int = Field(ge=0, description="rows in the file, unanswered ones included")
+    labels: int = Field(default=0, ge=0, description="examples with a label in the file")
+    cant_tell: int = Field(default=0, ge=0, description="examples of which the file says can't tell, and no label")
+    annotators: list[str] = Field(default=[], description="who answers in the file, the first hundred names")
+    answers: list[AnsweredRound] = Field(default=[], description="which rounds the file answers")
+    rounds: list[TrackRound] = Field(
+        default=[], description="the rounds that the file answers, and those of the track that wait for labels"
+    )
     again: bool = Field(description="whether the same file came back before, so that nothing changed")
+    came_before: str | None = Field(default=None, description="when it did: ISO 8601, UTC; null: not, or not known")
+    withdrawn: str | None = Field(
+        default=None, description="when the labels of the same file were withdrawn, which count again now; null: never"
+    )
+    stay_withdrawn: int = Field(
+        default=0, ge=0, description="examples of the file whose labels were withdrawn one by one, and stay so"
+    )
+    class_numbers: list[ClassNumber] = Field(
+        default=[], description="classes that the file names by numbers, the first hundred"
+    )
+    class_names: int = Field(default=0, ge=0, description="labels that are names, in a file that has numbers as well")
     annotator: str | None = Field(description="who gave the labels, in the importer's word; null: as the file says")
     renamed: list[RenamedRows] = Field(description="rows whose own annotator the importer's word replaced")
     undated: int = Field(default=0, ge=0, description="rows whose `labelled_at` is no time in ISO 8601")
     first_undated: str | None = Field(default=None, description="what the first of them says instead")
+    ahead: int = Field(
+        default=0, ge=0, description="rows whose `labelled_at` has no offset and, read as UTC, is yet to come"
+    )
+    first_ahead: str | None = Field(default=None, description="what the first of them says")
     conflict: ConflictRule = Field(description="the rule of the run where labels differ")
     not_used: list[UnusedRows] = Field(description="rows for examples that were given up")
     votes: list[Votes] = Field(description="labels per annotator and file, over all files")
@@ -92,11 +147,29 @@ class ImportedLabels(Document, RoundCounts):
     num_overruled: int = Field(ge=0, description="how many answers were overruled by this file or in it")
 
 
+class WithdrawnLabels(Document):
+    """Labels that were withdrawn, and the rounds after it."""
+
+    format: Literal["opacc-withdrawn/1"] = Field(
+        default="opacc-withdrawn/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run")
+    at: str = Field(description="when: ISO 8601, UTC")
+    file: str | None = Field(description="the file, by the name that it is kept under; null: the labels of an example")
+    source: str | None = Field(description="the name that the file had, if that is known")
+    id: str | None = Field(description="the example; null: a file")
+    labels: int = Field(ge=0, description="answers that count no longer, can't tell included")
+    answers: list[AnsweredRound] = Field(description="which rounds they answered")
+    rounds: list[TrackRound] = Field(description="these rounds now, empty if their labels cannot be counted")
+    drawn_later: list[RoundOfTrack] = Field(description="rounds that were drawn after them, and stay as drawn")
+    unread: str | None = Field(default=None, description="why the labels of the rounds cannot be counted now")
+
+
 class Answered(Part):
     """What one person said of one example in one place."""
 
     id: str = Field(description="the example")
-    label: str | None = Field(description="the label, as it was written; null: can't tell")
+    label: str | None = Field(description="the label as it was written, a class number as its name; null: can't tell")
     annotator: str | None = Field(description="who, if that is known")
     labelled_at: str | None = Field(description="when, if the file says so")
     imported_at: str | None = Field(description="when the file came back, if that is known")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.labelling.agreement import opinions_of
 from opacc_ray.labelling.joining import Joined, join
-from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, value_of
+from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, name_by_number, value_of
 from opacc_ray.labelling.rows import Label
 from opacc_ray.labels.log import read_log
 from opacc_ray.runs.chosen import Chosen
@@ -225,12 +225,16 @@ def canonical_form(run: Run) -> Callable[[str, str], str]:
     return reading_by(run.spec.model, run.num_classes)
 
 
-def reading_by(model: ModelSpec, num_classes: int | None) -> Callable[[str, str], str]:
+def reading_by(
+    model: ModelSpec, num_classes: int | None, *, numbers_are_classes: bool = False
+) -> Callable[[str, str], str]:
     """The same for a model, of which ``num_classes`` may not be known yet."""
 
     def read(name: str, text: str) -> str:
         if model.task == "regression":
             return canonical_number(value_of(text, id=name))
+        if numbers_are_classes:
+            text = name_by_number(text, model.classes)
         return model.name_of(class_of(text, model.classes, num_classes, id=name))
 
     return read

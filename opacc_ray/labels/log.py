@@ -11,6 +11,8 @@ from files and actions:
 - The importer's word for who wrote a file (``annotator``) replaces what its rows say.
 - A withdrawal concerns what came back before it.
 - A correction outranks every answer to its example; the last one counts.
+- Whether numbers in a file are indexes of classes that have names is as its action says; files that no action speaks of
+  come from before that was asked, and are read so.
 
 An action is written before the file that it names, so an interrupted import leaves an action without a file, which
 changes nothing.
@@ -22,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from opacc_ray.errors import DataError
-from opacc_ray.labelling.outcomes import Score
+from opacc_ray.labelling.outcomes import Score, name_by_number
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.rows import Label
 from opacc_ray.labels.documents import LabelAction
@@ -43,6 +45,7 @@ class Returned:
     place : what messages call it.
     withdrawn : whether the whole file is.
     withdrawn_ids : examples whose answers in it are.
+    classes : names of the classes, of which numbers in it are indexes; None: numbers are labels as they are.
     """
 
     order: int
@@ -55,15 +58,21 @@ class Returned:
     is_correction: bool = False
     withdrawn: bool = False
     withdrawn_ids: set[str] = field(default_factory=set)
+    classes: Sequence[str] | None = None
 
     def labels(self) -> Iterator[Label]:
         """Yield all labels of the file, withdrawn ones included."""
         for row in parse(self.data, self.place):
             yield row._replace(
+                label=self.label_of(row),
                 annotator=self.annotator or row.annotator,
                 returned=self.order,
                 correction=self.order if self.is_correction else 0,
             )
+
+    def label_of(self, row: Label) -> str | None:
+        """Return the label of a row, as the file means it."""
+        return row.label and name_by_number(row.label, self.classes)
 
     def is_standing(self, id: str) -> bool:
         return not self.withdrawn and id not in self.withdrawn_ids
@@ -80,6 +89,7 @@ class LabelLog:
     conflict : the rule where labels differ.
     score : what a regression's prediction is worth.
     overlap : share of the examples that two people label.
+    numbers_are_classes : whether numbers in the next file are indexes of classes that have names.
     """
 
     actions: tuple[LabelAction, ...]
@@ -87,6 +97,7 @@ class LabelLog:
     conflict: ConflictRule
     score: Score
     overlap: float = 0.0
+    numbers_are_classes: bool = False
 
     def labels(self) -> Iterator[Label]:
         """Yield all labels that are not withdrawn."""
@@ -106,6 +117,12 @@ class LabelLog:
         same = [file for file in self.returned if file.name == name and not file.withdrawn]
         return next((file for file in same if annotator in (None, file.annotator)), None)
 
+    def withdrawn_at(self, name: str, annotator: str | None) -> str | None:
+        """Return when a file with this content, for this annotator, was last withdrawn; None if it never was."""
+        same = [file for file in self.returned if file.name == name and file.withdrawn]
+        times = [action.at for action in self.actions if action.action == "withdraw" and action.file == name]
+        return times[-1] if times and any(annotator in (None, file.annotator) for file in same) else None
+
     def is_kept(self, name: str) -> bool:
         """Tell whether a file with this content is there, withdrawn or not."""
         return any(file.name == name for file in self.returned)
@@ -117,15 +134,19 @@ def read_log(run: Run) -> LabelLog:
     found = zip(keys, run.store.read_many(keys), strict=True)
     actions = [_read_action(data, run.store.uri_of(key)) for key, data in found]
     files = [file for track in run.tracks() for number in track.rounds() for file in track.read_labels(number)]
+    stated = run.spec.labels
     rules = [action.conflict for action in actions if action.conflict]
     scores = [action.score for action in actions if action.score]
     overlaps = [action.overlap for action in actions if action.overlap is not None]
+    numbers = [a.numbers_are_classes for a in actions if a.action == "spec" and a.numbers_are_classes is not None]
+    by_name = {key.rpartition("/")[2]: (key, data) for key, data in reversed(files)}
     return LabelLog(
         actions=tuple(actions),
-        returned=tuple(_returned(actions, {key.rpartition("/")[2]: (key, data) for key, data in reversed(files)})),
-        conflict=rules[-1] if rules else run.spec.labels.conflict,
+        returned=tuple(_returned(actions, by_name, run.spec.model.classes)),
+        conflict=rules[-1] if rules else stated.conflict,
         score=_score(scores[-1] if scores else stated_score(run.spec)),
-        overlap=overlaps[-1] if overlaps else run.spec.labels.overlap,
+        overlap=overlaps[-1] if overlaps else stated.overlap,
+        numbers_are_classes=numbers[-1] if numbers else stated.numbers_are_classes,
     )
 
 
@@ -150,14 +171,17 @@ def _score(stated: ScoreSpec) -> Score:
     return Score(stated.error_scale or 1.0, stated.within)
 
 
-def _returned(actions: Sequence[LabelAction], files: Mapping[str, tuple[str, bytes]]) -> list[Returned]:
+def _returned(
+    actions: Sequence[LabelAction], files: Mapping[str, tuple[str, bytes]], classes: Sequence[str] | None
+) -> list[Returned]:
     named = {action.file for action in actions if action.action in ("import", "correct")}
-    found = [Returned(0, name, *files[name]) for name in sorted(files) if name not in named]
+    found = [Returned(0, name, *files[name], classes=classes) for name in sorted(files) if name not in named]
     for order, action in enumerate(actions, start=1):
         if action.action == "withdraw":
             _withdraw(found, action)
         elif action.action in ("import", "correct") and action.file and action.file in files:
-            _add(found, Returned(order, action.file, *files[action.file]), action)
+            known = None if action.numbers_are_classes is False else classes
+            _add(found, Returned(order, action.file, *files[action.file], classes=known), action)
     return found
 
 
@@ -201,12 +225,14 @@ def adopt_rules(run: Run, spec: Spec) -> None:
     conflict = next((a.conflict for a in reversed(before) if a.conflict), run.spec.labels.conflict)
     score = next((a.score for a in reversed(before) if a.score), stated_score(run.spec))
     overlap = next((a.overlap for a in reversed(before) if a.overlap is not None), run.spec.labels.overlap)
+    numbers = spec.labels.numbers_are_classes
     action = LabelAction(
         action="spec",
         at=now_after(log).isoformat(timespec="microseconds"),
         conflict=spec.labels.conflict if spec.labels.conflict != conflict else None,
         score=stated_score(spec) if stated_score(spec) != score else None,
         overlap=spec.labels.overlap if spec.labels.overlap != overlap else None,
+        numbers_are_classes=numbers if numbers != log.numbers_are_classes else None,
     )
-    if action.conflict or action.score or action.overlap is not None:
+    if action.conflict or action.score or action.overlap is not None or action.numbers_are_classes is not None:
         write_action(run, action)

@@ -1,55 +1,131 @@
 """What is said of a file of labels that came back: what it holds, which rows are not used, who overruled whom."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
+from typing import Any
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labelling.joining import Joined, time_of, votes_of
-from opacc_ray.labelling.messages import quoted
+from opacc_ray.labelling.joining import Joined, is_local, time_of, votes_of
+from opacc_ray.labelling.messages import few, quoted
+from opacc_ray.labelling.outcomes import COUNTED, Score, find_class, have_numbers_for_names
 from opacc_ray.labelling.parsing import parse
-from opacc_ray.labelling.rows import Label
-from opacc_ray.labels.documents import Overruling, RenamedRows, Votes
-from opacc_ray.labels.labelled_rounds import Track
+from opacc_ray.labelling.rows import Label, whole_number
+from opacc_ray.labels.documents import AnsweredRound, ClassNumber, Overruling, RenamedRows, TrackRound, Votes
+from opacc_ray.labels.labelled_rounds import Track, labelled_rounds
 from opacc_ray.labels.log import Returned
 from opacc_ray.runs.documents import UnusedRows
+from opacc_ray.spec import ModelSpec
 
 CLOCKS_DIFFER = timedelta(minutes=10)
 """How far the clock of a labelling tool may be ahead of ours."""
+
+FARTHEST_EAST = timedelta(hours=14)
+"""By how much a local time without its offset may be ahead of UTC."""
 
 LISTED = 100
 """Overruled answers, and other names, that a document lists; `opacc labels list` has all answers."""
 
 
 class Seen:
-    """What a file holds, counted while its rows pass."""
+    """What a file holds, counted while its rows pass.
 
-    def __init__(self, annotator: str | None, now: datetime) -> None:
-        self.rows = self.undated = 0
+    Parameters
+    ----------
+    file : of whose rows ``file.annotator`` gave the labels, if that is set.
+    now : the time.
+    model : whose classes the labels name.
+    """
+
+    def __init__(self, file: Returned, now: datetime, model: ModelSpec) -> None:
+        self.rows = self.undated = self.ahead = self._names = 0
         self.first_undated: str | None = None  # a text of `labelled_at` that names no time
+        self.first_ahead: str | None = None  # and one that is yet to come if it is UTC
+        self.answered: dict[str, bool] = {}  # id -> whether with a label
+        self._annotators: dict[str, None] = {}
         self._renamed: Counter[str | None] = Counter()  # None: names after the first ones
-        self._annotator, self._latest = annotator, now + CLOCKS_DIFFER
+        self._file, self._latest, self._model = file, now + CLOCKS_DIFFER, model
+        self._numbers: Counter[int] = Counter()
+        self._first_number: Label | None = None
         self._times: dict[str, datetime | None] = {}
 
-    @property
-    def renamed(self) -> list[RenamedRows]:
-        """Rows whose own annotator the importer's word replaced."""
-        return [RenamedRows(annotator=who, rows=num) for who, num in self._renamed.most_common()]
+    def fields(self) -> dict[str, Any]:
+        """What an import states of its file."""
+        labels, names = sum(self.answered.values()), self._model.classes
+        numbers = [
+            ClassNumber(number=index, name=names[index] if names else None, labels=num)
+            for index, num in sorted(self._numbers.items())[:LISTED]
+        ]
+        return {
+            "file": self._file.place,
+            "rows": self.rows,
+            "labels": labels,
+            "cant_tell": len(self.answered) - labels,
+            "annotators": list(self._annotators),
+            "annotator": self._file.annotator,
+            "renamed": [RenamedRows(annotator=who, rows=num) for who, num in self._renamed.most_common()],
+            "class_numbers": numbers,
+            "class_names": self._names if numbers else 0,
+            "undated": self.undated,
+            "first_undated": self.first_undated,
+            "ahead": self.ahead,
+            "first_ahead": self.first_ahead,
+        }
 
-    def count(self, file: Returned, *, read_again: bool) -> Iterator[Label]:
-        """Yield the rows of a new file, or none of one whose rows are there; raises LabelError for a time to come."""
+    def count(self, *, read_again: bool) -> Iterator[Label]:
+        """Yield the rows of a new file, or none of one whose rows are there.
+
+        Raises
+        ------
+        LabelError
+            A time is yet to come; or, after all rows, some are numbers and the file must name classes.
+        """
+        file = self._file
         for row in parse(file.data, file.place):
-            self.rows += 1
-            if self._annotator and row.annotator not in (None, self._annotator):
-                known = row.annotator in self._renamed or len(self._renamed) < LISTED
-                self._renamed[row.annotator if known else None] += 1
+            self._count(row)
             if row.labelled_at:
                 self._check_time(row.labelled_at, row.place)
             if not read_again:
-                yield row._replace(annotator=self._annotator or row.annotator, returned=file.order)
+                who = file.annotator or row.annotator
+                yield row._replace(label=file.label_of(row), annotator=who, returned=file.order)
+        if self._model.classes and file.classes is None:
+            self._refuse_numbers(self._model.classes)
+
+    def _count(self, row: Label) -> None:
+        own = self._file.annotator
+        self.rows += 1
+        if own and row.annotator not in (None, own):
+            known = row.annotator in self._renamed or len(self._renamed) < LISTED
+            self._renamed[row.annotator if known else None] += 1
+        if row.status != "blank":
+            self.answered[row.id] = self.answered.get(row.id, False) or row.label is not None
+            who = own or row.annotator
+            if who and len(self._annotators) < LISTED:
+                self._annotators[who] = None
+        if row.label is not None and self._model.task != "regression":
+            self._count_class(row, row.label)
+
+    def _count_class(self, row: Label, label: str) -> None:
+        number, classes = whole_number(label), self._model.classes
+        if number is None or (classes and (number >= len(classes) or find_class(label, classes) is not None)):
+            self._names += 1
+        else:
+            self._numbers[number] += 1
+            self._first_number = self._first_number or row
+
+    def _refuse_numbers(self, classes: Sequence[str]) -> None:
+        first = self._first_number
+        if first is None or have_numbers_for_names(tuple(classes)):
+            return
+        num = self._numbers.total()
+        indexes = few([f"{index} = {quoted(name)}" for index, name in enumerate(classes)])
+        raise LabelError(
+            f"{self._file.place}: {num} of {num + self._names} labels are numbers, such as {quoted(first.label or '')} "
+            f"for {quoted(first.id)} ({first.place}), but the classes have names: write names, {COUNTED} ({indexes})"
+        )
 
     def _check_time(self, text: str, place: str) -> None:
-        """Count a text that names no time; raises LabelError for a time to come."""
+        """Count a text that names no time, or one of an unknown zone; raises LabelError for a time to come."""
         if text not in self._times:
             if len(self._times) > 10_000:
                 self._times.clear()
@@ -58,10 +134,39 @@ class Seen:
         if time is None:
             self.undated += 1
             self.first_undated = self.first_undated or text
-        elif time > self._latest:
+        elif time > self._latest + (FARTHEST_EAST if is_local(text) else timedelta()):
             raise LabelError(
                 f"{place} was labelled at {quoted(text)}, which is yet to come: correct the time, or leave it empty"
             )
+        elif time > self._latest:
+            self.ahead += 1
+            self.first_ahead = self.first_ahead or text
+
+
+def answered_rounds(tracks: Sequence[Track], ids: Set[str]) -> list[AnsweredRound]:
+    """How many of some examples each round chose, rounds of none left out."""
+    found = [
+        (run.track, selection.round, len(ids & set(selection.ids)))
+        for run, selections in tracks
+        for selection in selections
+    ]
+    return [AnsweredRound(track=track, round=number, examples=num) for track, number, num in found if num]
+
+
+def rounds_now(
+    tracks: Sequence[Track], joined: Joined, score: Score, answers: Sequence[AnsweredRound]
+) -> list[TrackRound]:
+    """The rounds that were answered, and those of the first track that wait for labels, in numbers."""
+    wanted = {(item.track, item.round) for item in answers}
+    found = []
+    for own, (run, selections) in enumerate(tracks):
+        if own == 0 or any(track == run.track for track, _ in wanted):
+            found += [
+                TrackRound(track=run.track, **item.counts().model_dump())
+                for item in labelled_rounds(run, selections, joined, score)
+                if (run.track, item.number) in wanted or (own == 0 and item.missing)
+            ]
+    return found
 
 
 def not_used(joined: Joined, order: int, tracks: Sequence[Track]) -> list[UnusedRows]:

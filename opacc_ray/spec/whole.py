@@ -99,6 +99,11 @@ class LabelsSpec(Section):
         le=1,
         description="share of the examples that two people label, by which the noise of labels is measured",
     )
+    numbers_are_classes: bool = Field(
+        default=False,
+        description="where classes have names: read a number as the index of a class, counted from 0; else it is "
+        "refused",
+    )
 
 
 class ScoreSpec(Section):
@@ -197,6 +202,14 @@ class Spec(Section):
     def _scores_values_only(self) -> "Spec":
         if self.model.task != "regression" and self.score != ScoreSpec():
             raise SpecError("score is of regressions, and model.task is classification; leave score out")
+        return self
+
+    @model_validator(mode="after")
+    def _numbers_can_be_classes(self) -> "Spec":
+        digits = next((name for name in self.model.classes or () if name.strip().isdecimal()), None)
+        if self.labels.numbers_are_classes and (digits or self.model.task == "regression"):
+            why = f"the class {digits!r} has a number for its name" if digits else "labels of a regression are values"
+            raise SpecError(f"labels.numbers_are_classes: {why}; leave it out")
         return self
 
     @model_validator(mode="before")

@@ -67,7 +67,10 @@ def test_labels_that_come_after_the_closing_are_counted_and_told(
     told = text_of(capsys, "labels", "import", run.uri, str(path))
     lost = len(late) - len(again)
     assert f"\n{lost} rows answer examples that were given up when round 1 was closed and are not used\n" in told
-    assert told.startswith(f"{len(again)} labelled, {100 - len(again)} missing")
+    assert told.startswith(
+        f"taken      {len(late)} labels of {path}: {len(late)} for round 1, {len(again)} for round 2\n"
+    )
+    assert f"\nround 2    {len(again)} of 100 labelled, {100 - len(again)} missing\n" in told
     assert f"css: 40 of 60 labelled, 0 missing, 0 can't tell, {len(late)} given up\n" in text_of(
         capsys, "status", run.uri
     )

@@ -53,7 +53,7 @@ def test_audit_from_the_terminal(spec, told, tmp_path: Path) -> None:
     answers.write_text("id,label\n" + rows)
     assert told("labels", "import", uri, str(answers))[:2] == (
         0,
-        f"40 labelled, 0 missing, 0 can't tell (40 rows read from {answers})\n",
+        f"taken      40 labels of {answers} for round 1\nround 1    40 of 40 labelled\n",
     )
     result = json.loads(told("estimate", uri, "--json")[1])
     assert {"value", "low", "high", "level", "n", "design_based"} <= set(result)

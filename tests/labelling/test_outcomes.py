@@ -6,7 +6,7 @@ from unicodedata import normalize
 import pytest
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, value_of
+from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, name_by_number, value_of
 
 ANIMALS = ["cat", "dog", "None"]
 DIGITS = ["1", "2", "0"]  # names that are whole numbers, not in the order of their indices
@@ -16,9 +16,8 @@ DIGITS = ["1", "2", "0"]  # names that are whole numbers, not in the order of th
     ("text", "classes", "expected"),
     [
         ("dog", ANIMALS, 1),
-        ("1", ANIMALS, 1),
-        ("1.0", ANIMALS, 1),
         ("None", ANIMALS, 2),
+        ("2", ["cat", "dog", "Can't tell"], 2),  # its name alone would be no label
         ("1", DIGITS, 0),
         ("2.0", DIGITS, 1),
         ("0", DIGITS, 2),
@@ -48,6 +47,9 @@ def test_a_name_is_the_same_however_its_accents_are_composed(forms: tuple[str, s
         ),
         ("DOG", ANIMALS, "did you mean 'dog'"),
         ("horse", ANIMALS, "use one of cat, dog, None"),
+        ("0", ANIMALS, "'0', which is a number, and the classes have names: use one of cat, dog, None; or say that"),
+        ("2.0", ANIMALS, "which is a number, and the classes have names"),
+        ("1", ["cat", "dog", "unsure"], "which is a number"),
         ("3", ANIMALS, "'3', which is none"),
         ("-1", ANIMALS, "'-1', which is none"),
         ("1.5", ANIMALS, "'1.5', which is none"),
@@ -66,6 +68,23 @@ def test_label_that_is_no_class(text: str, classes: list[str] | None, words: str
 
 def test_a_class_with_spaces_around_its_name_is_named_without_them() -> None:
     assert [class_of(text, ["cat ", "dog", "3 "], id="a") for text in ("cat", "dog", "3")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "classes", "expected"),
+    [
+        ("1", ANIMALS, "dog"),
+        ("02.", ANIMALS, "None"),
+        ("3", ANIMALS, "3"),
+        ("-1", ANIMALS, "-1"),
+        ("dog", ANIMALS, "dog"),
+        ("1", DIGITS, "1"),
+        ("0", ["cat", " 1 "], "0"),
+        ("1", None, "1"),
+    ],
+)
+def test_name_of_the_class_that_a_number_counts_to(text: str, classes: list[str] | None, expected: str) -> None:
+    assert name_by_number(text, classes) == expected
 
 
 def test_a_number_is_no_index_where_classes_are_named_by_numbers() -> None:

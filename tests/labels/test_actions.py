@@ -92,7 +92,8 @@ def test_forms_of_one_class_never_conflict(tmp_path: Path) -> None:
     for run, forms in ((nameless, ("1", "1.0", " 1 ", "01")), (named, ("dog", "1", "1.0", " dog "))):
         first, *_ = steps.select(run, "srs", 20, {}).ids
         for number, text in enumerate(forms):
-            actions.import_labels(run, f"{number}.csv", csv_of([(first, text, str(number))], "id,label,annotator"))
+            data = csv_of([(first, text, str(number))], "id,label,annotator")
+            actions.import_labels(run, f"{number}.csv", data, numbers_are_classes=True)
         (known,) = read_rounds(run)
         assert known.truth == (run.spec.model.name_of(1),)
 
@@ -220,7 +221,7 @@ def test_withdrawn_label_of_no_class_lets_a_run_go_on(run: Run) -> None:
 
 def test_withdrawn_file_counts_no_longer_until_it_comes_back(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     label_all(run)
-    assert "the labels of the file" in told(capsys, "labels", "withdraw", run.uri, "labels.csv")
+    assert "20 labels of back/labels.csv" in told(capsys, "labels", "withdraw", run.uri, "labels.csv")
     assert len(read_rounds(run)[0].missing) == 20
     assert {item.state for item in answers.list_answers(run).answers} == {"withdrawn"}
     with pytest.raises(LabelError, match=r"'labels\.csv' is no selected id and no file"):

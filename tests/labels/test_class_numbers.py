@@ -1,0 +1,227 @@
+"""Numbers where classes have names: refused in whatever form they come, unless somebody says that they count from 0."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
+
+from opacc_ray.audit import results, steps
+from opacc_ray.audit.history import check_history
+from opacc_ray.cli.main import main
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.labelling.tools import TOOLS
+from opacc_ray.labelpage.book import Book
+from opacc_ray.labels import actions, answers
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.log import adopt_rules, read_log
+from opacc_ray.labels.tasks import context_of
+from opacc_ray.notebook import Audit
+from opacc_ray.runs.run import Run
+from opacc_ray.spec import LabelsSpec, parse_spec
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    made = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
+    steps.select(made, "srs", 20, {})
+    return made
+
+
+def ids_of(run: Run) -> tuple[str, ...]:
+    return run.read_selection(1).ids
+
+
+def index_of(id: str) -> int:
+    return int(TRUTH[IDS.index(id)])
+
+
+def csv_of(ids: Sequence[str], first: int = 0) -> bytes:
+    """Labels by number, of classes that are counted from ``first``."""
+    return ("id,label\n" + "".join(f"{id},{index_of(id) + first}\n" for id in ids)).encode()
+
+
+def in_form(form: str, id: str, text: str) -> bytes:
+    """One label, as a tool brings it."""
+    choice = {"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": [text]}}
+    made = {
+        "csv": f"id,label\n{id},{text}\n",
+        "semicolons": f"id;label\n{id};{text}.0\n",
+        "jsonl": json.dumps({"id": id, "label": int(text)}),
+        "array": json.dumps([{"id": id, "label": int(text)}]),
+        "label-studio": json.dumps([{"data": {"opacc_id": id}, "annotations": [{"result": [choice]}]}]),
+        "json-min": json.dumps([{"opacc_id": id, "id": 3, "label": text, "annotation_id": 4}]),
+        "cvat": f'<annotations><image name="{id}"><tag label="{text}"/></image></annotations>',
+        "ground-truth": json.dumps({"source-ref": "s3://b/a", "opacc-id": id, "x-metadata": {"class-name": text}}),
+    }
+    return made[form].encode()
+
+
+FORMS = ["csv", "semicolons", "jsonl", "array", "label-studio", "json-min", "cvat", "ground-truth"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_number_is_refused_in_every_form_and_read_in_every_form_if_asked_for(run: Run, form: str) -> None:
+    first = ids_of(run)[0]
+    data = in_form(form, first, "1")
+    with pytest.raises(LabelError, match=r"1 of 1 labels are numbers, such as '1(\.0)?' for '.*the classes have names"):
+        actions.import_labels(run, "back", data)
+    assert (read_log(run).actions, run.label_files(1)) == ((), [])
+    taken = actions.import_labels(run, "back", data, numbers_are_classes=True)
+    assert [(item.number, item.name, item.labels) for item in taken.class_numbers] == [(1, "dog", 1)]
+    assert read_rounds(run)[0].truth == ("dog",)
+
+
+def test_a_class_index_beside_the_name_of_ground_truth_is_left_alone(run: Run) -> None:
+    first = ids_of(run)[0]
+    line = {"source-ref": "s3://b/a", "opacc-id": first, "x": 2, "x-metadata": {"class-name": "cat"}}
+    actions.import_labels(run, "output.manifest", json.dumps(line).encode())
+    assert read_rounds(run)[0].truth == ("cat",)
+
+
+def test_the_command_names_the_numbers_the_classes_and_what_to_do(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An annotator who counted from 1, no example of the third class among them; some rows have names."""
+    ids = [id for id in ids_of(run) if index_of(id) < 2]
+    rows = csv_of(ids[:-2], first=1).decode() + "".join(f"{id},{CLASSES[index_of(id)]}\n" for id in ids[-2:])
+    (tmp_path / "back.csv").write_text(rows)
+    command = ["labels", "import", run.uri, str(tmp_path / "back.csv")]
+    assert main(command) == 6
+    said = capsys.readouterr().err
+    assert f"{len(ids) - 2} of {len(ids)} labels are numbers, such as '{index_of(ids[0]) + 1}' for '{ids[0]}'" in said
+    assert "but the classes have names: write names, or say that numbers count the classes from 0" in said
+    assert "--numbers-are-classes of opacc labels import" in said
+    assert "(0 = 'cat', 1 = 'dog', 2 = 'owl')" in said
+    assert main([*command, "--numbers-are-classes"]) == 0
+    said = capsys.readouterr().out
+    ones, twos = (sum(index_of(id) == index for id in ids[:-2]) for index in (0, 1))
+    assert (
+        f"numbers    {len(ids) - 2} labels are class numbers, counted from 0: 1 = 'dog' ({ones}), 2 = 'owl' ({twos}); "
+        "2 other labels are names" in said
+    )
+    assert f"no label is 0, the first class, among {len(ids) - 2}: are classes counted from 1 in this file?" in said
+
+
+def test_numbers_that_count_from_0_raise_no_question(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(run.uri, "..", "back.csv")
+    path.write_bytes(csv_of(ids_of(run)))
+    assert main(["labels", "import", run.uri, str(path), "--numbers-are-classes"]) == 0
+    said = capsys.readouterr().out
+    assert "0 = 'cat'" in said
+    assert "counted from 1" not in said
+    assert "other label" not in said
+
+
+def test_classes_without_names_are_counted_and_a_missing_0_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path, "nameless", PREDICTION)
+    ids = steps.select(run, "srs", 20, {}).ids
+    (tmp_path / "back.csv").write_bytes(csv_of([id for id in ids if index_of(id)]))
+    assert main(["labels", "import", run.uri, str(tmp_path / "back.csv")]) == 0
+    assert "no label is 0, the first class, among" in capsys.readouterr().out
+    (tmp_path / "more.csv").write_bytes(csv_of([id for id in ids if not index_of(id)]))
+    assert main(["labels", "import", run.uri, str(tmp_path / "more.csv")]) == 0
+    assert "numbers" not in capsys.readouterr().out
+
+
+def test_a_later_estimate_reads_each_file_as_it_was_imported(run: Run) -> None:
+    ids = ids_of(run)
+    actions.import_labels(run, "numbers.csv", csv_of(ids[:10]), numbers_are_classes=True)
+    with pytest.raises(LabelError, match="10 of 10 labels are numbers"):
+        actions.import_labels(run, "more.csv", csv_of(ids[10:]))
+    assert actions.import_labels(run, "numbers.csv", csv_of(ids[:10])).again
+    names = "".join(f"{id},{CLASSES[index_of(id)]}\n" for id in ids)
+    actions.import_labels(run, "names.csv", f"id,label\n{names}".encode())
+    assert results.estimate(Run.open(run.uri)).n == 20
+    assert read_rounds(run)[0].truth == tuple(CLASSES[index_of(id)] for id in ids)
+    listed = answers.list_answers(run, ids[0]).answers
+    assert [(item.label, item.state) for item in listed] == [(CLASSES[index_of(ids[0])], "counts")] * 2
+
+
+def test_files_from_before_the_question_are_read_as_they_were(run: Run) -> None:
+    """A run of an older version goes on: its numbers were classes."""
+    run.write_labels(1, "old.csv", csv_of(ids_of(run)))
+    assert read_rounds(run)[0].truth == tuple(CLASSES[index_of(id)] for id in ids_of(run))
+
+
+def test_the_spec_may_say_so_and_an_edited_one_too(run: Run) -> None:
+    ids, first = ids_of(run), ids_of(run)[0]
+    with pytest.raises(LabelError, match=f"example '{first}' has the label '1', which is a number"):
+        actions.correct(run, first, "1", "ann")
+    asked = run.spec.model_copy(update={"labels": LabelsSpec(numbers_are_classes=True)})
+    assert asked.identity() == run.spec.identity()
+    adopt_rules(run, asked)
+    adopt_rules(run, asked)
+    assert len(read_log(run).actions) == 1
+    actions.import_labels(run, "numbers.csv", csv_of(ids))
+    actions.correct(run, first, "1", "ann")
+    adopt_rules(run, run.spec)
+    assert not read_log(run).numbers_are_classes
+    assert read_rounds(run)[0].truth == ("dog", *(CLASSES[index_of(id)] for id in ids[1:]))
+    with pytest.raises(LabelError, match="1 of 1 labels are numbers"):
+        actions.import_labels(run, "one.csv", csv_of([first]))
+
+
+def test_a_page_and_a_notebook_refuse_numbers_likewise(run: Run) -> None:
+    first = ids_of(run)[0]
+    with pytest.raises(LabelError, match="'1', which is a number"):
+        Book(run).save("ann", 0, "1")
+    for given in ({first: 1}, {first: np.int64(1)}, [{"id": first, "label": "1"}]):
+        with pytest.raises(LabelError, match=r"1 of 1 labels are numbers.*numbers_are_classes=True in Python"):
+            Audit(run).add_labels(given)
+    assert Audit(run).add_labels({first: 1}, numbers_are_classes=True).labels == 1
+    assert read_rounds(run)[0].truth == ("dog",)
+
+
+@pytest.mark.parametrize("classes", [["1", "2", "3"], ["cat", "dog", " 7"]])
+def test_names_that_are_numbers_are_names(tmp_path: Path, classes: list[str]) -> None:
+    run = write_run(tmp_path, "digits", PREDICTION, classes=classes)
+    ids = steps.select(run, "srs", 20, {}).ids
+    rows = "".join(f"{id},{classes[index_of(id)].strip()}\n" for id in ids)
+    data = f"id,label\n{rows}".encode()
+    with pytest.raises(
+        SpecError, match="--numbers-are-classes: a class has a number for its name, so that numbers are"
+    ):
+        actions.import_labels(run, "back.csv", data, numbers_are_classes=True)
+    taken = actions.import_labels(run, "back.csv", data)
+    assert (taken.labels, taken.class_numbers) == (20, [])
+    assert read_rounds(run)[0].truth == tuple(classes[index_of(id)] for id in ids)
+    with pytest.raises(SpecError, match=r"labels\.numbers_are_classes: the class '.*' has a number for its name"):
+        parse_spec(run.spec.model_dump() | {"labels": {"numbers_are_classes": True}}, "spec")
+
+
+def test_values_are_no_classes(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "values", np.linspace(0, 1, N), task="regression", error_scale=0.5)
+    first = steps.select(run, "srs", 20, {}).ids[0]
+    with pytest.raises(SpecError, match="--numbers-are-classes: labels of a regression are values; leave it out"):
+        actions.import_labels(run, "back.csv", csv_of([first]), numbers_are_classes=True)
+    taken = actions.import_labels(run, "back.csv", csv_of([first]))
+    assert (taken.labels, taken.class_numbers) == (1, [])
+    with pytest.raises(SpecError, match=r"labels\.numbers_are_classes: labels of a regression are values"):
+        parse_spec(run.spec.model_dump() | {"labels": {"numbers_are_classes": True}}, "spec")
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_class_whose_name_means_that_nobody_can_tell_comes_back_from_every_tool(tmp_path: Path, tool: str) -> None:
+    """It is sent by its index, because its name would be no label."""
+    run = write_run(tmp_path, "mine", PREDICTION, classes=["cat", "dog", "unsure"])
+    first = steps.select(run, "srs", 20, {}).ids[0]
+    assert context_of(run).classes == ("cat", "dog", "unsure")
+    actions.import_labels(run, "back", in_form(tool, first, "2"))
+    assert read_rounds(run)[0].truth == ("unsure",)
+
+
+def test_labels_of_a_reference_follow_the_same_rule(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "reference.csv").write_bytes(csv_of(IDS))
+    content = run.spec.model_dump() | {
+        "reference": {"uri": str(tmp_path), "format": "images", "labels": str(tmp_path / "reference.csv")},
+        "sample": {"method": "neyman", "budget": 20},
+    }
+    with pytest.raises(LabelError, match=r"is a number, and the classes have names.*numbers_are_classes: true in the"):
+        check_history(parse_spec(content, "spec"), None, None)
+    asked = parse_spec(content | {"labels": {"numbers_are_classes": True}}, "spec")
+    assert check_history(asked, None, None) == f"{N} labels of the reference"
