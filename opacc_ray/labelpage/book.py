@@ -5,19 +5,25 @@ named by its content, never changed. Undo withdraws that file. So nothing is los
 goes on from what the run holds. Another server, or `opacc labels`, may write to the same run meanwhile: new actions are
 looked for every `LOOK` seconds.
 
+Somebody may have the page open twice: an answer that would replace their own is kept only if it names the version of
+that one, which they have then seen. A number far larger than all others is kept only if it is given twice.
+
 An example is lent to one annotator at a time, and again where two shall label it. A loan ends with an answer, or after
 `LOAN` seconds, so that nobody's closed lid keeps an example.
 """
 
 import json
+import math
 import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from opacc_ray.errors import OpaccError
+from opacc_ray.errors import LabelError, OpaccError
+from opacc_ray.labelling.outcomes import Score
 from opacc_ray.labelling.overlap import doubled
 from opacc_ray.labelling.rows import says_unsure
 from opacc_ray.labels.documents import LabelAction
@@ -31,6 +37,12 @@ SOURCE = "opacc label"
 
 LOAN, LOOK = 900.0, 3.0
 
+FAR = 100
+"""How many times larger than all predictions and labels a number is, about which its author is asked."""
+
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+"""Numbers whose comma may be meant as a decimal point, or between thousands."""
+
 GIVEN_UP = "the round was closed or drawn anew meanwhile, without this one; here is the next"
 """What is said of an answer that is not used."""
 
@@ -41,8 +53,24 @@ class TakenError(OpaccError):
     exit_code = 6
 
 
+class UnsureError(OpaccError):
+    """An answer that is kept only if its author says once more that it is meant.
+
+    Attributes
+    ----------
+    over : the version of the author's own answer that it would replace; None if that is not the question.
+    sure : the text that is asked about; None if that is not the question.
+    """
+
+    exit_code = 6
+
+    def __init__(self, question: str, *, over: str | None = None, sure: str | None = None) -> None:
+        super().__init__(question)
+        self.over, self.sure = over, sure
+
+
 class Given(NamedTuple):
-    """An answer: a label in canonical form, or None for "can't tell"; and the file that holds it."""
+    """An answer: a label in canonical form, or None for "can't tell"; and the file that holds it, its version."""
 
     label: str | None
     file: str
@@ -65,6 +93,7 @@ class Book:
     def __init__(self, run: Run, overlap: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._run, self._overlap, self._clock = run, overlap, clock
         self._read = canonical_form(run)
+        self._is_regression = run.spec.model.task == "regression"
         self._lock = threading.RLock()
         self._loans: dict[str, tuple[int, float]] = {}  # annotator -> the number of an example, and when it ends
         self._saved = 0
@@ -97,16 +126,29 @@ class Book:
         self._last = now_after(log)
         self._known = self._keys()
         self._looked = self._clock()
+        self._largest = self._largest_expected(log.score) if self._is_regression else math.inf
         for file in log.returned:
             for row in file.labels():
                 if row.status == "blank" or not file.is_standing(row.id) or row.id not in self._numbers:
                     continue
                 number, who = self._numbers[row.id], row.annotator or ""
-                self._given[number][who] = Given(row.label, file.name)
+                self._given[number][who] = Given(self._canonical(row.label), file.name)
                 if file.is_correction:
                     self._settled.add(number)
                 if file.source == SOURCE:
                     self._history.setdefault(who, []).append((number, file.name))
+
+    def _canonical(self, label: str | None) -> str | None:
+        """A label in canonical form; as it is if it is none."""
+        with suppress(LabelError):
+            return label and self._read("", label)
+        return label
+
+    def _largest_expected(self, score: Score) -> float:
+        """The largest magnitude of predictions, and of an error that the score tells from others."""
+        chosen = (self._run.read_chosen(number) for number in self._run.rounds())
+        values = [abs(float(value)) for item in chosen for value in item.predictions]
+        return max([score.within or score.scale, *(value for value in values if math.isfinite(value))])
 
     def look(self, *, now: bool = False) -> None:
         """Read again if somebody else has written to the run; at once with ``now``, new rounds included."""
@@ -151,30 +193,40 @@ class Book:
         lent = sum(who != annotator and at == number and end > now for who, (at, end) in self._loans.items())
         return len(given) + lent < self._wanted[number]
 
-    def save(self, annotator: str, number: int, text: str | None) -> Given:
-        """Keep an answer in the run; returns once it is there.
+    def save(
+        self, annotator: str, number: int, text: str | None, *, over: str | None = None, sure: str | None = None
+    ) -> Given:
+        """Keep an answer in the run; returns once it is there. The same answer again changes nothing.
 
         Parameters
         ----------
         text : a label; None: "can't tell".
+        over : the version of the annotator's own answer that they saw and want to replace.
+        sure : a text that they were asked about, and mean.
 
         Raises
         ------
         LabelError
             The text is no label.
+        UnsureError
+            The annotator gave another answer meanwhile, on another page; or the number is far from all others.
         TakenError
             Enough others have answered meanwhile, or it was given up.
         StorageError
             It could not be written; then nothing has changed, and it may be tried again.
         """
         with self._lock:
-            id = self.ids[number]
-            label = None if text is None else self._read(str(number + 1), text)  # no id: the page shows what it raises
-            given = self._given[number]
+            id, given = self.ids[number], self._given[number]
+            label = None if text is None else self._label_of(text)
+            own = given.get(annotator)
             if not self._wanted[number]:
                 raise TakenError(GIVEN_UP)
-            if annotator not in given and (number in self._settled or len(given) >= self._wanted[number]):
+            if own is None and (number in self._settled or len(given) >= self._wanted[number]):
                 raise TakenError("somebody else has labelled this one meanwhile; here is the next")
+            if own is not None and own.label == label:
+                self._loans.pop(annotator, None)
+                return own
+            self._ask(own, label, text, over, sure)
             kept = Given(label, self._write(annotator, id, label))
             given[annotator] = kept
             self._history.setdefault(annotator, []).append((number, kept.file))
@@ -184,6 +236,27 @@ class Book:
                 self._load()
                 raise TakenError(GIVEN_UP)
             return kept
+
+    def _label_of(self, text: str) -> str:
+        """The canonical form of what somebody typed; raises LabelError if it is no label."""
+        try:
+            return self._read("", text.replace(",", ".", 1) if self._is_regression else text)
+        except LabelError as error:  # the page shows it, and has no ids
+            raise LabelError(str(error).removeprefix("example '' has the label ")) from None
+
+    def _ask(self, own: Given | None, label: str | None, text: str | None, over: str | None, sure: str | None) -> None:
+        """Raise UnsureError if an answer replaces one that its author has not seen here, or is an unlikely number."""
+        if own is not None and own.file != over:
+            said = "can’t tell" if own.label is None else own.label
+            raise UnsureError(f"You answered this one on another page meanwhile: {said}.", over=own.file)
+        if not self._is_regression or label is None or text is None or text == sure:
+            return
+        if THOUSANDS.fullmatch(text):
+            raise UnsureError(f"{text} is read as {label}: a comma is a decimal point here.", sure=text)
+        known = (float(given.label) for answers in self._given for given in answers.values() if given.label is not None)
+        largest = max([self._largest, *(abs(value) for value in known if math.isfinite(value))])
+        if abs(float(label)) > FAR * largest:
+            raise UnsureError(f"{text} is more than {FAR} times as large as the numbers expected here.", sure=text)
 
     def _write(self, annotator: str, id: str, label: str | None) -> str:
         time = self._now()

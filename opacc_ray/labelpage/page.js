@@ -14,6 +14,7 @@ const state = {
   marked: 0,         // the one that Enter takes
   recent: [],        // classes answered last
   keys: new Map(),   // key -> class
+  asked: null,       // an answer about which there is a question
 };
 
 // -- the server --------------------------------------------------------------------------------------------
@@ -25,18 +26,20 @@ async function ask(what, body) {
   });
   if (answer.status === 404) throw new Error("this address is no longer valid: open the one that opacc label shows now");
   const content = await answer.json();
-  if (!answer.ok) throw new Error(content.error);
+  if (!answer.ok && !content.ask) throw new Error(content.error);
   return content;
 }
 
-// Send something and show what comes next; on failure say so, and leave all as it was.
-async function send(what, body, said) {
+// Send something and show what comes next, or what is asked about it; on failure say so, and leave all as it was.
+async function send(what, body) {
   if (state.busy) return;
   busy(true);
   say("");
+  $("ask").hidden = true;
   try {
     const next = await ask(what, body);
-    show(next, said);
+    if (next.ask) question(next, body);
+    else show(next, body.label);
   } catch (error) {
     const lost = error instanceof TypeError;
     say(lost ? "Not saved: the server does not answer. Try again once it runs." : error.message, true);
@@ -50,14 +53,34 @@ function answer(label) {
   if (label !== null && state.classes && state.classes.length > SHOWN) {
     state.recent = [label, ...state.recent.filter((name) => name !== label)].slice(0, SHOWN);
   }
-  send("answer", { number: state.number, label }, `Saved: ${label === null ? "can’t tell" : label}`);
+  send("answer", { number: state.number, label });
 }
 
-const undo = () => send("undo", {}, null);
+const undo = () => send("undo", {});
+
+const inWords = (label) => (label === null ? "can’t tell" : label);
+
+// An answer that is not kept yet: "no" leaves things as they are, and has the focus.
+function question(asked, body) {
+  state.asked = { ...body, over: asked.over ?? body.over, sure: asked.sure ?? body.sure };
+  say(asked.ask, true);
+  $("no").textContent = asked.sure ? "Correct it" : "Keep that";
+  $("yes").textContent = asked.sure ? `Save ${body.label}` : `Change it to ${inWords(body.label)}`;
+  $("no").onclick = asked.sure ? correct : () => send("next", {});
+  $("ask").hidden = false;
+  $("no").focus();
+}
+
+function correct() {
+  $("ask").hidden = true;
+  say("");
+  $("field").focus();
+  $("field").select();
+}
 
 // -- what is shown -----------------------------------------------------------------------------------------
 
-function show(next, said) {
+function show(next, typed) {
   const { done, total, mine } = next.progress;
   $("count").textContent = `${done} of ${total}`;
   $("count").title = `${mine} by you`;
@@ -71,8 +94,8 @@ function show(next, said) {
   $("stage").dataset.number = next.number;
   if (finished) return showEnd(next);
   if (next.note) say(next.note, true);
-  else if (next.undone) say(`Undone: ${next.undone.label === null ? "can’t tell" : next.undone.label}`);
-  else if (said) say(said);
+  else if (next.undone) say(`Undone: ${inWords(next.undone.label)}`);
+  else if (next.saved) say(`Saved: ${inWords(next.saved.label)}${typed?.includes(",") && state.task === "regression" ? ` (you wrote ${typed})` : ""}`);
   load(next.number);
   if (next.upcoming !== null) new Image().src = `image/${next.upcoming}`;
   $("field").value = "";
@@ -89,7 +112,7 @@ function showEnd({ progress, different }) {
   if (different) lines.push(`On ${different} the answers differ: opacc labels list shows them, opacc labels correct settles them.`);
   $("endtext").textContent = lines.join(" ");
   $("endundo").disabled = !progress.mine;
-  if (rest) setTimeout(() => { if (state.number === null && !state.busy) send("next", {}, null); }, 5000);
+  if (rest) setTimeout(() => { if (state.number === null && !state.busy) send("next", {}); }, 5000);
 }
 
 function only(id) {
@@ -171,7 +194,7 @@ function enter() {
   const text = $("field").value.trim();
   if (state.classes === null) {
     if (text === "") return say(state.task === "regression" ? "Type a number, or ? if you can’t tell." : "Type a label.", true);
-    return answer(state.task === "regression" ? text.replace(",", ".") : text);
+    return answer(text);
   }
   if (!text) return;
   if (!state.matches.length) return say(`No class is called ${text}.`, true);
@@ -374,7 +397,7 @@ function begin(name) {
   sessionStorage.setItem("annotator", name);
   $("who").textContent = name;
   only("work");
-  send("next", {}, null);
+  send("next", {});
 }
 
 $("nameform").addEventListener("submit", (event) => {
@@ -383,6 +406,7 @@ $("nameform").addEventListener("submit", (event) => {
   if (name) begin(name);
 });
 $("unsure").addEventListener("click", unsure);
+$("yes").addEventListener("click", () => send("answer", state.asked));
 $("undo").addEventListener("click", undo);
 $("endundo").addEventListener("click", undo);
 $("in").addEventListener("click", () => zoomBy(1.5));

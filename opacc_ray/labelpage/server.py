@@ -14,6 +14,9 @@ nothing from elsewhere.
 | ``POST /TOKEN/answer`` | ``{annotator, number, label}`` (null: can't tell) → the same, once the answer is kept |
 | ``POST /TOKEN/undo`` | ``{annotator}`` → the last example again, with the answer that was withdrawn |
 | ``GET /TOKEN/image/N`` | a view of example N; ``/whole`` all its pixels |
+
+An answer that would replace one which its author gave on another page, or that is an unlikely number, is not kept: its
+status is 409, with a question ``{ask, over, sure}``. Sent again with ``over`` and ``sure``, it is meant.
 """
 
 import json
@@ -31,7 +34,7 @@ from starlette.routing import Route
 
 from opacc_ray.errors import DataError, LabelError, OpaccError, StorageError
 from opacc_ray.labelling.rows import checked_annotator
-from opacc_ray.labelpage.book import Book, Given, TakenError
+from opacc_ray.labelpage.book import Book, Given, TakenError, UnsureError
 from opacc_ray.labelpage.views import Views
 from opacc_ray.labels.tasks import context_of
 from opacc_ray.runs.run import Run
@@ -140,8 +143,10 @@ class Page:
             raise LabelError("there is no such example")
         if label is not None and not (isinstance(label, str) and label.strip()):
             raise LabelError("give a label")
-        self._book.save(name, number, None if label is None else label.strip())
-        return self._state(name)
+        over, sure = (asked.get(key) for key in ("over", "sure"))
+        text = None if label is None else label.strip()
+        kept = self._book.save(name, number, text, over=over, sure=sure)
+        return self._state(name) | {"saved": {"label": kept.label}}
 
     def _state(self, name: str, undone: Given | None = None) -> dict[str, Any]:
         """What the page shows an annotator now."""
@@ -167,6 +172,8 @@ class Page:
         except TakenError as error:
             state = await run_in_threadpool(self._state, name)
             return JSONResponse(state | {"note": str(error)})
+        except UnsureError as error:
+            return JSONResponse({"ask": str(error), "over": error.over, "sure": error.sure}, 409)
         except OpaccError as error:
             if isinstance(error, LabelError):
                 return JSONResponse({"error": str(error)}, 400)

@@ -12,7 +12,7 @@ from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import LabelError, StorageError
 from opacc_ray.labelling.rows import checked_annotator
-from opacc_ray.labelpage.book import LOAN, LOOK, Book, TakenError
+from opacc_ray.labelpage.book import LOAN, LOOK, Book, TakenError, UnsureError
 from opacc_ray.labels.actions import correct, import_labels, withdraw
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.log import read_log
@@ -64,8 +64,8 @@ def test_an_answer_is_in_the_run_before_save_returns(run: Run) -> None:
 
 def test_a_label_is_kept_in_its_canonical_form_and_what_is_none_is_refused(run: Run) -> None:
     book = Book(run)
-    assert book.save("ann", 0, "1").label == "dog"
-    with pytest.raises(LabelError, match="none of the 3 classes"):
+    assert book.save("ann", 0, " dog ").label == "dog"
+    with pytest.raises(LabelError, match=r"^'cow', which is none of the 3 classes"):
         book.save("ann", 1, "cow")
     assert book.saved == 1
     assert len(list(read_log(run).labels())) == 1
@@ -152,10 +152,38 @@ def test_a_new_server_goes_on_from_what_the_run_holds(run: Run) -> None:
 
 def test_an_answer_changed_by_its_author_replaces_the_first(run: Run) -> None:
     book = Book(run)
-    book.save("ann", 0, "cat")
-    book.save("ann", 0, "dog")
+    first = book.save("ann", 0, "cat")
+    book.save("ann", 0, "dog", over=first.file)
     assert read_rounds(run)[0].truth == ("dog",)
     assert book.progress("ann").done == 1
+
+
+@pytest.mark.parametrize("second", ["dog", None])
+def test_an_answer_that_its_author_gave_elsewhere_is_not_replaced_unseen(run: Run, second: str | None) -> None:
+    """Two tabs show the same example; a restart of the server between them changes nothing."""
+    first = Book(run).save("ann", 0, "cat")
+    book = Book(run)
+    for over in (None, "another version"):
+        with pytest.raises(UnsureError, match="You answered this one on another page meanwhile: cat") as caught:
+            book.save("ann", 0, second, over=over)
+        assert (caught.value.over, caught.value.sure) == (first.file, None)
+    assert (book.saved, len(run.label_files(1))) == (0, 1)
+    assert book.save("ann", 0, "cat") == first, "the same answer again is no question, and is not written again"
+    assert len(run.label_files(1)) == 1
+    changed = book.save("ann", 0, second, over=first.file)
+    with pytest.raises(UnsureError, match=f"meanwhile: {second or 'can’t tell'}"):
+        book.save("ann", 0, "owl", over=first.file)
+    assert book.save("ann", 0, "owl", over=changed.file).label == "owl"
+
+
+def test_an_answer_from_a_file_counts_as_one_given_elsewhere(run: Run) -> None:
+    book = Book(run)
+    import_labels(run, "back.csv", f"id,label,annotator\n{book.ids[0]}, cat ,ann\n".encode())
+    book.look(now=True)
+    assert book.save("ann", 0, "cat").label == "cat"
+    with pytest.raises(UnsureError, match="meanwhile: cat"):
+        book.save("ann", 0, "dog")
+    assert len(run.label_files(1)) == 1
 
 
 def test_what_others_do_meanwhile_is_seen(run: Run) -> None:
@@ -256,10 +284,53 @@ def test_a_regression_takes_numbers(tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 3, None, task="regression", error_scale=2.0)
     book = Book(run)
     assert book.save("ann", 0, "0.50").label == "0.5"
-    with pytest.raises(LabelError, match="write a number"):
+    with pytest.raises(LabelError, match=r"^'much': write a number"):
         book.save("ann", 1, "much")
-    book.save("ann", 1, "1e400")
+    book.save("ann", 1, "1e400", sure="1e400")
     assert read_rounds(run)[0].truth == ("0.5", "1e999")
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "question"),
+    [
+        ("1e9", "1000000000", "1e9 is more than 100 times as large as the numbers expected here."),
+        ("-2001", "-2001", "-2001 is more than 100 times"),
+        ("1,250", "1.25", "1,250 is read as 1.25: a comma is a decimal point here."),
+        ("-12,500", "-12.5", "is read as -12.5"),
+        ("2000", "2000", None),
+        ("-200", "-200", None),
+        ("2,75", "2.75", None),
+        ("0,125", "0.125", None),
+        ("1,2500", "1.25", None),
+    ],
+)
+def test_an_unlikely_number_is_asked_about_before_it_is_saved(
+    tmp_path: Path, text: str, label: str, question: str | None
+) -> None:
+    """The score tells errors up to 20 from others, and all predictions are 0."""
+    run = run_to_label(str(tmp_path), 3, None, task="regression", error_scale=20.0)
+    book = Book(run)
+    if question:
+        with pytest.raises(UnsureError) as caught:
+            book.save("ann", 0, text)
+        assert str(caught.value).startswith(question) or question in str(caught.value)
+        assert (caught.value.over, caught.value.sure) == (None, text)
+        assert run.label_files(1) == []
+        with pytest.raises(UnsureError):
+            book.save("ann", 0, text, sure="another text")
+    assert book.save("ann", 0, text, sure=text if question else None).label == label
+    assert read_rounds(run)[0].truth == (label,)
+
+
+def test_numbers_are_measured_by_labels_that_are_there(tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 5, None, task="regression", error_scale=1.0)
+    Book(run).save("ann", 0, "150", sure="150")
+    book = Book(run)
+    for number, text in enumerate(["-15000", "15000"], start=1):
+        book.save("bob", number, text)
+    book.save("bob", 3, "1e400", sure="1e400")
+    with pytest.raises(UnsureError, match="100 times"):
+        book.save("bob", 4, "1500001")
 
 
 @pytest.mark.parametrize("name", [None, 3, "", "  ", "a\nb", "x" * 201])

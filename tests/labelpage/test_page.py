@@ -10,6 +10,7 @@ from labelled_pages import CLASSES, grey, run_to_label, served, served_here
 from real_browser import assert_accessible, needs_browser
 
 from opacc_ray.audit.results import estimate
+from opacc_ray.labelpage.book import Book
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
@@ -207,6 +208,73 @@ def test_a_regression_takes_numbers(browser: Any, tmp_path: Path) -> None:
         assert ann.says() == "Type a number, or ? if you can’t tell."
     [only] = read_rounds(run)
     assert (only.truth, len(only.unsure)) == (("12.5", "-3.25"), 1)
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_second_tab_of_one_person_asks_before_it_overrules_the_first(
+    browser: Any, tmp_path: Path, changes: bool
+) -> None:
+    run = run_to_label(str(tmp_path), 3, CLASSES)
+    with served_here(run) as address:
+        first, second = Person(browser, address, "ann"), Person(browser, address, "ann")
+        assert first.wait() == second.wait() == 0
+        first.answer("1")
+        second.keys("2")
+        second.page.wait_for_selector("#ask:not([hidden])")
+        assert second.says() == "You answered this one on another page meanwhile: cat."
+        shown = {name: second.page.text_content(f"#{name}") for name in ("no", "yes")}
+        assert shown == {"no": "Keep that", "yes": "Change it to dog"}
+        assert second.page.evaluate("document.activeElement.id") == "no"
+        assert second.page.get_attribute("#stage", "data-number") == "0"
+        assert_accessible(second.page, 10)
+        assert labels_of(run) == {Book(run).ids[0]: "cat"}
+        if changes:
+            second.keys("Tab")
+        second.keys("Enter")
+        assert second.wait(other_than=0) == 1
+        assert not second.page.locator("#ask").is_visible()
+        assert second.says() == ("Saved: dog" if changes else "")
+        assert (first.faults, second.faults) == ([], [])
+    assert labels_of(run) == {Book(run).ids[0]: "dog" if changes else "cat"}
+
+
+def test_another_answer_may_be_given_while_a_question_stands(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 2, CLASSES)
+    with served_here(run) as address:
+        first, second = Person(browser, address, "ann"), Person(browser, address, "ann")
+        assert first.wait() == second.wait() == 0
+        first.answer("1")
+        second.keys("2")
+        second.page.wait_for_selector("#ask:not([hidden])")
+        second.answer("1")  # what the other tab said
+        assert second.says() == "Saved: cat"
+        assert len(run.label_files(1)) == 1
+
+
+def test_an_unlikely_number_is_saved_only_if_it_is_meant(browser: Any, tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 4, None, task="regression", error_scale=20.0)
+    with served_here(run) as address:
+        ann = Person(browser, address, "ann")
+        ann.answer(*"2,75", "Enter")
+        assert ann.says() == "Saved: 2.75 (you wrote 2,75)"
+        ann.wait()
+        ann.keys(*"1e9", "Enter")
+        ann.page.wait_for_selector("#ask:not([hidden])")
+        assert ann.says() == "1e9 is more than 100 times as large as the numbers expected here."
+        ann.keys("Enter")  # the focus is on "Correct it"
+        ann.page.wait_for_selector("#field:focus")
+        assert not ann.page.locator("#ask").is_visible()
+        assert len(run.label_files(1)) == 1
+        ann.answer(*"19", "Enter")  # the text was selected, and is replaced
+        assert ann.says() == "Saved: 19"
+        ann.wait()
+        ann.keys(*"1,250", "Enter")
+        ann.page.wait_for_selector("#ask:not([hidden])")
+        assert ann.page.text_content("#yes") == "Save 1,250"
+        ann.answer("Tab", "Enter")
+        assert ann.says() == "Saved: 1.25 (you wrote 1,250)"
+        assert ann.faults == []
+    assert read_rounds(run)[0].truth == ("2.75", "19", "1.25")
 
 
 def test_nothing_is_answered_before_it_is_seen(browser: Any, tmp_path: Path) -> None:

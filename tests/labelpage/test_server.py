@@ -117,6 +117,24 @@ def test_no_path_leads_out_of_the_page(site: Site, path: str) -> None:
     assert len(content) < 30
 
 
+def test_a_question_is_answered_by_what_it_brings(tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 3, None, task="regression", error_scale=20.0)
+    with served(run.uri) as address:
+        site = Site(run, address)
+        status, state = site.post("answer", annotator="ann", number=0, label="2,5")
+        assert (status, state["saved"]) == (200, {"label": "2.5"})
+        status, asked = site.post("answer", annotator="ann", number=0, label="1e9")
+        assert (status, set(asked)) == (409, {"ask", "over", "sure"})
+        assert asked["ask"] == "You answered this one on another page meanwhile: 2.5."
+        status, next = site.post("answer", annotator="ann", number=0, label="1e9", over=asked["over"])
+        assert (status, next["sure"]) == (409, "1e9")
+        for wrong in ({"over": asked["over"], "sure": True}, {"over": ["x"], "sure": "1e9"}):
+            assert site.post("answer", annotator="ann", number=0, label="1e9", **wrong)[0] == 409
+        sure = {"over": asked["over"], "sure": "1e9"}
+        assert site.post("answer", annotator="ann", number=0, label="1e9", **sure)[0] == 200
+        assert "1e9" not in json.dumps(site.post("next", annotator="bob")[1])
+
+
 def test_another_run_is_refused(site: Site, tmp_path: Path) -> None:
     other = run_to_label(str(tmp_path / "other"), 2, CLASSES)
     for path in (f"/{other.uri}/setup", f"/{site.token}{other.uri}/spec.json", f"/{site.token}/setup/{other.uri}"):
@@ -213,7 +231,7 @@ def test_what_goes_wrong_is_logged_and_the_page_is_told_no_id_or_path(tmp_path: 
     told.append(site.post("answer", annotator="eve", number=0, label="cat")[1]["error"])
     process.send_signal(signal.SIGINT)
     logged = process.communicate(timeout=60)[1]
-    assert told[3].startswith("example '1' has the label 'cow', which is none of the 3 classes")
+    assert told[3].startswith("'cow', which is none of the 3 classes")
     assert not [text for text in told if id in text or str(tmp_path) in text]
     assert logged.count(id) == 1
 
