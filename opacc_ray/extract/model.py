@@ -5,6 +5,7 @@ The only module of the package that imports torch (the demo, which plays a user,
 
 import hashlib
 import io
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.extract.activations import Activations
+from opacc_ray.extract.checkpoint import misfit, without_prefix
 from opacc_ray.extract.hubs import create, hub_of
 from opacc_ray.extract.machine import Machine, cpu_name
 from opacc_ray.extract.neighbours import Arrays
@@ -94,10 +96,11 @@ class Model(Device):
         super().__init__(device, threads)
         self.dtype = _DTYPES[precision]
         self.digest: str | None = None
+        self.note: str | None = None  # how the weights were read, if not as they are
         self._is_program = spec.program is not None
         module = _program(spec) if self._is_program else _made(spec).eval()
         if spec.weights is not None:
-            self.digest = _load_weights(module, spec)
+            self.digest, self.note = _load_weights(module, spec)
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self.module = module.to(self.device, self.dtype)
         if channels_last:
@@ -310,7 +313,26 @@ def _settle(threads: int) -> None:
     torch.backends.cudnn.deterministic = True
 
 
-def _load_weights(module: torch.nn.Module, spec: ModelSpec) -> str:
+def random_parameters(spec: ModelSpec) -> list[str]:
+    """Names of the parameters that differ when the factory's model is built twice; none if the spec names weights."""
+    if spec.factory is None or spec.weights is not None:
+        return []
+    first, second = _fingerprints(_made(spec)), _fingerprints(_made(spec))
+    return [name for name, digest in first.items() if second.get(name) != digest]
+
+
+def _fingerprints(module: torch.nn.Module) -> dict[str, bytes]:
+    """A digest of each parameter; of one that its first call is to draw, random bytes."""
+    return {
+        name: os.urandom(32)
+        if isinstance(value, torch.nn.parameter.UninitializedParameter)
+        else hashlib.sha256(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()).digest()
+        for name, value in module.named_parameters()
+    }
+
+
+def _load_weights(module: torch.nn.Module, spec: ModelSpec) -> tuple[str, str | None]:
+    """Load the weights; returns their digest, and how their keys were read, if not as they are."""
     assert spec.weights is not None
     data = read_uri(spec.weights)
     digest = hashlib.sha256(data).hexdigest()
@@ -319,13 +341,18 @@ def _load_weights(module: torch.nn.Module, spec: ModelSpec) -> str:
             f"model.sha256: {spec.weights} has digest {digest}, and the spec expects {spec.sha256}; "
             "audit the weights you meant, or correct the spec"
         )
+    own = module.state_dict()
+    state, prefix = without_prefix(_state_dict(spec.weights, data), own)
     try:
-        module.load_state_dict(_state_dict(spec.weights, data))
+        module.load_state_dict(state)
     except RuntimeError as error:
+        why = misfit(state, own) or shortened(str(error))
         raise DataError(
-            f"model.weights: {spec.weights} does not fit the module of {spec.factory}: {' '.join(str(error).split())}"
+            f"model.weights: {spec.weights} does not fit the module of {spec.factory}: {why}; give weights of this "
+            "model, or correct model.factory and model.arguments"
         ) from None
-    return digest
+    note = f"the weights were read without the prefix {prefix!r} that all of their keys have" if prefix else None
+    return digest, note
 
 
 def _state_dict(uri: str, data: bytes) -> dict[str, Any]:

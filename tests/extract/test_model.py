@@ -249,6 +249,41 @@ class TestWeights:
         with pytest.raises(DataError, match=r"does not fit the module of small_model:network.*first\.weight"):
             model("small_model:network", weights=str(tmp_path / "net.pt"))
 
+    @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.net."])
+    def test_prefix_of_all_keys_is_left_out_and_said_once(self, prefix: str, tmp_path) -> None:
+        weights = Net().state_dict()
+        torch.save({f"{prefix}{key}": value for key, value in weights.items()}, tmp_path / "net.pt")
+        loaded = model("small_model:network", weights=str(tmp_path / "net.pt"))
+        assert torch.equal(loaded.module.last.weight, weights["last.weight"])
+        assert loaded.note == f"the weights were read without the prefix {prefix!r} that all of their keys have"
+        torch.save(weights, tmp_path / "net.pt")
+        assert model("small_model:network", weights=str(tmp_path / "net.pt")).note is None
+
+    @pytest.mark.parametrize(
+        ("state", "why"),
+        [
+            (
+                {f"layer{i}.conv.weight": torch.ones(1) for i in range(60)},
+                "4 of 4 keys are missing (first.weight, first.bias, …), 60 of 60 keys are unknown to it "
+                "(layer0.conv.weight, …)",
+            ),
+            (
+                Net().state_dict() | {"last.weight": torch.ones(10, 6), "last.bias": torch.ones(10)},
+                "2 of 4 keys are of another shape (last.weight (10, 6) instead of (4, 6), last.bias (10,) instead of "
+                "(4,))",
+            ),
+            ({"first.weight": torch.ones(6, 64)}, "3 of 4 keys are missing (first.bias, last.weight, last.bias)"),
+        ],
+    )
+    def test_wrong_checkpoint_is_one_sentence_of_counts_and_three_keys(self, state, why: str, tmp_path) -> None:
+        torch.save(state, tmp_path / "net.pt")
+        with pytest.raises(DataError) as caught:
+            model("small_model:network", weights=str(tmp_path / "net.pt"))
+        assert str(caught.value) == (
+            f"model.weights: {tmp_path}/net.pt does not fit the module of small_model:network: {why}; give weights of "
+            "this model, or correct model.factory and model.arguments"
+        )
+
     def test_other_digest(self, tmp_path) -> None:
         torch.save(Net().state_dict(), tmp_path / "net.pt")
         with pytest.raises(DataError, match="has digest"):
