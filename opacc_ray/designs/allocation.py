@@ -33,9 +33,11 @@ def allocate(budget: int, shares: NDArray[np.float64], sizes: NDArray[np.int64])
 def check_budget(budget: int, sizes: NDArray[np.int64]) -> None:
     """Raise SpecError unless the budget gives each of the strata an example."""
     if budget < len(sizes) or min(sizes) < 1:
+        few, many = min(sizes), max(sizes)
+        of = f"{few} to {many}" if few < many else f"{few}"
         raise SpecError(
-            f"budget={budget} over strata of {sizes.tolist()} examples: every stratum needs at least one; "
-            "raise the budget or use fewer strata"
+            f"budget={budget} over {len(sizes)} strata of {of} examples: every stratum needs "
+            f"at least one; give a budget of at least {len(sizes)}, or use fewer strata"
         )
 
 

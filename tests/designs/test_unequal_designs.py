@@ -237,8 +237,18 @@ class TestGradient:
     def test_needs_a_label_for_every_stratum(self) -> None:
         pool = Pool(confidence=np.linspace(0, 1, 100))
         for method in ("gbs", "ssrs"):
-            with pytest.raises(opacc.OpaccError, match=r"budget=4 .* every stratum needs at least one"):
+            with pytest.raises(opacc.OpaccError, match=r"budget=4 .* every stratum needs at least one") as caught:
                 opacc.select(pool, method, 4)
+            assert len(str(caught.value)) < 160
+
+    def test_says_how_large_a_budget_must_be_however_many_strata_there_are(self) -> None:
+        pool = Pool(prediction=np.repeat(np.arange(1000), 3), confidence=np.linspace(0, 1, 3000))
+        with pytest.raises(opacc.OpaccError) as caught:
+            opacc.select(pool, "ssrs", 4, strata=1000)
+        assert str(caught.value) == (
+            "budget=4 over 1000 strata of 3 examples: every stratum needs at least one; give a budget of at least "
+            "1000, or use fewer strata"
+        )
 
 
 @pytest.mark.parametrize("method", ["sups", "rhcs", "two_ups", "ssrs", "gbs"])
