@@ -35,10 +35,17 @@ def transformed(transform: Callable[[NDArray[Any]], Any], example: Example) -> N
     """The model's input of one example."""
     array = example.array
     try:
-        return np.asarray(transform(array), dtype=np.float32)
+        made = transform(array)
+        if made is not None:
+            return np.asarray(made, dtype=np.float32)
     except (Exception, SystemExit) as error:  # put into words here, and not for every example
-        with user_code(f"transform, given example {example.id!r} of shape {array.shape} and type {array.dtype},"):
+        with user_code(f"transform, given {_described(example)},"):
             raise error
+    raise DataError(f"transform returned None, given {_described(example)}; let it return the model's input")
+
+
+def _described(example: Example) -> str:
+    return f"example {example.id!r} of shape {example.array.shape} and type {example.array.dtype}"
 
 
 class Batch:

@@ -98,10 +98,16 @@ def _check_sums(output: Output, kind: str, tolerance: float) -> None:
     is_share = _are_shares(rows, tolerance)
     if kind == "probabilities" and not is_share.all():
         first = rows[~is_share][0]
+        remedy = (
+            "sigmoids, the scores of several labels per example, are neither probabilities nor logits of one class: "
+            "return the model's scores before the sigmoid and say model.output: logits, or audit one label as a binary "
+            "model, with model.output: probability"
+            if rows.min() >= 0 and rows.max() <= 1
+            else "say model.output: logits, or return the softmax of it"
+        )
         raise DataError(
             f"model.output says probabilities, and a row of the model's output sums to {first.sum(dtype=float):.4g}, "
-            f"with values from {first.min():.4g} to {first.max():.4g}; say model.output: logits, "
-            "or return the softmax of it"
+            f"with values from {first.min():.4g} to {first.max():.4g}; {remedy}"
         )
     if kind == "logits" and len(rows) and is_share.all():
         raise DataError(

@@ -175,10 +175,9 @@ def _confidence(column: Any, name: str, model: ModelSpec) -> NDArray[np.float64]
     values = _numbers(column, name).astype(np.float64)
     unfit = np.flatnonzero((values < -_ROUNDING) | (values > 1 + _ROUNDING))
     if len(unfit):
-        raise DataError(
-            f"the confidence ({name!r}) holds {values[unfit[0]]:g}, and lies in [0, 1]; "
-            "give a probability, or a score s as 1 / (1 + exp(-s))"
-        )
+        percent = values.min() >= 0 and 1.5 < values.max() <= 100
+        remedy = "divide a percentage by 100" if percent else "give a probability, or a score s as 1 / (1 + exp(-s))"
+        raise DataError(f"the confidence ({name!r}) holds {values[unfit[0]]:g}, and lies in [0, 1]; {remedy}")
     return np.clip(values, 0, 1)
 
 

@@ -92,6 +92,10 @@ class Parameters(MethodParameters):
             raise SpecError(f"stop_at_kl={self.stop_at_kl!r}: give a number above 0, such as 0.001, or none")
 
     @property
+    def instead(self) -> dict[str, str]:
+        return {"hidden": "compare the output, if it is there, with layer=output"} if self.layer == "hidden" else {}
+
+    @property
     def layers(self) -> tuple[str, ...]:
         return self.layer if isinstance(self.layer, tuple) else (self.layer,)
 

@@ -231,8 +231,9 @@ class Spec(Section):
             if name in _OF_CLASSES and self.model.task == "regression":
                 raise SpecError(f"{who} {name}, and {_OF_CLASSES[name]}")
             if self.pool.holds_features and name not in (*self.stored(), *SURPRISE):
-                where = f"name its column in pool.columns.{name}" if name in TABLE_FEATURES else "run the model for it"
-                raise SpecError(f"{who} {name}, which the pool of features lacks: {where}")
+                instead = parse_parameters(self.sample.method, self.sample.parameters).instead
+                way = f", or {instead[name]}" if name in needed and name in instead else ""
+                raise SpecError(f"{who} {name}, which the pool of features lacks: {_way_to_store(name)}{way}")
             if name not in self.features():
                 raise SpecError(f"{who} {name}, which is not extracted: add {name} to extract.features")
             if self._compares_with(name) and self.reference is None:
@@ -286,6 +287,8 @@ class Spec(Section):
         """What to do if a run without a feature should have it."""
         if feature in _OF_CLASSES and self.model.task == "regression":
             return _OF_CLASSES[feature]
+        if self.pool.holds_features and feature not in SURPRISE:
+            return f"{_way_to_store(feature)} of a spec and run that"
         there = [name for name in self.features() if name != "prediction"]
         keys = f"extract.features: [{', '.join(dict.fromkeys([*there, feature]))}]"
         if self._compares_with(feature) and self.reference is None:
@@ -321,6 +324,11 @@ class Spec(Section):
         if not self.extract.channels_last:  # a key of a later version than the digests of older runs
             del content["extract"]["channels_last"]
         return content
+
+
+def _way_to_store(feature: str) -> str:
+    """How a pool of features comes to have one more."""
+    return f"name its column in pool.columns.{feature}" if feature in TABLE_FEATURES else "run the model for it"
 
 
 def load_spec(path: str | Path) -> Spec:

@@ -232,6 +232,7 @@ def test_a_regression_of_another_framework_is_audited(bucket: str, outputs: dict
         ({"output": "logits", "confidence": "logit"}, {}, "and lies in [0, 1]; give a probability"),
         ({"output": "logits"}, {"output": "probabilities"}, "model.output says probabilities, and a row"),
         ({"output": "answer"}, {}, "the column 'answer' is string, not numbers or lists of them"),
+        ({"output": "logits", "confidence": "percent"}, {}, "and lies in [0, 1]; divide a percentage by 100"),
         ({"output": ["logits", "score"]}, {}, "of several columns of output each holds one number a row"),
         ({"output": "logits", "hidden": "ragged"}, {}, "hidden ('ragged') holds lists of different lengths"),
     ],
@@ -239,7 +240,8 @@ def test_a_regression_of_another_framework_is_audited(bucket: str, outputs: dict
 def test_stored_features_that_do_not_fit_are_one_sentence(
     bucket: str, outputs: dict[str, np.ndarray], columns: dict[str, Any], model: dict[str, Any], message: str
 ) -> None:
-    more = {"logit": outputs["output"][:, 0] * 9, "ragged": np.array([[1.0] * (i % 3) for i in range(N)], object)}
+    more = {"percent": np.linspace(3, 99, N), "logit": outputs["output"][:, 0] * 9}
+    more |= {"ragged": np.array([[1.0] * (i % 3) for i in range(N)], object)}
     write_features(bucket, outputs, **more)
     content = of_features(bucket, columns, model=model, sample={"method": "srs", "budget": 10})
     with pytest.raises(DataError) as caught:
@@ -260,6 +262,10 @@ def test_stored_features_that_do_not_fit_are_one_sentence(
         (
             {"extract": {"features": ["coverage", "hidden"]}},
             "coverage, which the pool of features lacks: run the model for it",
+        ),
+        (
+            {"pool": {"uri": "home", "format": "features", "columns": {"output": "o"}}},
+            "pool.columns.hidden, or compare the output, if it is there, with layer=output",
         ),
         ({"sample": {"method": "deepest", "budget": 9, "auxiliary": "dsa"}}, "add reference"),
         ({"extract": {"features": ["hidden", "output"]}}, "names output, which the pool of features lacks: name its"),
