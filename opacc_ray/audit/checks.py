@@ -11,13 +11,12 @@ from typing import Literal, TypeVar
 from pydantic import Field
 
 from opacc_ray.audit.history import check_history
+from opacc_ray.audit.sanity import check_model
 from opacc_ray.audit.several_models import check_models
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import OpaccError, SpecError, counted
 from opacc_ray.extract import reference
 from opacc_ray.extract.source import plan_pool
-from opacc_ray.extract.stored_features import try_rows
-from opacc_ray.extract.trial import try_example
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.provenance import checked_weights
@@ -44,6 +43,7 @@ class SpecChecks(Document):
     spec: str = Field(description="the file")
     ok: bool = Field(description="whether all checks passed")
     checks: list[Check] = Field(description="in order; those that rest on a failed one are left out")
+    warnings: list[str] = Field(default=[], description="reasons to doubt that this is the model that is meant")
 
 
 def check_budget(spec: Spec, plan: Plan | None = None) -> str:
@@ -87,9 +87,11 @@ def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
     if spec.has_history and plan is not None and weighed is not None:
         made.add("history", lambda: check_history(weighed, plan, compared))
     made.add("output", lambda: _try_output(spec.output))
+    tried = None
     if plan is not None and weighed is not None:
-        made.add("model", lambda: check_model(spec, plan))
-    return SpecChecks(spec=source, ok=made.failure is None, checks=made.checks), made.failure
+        tried = made.add("model", lambda: check_model(spec, plan, compared), lambda tried: tried.found)
+    warnings = tried.warnings if tried else []
+    return SpecChecks(spec=source, ok=made.failure is None, checks=made.checks, warnings=warnings), made.failure
 
 
 class _Checks:
@@ -125,20 +127,3 @@ def _try_output(uri: str) -> str:
     store = open_store(uri)
     store.try_writing()
     return f"{store.uri} can be written"
-
-
-def check_model(spec: Spec, plan: Plan) -> str:
-    """Run one example; raises SpecError, DataError or StorageError with what extraction would end with."""
-    if spec.pool.holds_features:
-        return try_rows(spec, plan)
-    found = try_example(spec, plan)
-    names = spec.model.classes
-    if names and spec.model.task == "classification" and len(names) != found.output:
-        raise SpecError(
-            f"model.classes names {len(names)} classes and the model has {found.output}; name each, in its order"
-        )
-    predicted = f"{found.prediction:g}" if spec.model.task == "regression" else spec.model.name_of(found.prediction)
-    return (
-        f"example {found.id!r} {found.shape} {found.dtype} becomes {found.input}; {found.hidden} hidden neurons, "
-        f"{found.output} outputs, prediction {predicted}"
-    )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.history import read_history
+from opacc_ray.audit.sanity import warnings_of
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.assisted import assist as assist_rounds
 from opacc_ray.estimators.assisted import tuned_strength
@@ -101,6 +102,7 @@ def state(
         assisted=_assisted(run, rounds, known, level) if assist else None,
         mean_cost=None if costs is None else _mean_cost(run, rounds, known, accuracy, costs),
         label_noise=_label_noise(rounds, known, accuracy),
+        warnings=warnings_of(run, rounds),
         **_in_classes(run, rounds, known, level),
     )
 

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part
 from opacc_ray.runs.documents import AccuracyEstimate, ChangedObjects, RoundCounts
+from opacc_ray.runs.sanity_documents import Predicted
 
 
 class ShardCounts(Part):
@@ -43,6 +44,10 @@ class RunStatus(Document, TrackStatus):
     shards: ShardCounts = Field(description="progress of extraction")
     examples: int | None = Field(ge=0, description="examples in the pool; null while extraction is not complete")
     excluded: int | None = Field(ge=0, description="examples that could not be read; null as above")
+    predicted: Predicted | None = Field(
+        default=None, description="what the model predicts of the pool; null: not known"
+    )
+    warnings: list[str] = Field(default=[], description="reasons to doubt that this is the model that is meant")
     others: list[TrackStatus] = Field(default=[], description="the other tracks")
 
 

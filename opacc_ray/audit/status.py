@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from opacc_ray.audit.sanity import predicted_by, warnings_now
 from opacc_ray.audit.state_documents import RunStatus, ShardCounts, TrackStatus
 from opacc_ray.errors import LabelError, counted
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
@@ -21,6 +22,8 @@ def status(run: Run) -> RunStatus:
         shards=ShardCounts(done=total if index else len(run.finished_shards()), total=total),
         examples=index.num_examples if index else None,
         excluded=len(index.bad) if index else None,
+        predicted=predicted_by(run) if index else None,
+        warnings=warnings_now(run) if index else [],
         others=[track for track in rest if track.rounds],
         **{name: getattr(own, name) for name in TrackStatus.model_fields},
     )

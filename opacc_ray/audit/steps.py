@@ -12,12 +12,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from opacc_ray.audit.checks import check_model, check_pool
+from opacc_ray.audit.checks import check_pool
 from opacc_ray.audit.closing import give_up
 from opacc_ray.audit.extraction import Stage, extract, stages_of
 from opacc_ray.audit.history import check_history, read_history
 from opacc_ray.audit.progress import both
 from opacc_ray.audit.run_metrics import RunMetrics
+from opacc_ray.audit.sanity import check_model, note_predictions, note_trial
 from opacc_ray.audit.several_models import check_models, histories_with, open_views, outcomes_of_all, served_with
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError, counted
@@ -88,7 +89,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     Parameters
     ----------
     spec : what is asked
-    trial : before a new run is made whose features are not there, build the model here and run one example
+    trial : before a new run is made whose features are not there, build the model here and run some examples
 
     Returns
     -------
@@ -103,6 +104,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     resolved = resolve(spec)
     spec, plan, header, uri = resolved.spec, resolved.plan, resolved.header, resolved.uri
     store = open_store(uri)
+    doubts: list[str] = []
     if not store.exists(HEADER):
         if spec.has_history:
             check_history(spec, plan, resolved.compared)
@@ -112,9 +114,13 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
         elif not spec.pool.holds_features:
             local.begin()
         if there is None and trial:
-            log.info("trying %s", "one row of the pool" if spec.pool.holds_features else "the model on one example")
-            check_model(spec, plan)
+            log.info("trying %s", "one row of the pool" if spec.pool.holds_features else "the model on some examples")
+            tried = check_model(spec, plan, resolved.compared)
+            doubts = tried.warnings
+            log.info("%s", tried.found)
     run = Run.create(uri, header)
+    if doubts:
+        note_trial(run, doubts)
     adopt_rules(run, spec)
     write_listing(run, plan.entries)
     return run, stages_of(run, spec, plan, resolved.compared)
@@ -138,6 +144,7 @@ def run(
     metrics = RunMetrics(audit)
     with turn(stages):
         extract(stages, both(extracting, metrics.shards), metrics.extracted)
+    note_predictions(audit)
     rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
     for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
         log.warning("%s was lost or changed; it is as it was drawn again, and what was changed lies in replaced/", uri)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from opacc_ray.audit import history
+from opacc_ray.audit.sanity import SANITY, read_sanity
 from opacc_ray.audit.state_documents import Fault, Verification
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
@@ -86,6 +87,8 @@ def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
     _check_history(run, found)
     with found.checking(run.store.uri_of(pool_objects.LISTING)):
         pool_objects.read_listing(run)
+    with found.checking(run.store.uri_of(SANITY)):
+        read_sanity(run)
     for track in tracks:
         _check_track(track, index, found)
     try:

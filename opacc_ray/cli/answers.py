@@ -1,5 +1,6 @@
 """Answers of the commands that draw a round."""
 
+from opacc_ray.audit.sanity import predicted_by, warnings_now
 from opacc_ray.cli import texts
 from opacc_ray.cli.command import Answer
 from opacc_ray.runs.documents import DrawnRound, Goal, GoalProgress
@@ -20,6 +21,8 @@ def drawn(run: Run, goal: Goal | None = None) -> Answer:
         pool_size=selection.pool_size,
         manifests=run.manifests(selection.round),
         objects=find_changed([run], [selection.round]),
+        predicted=predicted_by(run),
+        warnings=warnings_now(run),
         reached=None if goal is None else goal.reached,
         labels_to_go=None if goal is None else goal.labels_to_go,
         goal=None if goal is None else _progress(goal),

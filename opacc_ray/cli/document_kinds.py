@@ -45,6 +45,7 @@ from opacc_ray.runs.documents import (
     RunHeader,
 )
 from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet
+from opacc_ray.runs.sanity_documents import ModelSanity
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
 from opacc_ray.study.spec import StudySpec
@@ -69,6 +70,7 @@ KINDS: tuple[type[Document], ...] = (
     Index,
     FeatureSets,
     RemovedSet,
+    ModelSanity,
     DrawnRound,
     Goal,
     LabelBudget,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("spec", metavar="FLEET.yaml")
 @click.option("--summary", is_flag=True, help="Run nothing: report only how the audits stand, by the labels so far.")
 @click.option("--alert-to", metavar="FILE|URL", help="Also send alerts and failures there: a file, object or webhook.")
-@click.option("--no-trial", is_flag=True, help="Start without trying each model on one example here, on the CPU.")
+@click.option("--no-trial", is_flag=True, help="Start without trying each model on some examples here, on the CPU.")
 def fleet(spec: str, summary: bool, alert_to: str | None, no_trial: bool) -> Answer:
     """Run many audits on one cluster, and say how all of them stand; run it again and it does what is missing."""
     from opacc_ray.fleet.spec import load_fleet

@@ -21,7 +21,7 @@ def _selecting() -> Progress:
 
 @command("run")
 @click.argument("spec", metavar="SPEC.yaml")
-@click.option("--no-trial", is_flag=True, help="Start without trying the model on one example here, on the CPU.")
+@click.option("--no-trial", is_flag=True, help="Start without trying the model on some examples here, on the CPU.")
 @click.option("--exit-file", metavar="URI", help="Write how it ended there, also if the spec is wrong.")
 def run_spec(spec: str, no_trial: bool, exit_file: str | None) -> Answer:
     """Extract features, select, write manifests; run it again and it does what is missing."""
@@ -51,6 +51,11 @@ def check(spec: str) -> Answer:
     from opacc_ray.spec import load_spec
 
     made, failure = make_checks(load_spec(spec), spec)
+    if failure is not None:  # the answer has its sentence
+        wrong = [item.name for item in made.checks if not item.ok]
+        short = f"{len(wrong)} of {len(made.checks)} checks failed: {', '.join(wrong)}; the answer says why"
+        details, failure = failure.details, type(failure)(short)
+        failure.details = details
     return Answer(made, texts.checks(made), failure)
 
 
@@ -61,11 +66,11 @@ def check(spec: str) -> Answer:
 def plan(spec: str, actors: int | None, batches: int) -> Answer:
     """Say what a run will take: shards, requests, bytes, hours and memory. Nothing is written, and Ray not started."""
     from opacc_ray.audit.plan import plan_run
-    from opacc_ray.cli import texts
+    from opacc_ray.cli import plan_texts
     from opacc_ray.spec import load_spec
 
     planned = plan_run(load_spec(spec), spec, actors, batches)
-    return Answer(planned, texts.plan(planned))
+    return Answer(planned, plan_texts.plan(planned))
 
 
 @command("status")

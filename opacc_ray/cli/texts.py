@@ -8,7 +8,6 @@ from opacc_ray.audit.budget_documents import LabelBudget
 from opacc_ray.audit.checks import SpecChecks
 from opacc_ray.audit.comparison_documents import ComparedPair, ModelComparison
 from opacc_ray.audit.export import ExportedCase
-from opacc_ray.audit.plan import RunPlan
 from opacc_ray.audit.state_documents import RunStatus, Submission, TrackStatus, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.errors import counted
@@ -22,6 +21,7 @@ from opacc_ray.runs.documents import (
     RoundCounts,
     StatedEstimate,
 )
+from opacc_ray.runs.sanity_documents import Predicted
 
 
 def drawn(document: DrawnRound) -> str:
@@ -29,15 +29,27 @@ def drawn(document: DrawnRound) -> str:
     lines = [
         f"run        {document.run}",
         *_track(document.track),
+        *(predicted(document.predicted) if document.round == 1 else []),
         f"selected   {document.n} of {document.pool_size} examples by {document.method}",
         *(f"manifest   {uri}" for uri in document.manifests),
         *_labelled(document),
         f"next       label them, then: opacc labels import {quote(document.run)} FILE{_option(document.track)}",
         *changed(document.objects),
+        *warned(document.warnings),
     ]
     if document.goal:
         lines += _ahead(document.goal)
     return "\n".join(lines)
+
+
+def predicted(found: Predicted | None) -> list[str]:
+    """What the model predicts of the pool."""
+    return [f"predicted  {found}"] if found and str(found) else []
+
+
+def warned(warnings: Sequence[str]) -> list[str]:
+    """Reasons to doubt that the model is the one that is meant."""
+    return [f"warning    {text}" for text in warnings]
 
 
 def _track(name: str | None) -> list[str]:
@@ -61,7 +73,7 @@ def _labelled(document: DrawnRound) -> list[str]:
 def checks(document: SpecChecks) -> str:
     """One line a check."""
     lines = [f"{item.name:10} {'ok' if item.ok else 'wrong':6} {item.found}" for item in document.checks]
-    return "\n".join(lines)
+    return "\n".join([*lines, *warned(document.warnings)])
 
 
 def label_budget(document: LabelBudget) -> str:
@@ -95,44 +107,6 @@ def _rests_on(document: LabelBudget) -> list[str]:
         f"or         {document.worthless_labels} labels if it says nothing of where failures are, "
         f"{document.most_labels} whatever is true",
     ]
-
-
-def plan(document: RunPlan) -> str:
-    """What a run will take, and what that rests on."""
-    pace, requests = document.pace, document.requests
-    about = "about " if document.estimated else ""
-    took = f"{_milliseconds(pace.reading)} to read, {_milliseconds(pace.computing)} to compute on {pace.device}"
-    of = f"{about}{counted(document.examples, 'example')} in {counted(document.files, 'file')}"
-    lines = [
-        f"work       {counted(document.shards, 'shard')}: {of}",
-        f"requests   {requests.list} lists, {requests.read} reads, {requests.write} writes",
-        f"bytes      {_bytes(document.bytes_read)} read, {_bytes(document.bytes_written)} of features written",
-        f"time       {_duration(3600 * document.hours)} with {document.actors} actors, start-up aside",
-        f"memory     {_bytes(document.memory_actor)} an actor at most, {_bytes(document.memory_driver)} the driver",
-        f"measured   {pace.examples} examples here: {took}",
-    ]
-    if document.left_out:
-        lines.append(f"without    {', '.join(document.left_out)}, which compare with a reference")
-    return "\n".join(lines)
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.2g} ms"
-
-
-def _bytes(number: int) -> str:
-    """A number of bytes, in the unit that leaves at most four digits before the point."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if number < 10_000:
-            return f"{number:.0f} {unit}"
-        number = round(number / 1000)
-    return f"{number} TB"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
 def reached(goal: GoalProgress) -> str:
@@ -175,6 +149,7 @@ def status(document: RunStatus) -> str:
     ]
     if document.examples is not None:
         lines.append(f"examples   {document.examples}, {document.excluded} excluded")
+    lines += [*predicted(document.predicted), *warned(document.warnings)]
     lines += [*_track(document.track), *_along(document, document.run)]
     for other in document.others:
         lines += [f"track      {other.track or 'the first one'}", *_along(other, document.run)]
@@ -246,7 +221,7 @@ def estimate(document: AccuracyEstimate) -> str:
             f"noise      {noise.low:.4f} to {noise.high:.4f} if annotators err as they differ: on {noise.differ} of "
             f"{noise.examples} examples with two opinions"
         )
-    return "\n".join([*lines, *_basis(document, document.reason, document.n)])
+    return "\n".join([*lines, *_basis(document, document.reason, document.n), *warned(document.warnings)])
 
 
 def comparison(document: ModelComparison) -> str:

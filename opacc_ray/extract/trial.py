@@ -1,84 +1,206 @@
-"""One example through transform and model, on the CPU: what an actor would find out, known before any starts."""
+"""Some examples through transform and model, on the CPU: what an actor would find out, known before any starts."""
 
-from typing import NamedTuple
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
-from opacc_ray.errors import DataError
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError, counted
+from opacc_ray.extract.columns import Columns, joined, not_finite
 from opacc_ray.extract.extractor import refusal
 from opacc_ray.extract.inference import check_hidden, load_model, run_model
-from opacc_ray.extract.inputs import load_transform, transformed
+from opacc_ray.extract.inputs import Batch, load_transform, transformed
 from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.source import open_pool, rules_of
-from opacc_ray.lake.examples import Example, Plan
+from opacc_ray.lake.examples import BadItem, Example, Plan, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.spec import PoolSpec, Spec
 
+if TYPE_CHECKING:
+    from opacc_ray.extract.function import FunctionModel
+    from opacc_ray.extract.model import Model
+
+TRIED, PLACES = 64, 8
+"""Examples that are tried, if the pool has as many; and evenly spread places of the pool that they are read from."""
+
+SECONDS = 10.0
+"""After this time no further place is begun."""
+
 SHARDS_TRIED = 8
-"""Shards in which an example that decodes is looked for."""
+"""Shards in which an example that decodes is looked for, if none of the places has one."""
+
+MOST_MEASURES = 4096
+"""Numbers of an input that are looked at one by one."""
+
+_BY_ROW = ("npy", "lance")  # formats whose pieces are rows, so that a part of one costs no more than its bytes
 
 
 class Trial(NamedTuple):
-    """What the model made of one example."""
+    """What the model made of some examples."""
 
-    id: str
-    shape: tuple[int, ...]  # of the decoded example
-    dtype: str
-    input: tuple[int, ...]  # what the transform makes of it
+    first: Example
+    input: tuple[int, ...]  # shape of what the transform makes of the first one
     hidden: int  # neurons of the recorded layer; 0 if the model gives its output alone
-    output: int  # columns of the output
-    prediction: int | float
+    columns: Columns  # output (n, C), prediction (n,) and, of a classification, confidence (n,)
+    inputs: NDArray[np.float64]  # (n, k) measures of the inputs, see :func:`measures_of`; (n, 0) if shapes differ
+    excluded: int  # further examples that would be left out
+    note: str | None  # how the weights were read, if not as they are
 
 
-def try_example(spec: Spec, plan: Plan) -> Trial:
-    """Build the model and run the first example of the pool that decodes.
+def try_examples(spec: Spec, plan: Plan) -> Trial:
+    """Build the model and run some examples of the pool, from several places of it.
 
     Raises
     ------
     SpecError, DataError, StorageError
         What extraction would end with: functions that cannot be imported, weights that do not fit, a layer that is not
-        there, a transform or model that raises, an output that does not read as the spec says.
+        there, a transform or model that raises, an output that does not read as the spec says or is not finite.
     """
     transform = load_transform(spec)
     covered = spec.extract.coverage if "coverage" in spec.features() else None
     model = load_model(spec, "cpu", covered)
-    example = _first_sound(spec, plan)
-    value = transformed(transform, example)
-    activations = run_model(model, value[None])
-    columns = read_output(
+    first: Example | None = None
+    parts: list[Columns] = []
+    inputs: list[NDArray[np.float32]] = []
+    bad: list[BadItem] = []
+    for examples, unread in _batches(spec, spec.pool, plan):
+        batch = Batch(max(1, len(examples)))
+        for example in examples:
+            batch.add(example, transformed(transform, example))
+        columns = _run(spec, model, batch.inputs) if examples else {}
+        unfit = not_finite(columns)
+        bad += [*unread, *(BadItem(examples[row].id, f"NaN or infinity in {name}") for row, name in unfit.items())]
+        if bad and spec.extract.on_bad_item == "error":
+            raise refusal(spec, spec.pool, bad[0])
+        sound = [row for row in range(len(examples)) if row not in unfit]
+        if sound:
+            first = first or examples[sound[0]]
+            parts.append({name: values[sound] for name, values in columns.items()})
+            inputs += [batch.inputs[row] for row in sound]
+    if first is None:
+        raise _none_left(spec, bad)
+    whole = joined(parts)
+    hidden = whole["hidden"].shape[1] if "hidden" in whole else 0
+    note = getattr(model, "note", None)
+    return Trial(first, inputs[0].shape, hidden, whole, measures_of(inputs), len(bad), note)
+
+
+def try_inputs(spec: Spec, source: PoolSpec, plan: Plan) -> NDArray[np.float64]:
+    """Measures (n, k) of some inputs, such as those of the reference; bad examples are passed over."""
+    transform = load_transform(spec)
+    return measures_of(
+        [transformed(transform, example) for examples, _ in _batches(spec, source, plan) for example in examples]
+    )
+
+
+def measures_of(inputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
+    """What inputs (n, ...) are compared by, (n, k): the mean of each channel, or the numbers themselves of a short row.
+
+    (n, 0) if they are of several shapes.
+    """
+    if len({value.shape for value in inputs}) != 1:
+        return np.empty((len(inputs), 0))
+    whole = np.stack(inputs).astype(np.float64)
+    if whole.ndim == 2 and whole.shape[1] <= MOST_MEASURES:
+        return whole
+    channels = whole.shape[1] if whole.ndim == 4 and whole.shape[1] <= MOST_MEASURES else 1
+    return np.asarray(whole.reshape(len(whole), channels, -1).mean(axis=2))
+
+
+def _run(spec: Spec, model: "Model | FunctionModel", batch: NDArray[np.float32]) -> Columns:
+    """Hidden layer, output, prediction and confidence of a batch, as extraction has them."""
+    activations = run_model(model, batch)
+    check_hidden(spec.features(), activations)
+    columns = {} if activations.hidden is None else {"hidden": activations.hidden}
+    return columns | read_output(
         activations.output,
         task=spec.model.task,
         kind=spec.model.output,
         threshold=spec.model.threshold,
         precision=spec.extract.precision,
     )
-    check_hidden(spec.features(), activations)
-    hidden = 0 if activations.hidden is None else activations.hidden.shape[1]
-    sizes = hidden, columns["output"].shape[1]
-    said = columns["prediction"][0].item()
-    return Trial(example.id, example.array.shape, str(example.array.dtype), value.shape, *sizes, said)
 
 
-def _first_sound(spec: Spec, plan: Plan) -> Example:
+def _batches(spec: Spec, source: PoolSpec, plan: Plan) -> Iterator[tuple[list[Example], list[BadItem]]]:
+    """Some examples of each place, in batches no larger than extraction's, and those that do not decode."""
+    begun, found = time.monotonic(), False
+    places = _places(plan, source.format)
+    for place in places:
+        if found and time.monotonic() > begun + SECONDS:
+            return
+        items = list(islice(_read(source, place), -(-TRIED // len(places))))
+        examples = [item for item in items if isinstance(item, Example)]
+        found = found or bool(examples)
+        bad = [item for item in items if isinstance(item, BadItem)]
+        size = spec.extract.batch_size
+        for start in range(0, max(len(examples), 1), size):
+            yield examples[start : start + size], bad if start == 0 else []
+    if not found:
+        yield [_first_sound(spec, source, plan)], []
+
+
+def _read(source: PoolSpec, shard: Shard) -> Iterator[Example | BadItem]:
+    return read_examples(open_pool(source), source.format, shard, rules_of(source))
+
+
+def _places(plan: Plan, kind: str) -> list[Shard]:
+    """Parts of shards, evenly spread over the pool, whose first examples are tried."""
+    units = np.array([len(shard.pieces or shard.entries) for shard in plan.shards])
+    ends = np.cumsum(units)
+    total = int(ends[-1]) if len(ends) else 0
+    starts = sorted({total * place // PLACES for place in range(PLACES)} if total else ())
+    places = []
+    for start, stop in pairwise([*starts, total]):
+        number = int(np.searchsorted(ends, start, side="right"))
+        shard, offset = plan.shards[number], start - int(ends[number] - units[number])
+        if shard.pieces:
+            places += _cut(shard, offset, PLACES // len(starts) if kind in _BY_ROW else 1)
+        else:
+            length = min(TRIED // PLACES, stop - start) if kind == "images" else 1
+            places.append(shard._replace(entries=shard.entries[offset : offset + length]))
+    return places
+
+
+def _cut(shard: Shard, offset: int, parts: int) -> list[Shard]:
+    """One piece of a shard, or ``parts`` of its rows, each of them a shard."""
+    piece = shard.pieces[offset]
+    rows = piece.stop - piece.start
+    starts = sorted({piece.start + rows * part // parts for part in range(parts)})
+    most = rows if parts == 1 else TRIED // PLACES
+    cuts = [piece._replace(start=a, stop=min(b, a + most)) for a, b in pairwise([*starts, piece.stop])]
+    return [shard._replace(entries=(cut.entry,), pieces=(cut,)) for cut in cuts if cut.start < cut.stop]
+
+
+def _none_left(spec: Spec, bad: Sequence[BadItem]) -> DataError:
+    return DataError(
+        f"none of {counted(len(bad), 'example')} that were tried of {spec.pool.uri} can be used, the first because of "
+        f"{bad[0].id}: {bad[0].reason}; check the model and the transform"
+    )
+
+
+def _first_sound(spec: Spec, source: PoolSpec, plan: Plan) -> Example:
     """The first example that decodes, of some shards that a filter leaves any; unless bad ones are excluded, the first.
 
     Past that many shards of bad examples alone the pool is not what the spec says, and to read on takes long.
     """
     reason, tried = None, 0
     for shard in plan.shards:
-        for item in read_examples(open_pool(spec.pool), spec.pool.format, shard, rules_of(spec.pool)):
+        for item in _read(source, shard):
             if isinstance(item, Example):
                 return item
             if spec.extract.on_bad_item == "error":
-                raise refusal(spec, spec.pool, item)
+                raise refusal(spec, source, item)
             reason = reason or f"{item.id}: {item.reason}"
         tried += reason is not None
         if tried == SHARDS_TRIED:
             break
     if reason is None:
-        raise left_nothing(spec.pool)
+        raise left_nothing(source)
     where = f"the first {tried} shards of " if tried < len(plan.shards) else ""
-    raise DataError(
-        f"no example of {where}{spec.pool.uri} could be read, the first because of {reason}; check the pool"
-    )
+    raise DataError(f"no example of {where}{source.uri} could be read, the first because of {reason}; check the pool")
 
 
 def left_nothing(source: PoolSpec) -> DataError:

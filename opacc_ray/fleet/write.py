@@ -45,7 +45,7 @@ def run_fleet(
     ----------
     progress : counts audits
     work : False: run nothing, report only how the audits stand, by their last outcomes
-    trial : try each model on one example here before Ray starts
+    trial : try each model on some examples here before Ray starts
     alert_to : one more receiver of alerts and failures, as those of the fleet's `alerts.to`
     """
     asked = [*(fleet.spec.alerts.receivers if fleet.spec.alerts else ()), *([alert_to] if alert_to else ())]

@@ -139,6 +139,7 @@ class RunReport(Document):
     answer: str = Field(description="the result in one sentence")
     worth: str | None = Field(description="what the labels are worth beside a simple random sample, in a sentence")
     waits_for: str | None = Field(description="what the run waits for; null: nothing")
+    warnings: list[str] = Field(default=[], description="reasons to doubt that this is the model that is meant")
     pool_size: int = Field(ge=0, description="examples in the pool")
     rounds: list[RoundCounts] = Field(description="every round in numbers")
     drawn: list[DrawnBy] = Field(description="how each round was drawn")

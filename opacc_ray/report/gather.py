@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from opacc_ray.audit import history, results
+from opacc_ray.audit import history, results, sanity
 from opacc_ray.audit.label_budget import width_course
 from opacc_ray.errors import counted
 from opacc_ray.labelling.outcomes import Score
@@ -65,6 +65,7 @@ def gather(
         answer=sentences.answer(stated, index.num_examples, rounds),
         worth=sentences.worth(stated) if stated else None,
         waits_for=_waits_for(rounds),
+        warnings=stated.warnings if stated else sanity.warnings_of(run, ()),
         pool_size=index.num_examples,
         rounds=[item.counts() for item in rounds],
         drawn=[_drawn_by(item.selection) for item in rounds],

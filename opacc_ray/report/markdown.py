@@ -20,6 +20,8 @@ def summary(report: RunReport) -> str:
     stated = report.estimate
     noun = sentences.noun(report.measure)
     lines = [f"## {escaped(report.name)}: operational {noun}", "", _state(report), f"**{escaped(report.answer)}**", ""]
+    for text in report.warnings:
+        lines += [f"> **Warning:** {escaped(sentences.sentence(text))}", ""]
     if stated:
         lines += _result(report, stated)
         lines += _classes(stated)

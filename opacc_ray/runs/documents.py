@@ -9,8 +9,8 @@
 | :class:`ClosedRound` | ``rounds/N/closed.json`` |
 | :class:`AccuracyEstimate` | ``estimate.json``, answer of `opacc estimate` |
 
-`state_documents.py` has those that say how a run stands, `comparison_documents.py`
-the answer of `opacc compare`, `budget_documents.py` that of `opacc budget`.
+`sanity_documents.py` has what was noticed of the model, `state_documents.py` those that say how a run stands,
+`comparison_documents.py` the answer of `opacc compare`, `budget_documents.py` that of `opacc budget`.
 """
 
 from typing import Any, ClassVar, Literal
@@ -20,6 +20,7 @@ from pydantic import Field
 from opacc_ray.documents import Document, Part, SealedDocument, Upgrade
 from opacc_ray.estimators.html import as_html, as_text
 from opacc_ray.extract.feature_set import FeatureLink
+from opacc_ray.runs.sanity_documents import Predicted
 from opacc_ray.spec import Spec
 
 # -- the run -------------------------------------------------------------------------------------------------
@@ -169,6 +170,10 @@ class DrawnRound(Document):
     objects: ChangedObjects | None = Field(
         default=None, description="which objects of its examples changed since extraction; null if nothing was drawn"
     )
+    predicted: Predicted | None = Field(
+        default=None, description="what the model predicts of the pool; null: not known, or nothing was drawn"
+    )
+    warnings: list[str] = Field(default=[], description="reasons to doubt that this is the model that is meant")
     reached: bool | None = Field(
         default=None, description="whether the interval is as narrow as `--until` asks; null without it"
     )
@@ -358,3 +363,4 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
         description="accuracy on the examples of a class; null for regressions"
     )
     confusion: ConfusionShares | None = Field(description="the confusion matrix; null for regressions")
+    warnings: list[str] = Field(default=[], description="reasons to doubt that this is the model that is meant")

@@ -37,6 +37,10 @@ COLUMNS_LIMIT = 128 << 20
 """Bytes of numbers, one per example, above which they are, and all that is made of them."""
 
 
+SAMPLE = 1 << 24
+"""Examples of which a column is read for a word about all of them."""
+
+
 def index_features(
     job: Extraction,
     plan: Plan,
@@ -182,6 +186,14 @@ def read_column(run: Run, name: str) -> NDArray[Any]:
     there = _features_of(run)
     _refuse_missing(run, there.index, [name], {})
     return there.features.column(name)
+
+
+def read_sample(run: Run, name: str) -> NDArray[Any]:
+    """One number per example, (k,): of the whole pool, or of a very large one of files that are evenly spread."""
+    there = _features_of(run)
+    files = there.features.files
+    step = -(-sum(file.num_examples for file in files) // SAMPLE)
+    return there.features.column(name) if step <= 1 else there.features.part(files[::step]).column(name)
 
 
 def read_tables(run: Run) -> Iterator[Any]:

@@ -3,6 +3,7 @@
     spec.json                     the resolved spec, versions, git commit, digests of model and listing
     features/                     features, if the spec names no weights; else in a set beside the runs (feature_set.py)
     reference/                    what features compare with; with weights in the spec, beside the runs (reference.py)
+    sanity.json                   what the model predicts, and warnings about it (audit/sanity.py)
     listing.parquet               key, size and tag of every object of the pool, as it was listed
     history/                      what was known before the first label (history.py)
     rounds/1/selection.json       the chosen examples with their design

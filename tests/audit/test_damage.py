@@ -139,4 +139,5 @@ def test_estimate_of_version_1_reads_as_the_same_in_version_2(home: Path) -> Non
         "mean_cost": None,
         "label_noise": None,
         "track": None,
+        "warnings": [],
     }

@@ -1,0 +1,209 @@
+"""Is this the model you mean? What is noticed of a run's model: before extraction, of its predictions, of the labels.
+
+    trial          some examples through the model, before anything is extracted (`check`, `run`)
+    predictions    of the whole pool, once they are there (`run`)
+    labels         the first ones and all later ones (`next`, `estimate`, `status`, `report`)
+
+The first two are kept in ``sanity.json``. What deserves a warning is decided in
+:mod:`opacc_ray.estimators.plausibility` alone, and shown by whoever has the documents.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError, LabelError, SpecError, counted
+from opacc_ray.estimators import plausibility
+from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.extract.stored_features import try_rows
+from opacc_ray.extract.trial import Trial, try_examples, try_inputs
+from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
+from opacc_ray.lake.examples import Plan
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
+from opacc_ray.runs.sanity_documents import ModelSanity, Predicted, Spread
+from opacc_ray.spec import ModelSpec, Spec
+
+SANITY = "sanity.json"
+
+
+class TriedModel(NamedTuple):
+    """What a trial found."""
+
+    found: str  # in a sentence
+    warnings: list[str]
+
+
+def check_model(spec: Spec, plan: Plan, compared: Plan | None = None) -> TriedModel:
+    """Run some examples; raises SpecError, DataError or StorageError with what extraction would end with.
+
+    ``compared`` is the plan of the reference, whose inputs are compared with those of the pool.
+    """
+    if spec.pool.holds_features:
+        return TriedModel(try_rows(spec, plan), [])
+    tried = try_examples(spec, plan)
+    model, names = spec.model, spec.model.classes
+    output = tried.columns["output"]
+    if names and model.task == "classification" and len(names) != output.shape[1]:
+        raise SpecError(
+            f"model.classes names {len(names)} classes and the model has {output.shape[1]}; name each, in its order"
+        )
+    warnings = [*_random_parts(model), *plausibility.about_outputs(output, model.task, model.output)]
+    if compared is not None and spec.reference is not None:
+        warnings += plausibility.about_inputs(tried.inputs, try_inputs(spec, spec.reference, compared))
+    return TriedModel(_described(tried, model), warnings)
+
+
+def _described(tried: Trial, model: ModelSpec) -> str:
+    first, columns = tried.first, tried.columns
+    predicted = predictions_of(model, columns)
+    left_out = f"; {counted(tried.excluded, 'example')} would be left out" if tried.excluded else ""
+    note = f"; {tried.note}" if tried.note else ""
+    return (
+        f"example {first.id!r} {first.array.shape} {first.array.dtype} becomes {tried.input}; {tried.hidden} hidden "
+        f"neurons, {counted(columns['output'].shape[1], 'output')}; of {counted(predicted.examples, 'example')} "
+        f"predicted: {predicted}{left_out}{note}"
+    )
+
+
+def _random_parts(model: ModelSpec) -> list[str]:
+    """A warning if what the factory returns without weights is another model each time."""
+    if model.factory is None or model.weights is not None:
+        return []
+    from opacc_ray.extract.model import random_parameters
+
+    names = random_parameters(model)
+    if not names:
+        return []
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return [
+        f"model.weights is not given, and building the model twice gives different parameters ({', '.join(names[:2])}"
+        f"{more}): they are random, and a random network would be audited; give model.weights"
+    ]
+
+
+def predictions_of(model: ModelSpec, columns: Mapping[str, NDArray[Any]]) -> Predicted:
+    """What the model predicts of the examples of some columns."""
+    prediction = columns["prediction"]
+    if model.task == "regression":
+        return Predicted(examples=len(prediction), classes=None, confidence=None, values=_spread(prediction))
+    codes, counts = np.unique(prediction, return_counts=True)
+    confidence = columns.get("confidence")
+    return Predicted(
+        examples=len(prediction),
+        classes=_named(model, dict(zip(codes.tolist(), counts.tolist(), strict=True))),
+        confidence=None if confidence is None else _spread(confidence),
+        values=None,
+    )
+
+
+def _named(model: ModelSpec, counts: Mapping[int, int]) -> dict[str, int]:
+    return {model.name_of(code): num for code, num in sorted(counts.items(), key=lambda item: (-item[1], item[0]))}
+
+
+def _spread(values: NDArray[Any]) -> Spread:
+    return Spread(low=float(values.min()), median=float(np.median(values)), high=float(values.max()))
+
+
+def note_trial(run: Run, warnings: Sequence[str]) -> None:
+    """Keep the warnings of a trial."""
+    _write(run, ModelSanity(trial=list(warnings), predicted=None, warnings=[]))
+
+
+def note_predictions(run: Run) -> None:
+    """Keep what the model predicts of the pool, and the warnings about it, unless that is done."""
+    before = _noticed(run)
+    if before is not None and before.predicted is not None:
+        return
+    predicted = _pool_predictions(run)
+    spread = predicted.confidence or predicted.values
+    warnings = plausibility.about_predictions(
+        predicted.examples,
+        predicted.classes,
+        None if spread is None else plausibility.Range(spread.low, spread.median, spread.high),
+    )
+    _write(run, ModelSanity(trial=before.trial if before else [], predicted=predicted, warnings=warnings))
+
+
+def _pool_predictions(run: Run) -> Predicted:
+    """Classes are counted by the index; of numbers a part of a very large pool is read."""
+    model, index = run.spec.model, run.complete_features().index
+    is_regression = model.task == "regression"
+    name = "prediction" if is_regression else "confidence"
+    spread = _spread(feature_store.read_sample(run, name)) if is_regression or name in index.features else None
+    return Predicted(
+        examples=index.num_examples,
+        classes=None if is_regression or index.predicted is None else _named(model, index.predicted),
+        confidence=None if is_regression else spread,
+        values=spread if is_regression else None,
+    )
+
+
+def read_sanity(run: Run) -> ModelSanity | None:
+    """What was noticed before any label; None of runs that it was not kept of. Raises DataError if it is damaged."""
+    data = run.store.read_if_there(SANITY)
+    return None if data is None else ModelSanity.from_bytes(data, run.store.uri_of(SANITY))
+
+
+def _noticed(run: Run) -> ModelSanity | None:
+    try:
+        return read_sanity(run)
+    except DataError:  # `opacc verify` reports it, and no number rests on it
+        return None
+
+
+def _write(run: Run, noticed: ModelSanity) -> None:
+    run.store.write(SANITY, noticed.to_bytes())
+
+
+def predicted_by(run: Run) -> Predicted | None:
+    """What the model predicts of the pool; None if that was not kept."""
+    noticed = _noticed(run)
+    return noticed.predicted if noticed else None
+
+
+def warnings_of(run: Run, rounds: Sequence[LabelledRound]) -> list[str]:
+    """All warnings about a run's model: those of trial and predictions, and those of the labels of some rounds."""
+    noticed = _noticed(run)
+    before = [*noticed.trial, *noticed.warnings] if noticed else []
+    return list(dict.fromkeys([*before, *_about_labels(run.spec.model, run.num_classes, having_labels(rounds))]))
+
+
+def warnings_now(run: Run) -> list[str]:
+    """The same with all labels that are in, unless they are in conflict."""
+    try:
+        return warnings_of(run, read_rounds(run))
+    except LabelError:
+        return warnings_of(run, ())
+
+
+def _about_labels(model: ModelSpec, num_classes: int | None, known: Sequence[LabelledRound]) -> list[str]:
+    if not known:
+        return []
+    ids = [name for item in known for name in item.known.ids]
+    _, first, place = np.unique(ids, return_index=True, return_inverse=True)
+    weights = np.bincount(place, weights=np.maximum(_weights(known), 0))  # a repeated example counts once
+    texts = {name: [text for item in known for text in getattr(item, name)] for name in ("predicted", "truth")}
+    predicted, truth = ([texts[name][row] for row in first] for name in ("predicted", "truth"))
+    if model.task == "regression":
+        outcome = np.concatenate([item.outcome for item in known])[first]
+        said, so = (np.array(own, dtype=np.float64) for own in (predicted, truth))
+        return plausibility.about_values(said, so, weights.astype(np.float64), outcome)
+    names = model.classes or [str(number) for number in range(_size(num_classes, predicted, truth))]
+    code = {name: number for number, name in enumerate(names)}
+    said_class, true_class = (np.array([code[text] for text in own], dtype=np.int64) for own in (predicted, truth))
+    return plausibility.about_classes(said_class, true_class, weights.astype(np.float64), names)
+
+
+def _size(num_classes: int | None, *texts: Sequence[str]) -> int:
+    return max([num_classes or 0, *(int(text) + 1 for own in texts for text in own)])
+
+
+def _weights(known: Sequence[LabelledRound]) -> NDArray[np.float64]:
+    """What the labels of all rounds weigh, (n,)."""
+    try:
+        return linear_estimator([item.known for item in known]).weights
+    except LabelError:  # nothing can be stated of them as they are
+        return np.ones(sum(len(item.outcome) for item in known))
