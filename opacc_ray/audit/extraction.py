@@ -38,18 +38,19 @@ def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[S
 
     Of a set: the features of the forward pass, then each that is added to them.
     """
-    folder = reference.folder(spec, compared, run.store) if compared and spec.reference else None
+    code = run.header.code
+    folder = reference.folder(spec, compared, run.store, code) if compared and spec.reference else None
     stages = []
     if compared and spec.reference and folder:
         ranges = "ranges" in spec.compares_with()
-        job = Extraction(spec, spec.reference, reference.names(spec), folder, ranges=ranges)
+        job = Extraction(spec, spec.reference, reference.names(spec), folder, ranges=ranges, code=code)
         stages.append(Stage(job, compared))
     own, link = run.feature_set, run.header.features
     if link is None:
-        return [*stages, Stage(Extraction(spec, spec.pool, spec.features(), own.folder, folder), plan)]
-    write_description(own.folder, describe(spec, plan, link.features))
+        return [*stages, Stage(Extraction(spec, spec.pool, spec.features(), own.folder, folder, code=code), plan)]
+    write_description(own.folder, describe(spec, plan, link.features, code))
     names = tuple(link.features)
-    forward = Extraction(spec, spec.pool, names, own.folder, folder, beside=tuple(own.added.items()))
+    forward = Extraction(spec, spec.pool, names, own.folder, folder, beside=tuple(own.added.items()), code=code)
     return [
         *stages,
         Stage(forward, plan),
@@ -140,7 +141,7 @@ def _paths(stages: Sequence[Stage]) -> dict[str, str]:
     output = stages[-1].job.target.uri.rpartition("/")[0]  # it exists: what says what lies there is written
     files = {"model.weights": spec.model.weights, "model.program": spec.model.program}
     named = {"pool.uri": spec.pool.uri, **files, "output": output}
-    if len({stage.job.source for stage in stages}) > 1 and spec.reference is not None:
+    if spec.reference is not None and any(stage.job.source != stages[-1].job.source for stage in stages):
         named["reference.uri"] = spec.reference.uri
     return {key: uri for key, uri in named.items() if uri is not None and not uri.startswith("s3://")}
 

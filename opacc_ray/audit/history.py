@@ -303,9 +303,9 @@ def _labelled_rounds(other: Run) -> list[LabelledRound]:
 
 
 def _earlier(run: Run) -> Iterator[Run]:
-    """The other runs under the output whose model has the same weights, and says the same of an example."""
+    """The other runs under the output whose model has the same weights and code, as far as that is known."""
     _digest_of_weights(run.spec)
-    own, output = reference.model_of(run.spec), open_store(run.uri.rpartition("/")[0])
+    own, code, output = reference.model_of(run.spec), run.header.code, open_store(run.uri.rpartition("/")[0])
     for key in sorted(entry.key for entry in output.list() if entry.key.count("/") == 1):
         name, _, file = key.partition("/")
         if file != HEADER or name == run.name:
@@ -315,7 +315,9 @@ def _earlier(run: Run) -> Iterator[Run]:
         except OpaccError as error:
             log.warning("history: %s is left out: %s", output.uri_of(name), error)
             continue
-        if reference.model_of(other.spec) != own:
+        theirs = other.header.code
+        same_code = code is None or theirs is None or code.files == theirs.files
+        if reference.model_of(other.spec) != own or not same_code:
             continue
         if _asks(other.spec) != _asks(run.spec):
             log.warning("history: %s is left out: its classes or its task are others", other.uri)

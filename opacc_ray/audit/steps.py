@@ -12,18 +12,17 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from opacc_ray.audit.checks import check_pool
 from opacc_ray.audit.closing import give_up
 from opacc_ray.audit.extraction import Stage, extract, stages_of
 from opacc_ray.audit.history import check_history, read_history
 from opacc_ray.audit.progress import both
+from opacc_ray.audit.resolution import settle
 from opacc_ray.audit.run_metrics import RunMetrics
 from opacc_ray.audit.sanity import check_model, note_predictions, note_trial
-from opacc_ray.audit.several_models import check_models, histories_with, open_views, outcomes_of_all, served_with
+from opacc_ray.audit.several_models import histories_with, open_views, outcomes_of_all, served_with
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError, counted
-from opacc_ray.extract import reference
-from opacc_ray.extract.feature_set import feature_set, plan_set, read_sound
+from opacc_ray.extract.feature_set import feature_set, read_sound
 from opacc_ray.failure.history import NO_HISTORY
 from opacc_ray.labelling import manifest
 from opacc_ray.labelling.rows import Context, ManifestRow
@@ -37,12 +36,9 @@ from opacc_ray.labels.labelled_rounds import (
     refuse_empty_strata,
 )
 from opacc_ray.labels.log import adopt_rules, read_log
-from opacc_ray.lake.examples import Plan
-from opacc_ray.lake.storage import join, open_store
+from opacc_ray.lake.storage import open_store
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.documents import RunHeader
 from opacc_ray.runs.pool_objects import compare_objects, write_listing
-from opacc_ray.runs.provenance import checked_weights, header_of, located
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import find_method, parse_parameters
@@ -56,40 +52,14 @@ Turn = Callable[[Sequence[Stage]], AbstractContextManager[None]]
 """What a run waits for before it extracts, and what it holds meanwhile."""
 
 
-class Resolved(NamedTuple):
-    """A spec compared with what lies in storage, and the run that it makes."""
-
-    spec: Spec  # with absolute paths, and the digest of its weights
-    plan: Plan  # of the pool
-    compared: Plan | None  # of the reference, if a feature compares with one
-    header: RunHeader
-    uri: str  # of the run
-
-
-def resolve(spec: Spec) -> Resolved:
-    """Resolve the spec against pool, reference and weights: the same spec and data, the same run. Nothing is written.
-
-    Raises
-    ------
-    StorageError, DataError, SpecError
-        Pool, reference or weights cannot be used.
-    """
-    spec = located(spec)
-    plan = check_pool(spec)
-    check_models(spec, plan)
-    spec = checked_weights(spec)
-    compared = reference.plan(spec)
-    header = header_of(spec, plan, compared, plan_set(spec, plan, compared))
-    return Resolved(spec, plan, compared, header, join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}"))
-
-
 def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     """Resolve the spec against pool, reference and weights, and open its run: the same spec and data, the same run.
 
     Parameters
     ----------
     spec : what is asked
-    trial : before a new run is made whose features are not there, build the model here and run some examples
+    trial : build the model here; compare stored features with what it makes of some examples, and before a new run is
+        made whose features are not there, run some examples
 
     Returns
     -------
@@ -101,7 +71,7 @@ def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
     StorageError, DataError, SpecError
         Pool, reference, weights or output cannot be used. Nothing is written then.
     """
-    resolved = resolve(spec)
+    resolved = settle(spec, trial=trial)
     spec, plan, header, uri = resolved.spec, resolved.plan, resolved.header, resolved.uri
     store = open_store(uri)
     doubts: list[str] = []

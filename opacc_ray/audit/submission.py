@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import yaml
 
 from opacc_ray.audit.progress import log_is_json
+from opacc_ray.audit.resolution import Resolved, resolve
 from opacc_ray.audit.state_documents import Ended, RunExit, Submission
 from opacc_ray.audit.status import status
-from opacc_ray.audit.steps import Resolved, resolve
 from opacc_ray.errors import ClusterError, DataError, LabelsAwaited, OpaccError, SpecError, shortened, shown
 from opacc_ray.lake.redaction import without_values
 from opacc_ray.lake.storage import join, open_store, read_uri, split

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
+from opacc_ray.extract.code import Code, check_unchanged
 from opacc_ray.extract.columns import Columns, joined, not_finite
 from opacc_ray.extract.inference import check_hidden, in_halves, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
@@ -73,6 +74,7 @@ class Extraction:
     beside: tuple[tuple[str, Store], ...] = ()  # further features, made in the same pass, each in a folder of its own
     base: Base | None = None  # the one named feature is added to these, for the examples that they have
     modules: str = field(default_factory=os.getcwd)  # the driver's folder, where the user's modules may lie
+    code: Code | None = None  # that the features are named after
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -137,6 +139,8 @@ class Extractor:
 
             return Device(self._device_name, extract.threads_per_actor)
         see_modules(job.modules)
+        if job.code is not None:
+            check_unchanged(job.code, job.spec, job.modules)
         load_transform(job.spec)
         covered = extract.coverage if job.ranges or "coverage" in job.made else None
         return load_model(job.spec, self._device_name, covered)
@@ -246,7 +250,7 @@ class Extractor:
             activations = self._run(batch.inputs)
             return self._measure(activations), activations
 
-    def read_batches(self, shard: Shard, bad: list[BadItem]) -> Iterator["Batch"]:
+    def read_batches(self, shard: Shard, bad: list[BadItem]) -> Generator["Batch", None, None]:
         """Batches of inputs, cut by position among the sound examples and so always the same; others go to ``bad``."""
         spec, source = self._job.spec, self._job.source
         rules = rules_of(source)._replace(readers=self._readers)

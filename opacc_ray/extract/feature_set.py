@@ -1,6 +1,6 @@
 """Feature sets: what a model makes of a pool, stored once under an output and shared by all runs that need it.
 
-    features/DIGEST/set.json                     what the digest names: pool, model, transform, batches
+    features/DIGEST/set.json                     what the digest names: pool, model, transform, their code, batches
     features/DIGEST/part-000000.parquet          id, uri and the features of the forward pass of a shard's examples
     features/DIGEST/index.json                   written last: its presence says that they are complete
     features/DIGEST/dsa-DIGEST/part-000000.parquet, …/index.json    a feature that was added: dsa, lsa or coverage
@@ -24,6 +24,7 @@ from pydantic import Field
 from opacc_ray.documents import Part, SealedDocument
 from opacc_ray.errors import DataError
 from opacc_ray.extract import reference
+from opacc_ray.extract.code import Code
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.index import INDEX, Index, read_index
 from opacc_ray.lake.examples import Plan
@@ -67,7 +68,9 @@ class FeatureSetDescription(SealedDocument):
     format: Literal["opacc-features/1"] = Field(default="opacc-features/1", description="name and version of this form")
     pool: str = Field(description="URI of the pool")
     features: list[str] = Field(description="features of the forward pass")
-    decided_by: dict[str, Any] = Field(description="all that decides the content: the listing, the model, the batches")
+    decided_by: dict[str, Any] = Field(
+        description="all that decides the content: the listing, the model, its code, the batches"
+    )
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ def _refuse_others(index: Index, own: Index, uri: str) -> None:
         raise DataError(f"{uri} is not of the examples of the set that it lies in; delete it and run the spec again")
 
 
-def plan_set(spec: Spec, planned: Plan, compared: Plan | None) -> FeatureLink | None:
+def plan_set(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None = None) -> FeatureLink | None:
     """The set of a new run; None if features lie in its own prefix.
 
     A set with more features of the forward pass serves as well, if it is complete and left nothing out.
@@ -194,13 +197,14 @@ def plan_set(spec: Spec, planned: Plan, compared: Plan | None) -> FeatureLink | 
     ----------
     spec : with the digest of its weights
     planned, compared : the shards of pool and reference
+    code : that makes the features
     """
     if spec.model.weights is None:
         return None
     wanted = set(spec.features())
     default = {name for name in FORWARD if name != "confidence" or spec.model.task == "classification"}
     links = [
-        _link(spec, planned, compared, [name for name in FORWARD if name in each])
+        _link(spec, planned, compared, code, [name for name in FORWARD if name in each])
         for each in (wanted | default, wanted)
     ]
     if links[0] != links[1]:
@@ -210,31 +214,32 @@ def plan_set(spec: Spec, planned: Plan, compared: Plan | None) -> FeatureLink | 
     return links[0]
 
 
-def _link(spec: Spec, planned: Plan, compared: Plan | None, features: list[str]) -> FeatureLink:
-    added = {name: _added(spec, compared, name) for name in spec.features() if name not in FORWARD}
+def _link(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None, features: list[str]) -> FeatureLink:
+    own = describe(spec, planned, features, code).model_dump(exclude={"format", "sha256"})
+    added = {name: _added(spec, compared, code, name) for name in spec.features() if name not in FORWARD}
     return FeatureLink(
-        folder=f"../{HOME}/{_short(describe(spec, planned, features).model_dump(exclude={'format', 'sha256'}))}",
+        folder=f"../{HOME}/{_short(own)}",
         features=features,
         added={name: f"{name}-{_short(content)}" for name, content in added.items()},
         whole=f"all-{_short({'features': sorted(spec.features()), 'added': added})}",
     )
 
 
-def describe(spec: Spec, planned: Plan, features: list[str]) -> FeatureSetDescription:
+def describe(spec: Spec, planned: Plan, features: list[str], code: Code | None = None) -> FeatureSetDescription:
     """All that decides the forward features of a pool."""
     pool = spec.pool.uri.rstrip("/")
-    content = reference.decided_by(spec, spec.pool, planned)
+    content = reference.decided_by(spec, spec.pool, planned, code)
     return FeatureSetDescription(pool=pool, features=features, decided_by=content)
 
 
-def _added(spec: Spec, compared: Plan | None, name: str) -> dict[str, Any]:
+def _added(spec: Spec, compared: Plan | None, code: Code | None, name: str) -> dict[str, Any]:
     """What decides an added feature beside the set that it is added to."""
     coverage, source = spec.extract.coverage, spec.reference
     ranges = name == "coverage" and coverage.rule.needs_ranges
     compares = compared is not None and source is not None and (name in SURPRISE or ranges)
     return {
         "feature": name,
-        "reference": reference.decided_by(spec, source, compared) if compares and source and compared else None,
+        "reference": reference.decided_by(spec, source, compared, code) if compares and source and compared else None,
         "coverage": coverage.model_dump() if name == "coverage" else None,
     }
 

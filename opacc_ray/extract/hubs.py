@@ -21,6 +21,12 @@ def hub_of(factory: str) -> tuple[str, str] | None:
     return (kind, name) if kind in _EXTRAS else None
 
 
+def library_of(factory: str) -> str | None:
+    """The package that makes a model, or None if ``module:function`` is meant."""
+    hub = hub_of(factory)
+    return _EXTRAS[hub[0]] if hub else None
+
+
 def create(kind: str, name: str, arguments: Mapping[str, Any], *, pretrained: bool) -> Any:
     """Return a model.
 

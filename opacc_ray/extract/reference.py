@@ -6,8 +6,8 @@
     references/DIGEST/index.json               written last: its presence says that the reference is complete
 
 Traces are there for DSA and LSA, ranges for the coverage that needs them, and confidence where labels teach where the
-model fails. DIGEST names all that decides the content:
-the listing of the data, model and transform, how and what is extracted. Where the spec names no weights, the model is
+model fails. DIGEST names all that decides the content: the listing of the data, model and transform with their code
+(:mod:`opacc_ray.extract.code`), how and what is extracted. Where the spec names no weights, the model is
 whatever its factory makes that day: then the reference lies in the run's own prefix, and no other run uses it.
 """
 
@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from opacc_ray.errors import DataError
+from opacc_ray.extract.code import Code
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.index import Index, read_index, read_other
 from opacc_ray.extract.neighbours import Arrays
@@ -72,28 +73,29 @@ def names(spec: Spec) -> tuple[str, ...]:
     return (*(name for name in ("hidden", "confidence") if name in there), "prediction")
 
 
-def digest(spec: Spec, planned: Plan) -> str:
+def digest(spec: Spec, planned: Plan, code: Code | None = None) -> str:
     """Name of all that decides the content."""
-    content = decided_by(spec, spec.reference, planned) | {
+    content = decided_by(spec, spec.reference, planned, code) | {
         "names": names(spec),
         "ranges": spec.extract.coverage.model_dump(include=_OF_COVERAGE) if "ranges" in spec.compares_with() else None,
     }
     return digest_of(content)
 
 
-def decided_by(spec: Spec, source: PoolSpec | None, planned: Plan) -> dict[str, Any]:
-    """All that decides what a forward pass over data gives: its listing, how it is read, the model, the batches."""
+def decided_by(spec: Spec, source: PoolSpec | None, planned: Plan, code: Code | None) -> dict[str, Any]:
+    """All that decides what a forward pass over data gives: its listing, how it is read, model, code and batches."""
     return {
         "version": FEATURES_FORMAT,
         "listing": planned.digest,
         "source": source.reading() if source else None,
         **model_of(spec),
         "extract": _deciding(spec.extract, _OF_EXTRACT, _NOT_OF_EXTRACT),
+        **({"code": code.model_dump()} if code else {}),
     }
 
 
 def model_of(spec: Spec) -> dict[str, Any]:
-    """All that decides what the model says of an example."""
+    """All of a spec that decides what the model says of an example."""
     return {"model": _deciding(spec.model, _OF_MODEL, _NOT_OF_MODEL), "transform": spec.transform}
 
 
@@ -111,9 +113,9 @@ def digest_of(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def folder(spec: Spec, planned: Plan, run: Store) -> Store:
+def folder(spec: Spec, planned: Plan, run: Store, code: Code | None) -> Store:
     """Where the reference of a run lies."""
-    return folder_of(spec, digest(spec, planned), run)
+    return folder_of(spec, digest(spec, planned, code), run)
 
 
 def folder_of(spec: Spec, digest: str, run: Store) -> Store:

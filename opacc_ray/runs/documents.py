@@ -19,6 +19,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part, SealedDocument, Upgrade
 from opacc_ray.estimators.html import as_html, as_text
+from opacc_ray.extract.code import Code
 from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.runs.sanity_documents import Predicted
 from opacc_ray.spec import Spec
@@ -77,6 +78,9 @@ class RunHeader(SealedDocument):
     reference: ReferenceListing | None = Field(description="the reference; null if no feature compares with one")
     features: FeatureLink | None = Field(
         default=None, description="the set that holds the features; null if they lie in the run's own prefix"
+    )
+    code: Code | None = Field(
+        default=None, description="the code that made the features; null if the pool holds them, and in older runs"
     )
     model: ModelDigest = Field(description="the model's weights")
     versions: dict[str, str] = Field(description="version of Python and of each package that matters")

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from opacc_ray.errors import SpecError
 from opacc_ray.extract import reference
+from opacc_ray.extract.code import Code
 from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.extract.shards import FEATURES_FORMAT
 from opacc_ray.lake.examples import Plan
@@ -19,7 +20,9 @@ from opacc_ray.spec import Spec
 PACKAGES = ("opacc_ray", "numpy", "torch", "ray", "pyarrow", "boto3")
 
 
-def header_of(spec: Spec, plan: Plan, compared: Plan | None, features: FeatureLink | None = None) -> RunHeader:
+def header_of(
+    spec: Spec, plan: Plan, compared: Plan | None, features: FeatureLink | None = None, code: Code | None = None
+) -> RunHeader:
     """The header of a spec's run, whose digest names all that decides the result.
 
     Parameters
@@ -28,10 +31,13 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None, features: FeatureLi
     plan : the shards of the pool
     compared : the shards of the reference, if a feature compares with one
     features : the set that holds the features; None for the run's own prefix
+    code : that makes the features; None if they are the pool's
     """
     identity = {"spec": spec.identity(), "pool": plan.digest, "features": FEATURES_FORMAT}
     if compared is not None:
         identity["reference"] = compared.digest
+    if code is not None:
+        identity["code"] = code.model_dump()
     return RunHeader(
         spec=spec,
         digest=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
@@ -42,8 +48,9 @@ def header_of(spec: Spec, plan: Plan, compared: Plan | None, features: FeatureLi
             version=plan.version,
             ignored=[IgnoredFiles(kind=kind, num_files=num, first=list(first)) for kind, num, first in plan.ignored],
         ),
-        reference=None if compared is None else ReferenceListing(digest=reference.digest(spec, compared)),
+        reference=None if compared is None else ReferenceListing(digest=reference.digest(spec, compared, code)),
         features=features,
+        code=code,
         model=ModelDigest(sha256=spec.model.sha256),
         versions=versions(),
         git_commit=_git_commit(),

@@ -7,7 +7,7 @@ that exists.
 from opacc_ray.spec.extract import PLACEMENT, ActorRange, CoverageSpec, ExtractSpec
 from opacc_ray.spec.functions import load_function, see_modules
 from opacc_ray.spec.model import ModelSpec
-from opacc_ray.spec.modules import modules_of, users_files
+from opacc_ray.spec.modules import modules_of, sources_of, users_files
 from opacc_ray.spec.pool import ColumnsSpec, PoolSpec, ReferenceSpec
 from opacc_ray.spec.reading import MAX_NODES, MAX_TEXT, parse_yaml, read_yaml, validated
 from opacc_ray.spec.whole import (
@@ -49,6 +49,7 @@ __all__ = [
     "parse_yaml",
     "read_yaml",
     "see_modules",
+    "sources_of",
     "users_files",
     "validated",
 ]

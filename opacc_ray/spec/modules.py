@@ -3,6 +3,9 @@
 Each module that the spec names is looked for as Python would, what is installed first. A module that is not installed
 is the user's: a file, or a package with all that lies in it. What those import is looked for in turn, by the import
 statements that they hold; one that is imported by a name made at run time must be named.
+
+What is sent to a cluster is whole packages (:func:`users_files`). What decides features is less: the files that import
+statements reach (:func:`sources_of`), so that a README or an unrelated module beside them decides nothing.
 """
 
 import ast
@@ -12,6 +15,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from typing import NamedTuple
 
 from opacc_ray.errors import SpecError, shortened
 from opacc_ray.spec.whole import Spec
@@ -23,6 +27,13 @@ _LEFT_OUT = re.compile(r"(^|/)(\.|__pycache__(/|$))")
 _INSTALLED = tuple(
     {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
+
+
+class Sources(NamedTuple):
+    """The code that modules are made of."""
+
+    files: dict[str, Path]  # the user's, by path below a folder of modules: where each lies
+    installed: set[str]  # top-level names of what is installed, and named or imported
 
 
 def modules_of(spec: Spec) -> list[str]:
@@ -66,10 +77,83 @@ def users_files(modules: Iterable[str], folder: str) -> dict[str, Path]:
     return files
 
 
-def _find(name: str, places: Sequence[str]) -> ModuleSpec | None:
+def sources_of(modules: Iterable[str], folder: str) -> Sources:
+    """The files of modules, and of those that they import in turn; one that is nowhere is passed over.
+
+    Parameters
+    ----------
+    modules, folder : as in :func:`users_files`
+    """
+    places = [*(place for place in sys.path if place), folder]
+    found = Sources({}, set())
+    pending = list(modules)
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in seen or name.partition(".")[0] in ("", "opacc_ray"):
+            continue
+        seen.add(name)
+        parent, _, _ = name.rpartition(".")
+        if parent:
+            pending.append(parent)
+        for file, inside in _file_of(name, places, found.installed):
+            found.files[inside] = file
+            if file.suffix == ".py":
+                package = name if file.name == "__init__.py" else parent
+                pending += _imported_modules(file, package)
+    return found
+
+
+def _file_of(name: str, places: Sequence[str], installed: set[str]) -> Iterator[tuple[Path, str]]:
+    """The file of a module of the user's and its path below the folder of modules; none if ``name`` is no module."""
+    within: Sequence[str] = places
+    parts = name.split(".")
+    found = None
+    for number in range(len(parts)):
+        found = _find(".".join(parts[: number + 1]), within, nested=number > 0)
+        if found is None:
+            return
+        if not number and _lies_installed(found):
+            installed.add(parts[0])
+            return
+        within = list(found.submodule_search_locations or ())
+    if found is not None and found.has_location and found.origin:
+        file = Path(found.origin)
+        last = ["__init__"] if found.submodule_search_locations is not None else []
+        yield file, "/".join([*parts, *last]) + "".join(file.suffixes)
+
+
+def _lies_installed(found: ModuleSpec) -> bool:
+    """Whether a top-level module came from an installer, or is a part of Python's interpreter."""
+    places = [found.origin] if found.has_location and found.origin else list(found.submodule_search_locations or ())
+    return all(_is_installed(Path(place)) for place in places)
+
+
+def _imported_modules(file: Path, package: str) -> Iterator[str]:
+    """Dotted names that a file of a package may import; those that are no modules are functions and values."""
+    try:
+        tree = _parsed(file)
+    except SpecError:  # whoever runs it says so
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            whole = ".".join([*above, *([node.module] if node.module else [])])
+            yield whole
+            yield from (f"{whole}.{alias.name}" for alias in node.names if alias.name != "*")
+
+
+def _find(name: str, places: Sequence[str], *, nested: bool = False) -> ModuleSpec | None:
+    """Where a module lies, without running it: in one of the places, or where an installer has put a finder."""
     if name in sys.builtin_module_names:
         return ModuleSpec(name, None)
-    return PathFinder.find_spec(name, list(places))
+    found = PathFinder.find_spec(name, list(places))
+    if found is not None or nested:
+        return found
+    others = [finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_spec")]
+    return next((found for finder in others if (found := finder.find_spec(name, None)) is not None), None)
 
 
 def _files(name: str, places: Sequence[str]) -> Iterator[tuple[str, Path]]:
@@ -78,7 +162,7 @@ def _files(name: str, places: Sequence[str]) -> Iterator[tuple[str, Path]]:
     if found is None:
         return
     if found.submodule_search_locations is None:
-        if found.origin is not None and not _is_installed(Path(found.origin)):
+        if found.has_location and found.origin and not _is_installed(Path(found.origin)):
             yield Path(found.origin).name, Path(found.origin)
         return
     for place in map(Path, found.submodule_search_locations):
@@ -90,20 +174,26 @@ def _files(name: str, places: Sequence[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _is_installed(path: Path) -> bool:
+    """Whether a file or folder came from an installer: that of Python, of this environment or of the system."""
+    if {"site-packages", "dist-packages"} & set(path.parts):
+        return True
     return str(path.resolve()).startswith(tuple(f"{place}/" for place in _INSTALLED))
 
 
 def _imports(file: Path) -> Iterator[str]:
     """Top-level names that a file imports."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError) as error:
-        raise SpecError(f"{file} is no Python: {shortened(str(error))}") from None
-    for node in ast.walk(tree):
+    for node in ast.walk(_parsed(file)):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.partition(".")[0]
+
+
+def _parsed(file: Path) -> ast.Module:
+    try:
+        return ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        raise SpecError(f"{file} is no Python: {shortened(str(error))}") from None
 
 
 def _check_size(files: dict[str, Path]) -> None:

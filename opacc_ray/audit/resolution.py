@@ -1,0 +1,149 @@
+"""A spec compared with what lies in storage: the run that it makes, and whether stored features are those of its code.
+
+The code that makes features is named in their digest, so other code makes another run with features of its own, and
+the run before keeps its features, rounds and labels. What no digest names is found by extracting some stored examples
+again; where they differ, the same spec makes the next edition of its run.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from opacc_ray.audit.checks import check_pool
+from opacc_ray.audit.several_models import check_models
+from opacc_ray.errors import DataError
+from opacc_ray.extract import reference
+from opacc_ray.extract.code import Code, changes, code_of
+from opacc_ray.extract.feature_set import HOME, feature_set, plan_set
+from opacc_ray.extract.shards import finished_shards
+from opacc_ray.extract.spot_check import Difference, difference
+from opacc_ray.lake.examples import Plan
+from opacc_ray.lake.storage import Store, join, open_store
+from opacc_ray.runs.documents import RunHeader
+from opacc_ray.runs.provenance import checked_weights, header_of, located
+from opacc_ray.runs.run import HEADER
+from opacc_ray.spec import PoolSpec, Spec
+
+log = logging.getLogger(__name__)
+
+
+class Resolved(NamedTuple):
+    """A spec compared with what lies in storage, and the run that it makes."""
+
+    spec: Spec  # with absolute paths, and the digest of its weights
+    plan: Plan  # of the pool
+    compared: Plan | None  # of the reference, if a feature compares with one
+    header: RunHeader
+    uri: str  # of the run
+
+
+def resolve(spec: Spec) -> Resolved:
+    """Resolve the spec against pool, reference, weights and code: if all are the same, the same run.
+
+    Nothing is written.
+
+    Raises
+    ------
+    StorageError, DataError, SpecError
+        Pool, reference or weights cannot be used.
+    """
+    spec = located(spec)
+    plan = check_pool(spec)
+    check_models(spec, plan)
+    spec = checked_weights(spec)
+    return _resolved(spec, plan, reference.plan(spec), code_of(spec))
+
+
+def settle(spec: Spec, *, trial: bool) -> Resolved:
+    """Resolve a spec to a run whose stored features are those of its code, as far as some are stored.
+
+    Parameters
+    ----------
+    spec : what is asked
+    trial : extract some stored examples again, and compare; else stored features are believed
+
+    Raises
+    ------
+    StorageError, DataError, SpecError
+        As :func:`resolve`; and what the trial of a model raises.
+    """
+    resolved = resolve(spec)
+    if resolved.header.code is None:
+        return resolved
+    doubt = ""
+    while True:
+        found = _difference(resolved) if trial else None
+        if found is None and (trial or not _is_stored(_next(resolved))):
+            break
+        doubt = f"{found}; no source file has changed, so some data or setting of the model has" if found else ""
+        resolved = _next(resolved)
+    if not _is_stored(resolved):
+        reason = doubt or _changed(resolved)
+        if reason:
+            log.warning("%s: extracting again", reason)
+    return resolved
+
+
+def _resolved(spec: Spec, plan: Plan, compared: Plan | None, code: Code | None) -> Resolved:
+    header = header_of(spec, plan, compared, plan_set(spec, plan, compared, code), code)
+    return Resolved(spec, plan, compared, header, join(spec.output, f"{spec.name}-{(header.digest or '')[:8]}"))
+
+
+def _next(resolved: Resolved) -> Resolved:
+    """The same with the next edition of its features."""
+    code = resolved.header.code
+    assert code is not None
+    newer = code.model_copy(update={"edition": code.edition + 1})
+    return _resolved(resolved.spec, resolved.plan, resolved.compared, newer)
+
+
+def _stored(resolved: Resolved) -> Iterator[tuple[PoolSpec, Plan, Store]]:
+    """Where the features of pool and reference lie, or will."""
+    spec, store, header = resolved.spec, open_store(resolved.uri), resolved.header
+    known = store.read_if_there(HEADER)
+    link = RunHeader.from_bytes(known, store.uri_of(HEADER)).features if known else header.features
+    yield spec.pool, resolved.plan, feature_set(store, link).folder
+    if resolved.compared is not None and spec.reference is not None:
+        yield spec.reference, resolved.compared, reference.folder(spec, resolved.compared, store, header.code)
+
+
+def _is_stored(resolved: Resolved) -> bool:
+    """Whether features of any shard of the pool are there."""
+    _, plan, folder = next(_stored(resolved))
+    return bool(finished_shards(folder) & {shard.name for shard in plan.shards})
+
+
+def _difference(resolved: Resolved) -> Difference | None:
+    """How an example of pool or reference differs from what is stored, if one does."""
+    found = (difference(resolved.spec, source, plan, folder) for source, plan, folder in _stored(resolved))
+    return next((each for each in found if each is not None), None)
+
+
+def _changed(resolved: Resolved) -> str | None:
+    """What has changed since the same spec and data were extracted by other code, if they were."""
+    now, code = resolved.header, resolved.header.code
+    home = open_store(resolved.spec.output)
+    found = []
+    for key in (entry.key for entry in home.list() if entry.key.count("/") == 1 and entry.key.endswith(f"/{HEADER}")):
+        try:
+            other = RunHeader.from_bytes(home.read(key), home.uri_of(key))
+        except DataError:
+            continue
+        if (
+            other.code
+            and code
+            and other.code != code
+            and _decided(other, resolved.plan) == _decided(now, resolved.plan)
+        ):
+            found.append((home.written(key), key.partition("/")[0], other, changes(other.code, code)))
+    if not found:
+        return None
+    _, run, other, what = max(found, key=lambda item: item[0])
+    place = f"{HOME}/{other.features.digest}" if other.features else f"{run}/{HOME}"
+    kept = f" for {run}, which keeps them with its rounds and labels" if other.spec.name == now.spec.name else ""
+    return f"{what} since the features in {place} were extracted{kept}"
+
+
+def _decided(header: RunHeader, plan: Plan) -> tuple[str, dict[str, object]]:
+    """What decides the features of a run beside its code."""
+    return header.pool.digest, reference.decided_by(header.spec, header.spec.pool, plan, None)

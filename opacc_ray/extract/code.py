@@ -1,0 +1,100 @@
+"""The code that decides features: the user's source files, and the libraries that build and run the model.
+
+The digest of features names the SHA-256 of each of these files and the versions of these libraries, so that features
+of other code are other features. A file counts if import statements lead to it from a function that the spec names.
+What no statement names does not: data that the code reads, variables of the environment, modules imported by a name
+made at run time, other libraries. For that, stored examples are extracted again
+(:mod:`opacc_ray.extract.spot_check`); where they differ, all are extracted again, as the next ``edition``.
+
+Nothing of it is imported, so a machine without a GPU, or whose torch is never loaded, gives the same digest.
+"""
+
+import hashlib
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+
+from pydantic import Field
+
+from opacc_ray.documents import Part
+from opacc_ray.errors import DataError, counted
+from opacc_ray.extract.hubs import library_of
+from opacc_ray.spec import Spec, modules_of, sources_of
+
+LIBRARIES = ("flax", "jax", "keras", "onnxruntime", "tensorflow", "timm", "torch", "torchvision", "transformers")
+"""Libraries that build or run models, which count where the user's files import them."""
+
+
+class Code(Part):
+    """What decides features beside the spec and the data."""
+
+    files: dict[str, str] = Field(default={}, description="source file of the user's -> SHA-256")
+    libraries: dict[str, str] = Field(default={}, description="library that builds or runs the model -> version")
+    edition: int = Field(
+        default=1, ge=1, description="counts how often stored features differed though files and libraries did not"
+    )
+
+
+def code_of(spec: Spec) -> Code | None:
+    """The code of a spec as it lies here now; None if the pool holds features, so that none runs."""
+    if spec.pool.holds_features:
+        return None
+    modules = modules_of(spec)
+    found = sources_of(modules, os.getcwd())
+    named = {name.partition(".")[0] for name in modules}
+    libraries = {name for name in found.installed if name in LIBRARIES or name in named}
+    if spec.model.function is None:
+        libraries.add("torch")
+    if spec.model.factory and (library := library_of(spec.model.factory)):
+        libraries.add(library)
+    return Code(
+        files=_digests(found.files),
+        libraries={name: _version(name) for name in sorted(libraries)},
+    )
+
+
+def check_unchanged(code: Code, spec: Spec, folder: str) -> None:
+    """Raise DataError if a file of the code is another one on this machine, or by now.
+
+    Parameters
+    ----------
+    folder : where modules lie that are not installed
+    """
+    there = sources_of(modules_of(spec), folder).files
+    now = _digests({name: file for name, file in there.items() if name in code.files})
+    other = next((name for name, found in now.items() if found != code.files[name]), None)
+    if other is not None:
+        raise DataError(
+            f"{there[other]} on {platform.node()} is not the {other} that this run began with; let all workers have "
+            "the same files, and run the same command again"
+        )
+
+
+def changes(before: Code, now: Code) -> str:
+    """What has changed between two, in words that a sentence about features begins with."""
+    files = [name for name in sorted(before.files | now.files) if before.files.get(name) != now.files.get(name)]
+    if files:
+        more = f" and {counted(len(files) - 1, 'other file')}" if len(files) > 1 else ""
+        return f"{files[0]}{more} {'have' if more else 'has'} changed"
+    other = before.libraries | now.libraries
+    names = [name for name in sorted(other) if before.libraries.get(name) != now.libraries.get(name)]
+    if names:
+        was, is_now = (code.libraries.get(names[0], "not used") for code in (before, now))
+        return f"{names[0]} has changed from {was} to {is_now}"
+    return "what the code gives has changed"
+
+
+def _digests(files: Mapping[str, Path]) -> dict[str, str]:
+    return {inside: hashlib.sha256(file.read_bytes()).hexdigest() for inside, file in sorted(files.items())}
+
+
+def _version(name: str) -> str:
+    """Version of an installed library, without the label of its build: a build for GPUs is the same code."""
+    try:
+        found = version(name)
+    except PackageNotFoundError:  # a distribution may have another name than its module
+        known = packages_distributions().get(name)
+        found = version(known[0]) if known else "not installed"
+    return found.partition("+")[0]

@@ -1,0 +1,222 @@
+"""Whether stored features are what the code makes today: a few examples are extracted again and compared.
+
+The digest of features names the code as far as import statements lead to it (:mod:`opacc_ray.extract.code`). This sees
+the rest: a file of data, a variable of the environment, another version of some library. Examples are taken from
+shards spread over the pool and run one by one on the CPU. Compared are their outputs; where none is stored, hidden
+layers, confidence and predictions.
+
+An example differs if ``‖today - stored‖ > TOLERANCE · (spread + magnitude / 10)``, where the spread is the root mean
+square distance of the stored rows from their mean, and the magnitude the root mean square norm of these rows. So a
+score that is large everywhere is compared by how it varies. Another machine, a GPU or another batch moves float32 by
+some 1e-5 of that, and bfloat16 and float16, whose roundoff is .4 % and .05 %, by a few of these.
+
+A model that gives other outputs each time, or by the rest of its batch, cannot be compared so. It is told by running
+the first batch as extraction does, twice: its features are kept, with a warning.
+"""
+
+import importlib.util
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError
+from opacc_ray.extract.columns import Columns, joined, not_finite
+from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.extract.inference import load_model, run_model
+from opacc_ray.extract.inputs import load_transform, transformed
+from opacc_ray.extract.outputs import read_output
+from opacc_ray.extract.shards import read_report, read_table
+from opacc_ray.extract.source import open_pool, rules_of
+from opacc_ray.lake.arrow import to_numpy
+from opacc_ray.lake.examples import Example, Plan, Shard
+from opacc_ray.lake.pools import read_examples
+from opacc_ray.lake.storage import Store
+from opacc_ray.spec import PoolSpec, Spec
+
+log = logging.getLogger(__name__)
+
+EXAMPLES = 8
+
+MOST_OTHER_CLASSES = 0.25
+"""Share of examples whose class may differ, where neither output nor hidden layer is stored."""
+
+TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-1}
+"""How far an example may lie from what is stored, by the precision it was computed in."""
+
+
+class Difference(NamedTuple):
+    """The example that differs most."""
+
+    id: str
+    feature: str
+    distance: float  # in units of spread + magnitude / 10; infinite if the values cannot be compared
+    tolerance: float
+
+    def __str__(self) -> str:
+        if not np.isfinite(self.distance):
+            return f"example {self.id!r} has another {self.feature} than is stored"
+        return (
+            f"example {self.id!r} has another {self.feature} than is stored: it differs by {100 * self.distance:.3g}% "
+            f"of what examples usually differ by, and {100 * self.tolerance:g}% is allowed"
+        )
+
+
+class _Rows(NamedTuple):
+    """Some rows of a shard."""
+
+    shard: Shard
+    ids: list[str]
+    columns: Columns  # (k, ...) each
+
+
+def difference(spec: Spec, source: PoolSpec, plan: Plan, folder: Store) -> Difference | None:
+    """Return the stored example that today's code makes most differently; None if all are as they are stored.
+
+    Parameters
+    ----------
+    spec : of the model
+    source, plan : the data, and the shards that it is cut in
+    folder : where features lie; shards that are missing or damaged are passed over
+
+    Raises
+    ------
+    SpecError, DataError, StorageError
+        What extraction would end with.
+    """
+    stored = list(_stored(plan, folder))
+    if not stored:
+        return None
+    if spec.model.function is None and importlib.util.find_spec("torch") is None:
+        log.warning("%s is not compared with what the model gives today: torch is not installed here", folder.uri)
+        return None
+    today = _made_today(spec, source, stored)
+    ids = [name for rows in stored for name in rows.ids]
+    before = joined([rows.columns for rows in stored])
+    found = _largest(spec, ids, before, [today.get(name, {}) for name in ids])
+    if found is not None:
+        own = next(rows.shard for rows in stored if found.id in rows.ids)
+        reason = _varies(Extraction(spec, source, tuple(before), folder), own)
+        if reason is None:
+            return found
+        log.warning("%s holds features of a model that %s; they are kept as they are", folder.uri, reason)
+    return None
+
+
+def _stored(plan: Plan, folder: Store) -> Iterator[_Rows]:
+    """The first rows of some shards that are there, :data:`EXAMPLES` in all."""
+    sizes = {entry.key: entry.size for entry in folder.list()}
+    there = [shard for shard in plan.shards if shard.file in sizes]
+    num = min(EXAMPLES, len(there))
+    for place in range(num):
+        wanted = (place + 1) * EXAMPLES // num - place * EXAMPLES // num
+        with suppress(DataError):  # a damaged shard is extracted again
+            rows = _rows_of(folder, there[place * len(there) // num])
+            if rows.ids:
+                columns = {name: values[:wanted] for name, values in rows.columns.items()}
+                yield rows._replace(ids=rows.ids[:wanted], columns=columns)
+
+
+def _rows_of(folder: Store, shard: Shard) -> _Rows:
+    """All rows of a shard with the features that are compared."""
+    size = folder.size(shard.file)
+    report = read_report(folder, shard.file, size)
+    compared = ["output"] if "output" in report.widths else ["hidden", "confidence", "prediction"]
+    names = [name for name in compared if name in report.widths]
+    table = read_table(folder, shard.file, ["id", *names], size, report.footer_size)
+    return _Rows(shard, table["id"].to_pylist(), {name: to_numpy(table[name]) for name in names})
+
+
+def _made_today(spec: Spec, source: PoolSpec, stored: Sequence[_Rows]) -> dict[str, Columns]:
+    """All columns of the stored examples, (1, ...) each, by id; an example that cannot be read now is not there."""
+    transform, model = load_transform(spec), load_model(spec, "cpu", None)
+    made: dict[str, Columns] = {}
+    for rows in stored:
+        wanted = set(rows.ids)
+        for item in read_examples(open_pool(source), source.format, rows.shard, rules_of(source)):
+            if item.id not in wanted:
+                continue
+            if isinstance(item, Example):
+                activations = run_model(model, transformed(transform, item)[None])
+                made[item.id] = {} if activations.hidden is None else {"hidden": activations.hidden}
+                made[item.id] |= read_output(
+                    activations.output,
+                    task=spec.model.task,
+                    kind=spec.model.output,
+                    threshold=spec.model.threshold,
+                    precision=spec.extract.precision,
+                )
+            wanted.discard(item.id)
+            if not wanted:
+                break
+    return made
+
+
+def _largest(spec: Spec, ids: Sequence[str], before: Columns, today: Sequence[Columns]) -> Difference | None:
+    """The largest difference, if it is beyond the tolerance.
+
+    Parameters
+    ----------
+    ids : of k examples
+    before : (k, ...) each
+    today : for each example, (1, ...) each
+    """
+    tolerance = TOLERANCE[spec.extract.precision]
+    found = []
+    for name, stored in before.items():
+        now = [columns.get(name) for columns in today]
+        far = _distances(stored, now, is_class=name == "prediction" and spec.model.task == "classification")
+        place = int(far.argmax())
+        found.append(Difference(ids[place], name, float(far[place]), tolerance))
+    worst = max(found, key=lambda item: item.distance)
+    return worst if worst.distance > tolerance else None
+
+
+def _distances(before: NDArray[Any], today: Sequence[NDArray[Any] | None], *, is_class: bool) -> NDArray[np.float64]:
+    """(k,) distances of k rows; infinite where there is nothing to compare with."""
+    rows = before.reshape(len(before), -1).astype(np.float64)  # (k, width)
+    now = np.full_like(rows, np.nan)
+    for place, value in enumerate(today):
+        if value is not None and value.size == rows.shape[1]:
+            now[place] = value.reshape(-1)
+    if is_class:  # nearly equal scores of two classes may change places
+        other = (now != rows)[:, 0]
+        return np.where(other & (other.mean() > MOST_OTHER_CLASSES), np.inf, 0.0)
+    spread = np.sqrt(np.mean(np.sum((rows - rows.mean(axis=0)) ** 2, axis=1)))
+    magnitude = np.sqrt(np.mean(np.sum(rows**2, axis=1)))
+    distances = np.linalg.norm(now - rows, axis=1) / max(spread + magnitude / 10, np.finfo(np.float32).tiny)
+    return np.where(np.isnan(distances), np.inf, distances)
+
+
+def _varies(job: Extraction, shard: Shard) -> str | None:
+    """Why a model cannot be compared example by example; None if it gives each example the same output always.
+
+    The first batch of the shard is run twice as extraction does, each time with a model of its own.
+    """
+    (ids, first), (_, second) = _first_batch(job, shard), _first_batch(job, shard)
+    if not_finite(joined(first)):
+        return None
+    if _largest(job.spec, ids, joined(first), second):
+        return "gives the same examples other outputs each time, as one does that is random and has no seed"
+    rows = _rows_of(job.target, shard)
+    places = [row for row, name in enumerate(rows.ids) if name in set(ids)]
+    by_id = dict(zip(ids, first, strict=True))
+    kept = {name: values[places] for name, values in rows.columns.items()}
+    names = [rows.ids[row] for row in places]
+    if _largest(job.spec, names, kept, [by_id[name] for name in names]) is None:
+        return "gives an example another output where other examples are in its batch"
+    return None
+
+
+def _first_batch(job: Extraction, shard: Shard) -> tuple[list[str], list[Columns]]:
+    """Ids of the first batch of a shard, and what extraction makes of each example, (1, ...) each."""
+    extractor = Extractor(job)
+    with closing(extractor.read_batches(shard, [])) as batches:
+        batch = next(batches)
+        columns, _ = extractor.compute(batch)
+    return batch.ids, [
+        {name: values[row : row + 1] for name, values in columns.items()} for row in range(len(batch.ids))
+    ]

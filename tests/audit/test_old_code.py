@@ -1,0 +1,292 @@
+"""Features of old code are never taken for those of today's: they are made again, and one sentence says why."""
+
+import importlib.metadata
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from extracting_here import extracting_here
+from safetensors.torch import save
+
+from opacc_ray.audit import steps
+from opacc_ray.audit.verify import verify
+from opacc_ray.errors import DataError
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
+
+MODELS = '''
+import json
+import os
+from pathlib import Path
+
+import torch
+from parts.scales import SCALE
+
+
+class Net(torch.nn.Module):
+    """Whether the first of two values is the larger."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(2, 2)
+        self.fc.weight.data = torch.eye(2)
+        self.fc.bias.data[:] = 0
+
+    def forward(self, x):
+        return self.fc(x) * float(os.environ.get("SIGN", 1))
+
+
+def net():
+    return Net()
+
+
+def mine(x):
+    return SCALE * (x - json.loads(Path(__file__).with_name("mean.json").read_text()))
+'''
+
+Made = list[tuple[tuple[str, ...], bool, str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model of a user's, 40 examples whose first value is offset by 3, and the weights."""
+    import torch
+
+    home = tmp_path / "home"
+    (home / "parts").mkdir(parents=True)
+    for name, text in {"__init__.py": "", "scales.py": "SCALE = 1.0\n", "unrelated.py": "", "README.md": ""}.items():
+        (home / "parts" / name).write_text(text)
+    (home / "models.py").write_text(MODELS)
+    (home / "mean.json").write_text("[0.0, 0.0]")
+    (home / "pool").mkdir()
+    values = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    np.save(home / "pool" / "a.npy", values + np.array([3, 0], dtype=np.float32))
+    state = {"fc.weight": torch.eye(2), "fc.bias": torch.zeros(2)}
+    (home / "net.safetensors").write_bytes(save(state))
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    return home
+
+
+Audit = Callable[..., tuple[Run, Made]]
+
+
+@pytest.fixture(params=["shared", "own"])
+def audit(folder: Path, request: pytest.FixtureRequest) -> Audit:
+    """Runs a spec as `opacc run` in a new process does; of a model with weights, and of one that brings its own."""
+
+    def run(name: str = "first", trial: bool = True, **sections: Any) -> tuple[Run, Made]:
+        for module in [name for name in sys.modules if name.partition(".")[0] in ("models", "parts")]:
+            del sys.modules[module]
+        weights = {"weights": f"{folder}/net.safetensors"} if request.param == "shared" else {}
+        content = {
+            "name": name,
+            "pool": {"uri": f"{folder}/pool", "format": "npy"},
+            "model": {"factory": "models:net"} | weights,
+            "transform": "models:mine",
+            "extract": {"batch_size": 4, "shard_size": 10},
+            "sample": {"method": "srs", "budget": 6},
+            "output": f"{folder}/audits",
+        }
+        with extracting_here() as made:
+            return steps.run(parse_spec(content | sections, "spec"), trial=trial), made
+
+    return run
+
+
+def predicted(run: Run) -> list[int]:
+    return feature_store.read_column(run, "prediction").tolist()
+
+
+def edit(file: Path, before: str, after: str) -> None:
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+
+
+EDITS = {
+    "transform": ("models.py", "SCALE * (x", "SCALE * ([3, 0] - x", "models.py has changed"),
+    "factory": ("models.py", "self.fc(x)", "-self.fc(x)", "models.py has changed"),
+    "helper": ("parts/scales.py", "1.0", "-1.0", "parts/scales.py has changed"),
+}
+
+
+@pytest.mark.parametrize("name", ["first", "second"])
+@pytest.mark.parametrize("kind", EDITS)
+def test_features_of_changed_code_are_made_again(
+    kind: str, name: str, audit: Audit, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the same audit, run again, and in a new one under the same output; the run before keeps what it has."""
+    file, before, after, said = EDITS[kind]
+    old, _ = audit()
+    drawn = predicted(old)
+    edit(folder / file, before, after)
+    caplog.clear()
+    new, made = audit(name)
+    assert len(made) == 4
+    assert predicted(new) != drawn
+    place = f"features/{old.header.features.digest}" if old.header.features else f"{old.name}/features"
+    kept = f" for {old.name}, which keeps them with its rounds and labels" if name == "first" else ""
+    said = f"{said} since the features in {place} were extracted{kept}: extracting again"
+    assert [message for message in caplog.messages if "extracting again" in message] == [said]
+    assert predicted(Run.open(old.uri)) == drawn
+    assert verify(old.uri).faults == verify(new.uri).faults == []
+
+
+def test_mended_normalisation_gives_the_features_of_a_fresh_output(audit: Audit, folder: Path) -> None:
+    forgotten, _ = audit()
+    assert sum(predicted(forgotten)) < 4  # an offset of 3 hides the other value
+    edit(folder / "models.py", "SCALE * (x", "SCALE * (x - [3, 0]")
+    mended, _ = audit()
+    fresh, _ = audit(output=f"{folder}/fresh")
+    assert 10 < sum(predicted(mended)) < 30
+    assert predicted(mended) == predicted(fresh)
+    edit(folder / "models.py", "SCALE * (x - [3, 0]", "SCALE * (x")
+    back, made = audit()
+    assert (back.uri, made) == (forgotten.uri, [])
+
+
+def test_features_of_another_version_of_a_library_are_made_again(
+    audit: Audit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, _ = audit()
+    was, version = importlib.metadata.version("torch").partition("+")[0], importlib.metadata.version
+    newer = lambda name: "99.1+cu999" if name == "torch" else version(name)  # noqa: E731
+    monkeypatch.setattr("opacc_ray.extract.code.version", newer)
+    new, made = audit("second")
+    assert (len(made), new.header.code.libraries) == (4, {"torch": "99.1"})
+    assert any(f"torch has changed from {was} to 99.1 since the features in" in message for message in caplog.messages)
+    monkeypatch.setattr("opacc_ray.extract.code.version", lambda name: "99.1+cpu")  # another build of it
+    assert audit("second")[1] == []
+    assert old.uri != new.uri
+
+
+def test_what_features_do_not_come_from_keeps_them(audit: Audit, folder: Path) -> None:
+    first, _ = audit()
+    (folder / "parts" / "README.md").write_text("changed")
+    (folder / "parts" / "unrelated.py").write_text("changed = 1")
+    (folder / "other.py").write_text("")
+    again, made = audit()
+    assert (again.uri, made) == (first.uri, [])
+
+
+@pytest.mark.parametrize("seen", ["variable", "data"])
+def test_what_no_source_file_shows_is_found_by_extracting_examples_again(
+    seen: str, audit: Audit, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, _ = audit()
+    drawn = predicted(old)
+    if seen == "variable":
+        monkeypatch.setenv("SIGN", "-1")
+    else:
+        (folder / "mean.json").write_text("[4.0, -1.0]")
+    caplog.clear()
+    new, made = audit()
+    assert len(made) == 4
+    assert new.uri != old.uri
+    assert predicted(new) != drawn == predicted(Run.open(old.uri))
+    [said] = [message for message in caplog.messages if "extracting again" in message]
+    assert said.startswith("example 'a.npy:")
+    assert "has another output than is stored: it differs by " in said
+    assert "and 0.1% is allowed; no source file has changed, so some data or setting of the model has" in said
+    caplog.clear()
+    again, made = audit()
+    assert (again.uri, made) == (new.uri, [])
+    kept, made = audit(trial=False)  # the newest that there are
+    assert (kept.uri, made) == (new.uri, [])
+    monkeypatch.delenv("SIGN", raising=False)
+    (folder / "mean.json").write_text("[0.0, 0.0]")
+    assert audit()[0].uri == old.uri
+    assert not [message for message in caplog.messages if "extracting again" in message]
+
+
+def test_features_half_made_by_other_code_are_not_completed(
+    audit: Audit, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, _ = audit()
+    old.features.delete("index.json")
+    for shard in (1, 3):
+        old.features.delete(f"part-{shard:06d}.parquet")
+    assert len(audit()[1]) == 2
+    old.features.delete("index.json")
+    old.features.delete("part-000000.parquet")
+    monkeypatch.setenv("SIGN", "-1")
+    new, made = audit()
+    assert (len(made), new.uri == old.uri) == (4, False)
+
+
+@pytest.mark.parametrize("features", [["confidence"], ["hidden"], []])
+def test_features_without_outputs_are_compared_too(
+    features: list[str], audit: Audit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extract = {"batch_size": 4, "shard_size": 10, "features": features}
+    old, _ = audit(extract=extract)
+    assert audit(extract=extract)[1] == []
+    sign = {"SIGN": "-1"} if features != ["hidden"] else {}
+    for name, value in sign.items():
+        monkeypatch.setenv(name, value)
+    if not sign:
+        Path("mean.json").write_text("[1.0, 0.0]")
+    new, _ = audit(extract=extract)
+    assert new.uri != old.uri
+
+
+@pytest.mark.parametrize(
+    ("forward", "said"),
+    [
+        ("self.fc(x) + torch.randn(2)", "that gives the same examples other outputs each time"),
+        ("self.fc(x - x.mean(0))", "that gives an example another output where other examples are in its batch"),
+    ],
+)
+def test_model_that_cannot_be_compared_keeps_its_features_and_says_so(
+    forward: str, said: str, audit: Audit, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    edit(folder / "models.py", "self.fc(x)", forward)
+    first, _ = audit()
+    caplog.clear()
+    again, made = audit()
+    assert (again.uri, made) == (first.uri, [])
+    assert any(said in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_and_another_batch_are_within_the_tolerance(precision: str, audit: Audit) -> None:
+    first, _ = audit(extract={"batch_size": 4, "shard_size": 10, "precision": precision})
+    again, made = audit(extract={"batch_size": 4, "shard_size": 10, "precision": precision})
+    assert (again.uri, made) == (first.uri, [])
+
+
+def test_worker_whose_files_are_others_is_refused(audit: Audit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as an actor that starts hours later, when the file was edited meanwhile."""
+    settled = steps.settle
+
+    def edited(*given: Any, **options: Any) -> Any:
+        resolved = settled(*given, **options)
+        (folder / "parts" / "scales.py").write_text("SCALE = 5.0\n")
+        return resolved
+
+    monkeypatch.setattr(steps, "settle", edited)
+    with pytest.raises(DataError, match=r"scales\.py on .* is not the parts/scales\.py that this run began with"):
+        audit()
+    assert not list((folder / "audits").rglob("part-*.parquet"))
+
+
+def test_stored_features_need_no_code_but_to_run(audit: Audit, folder: Path) -> None:
+    run, _ = audit()
+    (folder / "models.py").unlink()
+    assert len(steps.select(Run.open(run.uri), "srs", 7, {})) == 7
+    assert verify(run.uri).faults == []
+
+
+def test_set_names_the_files_that_made_it(audit: Audit, folder: Path) -> None:
+    run, _ = audit()
+    assert sorted(run.header.code.files) == ["models.py", "parts/__init__.py", "parts/scales.py"]
+    if run.header.features:
+        said = json.loads((folder / "audits" / run.header.features.folder.removeprefix("../") / "set.json").read_text())
+        assert said["decided_by"]["code"]["files"] == run.header.code.files
