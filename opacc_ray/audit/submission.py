@@ -23,7 +23,7 @@ from opacc_ray.audit.progress import log_is_json
 from opacc_ray.audit.resolution import Resolved, resolve
 from opacc_ray.audit.state_documents import Ended, RunExit, Submission
 from opacc_ray.audit.status import status
-from opacc_ray.errors import ClusterError, DataError, LabelsAwaited, OpaccError, SpecError, shortened, shown
+from opacc_ray.errors import ClusterError, DataError, LabelsAwaited, OpaccError, SpecError, shown
 from opacc_ray.lake.redaction import without_values
 from opacc_ray.lake.storage import join, open_store, read_uri, split
 from opacc_ray.runs.run import Run
@@ -100,13 +100,17 @@ def _values(names: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names}
 
 
-def _counts(job: "Job", run: str) -> bool:
-    """Whether a job need not be sent again: it runs, or succeeded and its run is still there."""
+def _counts(job: "Job", planned: str) -> bool:
+    """Whether a job need not be sent again: it runs, or succeeded and its run is still there.
+
+    The run may have another name than was planned here, as the versions of libraries on the cluster are in its digest.
+    """
     if not job.has_ended:
         return True
     if job.status != "SUCCEEDED":
         return False
     try:
+        run = _read_exit(job, planned).run or planned
         return bool(Run.open(run).rounds()) and Run.open(run).read_index() is not None
     except DataError:
         return False
@@ -177,12 +181,24 @@ def _read_exit(job: "Job", run: str) -> RunExit:
             return RunExit.from_bytes(read_uri(note), note)
     if job.status == "SUCCEEDED":
         return RunExit(ended="done", exit_code=0, run=run, waits_for=None, error=None)
-    code = "" if job.exit_code is None else f" with code {job.exit_code}"
     return RunExit(
         ended="interrupted" if job.status == "STOPPED" else "failed",
         exit_code=ClusterError.exit_code,
         run=None,
         waits_for=None,
-        error=f"the job was ended{code} before it could say why ({job.status}: {shortened(job.message)}); see `ray job "
-        f"logs {job.id}`, and submit it again",
+        error=_unsaid(job),
+    )
+
+
+def _unsaid(job: "Job") -> str:
+    """Why a job was ended that wrote nothing itself."""
+    if job.lacks_opacc:
+        return (
+            "the Python of the cluster has no opacc_ray; install it in the image or environment of its nodes, or send "
+            "it along with --module opacc_ray, and submit again"
+        )
+    code = "" if job.exit_code is None else f" with code {job.exit_code}"
+    return (
+        f"the job was ended{code} before it could say why ({job.status}); its log ends with: {job.last_lines}; "
+        f"`ray job logs {job.id}` shows all of it"
     )

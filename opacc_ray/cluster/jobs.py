@@ -34,6 +34,9 @@ LOOK = 0.5
 RECONNECTS = 5
 """Times that a broken connection to a job's log is made again before the log is given up, and the job waited for."""
 
+LAST_LINES, MOST_SHOWN = 3, 600
+"""Lines, and characters, of a job's log that an error shows."""
+
 log = logging.getLogger(__name__)
 
 OnText = Callable[[str], None]
@@ -52,6 +55,18 @@ class Job(NamedTuple):
     @property
     def has_ended(self) -> bool:
         return JobStatus(self.status).is_terminal()
+
+    @property
+    def last_lines(self) -> str:
+        """The end of what Ray says of it, which quotes the end of its log: there is the reason of a failure."""
+        lines = [" ".join(line.split()) for line in self.message.splitlines() if line.strip()]
+        whole = " / ".join(lines[-LAST_LINES:])
+        return whole if len(whole) <= MOST_SHOWN else f"...{whole[3 - MOST_SHOWN :]}"
+
+    @property
+    def lacks_opacc(self) -> bool:
+        """Whether its command could not begin, since the cluster's Python has no opacc_ray."""
+        return re.search(r"No module named '?opacc_ray'?\s*$", self.message, re.MULTILINE) is not None
 
 
 class JobServer:

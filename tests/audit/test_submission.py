@@ -4,9 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from extracting_here import extracting_here
 from small_pictures import picture
 
+from opacc_ray.audit import steps
+from opacc_ray.audit.state_documents import RunExit
 from opacc_ray.audit.submission import Order, as_yaml, submit
+from opacc_ray.cluster.jobs import Job
 from opacc_ray.errors import SpecError, StorageError
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.provenance import located
@@ -44,6 +48,28 @@ def test_order_that_cannot_be_sent_is_refused(spec: Spec, order: Order, message:
         submit(spec, order, print)
     assert message in str(error.value)
     assert "hush" not in str(error.value)
+
+
+def test_run_of_a_cluster_with_other_libraries_is_found_again(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name is another than the one that is planned here."""
+    with extracting_here(), monkeypatch.context() as there:
+        there.setattr("opacc_ray.extract.code.version", lambda name: "99.1")
+        run = steps.run(spec)
+    note = Path(spec.output, "note.json")
+    ended = RunExit(ended="waits for labels", exit_code=0, run=run.uri, waits_for="3 labels", error=None)
+    note.write_bytes(ended.to_bytes())
+    job = Job("small-1", "SUCCEEDED", 0, "", {"exit_file": str(note)})
+
+    class Server:
+        def __init__(self, *_: object) -> None: ...
+
+        def newest(self, name: str) -> Job:
+            assert name != run.name
+            return job
+
+    monkeypatch.setattr("opacc_ray.cluster.jobs.JobServer", Server)
+    answer, _ = submit(spec, Order(), print)
+    assert (answer.found, answer.run, answer.ended) == (True, run.uri, "waits for labels")
 
 
 def test_spec_that_does_not_fit_its_data_is_refused_and_nothing_written(spec: Spec) -> None:

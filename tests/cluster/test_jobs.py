@@ -197,6 +197,36 @@ def test_ray_job_submit_runs_the_same_and_leaves_how_it_ended(cluster: RayWithJo
 
 
 @pytest.mark.parametrize(
+    ("python", "messages"),
+    [
+        (
+            f'exec "{sys.executable}" -I -S "$@"',
+            ["the Python of the cluster has no opacc_ray; install it", "or send it along with --module opacc_ray"],
+        ),
+        (
+            'for i in $(seq 500); do echo "line $i of the log"; done; echo "here is why"; exit 3',
+            [
+                "was ended with code 3 before it could say why (FAILED); its log ends with: ",
+                " / here is why; `ray",
+            ],
+        ),
+    ],
+)
+def test_job_that_cannot_begin_says_why(submit: Opacc, folder: Path, python: str, messages: list[str]) -> None:
+    """As on a cluster whose Python lacks opacc, or breaks off before it."""
+    shim = folder / "bin" / "python"
+    shim.parent.mkdir()
+    shim.write_text(f"#!/bin/sh\n{python}\n")
+    shim.chmod(0o755)
+    spec = json.loads((folder / "spec.yaml").read_text())
+    (folder / "spec.yaml").write_text(json.dumps(spec | {"name": "unable"}))
+    done = submit("--env=PATH", PATH=os.pathsep.join([str(shim.parent), os.environ["PATH"]]))
+    error = first_of(done)["error"]
+    assert done.returncode == 4
+    assert all(message in error for message in messages), error
+
+
+@pytest.mark.parametrize(
     ("arguments", "changes", "message"),
     [
         ([], {"RAY_AUTH_TOKEN": "0" * 64}, "it asks for its token; set RAY_AUTH_MODE=token"),
