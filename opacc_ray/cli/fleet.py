@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 @click.argument("spec", metavar="FLEET.yaml")
 @click.option("--summary", is_flag=True, help="Run nothing: report only how the audits stand, by the labels so far.")
 @click.option("--alert-to", metavar="FILE|URL", help="Also send alerts and failures there: a file, object or webhook.")
-@click.option("--no-trial", is_flag=True, help="Start without trying each model on some examples here, on the CPU.")
+@click.option(
+    "--no-trial",
+    is_flag=True,
+    help="Skip the trials on this machine's CPU: some examples, or a comparison with stored ones.",
+)
 def fleet(spec: str, summary: bool, alert_to: str | None, no_trial: bool) -> Answer:
     """Run many audits on one cluster, and say how all of them stand; run it again and it does what is missing."""
     from opacc_ray.fleet.spec import load_fleet

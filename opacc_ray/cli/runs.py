@@ -21,7 +21,11 @@ def _selecting() -> Progress:
 
 @command("run")
 @click.argument("spec", metavar="SPEC.yaml")
-@click.option("--no-trial", is_flag=True, help="Start without trying the model on some examples here, on the CPU.")
+@click.option(
+    "--no-trial",
+    is_flag=True,
+    help="Skip the trial on this machine's CPU: some examples, or a comparison with stored ones.",
+)
 @click.option("--exit-file", metavar="URI", help="Write how it ended there, also if the spec is wrong.")
 def run_spec(spec: str, no_trial: bool, exit_file: str | None) -> Answer:
     """Extract features, select, write manifests; run it again and it does what is missing."""
