@@ -6,9 +6,16 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from opacc_ray.audit.results import accuracy_of, reason_of, sample_of, whole_rounds, with_labels
+from opacc_ray.audit.results import (
+    accuracy_of,
+    circumstances_of,
+    reason_of,
+    sample_of,
+    whole_rounds,
+    with_labels,
+)
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.base import Estimate, joined_reasons
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.looks import Look, advice, forecast, labels_for, look
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
@@ -34,15 +41,16 @@ def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bo
     ahead = forecast(looks, half_width, pool_size)
     by_srs = labels_for(half_width, plain.labels, plain.half_width, pool_size)
     there = sum(len(item.outcome) for item in known[len(whole) :])
+    said = circumstances_of(run, whole, level)._replace(goal=None).statement(estimate)
     return Goal(
         half_width=half_width,
         level=level,
         look_level=estimate.level,
         reached=ahead.reached,
         value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        reason=reason_of(estimate.reason, rounds),
+        low=said.estimate.low,
+        high=said.estimate.high,
+        reason=joined_reasons([reason_of(estimate.reason, rounds), *said.notes]),
         looks=[_round_look(item.number, one) for item, one in zip(whole, looks, strict=True)],
         total_labels=ahead.total,
         labels_to_go=0 if ahead.reached else max(1, ahead.total - looks[-1].labels - there),

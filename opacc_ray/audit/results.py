@@ -19,8 +19,10 @@ from opacc_ray.estimators.calibration import design_for_classes
 from opacc_ray.estimators.domain import by_class, confusion, cost_of_every_error, cost_of_failures, mean_cost
 from opacc_ray.estimators.label_noise import disagreement, widen
 from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, stream_of
+from opacc_ray.estimators.statement import Circumstances, SecondOpinions, Statement
 from opacc_ray.labelling.costs import Costs
 from opacc_ray.labelling.outcomes import Score
+from opacc_ray.labels.agreement import agreement
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, having_labels, no_label, read_rounds
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.documents import (
@@ -90,21 +92,43 @@ def state(
     """State what :func:`estimate` states, and write nothing."""
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = with_labels(run, rounds, partial)
-    sample = sample_of(known)
-    accuracy = accuracy_of(run, *sample, level)
+    sample, circumstances = sample_of(known), circumstances_of(run, known, level)
+    by_design = accuracy_of(run, *sample, level)
+    found = by_design if circumstances.goal is None else accuracy_of(run, *sample, circumstances.own_level)
+    said = circumstances.statement(found)
     return AccuracyEstimate(
         **basis_of(run, rounds),
-        **stated(accuracy, rounds),
+        **stated(said.estimate, rounds),
         labels_digest=digest_of(rounds),
         label_files=run.all_label_files(),
-        srs=SimpleRandomBaseline(**baseline(*sample, accuracy).to_dict()),
-        sequence=_sequence(known, level),
-        assisted=_assisted(run, rounds, known, level) if assist else None,
-        mean_cost=None if costs is None else _mean_cost(run, rounds, known, accuracy, costs),
-        label_noise=_label_noise(rounds, known, accuracy),
+        allows_for=list(said.allows_for),
+        goal=circumstances.goal,
+        by_design=StatedEstimate(**stated(by_design, rounds)),
+        notes=list(said.notes),
+        srs=SimpleRandomBaseline(**baseline(*sample, by_design).to_dict()),
+        sequence=_sequence(known, circumstances),
+        assisted=_assisted(run, rounds, known, circumstances) if assist else None,
+        mean_cost=None if costs is None else _mean_cost(run, rounds, known, said.estimate, costs),
+        label_noise=_label_noise(rounds, circumstances, found),
         warnings=warnings_of(run, rounds),
         **_in_classes(run, rounds, known, level),
     )
+
+
+def circumstances_of(run: Run, known: Sequence[LabelledRound], level: float) -> Circumstances:
+    """What decides how an estimate from rounds with labels is stated: second opinions, and a goal that was reached."""
+    goal = run.reached_goal()
+    found = Circumstances(level) if goal is None else Circumstances(level, goal.half_width, tuple(goal.earlier_goals))
+    return found._replace(opinions=_second_opinions(run, known, found.own_level))
+
+
+def accuracy_to_state(
+    run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], level: float
+) -> Statement:
+    """What is stated of the accuracy, from those of some rounds that have labels."""
+    circumstances = circumstances_of(run, known, level)
+    found = accuracy_of(run, *sample_of(known), circumstances.own_level)
+    return circumstances.statement(with_nonresponse(found, rounds))
 
 
 def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[LabelledRound]:
@@ -181,17 +205,23 @@ def sample_of(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDA
     return [item.known for item in known], [item.outcome for item in known]
 
 
-def _sequence(known: Sequence[LabelledRound], level: float) -> AnytimeInterval:
+def _sequence(known: Sequence[LabelledRound], circumstances: Circumstances) -> AnytimeInterval:
     """The confidence sequence so far; ``reason`` says which labels it does not count yet."""
+    level = circumstances.level
     counted = _counted(known)
     bounds: dict[str, Any] = {"low": 0.0, "high": 1.0, "interval": SPENDING}
     if counted:
-        found = confidence_sequence(*sample_of(counted), level)
+        found = whenever_stopped(circumstances, confidence_sequence(*sample_of(counted), level))
         bounds = {"low": found.low, "high": found.high, "interval": found.interval}
     reason = None
     if len(counted) < len(known):
         reason = f"it counts whole rounds only, and round {known[len(counted)].number} still waits for labels"
     return AnytimeInterval(**bounds, level=level, reason=reason)
+
+
+def whenever_stopped(circumstances: Circumstances, sequence: Estimate) -> Estimate:
+    """What is stated of a confidence sequence, which holds whatever made sampling stop."""
+    return circumstances._replace(goal=None).statement(sequence).estimate
 
 
 def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
@@ -211,12 +241,13 @@ def whole_rounds(known: Sequence[LabelledRound]) -> list[LabelledRound]:
 
 
 def _assisted(
-    run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], level: float
+    run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], circumstances: Circumstances
 ) -> AssistedEstimate:
     sample = sample_of(known)
     confidence = _confidence(run, sample[0])
     strength = tuned_strength(*sample, confidence)
-    return AssistedEstimate(**stated(assist_rounds(*sample, confidence, level, strength), rounds), strength=strength)
+    found = assist_rounds(*sample, confidence, circumstances.own_level, strength)
+    return AssistedEstimate(**stated(circumstances.statement(found).estimate, rounds), strength=strength)
 
 
 def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
@@ -248,26 +279,37 @@ def _mean_cost(
     return MeanCost(**stated(cost, rounds), costs=costs)
 
 
-def _label_noise(
-    rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], accuracy: Estimate
-) -> LabelNoise | None:
-    """The interval widened by what second opinions show; None if there are none."""
+def _second_opinions(run: Run, known: Sequence[LabelledRound], level: float) -> SecondOpinions | None:
+    """What second opinions on labelled examples show; None if there are none."""
     twice = [~np.isnan(item.disagreement) for item in known]
     differences = [item.disagreement[has] for item, has in zip(known, twice, strict=True)]
     if not any(map(len, differences)):
         return None
-    found = disagreement([item.known for item in known], twice, differences, accuracy.level)
-    low, high = widen(accuracy, found)
+    return SecondOpinions(
+        examples=sum(map(len, differences)),
+        differ=sum(int(np.count_nonzero(part)) for part in differences),
+        disagreement=disagreement([item.known for item in known], twice, differences, level),
+        alpha=agreement(run).alpha,
+    )
+
+
+def _label_noise(rounds: Sequence[LabelledRound], circumstances: Circumstances, found: Estimate) -> LabelNoise | None:
+    """The interval widened by what second opinions show; None if there are none."""
+    opinions = circumstances.opinions
+    if opinions is None:
+        return None
+    low, high = widen(found, opinions.disagreement)
     return LabelNoise(
         low=low,
         high=high,
-        level=accuracy.level,
-        interval=f"{accuracy.interval}, widened for label noise",
-        examples=sum(map(len, differences)),
-        differ=sum(int(np.count_nonzero(part)) for part in differences),
-        disagreement=min(max(found.value, 0.0), 1.0),
-        disagreement_high=found.high,
-        reason=reason_of(accuracy.reason, rounds),
+        level=circumstances.level,
+        interval=f"{found.interval} widened for label noise",
+        examples=opinions.examples,
+        differ=opinions.differ,
+        disagreement=min(max(opinions.disagreement.value, 0.0), 1.0),
+        disagreement_high=opinions.disagreement.high,
+        alpha=opinions.alpha,
+        reason=reason_of(found.reason, rounds),
     )
 
 

@@ -6,6 +6,7 @@ from opacc_ray.audit.sanity import predicted_by, warnings_now
 from opacc_ray.audit.state_documents import RunStatus, ShardCounts, TrackStatus
 from opacc_ray.errors import LabelError, counted
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
+from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.run import Run
 
 
@@ -33,7 +34,7 @@ def _track_status(run: Run, *, complete: bool) -> TrackStatus:
     """What is done along one track of a run whose features are complete or not."""
     rounds, conflict = _rounds(run) if complete and run.rounds() else ([], None)
     estimate = run.read_estimate()
-    is_current = None if estimate is None else bool(rounds) and estimate.labels_digest == digest_of(rounds)
+    is_current = None if estimate is None else bool(rounds) and _is_current(run, estimate, rounds)
     waits_for = conflict or _waits_for(rounds, is_current)
     return TrackStatus(
         track=run.track,
@@ -42,6 +43,13 @@ def _track_status(run: Run, *, complete: bool) -> TrackStatus:
         estimate_is_current=is_current,
         waits_for=waits_for if complete else "extraction: run the spec again, finished shards are kept",
     )
+
+
+def _is_current(run: Run, estimate: AccuracyEstimate, rounds: Sequence[LabelledRound]) -> bool:
+    """Whether an estimate is of all labels that are in now, and allows for a goal that was reached."""
+    goal = run.reached_goal()
+    stops_at = None if goal is None else goal.half_width
+    return estimate.labels_digest == digest_of(rounds) and estimate.goal == stops_at
 
 
 def _rounds(run: Run) -> tuple[list[LabelledRound], str | None]:

@@ -42,6 +42,7 @@ def fleet_text(written: "Written") -> str:
         if item.last:
             value, between = sentences.stated_text(item.last)
             said.append(f"{value} ({between}, {100 * item.last.level:g}% interval, {item.last.n} labels)")
+            said += item.notes
         if item.last and item.change:
             value, between, how = sentences.change_text(item.change, item.last.measure)
             said.append(f"{value} ({between}; {how})")

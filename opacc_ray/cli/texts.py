@@ -195,8 +195,7 @@ def _age(document: TrackStatus, run: str) -> str:
 def verification(document: Verification) -> str:
     """What is wrong with a run, or that nothing is."""
     lines = [f"run        {document.run}", f"checked    {document.checked} files"]
-    lines += [f"fault      {fault.problem}" for fault in document.faults]
-    lines += changed(document.objects)
+    lines += [*(f"fault      {fault.problem}" for fault in document.faults), *changed(document.objects)]
     return "\n".join(
         [*lines, "sound      nothing is wrong" if document.sound else f"faults     {len(document.faults)}"]
     )
@@ -207,8 +206,10 @@ def estimate(document: AccuracyEstimate) -> str:
     plain, sequence = document.srs, document.sequence
     worth = f"; these are worth {plain.effective_size:.0f} of its labels" if plain.effective_size else ""
     pending = f"; {sequence.reason}" if sequence.reason else ""
+    own, others = document.by_design, " and ".join(document.allows_for)
     lines = [
         f"{_name(document)} {accuracy(document)}",
+        *([f"by design  {own.low:.4f} to {own.high:.4f}, which does not allow for {others}"] if own and others else []),
         f"by SRS     {plain.low:.4f} to {plain.high:.4f} with as many labels{worth}",
         f"any time   {sequence.low:.4f} to {sequence.high:.4f}, which holds however often you look{pending}",
     ]
@@ -221,6 +222,7 @@ def estimate(document: AccuracyEstimate) -> str:
             f"noise      {noise.low:.4f} to {noise.high:.4f} if annotators err as they differ: on {noise.differ} of "
             f"{noise.examples} examples with two opinions"
         )
+    lines += [f"note       {text}" for text in document.notes]
     return "\n".join([*lines, *_basis(document, document.reason, document.n), *warned(document.warnings)])
 
 

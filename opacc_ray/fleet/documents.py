@@ -123,6 +123,7 @@ class AuditSummary(Part):
     change: Change | None = Field(description="since the audit before; null: there is none")
     waiting: list[WaitingRun] = Field(description="runs that wait for labels, from that of the last accuracy on")
     alerts: list[AlertCheck] = Field(description="what the alerts asked of it")
+    notes: list[str] = Field(default=[], description="what a reader must know of the last accuracy, in sentences")
     history: list[HistoryPoint] = Field(description="what each of its runs stated, the oldest first")
     apart: str | None = Field(
         default=None, description="earlier runs of another population, which are left out, and what differs; null: none"

@@ -6,7 +6,14 @@ Only whole rounds count, and rounds that were closed: a round that still waits f
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from opacc_ray.audit.results import accuracy_of, sample_of, whole_rounds, with_nonresponse
+from opacc_ray.audit.results import (
+    accuracy_to_state,
+    circumstances_of,
+    sample_of,
+    whenever_stopped,
+    whole_rounds,
+    with_nonresponse,
+)
 from opacc_ray.audit.several_models import difference_by
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.base import Estimate
@@ -34,12 +41,13 @@ class Evidence:
         return self.rounds[0].measure
 
     def accuracy(self, level: float) -> Estimate:
-        """The accuracy with the interval of its design."""
-        return with_nonresponse(accuracy_of(self.run, *sample_of(self.rounds), level), self.rounds)
+        """The accuracy as it is stated."""
+        return accuracy_to_state(self.run, self.rounds, self.rounds, level).estimate
 
     def sequence(self, level: float) -> Estimate:
         """The accuracy with an interval that holds however often one looks at the labels of the run."""
-        return with_nonresponse(confidence_sequence(*sample_of(self.rounds), level), self.rounds)
+        found = with_nonresponse(confidence_sequence(*sample_of(self.rounds), level), self.rounds)
+        return whenever_stopped(circumstances_of(self.run, self.rounds, level), found)
 
     def change(self, before: "Evidence", level: float) -> Estimate:
         """How far the accuracy is above that before: paired on one pool, else of two independent samples."""

@@ -16,6 +16,7 @@ def summary_text(summary: FleetSummary) -> str:
     ]
     lines += [f"> **Alert:** {escaped(text)}\n" for text in raised]
     lines += failed
+    lines += [f"> **{escaped(name)}:** {escaped(note)}\n" for name, note in sentences.notes_of(summary)]
     head = ("audit", "accuracy", "95% interval", "change", "waits for")
     lines += [*table([head, ("---",) * len(head), *map(_row, summary.audits)]), ""]
     lines += [f"{escaped(text)}.\n" for text in sentences.apart_texts(summary)]

@@ -24,6 +24,7 @@ def page(summary: FleetSummary) -> str:
                 for item in summary.audits
                 if item.failure is not None
             ],
+            notes=sentences.notes_of(summary),
             waiting=[
                 (sentences.label_of(item), part, f"{part.missing:,}", sentences.duration(part.days))
                 for item in summary.audits

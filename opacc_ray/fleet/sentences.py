@@ -28,6 +28,11 @@ def stated_text(point: HistoryPoint) -> tuple[str, str]:
     return number(inside(point), point.measure, digits), f"{low} – {high}"
 
 
+def notes_of(summary: FleetSummary) -> list[tuple[str, str]]:
+    """What a reader must know of the accuracies, each with its audit."""
+    return [(label_of(item), note) for item in summary.audits for note in item.notes]
+
+
 def difference(value: float, measure: str, digits: int = 1) -> str:
     """A difference with its sign, of shares in percentage points; none where it is too small to be seen."""
     text = f"{100 * value:+.{digits}f}" if is_share(measure) else f"{value:+.{digits + 2}f}"

@@ -116,6 +116,7 @@ def _look(output: str, done: Ended, rule: AlertRule | None, now: datetime) -> Au
             "last": history[-1] if history else None,
             "change": _change(last, before) if last and before else None,
             "waiting": waiting[::-1],
+            "notes": stated[0][1].notes if stated else [],
             "alerts": checks_of(rule, done.audit.limits, last, before) if rule else [],
             "history": history,
             "apart": apart,

@@ -80,9 +80,10 @@ def intervals(report: RunReport, width: float) -> Markup:
     stated = report.estimate
     assert stated is not None
     value, digits = inside(stated), digits_for(stated.low, stated.high)
-    srs, any_time = stated.srs, stated.sequence
+    srs, any_time, own = stated.srs, stated.sequence, stated.by_design
     rows = [
         Row("This audit", stated.low, value, stated.high, "own"),
+        *([Row("By the draw alone", own.low, value, own.high, "srs")] if own and stated.allows_for else []),
         Row(f"{thousands(srs.n)} labels at random", srs.low, value, srs.high, "srs"),
         Row("However often you look", any_time.low, None, any_time.high, "any"),
     ]

@@ -1,7 +1,7 @@
 """The summary of a report in Markdown, for pull requests, with the ``model-index`` of a model card."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import yaml
 
@@ -63,15 +63,23 @@ def _result(report: RunReport, stated: AccuracyEstimate) -> list[str]:
         ("", sentences.noun(report.measure), f"{100 * stated.level:g}% interval"),
         ("---",) * 3,
         (f"this audit, {stated.n} labels", value, shown(stated.low, stated.high)),
+        *_by_design(stated, shown),
         (f"{stated.srs.n} labels at random", "", shown(stated.srs.low, stated.srs.high)),
         ("however often one looks", "", shown(stated.sequence.low, stated.sequence.high)),
     ]
     lines = [*table(rows), ""]
+    lines += [f"> {escaped(note)}\n" for note in stated.notes]
     if report.worth:
         lines += [report.worth, ""]
     if stated.reason:
         lines += [f"> {escaped(sentences.sentence(stated.reason))}", ""]
     return lines
+
+
+def _by_design(stated: AccuracyEstimate, shown: Callable[[float, float], str]) -> list[tuple[str, str, str]]:
+    """The row of the interval that is not stated, where another one is."""
+    own = stated.by_design
+    return [("by the sampling design alone", "", shown(own.low, own.high))] if own and stated.allows_for else []
 
 
 def _classes(stated: AccuracyEstimate) -> list[str]:
@@ -99,6 +107,7 @@ def model_index(report: RunReport, stated: AccuracyEstimate) -> dict[str, object
     is_pictures = spec.pool.format == "images" and spec.model.task == "classification"
     kind = "image-classification" if is_pictures else "other"
     said = f"{100 * stated.level:g}% interval {stated.low:.4f} to {stated.high:.4f}, {stated.n} labels"
+    said += f"; allows for {' and '.join(stated.allows_for)}" if stated.allows_for else ""
     metric = {
         "type": "accuracy" if report.measure == "accuracy" else "score",
         "name": f"Operational {sentences.noun(report.measure)} ({said})",

@@ -56,6 +56,8 @@ def settings_of(report: RunReport) -> dict[str, str]:
         f"{PREFIX}measure": report.measure,
         f"{PREFIX}method": ", ".join(dict.fromkeys(item.method for item in report.rounds)),
         f"{PREFIX}labels_digest": stated.labels_digest if stated else "",
+        f"{PREFIX}interval": stated.interval if stated else "",
+        f"{PREFIX}notes": " ".join(stated.notes) if stated else "",
         f"{PREFIX}state": report.state,
     }
 

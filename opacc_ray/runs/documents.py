@@ -285,6 +285,10 @@ class LabelNoise(Interval):
         ge=0, description="estimated mean difference of the outcomes of two opinions, over the pool"
     )
     disagreement_high: float = Field(ge=0, description="upper end of its interval")
+    alpha: float | None = Field(
+        default=None,
+        description="Krippendorff's alpha of the labels; null where not defined, and in old estimates",
+    )
     reason: str | None = Field(description="if the interval is not design-based: what it rests on")
 
 
@@ -340,7 +344,10 @@ def _estimate_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
 
 
 class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
-    """The accuracy of the model on the pool, from the labels of all rounds."""
+    """The accuracy of the model on the pool, from the labels of all rounds.
+
+    ``low`` and ``high`` are the interval to state: ``allows_for`` names what it allows for besides the sampling design.
+    """
 
     upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _estimate_of_version_1}
     remedy: ClassVar[str] = "delete it and run `opacc estimate` again"
@@ -350,6 +357,16 @@ class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
     label_files: list[str] = Field(
         default=[], description="files of labels, and of what was done with them, that it was made of"
     )
+    allows_for: list[Literal["stopping", "label noise"]] = Field(
+        default=[], description="what the interval allows for besides the sampling design"
+    )
+    goal: float | None = Field(
+        default=None, gt=0, description="half-width at which `opacc next --until` stopped; null: it did not"
+    )
+    by_design: StatedEstimate | None = Field(
+        default=None, description="the accuracy with the interval of the sampling design alone; null in old estimates"
+    )
+    notes: list[str] = Field(default=[], description="what a reader must know of the number, in sentences")
     srs: SimpleRandomBaseline = Field(description="what a simple random sample would have given")
     sequence: AnytimeInterval = Field(description="an interval that holds at any time")
     assisted: AssistedEstimate | None = Field(description="with the help of the confidence; null unless asked for")

@@ -360,6 +360,11 @@ class Run:
         key = self.key_of(f"{number}/goal.json")
         return Goal.from_bytes(self.store.read(key), self.store.uri_of(key)) if self.store.exists(key) else None
 
+    def reached_goal(self) -> Goal | None:
+        """The newest goal of `opacc next --until`, if it was reached: sampling stopped by it."""
+        goals = [goal for number in self.rounds() if (goal := self.read_goal(number)) is not None]
+        return goals[-1] if goals and goals[-1].reached else None
+
     def write_goal(self, number: int, goal: Goal) -> None:
         self.store.write(self.key_of(f"{number}/goal.json"), goal.to_bytes())
 

@@ -20,6 +20,7 @@ from opacc_ray.fleet.page import page as page_of
 from opacc_ray.fleet.sentences import difference
 from opacc_ray.fleet.spec import load_fleet
 from opacc_ray.fleet.write import FleetError, Written, run_fleet
+from opacc_ray.labels.actions import import_labels
 from opacc_ray.runs.run import Run
 
 
@@ -70,6 +71,23 @@ def test_labels_that_are_in_are_stated_and_others_are_waited_for(home: Home) -> 
     assert audits["trained-shop"].waiting == []
     [waiting] = audits["random-shop"].waiting
     assert (waiting.missing, waiting.round, audits["random-shop"].last) == (20, 1, None)
+
+
+def test_annotators_who_agree_by_chance_are_told_of_wherever_the_fleet_is_shown(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run.open(by_name(home.run())["trained-shop"].run or "")
+    for name, shift in (("ann", 0), ("bob", 1)):
+        ids = run.read_selection(1).ids
+        rows = "".join(f"{id},{(int(id[:3]) + shift * (1 + place % 3)) % 4},{name}\n" for place, id in enumerate(ids))
+        import_labels(run, f"{name}.csv", f"id,label,annotator\n{rows}".encode(), conflict="latest")
+    assert main(["fleet", str(home.file), "--summary"]) == 0
+    said, folder = capsys.readouterr().out, home.home / "audits" / "fleets" / "weekly"
+    assert "Annotators agree no better than chance (alpha -0.3" in said
+    assert "Annotators agree no better than chance (alpha -0.3" in (folder / "summary.html").read_text()
+    assert "Annotators agree no better than chance" in (folder / "summary.md").read_text()
+    [audit] = [item for item in json.loads((folder / "summary.json").read_text())["audits"] if item["last"]]
+    assert (audit["last"]["low"], audit["last"]["high"]) == (0, 1)
 
 
 def test_a_round_waits_since_it_was_drawn(home: Home) -> None:

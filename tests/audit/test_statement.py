@@ -1,0 +1,232 @@
+"""What is stated is one interval, wherever it is shown: it allows for errors of labels and for a rule that stopped."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from reported_run import CLASSES, KEYS, TRUTH, label, write_run
+
+from opacc_ray.audit import goals, results, steps
+from opacc_ray.audit.run_metrics import RunMetrics
+from opacc_ray.audit.status import status
+from opacc_ray.audit.tables import export_tables
+from opacc_ray.cli.main import main
+from opacc_ray.estimators.looks import look_level
+from opacc_ray.fleet.alerts import least_accuracy
+from opacc_ray.fleet.documents import AlertRule
+from opacc_ray.fleet.evidence import Evidence
+from opacc_ray.fleet.history import point_of
+from opacc_ray.labels.actions import import_labels
+from opacc_ray.report.documents import RunReport
+from opacc_ray.report.sentences import digits_for, percent
+from opacc_ray.report.trackers import metrics_of, settings_of
+from opacc_ray.report.write import make_report
+from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.run import Run
+from opacc_ray.samplers.estimate import estimate as estimate_by_design
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """40 of 240 examples, labelled by ann as it is."""
+    run = write_run(tmp_path)
+    steps.select(run, "srs", 40, {})
+    answer(run, "ann", run.read_selection(1).ids, wrong=0)
+    return run
+
+
+def answer(run: Run, name: str, ids: Any, wrong: float) -> None:
+    """The classes of examples as somebody sees them, who takes a share of them for another one."""
+    rng = np.random.default_rng(3)
+    said = [(TRUTH[KEYS.index(id)] + (rng.random() < wrong) * rng.integers(1, 3)) % 3 for id in ids]
+    rows = "".join(f"{id},{CLASSES[number]},{name}\n" for id, number in zip(ids, said, strict=True))
+    import_labels(run, f"{name}.csv", f"id,label,annotator\n{rows}".encode(), conflict="latest")
+
+
+def by_design(run: Run, level: float = 0.95) -> Any:
+    rounds = results.read_rounds(run)
+    return estimate_by_design([item.known for item in rounds], [item.outcome for item in rounds], level)
+
+
+def assert_shown_everywhere(run: Run, stated: AccuracyEstimate, tmp_path: Path, capsys: Any) -> RunReport:
+    """What is stated is what report, model card, tables, trackers, metrics, fleet and the terminal show."""
+    low, high = stated.low, stated.high
+    _, report = make_report(run, str(tmp_path / "report"))
+    assert report.estimate is not None
+    assert (report.estimate.low, report.estimate.high, report.estimate.notes) == (low, high, stated.notes)
+    digits = digits_for(low, high)
+    as_percent = f"{percent(low, digits)} – {percent(high, digits)}"
+    page, summary = ((tmp_path / "report" / name).read_text() for name in ("report.html", "report.md"))
+    assert f"<b>{as_percent}</b>" in page
+    assert f"| {as_percent} |" in summary
+    card = yaml.safe_load(summary.partition("```yaml\n")[2].partition("```")[0])
+    [metric] = card["model-index"][0]["results"][0]["metrics"]
+    assert f"95% interval {low:.4f} to {high:.4f}" in metric["name"]
+    assert all(what in metric["name"] for what in stated.allows_for)
+    for note in stated.notes:
+        assert f'<p class="caution">{note}</p>' in page
+        assert note.split(";")[0].split("(")[0] in summary
+    logged = metrics_of(report)
+    assert (logged["opacc/low"], logged["opacc/high"]) == (low, high)
+    assert settings_of(report)["opacc/notes"] == " ".join(stated.notes)
+    export_tables(run, str(tmp_path / "lake"), features=False)
+    [row] = pq.read_table(tmp_path / "lake" / "estimates").to_pylist()
+    assert (row["low"], row["high"], row["interval"]) == (low, high, stated.interval)
+    point = point_of(run, stated)
+    assert (point.low, point.high) == (low, high)
+    evidence = Evidence.of(run)
+    assert evidence is not None
+    assert (evidence.accuracy(0.95).low, evidence.accuracy(0.95).high) == (low, high)
+    assert exported(run) == (stated.value, low, high)
+    capsys.readouterr()
+    assert main(["estimate", run.uri]) == 0
+    said = capsys.readouterr().out
+    assert f"95% interval {low:.4f} to {high:.4f}" in said
+    assert all(f"\nnote       {note}\n" in said for note in stated.notes)
+    assert f"[{low:.4f}, {high:.4f}] (95% {stated.interval} interval" in str(stated)
+    assert main(["status", run.uri, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["estimate"]["low"] == low
+    return report
+
+
+def exported(run: Run) -> tuple[float, float, float]:
+    """The numbers that a cluster's metrics are given."""
+    found: list[Any] = []
+
+    class Metrics:
+        is_on = True
+
+        def state(self, missing: int, numbers: Any) -> None:
+            found.append(numbers)
+
+    metrics = RunMetrics(run)
+    metrics._metrics = Metrics()  # type: ignore[assignment]
+    metrics.state()
+    return found[0]
+
+
+def test_annotators_who_agree_by_chance_widen_what_is_stated_everywhere(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer(run, "bob", run.read_selection(1).ids[:20], wrong=0.8)
+    stated = results.estimate(run)
+    own = by_design(run)
+    assert stated.label_noise is not None
+    assert (stated.low, stated.high) == (stated.label_noise.low, stated.label_noise.high)
+    assert stated.low < own.low - 0.2
+    assert stated.by_design is not None
+    assert (stated.by_design.low, stated.by_design.high) == (own.low, own.high)
+    assert stated.allows_for == ["label noise"]
+    assert stated.label_noise.alpha is not None
+    assert stated.label_noise.alpha < 0.1
+    chance, widened = stated.notes
+    assert chance.startswith(f"Annotators agree no better than chance (alpha {stated.label_noise.alpha:.2f}): ")
+    assert widened.startswith(f"Annotators differ on {stated.label_noise.differ} of 20 examples with two opinions")
+    assert_shown_everywhere(run, stated, tmp_path, capsys)
+    assert stated.sequence.low <= own.low
+    assisted = results.state(run, assist=True).assisted
+    assert assisted is not None
+    assert assisted.low < own.low - 0.2
+
+
+def test_an_alert_allows_for_errors_of_labels(run: Run) -> None:
+    rule = AlertRule(
+        min_accuracy=by_design(run).high + 0.01,
+        max_drop=None,
+        false_alarms=0.05,
+        decided_by="interval",
+        questions=1,
+        level=0.95,
+        guarantee="",
+    )
+
+    def is_raised() -> bool:
+        found = Evidence.of(run)
+        return found is not None and least_accuracy(rule, found.accuracy(0.95)).raised
+
+    assert is_raised()
+    answer(run, "bob", run.read_selection(1).ids[:20], wrong=0.8)
+    run_rule = rule.model_copy(update={"min_accuracy": by_design(run).high + 0.01})
+    found = Evidence.of(run)
+    assert found is not None
+    assert not least_accuracy(run_rule, found.accuracy(0.95)).raised
+    assert not least_accuracy(run_rule, found.sequence(0.95)).raised
+
+
+@pytest.mark.parametrize(("number", "wrong"), [(20, 0.0), (3, 1.0)])
+def test_what_second_opinions_do_not_show_does_not_widen_it(run: Run, number: int, wrong: float) -> None:
+    ids = run.read_selection(1).ids[:number]
+    answer(run, "bob", ids, wrong=wrong)
+    answer(run, "ann", [*ids, *run.read_selection(1).ids[20:]], wrong=0)
+    stated, own = results.estimate(run), by_design(run)
+    assert (stated.low, stated.high, stated.allows_for) == (own.low, own.high, [])
+    assert any("too few to widen" in note for note in stated.notes) == (wrong > 0)
+
+
+def test_the_interval_of_a_goal_that_was_reached_is_stated_everywhere(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = results.estimate(run)
+    assert main(["next", run.uri, "--until", "0.2", "--json"]) == 0
+    goal = json.loads(capsys.readouterr().out)["goal"]
+    assert goal["reached"]
+    assert not status(run).estimate_is_current
+    stated = results.estimate(run)
+    assert status(run).estimate_is_current
+    assert (stated.low, stated.high, stated.level) == (goal["low"], goal["high"], 0.95)
+    assert stated.low < before.low
+    assert stated.high > before.high
+    assert stated.by_design == before.by_design
+    assert (stated.allows_for, stated.goal) == (["stopping"], 0.2)
+    assert stated.notes == ["Sampling stopped once the interval was within ±0.2; the stated interval allows for that."]
+    report = assert_shown_everywhere(run, stated, tmp_path, capsys)
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "Stopping because this interval looks narrow would spoil it" not in page
+    assert report.estimate is not None
+    assert (report.estimate.srs.low, report.estimate.srs.high) == (before.srs.low, before.srs.high)
+
+
+def test_a_goal_that_is_not_reached_changes_nothing(run: Run) -> None:
+    before = results.estimate(run)
+    assert main(["next", run.uri, "--until", "0.03"]) == 0
+    assert status(run).estimate_is_current
+    assert results.estimate(run).to_dict() | {"rounds": [], "missing": 0} == before.to_dict() | {
+        "rounds": [],
+        "missing": 0,
+        "sha256": results.estimate(run).to_dict()["sha256"],
+    }
+
+
+def test_a_goal_that_was_changed_is_told(run: Run) -> None:
+    for width in (0.03, 0.2):
+        goals.record_goal(run, goals.look_for_goal(run, width))
+    assert results.estimate(run).notes[1].startswith("The goal was ±0.03 before; ")
+
+
+def test_with_both_the_interval_of_the_goal_is_widened(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    goals.record_goal(run, goals.look_for_goal(run, 0.2))
+    stopped = results.estimate(run)
+    answer(run, "bob", run.read_selection(1).ids[:20], wrong=0.8)
+    assert main(["next", run.uri, "--until", "0.2"]) == 0
+    said = capsys.readouterr().out
+    stated, own = results.estimate(run), by_design(run, look_level(0.95))
+    assert stated.allows_for == ["stopping", "label noise"]
+    assert stated.interval == f"{own.interval} for stopping at ±0.2 widened for label noise"
+    assert stated.low < own.low
+    assert stated.high >= own.high
+    assert stopped.notes[0] in stated.notes
+    assert f"interval {stated.low:.4f} to {stated.high:.4f}, which holds" in said
+    assert "note       Annotators agree no better than chance" in said
+
+
+def test_labels_that_are_missing_leave_the_rule_of_stopping(run: Run) -> None:
+    goals.record_goal(run, goals.look_for_goal(run, 0.2))
+    steps.next_round(run, 10)
+    label(run, run.read_selection(2).ids[:4])
+    stated = results.estimate(run, partial=True)
+    assert stated.n == 44
+    assert stated.allows_for == ["stopping"]
