@@ -33,6 +33,9 @@ _KINDS: dict[str, type] = {
 }
 """JSON type of each entry of a file."""
 
+Content = dict[str, tuple[str, str]]
+"""Feature -> digests of its values and of their order: see `parts/content.py`."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Selection:
@@ -47,6 +50,7 @@ class Selection:
     design: Design
     round: int = 1
     facts: dict[str, Any] = field(default_factory=dict)  # stated of the draw, for people; JSON types
+    contents: tuple[Content, ...] = ()  # of the pool of each model, if it had no ids; empty in files of 0.1.0
 
     def __len__(self) -> int:
         return len(self.index)
@@ -68,6 +72,8 @@ class Selection:
         """JSON types; ``from_dict`` gives the selection back without loss."""
         content = {name: getattr(self, name) for name in _KINDS}
         own = {"index": self.index.tolist(), "ids": list(self.ids), "design": self.design.to_json()}
+        if self.contents:
+            own["contents"] = [{name: list(pair) for name, pair in item.items()} for item in self.contents]
         return content | own | {"format": FORMAT}
 
     @classmethod
@@ -88,6 +94,7 @@ class Selection:
                 "index": _whole(entries["index"], source),
                 "ids": tuple(entries["ids"]),
                 "design": read_design(entries["design"], source),
+                "contents": _contents(content.get("contents", []), source),
             }
         )
         selection._check(source)
@@ -165,6 +172,16 @@ class Selection:
             raise DataError(f"{source}: index {twice} is there twice, and its design draws no example twice")
         if len(set(self.ids)) != num_distinct:
             raise DataError(f"{source}: index names {num_distinct} examples and ids {len(set(self.ids))}")
+
+
+def _contents(given: Any, source: str) -> tuple[Content, ...]:
+    try:
+        pairs = [{str(name): tuple(map(str, pair)) for name, pair in item.items()} for item in given]
+    except (TypeError, AttributeError):
+        pairs = [{"": ()}]
+    if any(len(pair) != 2 for item in pairs for pair in item.values()):
+        raise DataError(f"{source}: contents is {given!r:.60}, and must list two digests for each feature of a pool")
+    return tuple(pairs)  # type: ignore[arg-type]
 
 
 def _from_format_1(entries: dict[str, Any], source: str) -> dict[str, Any]:

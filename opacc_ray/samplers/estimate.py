@@ -10,10 +10,11 @@ from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.estimators.rounds import checked_rounds
 from opacc_ray.failure.history import History
+from opacc_ray.parts.content import content_of
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.learned import learned_estimate, learns_from_all
-from opacc_ray.samplers.models import histories_of, refuse_other_pools
+from opacc_ray.samplers.models import histories_of, refuse_other_order, refuse_other_pools
 from opacc_ray.selection import Selection
 
 
@@ -51,14 +52,19 @@ def estimate(
     LabelError
         If the outcomes are not n numbers in [0, 1], or rounds are missing.
     DataError
-        If the predictions are not N numbers in [0, 1], or the pool calls a chosen example by another id.
+        If the predictions are not N numbers in [0, 1], the pool calls a chosen example by another id, or a pool or
+        prediction without ids is that of the selection in another order.
     SpecError
         If there are predictions for a selection by ``neyman``, which has its own, or the pool has another size than the
         one that it was drawn from.
     """
-    if prediction is not None:
-        return assist(selection, outcome, prediction, level)
     selections = [selection] if isinstance(selection, Selection) else list(selection)
+    if prediction is not None:
+        found = assist(selection, outcome, prediction, level)
+        content = content_of(view_of(Pool(confidence=prediction)))
+        for own in selections:
+            refuse_other_order(own, content, "the prediction")
+        return found
     if pool is None or not selections:
         return plain_estimate(selection, outcome, level)
     view, known = view_of(pool), histories_of(history, 1)[0]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.base import Outcome, checked_outcome
 from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.parts.content import Content, content_of, in_other_order
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.selection import Selection
@@ -94,17 +95,18 @@ def identify_in_all(views: Sequence[View], chosen: NDArray[np.int64]) -> tuple[s
 def refuse_other_pools(views: Sequence[View], selections: Sequence[Selection]) -> None:
     """Refuse pools that are not the one that the selections were drawn from.
 
-    A pool without ids of its own is known by its size alone.
+    A pool without ids of its own is known by its size, and by the order of its numbers if the selection knows it.
 
     Raises
     ------
     SpecError
         A pool has another number of examples.
     DataError
-        A chosen example has another id in a pool.
+        A chosen example has another id in a pool, or a pool without ids is in another order.
     """
     for number, view in enumerate(views, start=1):
         pool = "the pool" if len(views) == 1 else f"pool {number}"
+        content = content_of(view) if any(selection.contents for selection in selections) else {}
         for selection in selections:
             if selection.pool_size != view.size:
                 raise SpecError(
@@ -114,6 +116,18 @@ def refuse_other_pools(views: Sequence[View], selections: Sequence[Selection]) -
             if view.named:
                 places = selection.index
                 refuse_other_ids(places.tolist(), selection.ids, "the selection", view.identify(places), pool)
+            refuse_other_order(selection, content, pool)
+
+
+def refuse_other_order(selection: Selection, content: Content, pool: str) -> None:
+    """Raise DataError if a pool holds the numbers of one that the selection was drawn from in another order."""
+    moved = [name for own in selection.contents for name in in_other_order(content, own)]
+    is_one = any(own.keys() & content.keys() and own | content == content | own for own in selection.contents)
+    if moved and not is_one:
+        raise DataError(
+            f"{pool} has the values of {moved[0]} that the selection was drawn from, in another order: give the "
+            "examples in the order that they had at select, or give both pools their ids: Pool(ids=...)"
+        )
 
 
 def refuse_other_ids(places: Sequence[int], own: Sequence[str], here: str, others: Sequence[str], there: str) -> None:

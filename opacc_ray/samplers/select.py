@@ -13,6 +13,7 @@ from opacc_ray.errors import LabelError, SpecError, shortened
 from opacc_ray.estimators.base import Outcome
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.cache import repeat_if_forgotten
+from opacc_ray.parts.content import content_of
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Report, unreported
@@ -79,7 +80,7 @@ def select(
         The outcomes do not fit the earlier rounds, or all examples are labelled.
     DataError
         The pool lacks a feature, one of its values is not finite, or it calls an example by another id than an earlier
-        round or another pool.
+        round or another pool, or has no ids and is that of an earlier round in another order.
     """
     sampler, pools = find_method(method), listed(pool)
     views = views_of(pools)
@@ -94,6 +95,7 @@ def select(
     _check_budget(budget, view.size, len(task.previous.chosen), optional=task.parameters.stops_itself)
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)
+    contents = tuple(filter(None, map(content_of, views)))
     try:
         drawn = repeat_if_forgotten(views, lambda: _draw(sampler, view, task, replicates, [int(seed), number]))
     finally:
@@ -108,6 +110,7 @@ def select(
         design=drawn.design,
         round=number,
         facts=drawn.facts,
+        contents=contents,
     )
 
 

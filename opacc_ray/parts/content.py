@@ -1,0 +1,67 @@
+"""A digest of what a pool without ids holds, which tells the same examples in another order.
+
+For each column of floating numbers there are two sums modulo 2^64, which do not depend on how the pool is cut in parts:
+
+    values = Σ_i h(b_i)        order = Σ_i h(b_i ⊕ h(i))        b_i the bits of value i as a float64, h mixes bits
+
+Two pools with the same ``values`` hold the same numbers, and with the same ``order`` at the same places. Other numbers
+are those of another model, which the labels of a selection may serve as well. Where a pool has no such column, the
+first neurons of its layers stand for one. h is that of G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom
+number generators", OOPSLA 2014: the digest is a guard against mistakes, not against forgery.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.parts.view import View
+from opacc_ray.pool import COLUMNS, LAYERS, Pool
+
+Content = dict[str, tuple[str, str]]
+"""Feature -> digests of its values and of their order, in hexadecimal."""
+
+_NEURONS = 16
+"""Neurons of a layer that are looked at."""
+
+
+def content_of(view: View) -> Content:
+    """Return the content of a pool; empty if its ids tell it from others, or it has no floating numbers."""
+    if view.named:
+        return {}
+    for names in (COLUMNS, LAYERS):
+        found = {name: _digests(view, name) for name in names if name in view.fields}
+        if known := {name: digests for name, digests in found.items() if digests}:
+            return known
+    return {}
+
+
+def in_other_order(own: Content, other: Content) -> list[str]:
+    """Return the features that two pools hold in different orders; none if they are not of the same numbers."""
+    common = own.keys() & other.keys()
+    if any(own[name][0] != other[name][0] for name in common):
+        return []
+    return sorted(name for name in common if own[name][1] != other[name][1])
+
+
+def _digests(view: View, name: str) -> tuple[str, str] | None:
+    starts = view.starts[:-1].tolist()
+    values, order = view.total_each(part_content, [(name, start) for start in starts]).tolist()
+    return (f"{values:016x}", f"{order:016x}") if values or order else None
+
+
+def part_content(part: Pool, name: str, start: int) -> NDArray[np.uint64]:
+    """The two sums of a part whose examples begin at ``start``; zeros if the values are not floating numbers."""
+    values = getattr(part, name)
+    if values.dtype.kind != "f":
+        return np.zeros(2, np.uint64)
+    columns = np.ascontiguousarray(values.reshape(len(values), -1)[:, :_NEURONS].T, dtype=np.float64)
+    bits = columns.view(np.uint64) + _mixed(np.arange(len(columns), dtype=np.uint64))[:, None]  # (neurons, n)
+    places = _mixed(np.arange(start, start + len(values), dtype=np.uint64))  # (n,)
+    return np.array([_mixed(bits).sum(dtype=np.uint64), _mixed(bits ^ places).sum(dtype=np.uint64)])
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """h, the output function of SplitMix64."""
+    numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
