@@ -23,14 +23,15 @@ def give_up(run: Run, last: LabelledRound) -> None:
     """Close a round by its labels as they were read, or not at all if others came since.
 
     The labels are read again after the closing is written, and whoever imports reads the closing after the labels are
-    written: so of two at once, one sees the other.
+    written: so of two at once, one sees the other. If others came, what is given up is again what it was when the
+    labels were read: what another command closed meanwhile is none of it, for that command sees the labels as well.
 
     Raises
     ------
     LabelError
         A label came since, which would be lost: what was drawn meanwhile takes its example for one without.
     """
-    before = run.read_closed(last.number)
+    before = last.given_up or None
     run.close(last.number, last.missing)
     try:
         labelled = read_labelled(run)

@@ -6,6 +6,7 @@ The runs here are written by hand (`written_run.py`).
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,46 @@ def test_label_that_comes_while_the_next_round_is_drawn_is_not_given_up(
     assert (run.rounds(), run.read_closed(1)) == ([1], None)
     steps.next_round(run, 10, close=True)
     assert run.read_closed(1) == list(chosen.ids[18:])
+
+
+def test_two_that_close_a_round_while_labels_come_give_up_none_of_them(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = steps.select(run, "srs", 40, {})
+    import_for(run, chosen.ids[:30])
+    waiting = labelled_rounds.read_rounds(run)[-1]  # as both have read it
+    read = {name: Event() for name in "XY"}
+    may_read = {name: Event() for name in "XY"}
+
+    def held(run: Run) -> set[str]:
+        name = current_thread().name
+        read[name].set()
+        assert may_read[name].wait(20)
+        return labelled_rounds.read_labelled(run)
+
+    said: dict[str, str] = {}
+
+    def close() -> None:
+        try:
+            closing.give_up(Run.open(run.uri), waiting)
+        except LabelError as error:
+            said[current_thread().name] = str(error)
+
+    monkeypatch.setattr(closing, "read_labelled", held)
+    threads = {name: Thread(target=close, name=name) for name in "XY"}
+    for name, thread in threads.items():
+        thread.start()
+        assert read[name].wait(20)  # its closing is written
+    import_for(run, chosen.ids[30:35])
+    for name, thread in threads.items():
+        may_read[name].set()
+        thread.join(20)
+    assert all("came while it was to be closed, so nothing is closed" in said[name] for name in "XY")
+    assert run.read_closed(1) is None
+    monkeypatch.undo()
+    closing.close(run)  # as both were told: run the command again
+    assert run.read_closed(1) == list(chosen.ids[35:])
+    assert results.estimate(run).n == 35
 
 
 def test_labels_in_conflict_that_come_while_a_round_is_closed_leave_it_open(
