@@ -24,6 +24,7 @@ from opacc_ray.labelling.costs import Costs
 from opacc_ray.labelling.outcomes import Score
 from opacc_ray.labels.agreement import agreement
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, having_labels, no_label, read_rounds
+from opacc_ray.labels.log import refuse_lost
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.documents import (
     AccuracyEstimate,
@@ -143,6 +144,7 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
     for item in rounds:
         run.check_copies(item.number)
     run.check_label_files(_last_estimate(run))
+    refuse_lost(run)
     known = having_labels(begun)
     if not known:
         raise no_label(run, rounds)

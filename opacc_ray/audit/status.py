@@ -6,6 +6,7 @@ from opacc_ray.audit.sanity import predicted_by, warnings_now
 from opacc_ray.audit.state_documents import RunStatus, ShardCounts, TrackStatus
 from opacc_ray.errors import LabelError, counted
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
+from opacc_ray.labels.log import lost_files
 from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.run import Run
 
@@ -13,11 +14,12 @@ from opacc_ray.runs.run import Run
 def status(run: Run) -> RunStatus:
     """What is done and what the run waits for: first along its own track, then along all others.
 
-    Labels in conflict under the rule of the run are said to be what it waits for.
+    Labels that are lost, or in conflict under the rule of the run, are said to be what it waits for.
     """
     index, total = run.read_index(), run.header.pool.num_shards
     others = [track for track in run.tracks() if track.track != run.track]
-    own, *rest = [_track_status(track, complete=index is not None) for track in (run, *others)]
+    lost = "; ".join(lost_files(run).values())
+    own, *rest = [_track_status(track, lost, complete=index is not None) for track in (run, *others)]
     return RunStatus(
         run=run.uri,
         shards=ShardCounts(done=total if index else len(run.finished_shards()), total=total),
@@ -30,12 +32,12 @@ def status(run: Run) -> RunStatus:
     )
 
 
-def _track_status(run: Run, *, complete: bool) -> TrackStatus:
-    """What is done along one track of a run whose features are complete or not."""
+def _track_status(run: Run, lost: str, *, complete: bool) -> TrackStatus:
+    """What is done along one track of a run whose features are complete or not, and files of labels are ``lost``."""
     rounds, conflict = _rounds(run) if complete and run.rounds() else ([], None)
     estimate = run.read_estimate()
     is_current = None if estimate is None else bool(rounds) and _is_current(run, estimate, rounds)
-    waits_for = conflict or _waits_for(rounds, is_current)
+    waits_for = lost or conflict or _waits_for(rounds, is_current)
     return TrackStatus(
         track=run.track,
         rounds=[item.counts() for item in rounds],

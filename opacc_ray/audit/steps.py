@@ -35,7 +35,7 @@ from opacc_ray.labels.labelled_rounds import (
     read_rounds,
     refuse_empty_strata,
 )
-from opacc_ray.labels.log import adopt_rules, read_log
+from opacc_ray.labels.log import adopt_rules, read_log, refuse_lost
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.pool_objects import compare_objects, write_listing
@@ -261,6 +261,7 @@ def next_round(
         Unknown method or parameter, or unfit budget. Nothing is closed then.
     """
     rounds, labelled = read_all(run)
+    refuse_lost(run)
     last = rounds[-1]
     if last.missing and not close:
         raise LabelError(

@@ -1,7 +1,7 @@
 """All files of a run, compared with their digests and with one another: what is damaged, lost or of another run."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from opacc_ray.audit import history
 from opacc_ray.audit.sanity import SANITY, read_sanity
@@ -10,8 +10,9 @@ from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import read_description
 from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
+from opacc_ray.labelling.joining import LabelConflict
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.log import read_log
+from opacc_ray.labels.log import lost_files, read_log
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import in_order
 from opacc_ray.runs import draws, feature_store, pool_objects
@@ -91,6 +92,9 @@ def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
         read_sanity(run)
     for track in tracks:
         _check_track(track, index, found)
+    with found.checking(run.store.uri_of("labels")):
+        for uri, text in lost_files(run).items():
+            found.note(uri, text)
     try:
         return pool_objects.find_changed(tracks)
     except OpaccError:  # what is wrong has been noted
@@ -105,9 +109,9 @@ def _check_track(run: Run, index: Index | None, found: _Findings) -> None:
         numbers = run.rounds()
     for number in numbers:
         _check_round(run, number, index, found)
-    with found.checking(place):
+    with found.checking(place), suppress(LabelConflict):  # for people to settle: `opacc status` names it
         if numbers:
-            read_rounds(run, conflict="majority")
+            read_rounds(run)
     with found.checking(run.store.uri_of(run.estimate_key)):
         run.check_label_files(run.read_estimate())
 

@@ -35,6 +35,10 @@ MOST_ANSWERS = 1000
 SETTLE = "correct them with `opacc labels correct`, or let a rule decide: `opacc labels rule RUN majority`, or latest"
 
 
+class LabelConflict(LabelError):
+    """Answers to an example differ, and the rule takes none of them."""
+
+
 @dataclass(frozen=True)
 class Joined:
     """The labels of a selection, as far as they came back; each selected id is in one of the first three.
@@ -254,7 +258,7 @@ def _refuse_disputes(
         what, remedy = "a tie between labels", "have one more person label them, or `opacc labels correct` them"
     if conflict == "latest":
         what, remedy = "labels of which none is the latest", "`opacc labels correct` them"
-    raise LabelError(f"{source}: {what} on {len(said)} example(s): {few(said, '; ')}: {remedy}")
+    raise LabelConflict(f"{source}: {what} on {len(said)} example(s): {few(said, '; ')}: {remedy}")
 
 
 def _dispute(id: str, texts: Sequence[str], answers: Sequence[Label]) -> str:

@@ -28,7 +28,7 @@ from opacc_ray.labelling.overlap import doubled
 from opacc_ray.labelling.rows import says_unsure
 from opacc_ray.labels.documents import LabelAction
 from opacc_ray.labels.labelled_rounds import canonical_form
-from opacc_ray.labels.log import FOLDER, now_after, read_log, write_action
+from opacc_ray.labels.log import FOLDER, KEPT, keep_file, now_after, read_log, write_action
 from opacc_ray.labels.tasks import waiting_ids
 from opacc_ray.runs.run import Run, name_of_labels
 
@@ -162,7 +162,7 @@ class Book:
     def _keys(self) -> set[str]:
         """Keys of what decides who labels what: actions, draws, closings; files of labels come with an action."""
         entries = [*self._run.store.list(FOLDER), *self._run.store.list(self._run.key_of(""))]
-        return {entry.key for entry in entries if not re.search(r"rounds/\d+/labels/", entry.key)}
+        return {entry.key for entry in entries if not re.search(rf"rounds/\d+/labels/|{re.escape(KEPT)}$", entry.key)}
 
     def next(self, annotator: str) -> int | None:
         """The example that an annotator labels now, lent to nobody else; None if there is none left for them."""
@@ -272,7 +272,7 @@ class Book:
         data = json.dumps(fields, ensure_ascii=False).encode() + b"\n"
         name = name_of_labels("page.jsonl", data)
         self._act(LabelAction(action="import", at=time, file=name, source=SOURCE))
-        self._run.write_labels(self._round_of[id], "page.jsonl", data)
+        keep_file(self._run, self._round_of[id], "page.jsonl", data)
         return name
 
     def _text_of(self, label: str | None) -> str | None:

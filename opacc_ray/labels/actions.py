@@ -26,7 +26,7 @@ from opacc_ray.labels.documents import (
     WithdrawnLabels,
 )
 from opacc_ray.labels.labelled_rounds import join_labels, labelled_rounds, read_rounds, read_tracks, reading_by
-from opacc_ray.labels.log import LabelLog, Returned, now_after, read_log, write_action
+from opacc_ray.labels.log import LabelLog, Returned, keep_file, now_after, read_log, write_action
 from opacc_ray.labels.report import LISTED, Seen
 from opacc_ray.runs.run import Run, name_of_labels
 from opacc_ray.spec import ConflictRule, ModelSpec
@@ -112,7 +112,7 @@ def _keep(run: Run, log: LabelLog, file: Returned, conflict: ConflictRule | None
         )
         write_action(run, action)
     if not log.is_kept(file.name):
-        run.write_labels(done.round, done.file, file.data)
+        keep_file(run, done.round, done.file, file.data)
 
 
 def _classes_by_number(model: ModelSpec, asked: bool | None, log: LabelLog) -> Sequence[str] | None:
@@ -163,7 +163,7 @@ def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
         num_overruled=len(overruled),
     )
     write_action(run, action)
-    run.write_labels(run.rounds()[-1], "correction.jsonl", data)
+    keep_file(run, run.rounds()[-1], "correction.jsonl", data)
     return action
 
 

@@ -15,7 +15,7 @@ from files and actions:
   come from before that was asked, and are read so.
 
 An action is written before the file that it names, so an interrupted import leaves an action without a file, which
-changes nothing.
+changes nothing. Once the file is there, ``labels/FILE.kept`` records that: such a file that is gone is lost.
 """
 
 import hashlib
@@ -28,10 +28,11 @@ from opacc_ray.labelling.outcomes import Score, name_by_number
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.rows import Label
 from opacc_ray.labels.documents import LabelAction
-from opacc_ray.runs.run import Run
+from opacc_ray.runs.run import TRACKS, Run
 from opacc_ray.spec import ConflictRule, ScoreSpec, Spec
 
-FOLDER = "labels/"
+FOLDER, KEPT = "labels/", ".kept"
+"""Where actions are, and the end of the names of what records that a file of labels is there."""
 
 
 @dataclass
@@ -216,6 +217,45 @@ def write_action(run: Run, action: LabelAction) -> str:
     key = f"{FOLDER}{time}-{_digest(data)}.json"
     run.store.write(key, data)
     return key
+
+
+def keep_file(run: Run, number: int, name: str, data: bytes) -> None:
+    """Keep a file of labels with a round, after the action that names it, and record that it is there."""
+    key = run.write_labels(number, name, data)
+    run.store.write(f"{FOLDER}{key.rpartition('/')[2]}{KEPT}", f"{key}\n".encode())
+
+
+def lost_files(run: Run) -> dict[str, str]:
+    """Return, by URI, a sentence for each file of labels that was kept, is not withdrawn, and is gone."""
+    records = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(KEPT)]
+    there = {entry.key.rpartition("/")[2] for place in ("rounds/", TRACKS) for entry in run.store.list(place)}
+    gone = {key.removeprefix(FOLDER).removesuffix(KEPT): key for key in records}
+    gone = {name: key for name, key in gone.items() if name not in there}
+    actions = read_log(run).actions if gone else ()
+    withdrawn = {action.file for action in actions if action.action == "withdraw"}
+    found = {}
+    for name, key in gone.items():
+        if name not in withdrawn:
+            uri = run.store.uri_of(run.store.read(key).decode(errors="replace").strip())
+            what = next((_described(action) for action in reversed(actions) if action.file == name), "labels")
+            found[uri] = (
+                f"{uri} is lost, which holds {what}; restore it or import it again, or delete "
+                f"{run.store.uri_of(key)} to go on without it"
+            )
+    return found
+
+
+def refuse_lost(run: Run) -> None:
+    """Raise DataError if a file of labels that was kept is gone."""
+    for text in lost_files(run).values():
+        raise DataError(text)
+
+
+def _described(action: LabelAction) -> str:
+    """What a file of labels holds, by the action that names it."""
+    if action.action == "correct":
+        return f"the correction of {', '.join(map(repr, action.ids))} by {action.annotator} ({action.at[:19]} UTC)"
+    return f"the labels of {action.source!r} ({action.at[:19]} UTC)"
 
 
 def adopt_rules(run: Run, spec: Spec) -> None:

@@ -12,7 +12,7 @@
     rounds/1/manifest.*           what annotators get
     rounds/1/draw-1.json, draws/  the three as they were drawn, with their digests (draws.py)
     rounds/1/labels/              the files that came back, as they came
-    labels/                       what was done with those files: imports, corrections, withdrawals, rules
+    labels/                       what was done with those files: imports, corrections, withdrawals, rules (log.py)
     rounds/1/closed.json          if the round was closed: the ids that were given up
     rounds/1/goal.json            what `opacc next --until` found after the round, and what it decided
     estimate.json
@@ -292,7 +292,7 @@ class Run:
 
     def all_label_files(self) -> list[str]:
         """Keys of the files of labels of all rounds of all tracks, and of what was done with them."""
-        actions = [entry.key for entry in self.store.list("labels/")]
+        actions = [entry.key for entry in self.store.list("labels/") if entry.key.endswith(".json")]
         rounds = [(track, number) for track in self.tracks() for number in track.rounds()]
         return actions + [key for track, number in rounds for key in track.label_files(number)]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from audited_run import KEYS, label, write_features, write_pool
+from audited_run import CLASSES, KEYS, TRUTH, label, write_features, write_pool
 from audited_run import extract_by_hand as extract
 
 from opacc_ray.audit import closing, extraction, results, steps
@@ -18,6 +18,7 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, OpaccError
 from opacc_ray.extract.index import read_index
 from opacc_ray.extract.shards import FeatureShard, encode_shard
+from opacc_ray.labels.actions import import_labels
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.soundness import unfinished
@@ -109,6 +110,22 @@ def test_lost_file_of_labels_is_named(run: Run) -> None:
     [path] = (Path(run.uri) / "rounds" / "2" / "labels").iterdir()
     path.unlink()
     assert [text for text in problems(run) if path.name in text and "restore it" in text]
+
+
+def test_answers_that_the_rule_of_the_run_settles_are_sound(run: Run) -> None:
+    [id, *_] = run.read_selection(1).ids
+    other = CLASSES[(TRUTH[KEYS.index(id)] + 1) % 3]  # by majority a tie
+    import_labels(run, "more.csv", f"id,label,annotator\n{id},{other},bob\n".encode(), conflict="latest")
+    results.estimate(run)
+    assert problems(run) == []
+
+
+def test_answers_in_conflict_wait_for_people_and_are_no_fault(run: Run) -> None:
+    [id, *_] = run.read_selection(1).ids
+    rows = f"{id},dog,bob\n{id},owl,eve\n"
+    run.write_labels(1, "raced.csv", f"id,label,annotator\n{rows}".encode())  # as two imports at once leave them
+    assert "in conflict" in status(run).waits_for
+    assert problems(run) == []
 
 
 def test_no_run_to_verify(tmp_path: Path) -> None:

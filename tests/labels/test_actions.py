@@ -241,9 +241,58 @@ def test_file_that_comes_back_twice_changes_nothing(run: Run) -> None:
 def test_action_without_its_file_changes_nothing(run: Run) -> None:
     label_all(run)
     (key,) = files_of(run)
-    run.store.delete(key)  # as an import that was interrupted leaves it
+    run.store.delete(key)  # as an import that was interrupted leaves it: neither the file nor a record of it
+    run.store.delete(f"labels/{key.rpartition('/')[2]}.kept")
     assert len(read_rounds(run)[0].missing) == 20
     label_all(run)
+    assert results.estimate(run).n == 20
+
+
+@pytest.mark.parametrize("kind", ["corrections", "a file of a later round"])
+def test_labels_that_are_lost_before_any_estimate_are_named(
+    kind: str, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    label_all(run)
+    first = ids_of(run)[:6]
+    for id in first:
+        actions.correct(run, id, "owl", "cy")
+    if kind == "corrections":
+        lost = sorted(key for key in files_of(run) if key.endswith(".jsonl"))[:2]
+        said = "is lost, which holds the correction of '.*' by cy"
+    else:
+        steps.next_round(run, 10)
+        rows = truth(list(run.read_selection(2).ids))
+        actions.import_labels(run, "second.csv", csv_of(rows))
+        [lost] = [run.label_files(2)]
+        said = r"is lost, which holds the labels of 'second\.csv'"
+    kept = {key: run.store.read(key) for key in lost}
+    for key in lost:
+        run.store.delete(key)
+    assert run.read_estimate() is None
+    for command in ("estimate", "next"):
+        with pytest.raises(DataError, match=f"{said}.*restore it or import it again, or delete .*kept to go on"):
+            results.estimate(run) if command == "estimate" else steps.next_round(run, 10)
+    assert lost[0] in told(capsys, "status", run.uri)
+    found = {fault.file for fault in verify(run.uri).faults if "is lost, which holds" in fault.problem}
+    assert found == {run.store.uri_of(key) for key in lost}
+    for key, data in kept.items():
+        run.store.write(key, data)
+    assert results.estimate(run).n == 20 + 10 * (kind != "corrections")
+    assert not any("is lost, which holds" in fault.problem for fault in verify(run.uri).faults)
+
+
+def test_a_lost_file_that_was_withdrawn_or_is_imported_again_is_not_missed(run: Run) -> None:
+    label_all(run)
+    (key,) = files_of(run)
+    run.store.delete(key)
+    label_all(run)
+    assert results.estimate(run).n == 20
+    actions.correct(run, ids_of(run)[0], "owl", "cy")
+    [name] = {Path(key).name for key in files_of(run)} - {Path(key).name}
+    actions.withdraw(run, name)
+    [correction] = [key for key in files_of(run) if key.endswith(name)]
+    run.store.delete(correction)
+    run.store.delete("estimate.json")
     assert results.estimate(run).n == 20
 
 
@@ -261,7 +310,7 @@ def test_action_follows_all_that_it_knew_whatever_the_clocks_say(run: Run) -> No
 
 def test_action_that_was_edited_is_named(run: Run) -> None:
     label_all(run)
-    (entry,) = run.store.list("labels/")
+    (entry,) = [entry for entry in run.store.list("labels/") if entry.key.endswith(".json")]
     run.store.write(entry.key, run.store.read(entry.key).replace(b'"annotator": null', b'"annotator": "eve"'))
     with pytest.raises(DataError, match=r"labels/.*\.json was changed since it was written"):
         read_rounds(run)
