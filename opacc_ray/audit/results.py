@@ -24,7 +24,7 @@ from opacc_ray.labelling.costs import Costs
 from opacc_ray.labelling.outcomes import Score
 from opacc_ray.labels.agreement import agreement
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, having_labels, no_label, read_rounds
-from opacc_ray.labels.log import refuse_lost
+from opacc_ray.labels.log import all_files, refuse_lost
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.documents import (
     AccuracyEstimate,
@@ -101,7 +101,7 @@ def state(
         **basis_of(run, rounds),
         **stated(said.estimate, rounds),
         labels_digest=digest_of(rounds),
-        label_files=run.all_label_files(),
+        label_files=all_files(run),
         allows_for=list(said.allows_for),
         goal=circumstances.goal,
         by_design=StatedEstimate(**stated(by_design, rounds)),
@@ -143,8 +143,8 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
         )
     for item in rounds:
         run.check_copies(item.number)
-    run.check_label_files(_last_estimate(run))
-    refuse_lost(run)
+    feature_store.check_drawn_from(run, [item.number for item in rounds])
+    refuse_lost(run, _last_estimate(run))
     known = having_labels(begun)
     if not known:
         raise no_label(run, rounds)

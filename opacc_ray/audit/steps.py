@@ -259,9 +259,12 @@ def next_round(
         while this one was drawn; another command drew it first, or all is labelled.
     SpecError
         Unknown method or parameter, or unfit budget. Nothing is closed then.
+    DataError
+        A file of labels or of a round is lost or changed, or the features are of another model.
     """
     rounds, labelled = read_all(run)
     refuse_lost(run)
+    feature_store.check_drawn_from(run, [item.number for item in rounds])
     last = rounds[-1]
     if last.missing and not close:
         raise LabelError(

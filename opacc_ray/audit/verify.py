@@ -12,13 +12,12 @@ from opacc_ray.extract.feature_set import read_description
 from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
 from opacc_ray.labelling.joining import LabelConflict
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.log import lost_files, read_log
+from opacc_ray.labels.log import lost_files, read_log, refuse_lost
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import in_order
 from opacc_ray.runs import draws, feature_store, pool_objects
 from opacc_ray.runs.documents import ChangedObjects, Draw
 from opacc_ray.runs.run import HEADER, Run
-from opacc_ray.selection import Selection
 
 THREADS = 4
 
@@ -90,11 +89,11 @@ def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
         pool_objects.read_listing(run)
     with found.checking(run.store.uri_of(SANITY)):
         read_sanity(run)
-    for track in tracks:
-        _check_track(track, index, found)
     with found.checking(run.store.uri_of("labels")):
         for uri, text in lost_files(run).items():
             found.note(uri, text)
+    for track in tracks:
+        _check_track(track, index, found)
     try:
         return pool_objects.find_changed(tracks)
     except OpaccError:  # what is wrong has been noted
@@ -113,7 +112,7 @@ def _check_track(run: Run, index: Index | None, found: _Findings) -> None:
         if numbers:
             read_rounds(run)
     with found.checking(run.store.uri_of(run.estimate_key)):
-        run.check_label_files(run.read_estimate())
+        refuse_lost(run, run.read_estimate())
 
 
 def _check_set(run: Run, tracks: Sequence[Run], found: _Findings) -> Index | None:
@@ -203,7 +202,7 @@ def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -
     with found.checking(folder.uri):
         selection = run.read_selection(number)
         if index is not None and not found.faults:
-            _check_chosen(run, selection)
+            feature_store.check_chosen(run, selection)
     with found.checking(folder.uri_of("labels")):
         run.read_labels(number)
     with found.checking(run.store.uri_of("labels")):
@@ -212,16 +211,3 @@ def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -
         run.read_closed(number)
     with found.checking(folder.uri_of("goal.json")):
         run.read_goal(number)
-
-
-def _check_chosen(run: Run, selection: Selection) -> None:
-    """Compare ids and predictions of a round with the features at the same places."""
-    chosen = run.read_chosen(selection.round)
-    ids, predictions = feature_store.find_rows(run, selection.index)
-    rows = zip(selection.ids, chosen.ids, chosen.predictions, ids, predictions, strict=True)
-    for name, here, said, found, own in rows:
-        if (name, name, said) != (here, found, own):
-            raise DataError(
-                f"round {selection.round} of {run.title} has {name!r} with the prediction {said!r} where its features "
-                f"have {found!r} with {own!r}; restore the round, or the features"
-            )

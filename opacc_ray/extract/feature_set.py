@@ -15,6 +15,8 @@ Where the spec names no weights, the model is whatever its factory makes that da
 prefix, all in one folder, as they do in runs made before there were sets.
 """
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -79,6 +81,13 @@ class Complete:
 
     features: Features
     index: Index
+    digest: str  # of all files, which tells these features from others of the same examples
+
+    @classmethod
+    def of(cls, features: Features, index: Index, indices: list[Index]) -> "Complete":
+        """The features of some folders, by their indices."""
+        content = [[shard.sha256, shard.ids, shard.examples] for own in indices for shard in own.shards]
+        return cls(features, index, hashlib.sha256(json.dumps(content).encode()).hexdigest())
 
 
 class FeatureSet(NamedTuple):
@@ -120,7 +129,7 @@ class FeatureSet(NamedTuple):
             return None
         if self.whole and loses(indices):
             whole = read_index(self.whole)
-            return Complete(Features.of(self.whole, whole), whole) if whole else None
+            return Complete.of(Features.of(self.whole, whole), whole, [whole]) if whole else None
         index, *others = indices
         features, widths = Features.of(self.folder, index), dict(index.features)
         for (name, folder), own in zip(self.added.items(), others, strict=True):
@@ -128,7 +137,7 @@ class FeatureSet(NamedTuple):
             features = features.with_added(name, folder.uri.rpartition("/")[2], own)
             widths |= own.features
         ordered = {name: widths[name] for name in ALL if name in widths}
-        return Complete(features, index.model_copy(update={"features": ordered}))
+        return Complete.of(features, index.model_copy(update={"features": ordered}), indices)
 
     def tags(self) -> list[str | None]:
         """What differs when an index has changed; None for one that is not there."""

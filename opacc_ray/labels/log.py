@@ -28,6 +28,7 @@ from opacc_ray.labelling.outcomes import Score, name_by_number
 from opacc_ray.labelling.parsing import parse
 from opacc_ray.labelling.rows import Label
 from opacc_ray.labels.documents import LabelAction
+from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.run import TRACKS, Run
 from opacc_ray.spec import ConflictRule, ScoreSpec, Spec
 
@@ -245,10 +246,24 @@ def lost_files(run: Run) -> dict[str, str]:
     return found
 
 
-def refuse_lost(run: Run) -> None:
-    """Raise DataError if a file of labels that was kept is gone."""
+def refuse_lost(run: Run, estimate: AccuracyEstimate | None = None) -> None:
+    """Raise DataError if a file of labels that was kept, or that an estimate was made of, is gone."""
+    there = set(all_files(run)) if estimate else set()
+    lost = [key for key in (estimate.label_files if estimate else ()) if key not in there]
+    if lost:
+        raise DataError(
+            f"{run.store.uri_of(lost[0])} is lost, and the last estimate was made with it; restore it, or "
+            f"delete {run.estimate_key} to go on without it"
+        )
     for text in lost_files(run).values():
         raise DataError(text)
+
+
+def all_files(run: Run) -> list[str]:
+    """Return keys of the files of labels of all rounds of all tracks, and of what was done with them."""
+    actions = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(".json")]
+    rounds = [(track, number) for track in run.tracks() for number in track.rounds()]
+    return actions + [key for track, number in rounds for key in track.label_files(number)]
 
 
 def _described(action: LabelAction) -> str:

@@ -103,6 +103,9 @@ class Draw(SealedDocument):
         description="digest of the run that it was drawn for, with /TRACK if not for its first track; "
         "null in runs of version 0.1.0"
     )
+    features: str | None = Field(
+        default=None, description="digest of the features that it was drawn from; null in runs of version 0.1.0"
+    )
     folder: str = Field(description="where they lie below the round: draws/ and a digest of all of them")
     files: dict[str, DrawnFile] = Field(description="by name: selection.json, predictions.parquet, manifests")
 

@@ -72,15 +72,15 @@ def read(folder: Store, number: int, run: str | None) -> Draw:
     return draw
 
 
-def describe(files: Mapping[str, bytes], run: str | None) -> Draw:
-    """The draw that files make."""
+def describe(files: Mapping[str, bytes], run: str | None, features: str | None = None) -> Draw:
+    """The draw that files make, from the features with a digest."""
     described = {name: DrawnFile(sha256=_digest(data), size=len(data)) for name, data in sorted(files.items())}
-    return Draw(run=run, folder=_place(described), files=described)
+    return Draw(run=run, features=features, folder=_place(described), files=described)
 
 
-def write(folder: Store, number: int, files: Mapping[str, bytes], run: str | None) -> Draw:
+def write(folder: Store, number: int, draw: Draw, files: Mapping[str, bytes]) -> Draw:
     """Write the files of a draw, then create it; returns the draw of that number, which may be another's."""
-    draw, key = describe(files, run), name_of(number)
+    key = name_of(number)
     folder.store(draw.folder).write_many(files.items(), THREADS)
     return Draw.from_bytes(folder.create(key, draw.to_bytes()), folder.uri_of(key))
 

@@ -157,6 +157,31 @@ def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]
     return ids, predictions
 
 
+def check_drawn_from(run: Run, numbers: Sequence[int]) -> None:
+    """Raise DataError if the rounds of a run were drawn from the features of another model.
+
+    Features that were made again elsewhere may differ in their last bits: then the chosen examples decide.
+    """
+    if run.drawn_from(numbers[-1]) in (None, _features_of(run).digest):
+        return
+    for number in numbers:
+        check_chosen(run, run.read_selection(number))
+    log.warning("the features of %s were made again since round %d was drawn from them", run.uri, numbers[-1])
+
+
+def check_chosen(run: Run, selection: Selection) -> None:
+    """Compare ids and predictions of a round with the features at the same places; raises DataError."""
+    chosen = run.read_chosen(selection.round)
+    ids, predictions = find_rows(run, selection.index)
+    rows = zip(selection.ids, chosen.ids, chosen.predictions, ids, predictions, strict=True)
+    for name, here, said, found, own in rows:
+        if (name, name, said) != (here, found, own):
+            raise DataError(
+                f"round {selection.round} of {run.title} has {name!r} with the prediction {said!r} where its features "
+                f"have {found!r} with {own!r}; restore the round, or the features"
+            )
+
+
 def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     """The named features, as far as the run has them, (k, ...) each, of the examples at ``index`` (k,)."""
     there = _features_of(run)

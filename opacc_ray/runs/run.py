@@ -222,7 +222,8 @@ class Run:
     def keep_draw(self, number: int) -> None:
         """Make a round of version 0.1.0 the first draw of its number, so that another may replace it."""
         folder = self.folder(number)
-        draws.write(folder, 1, draws.files_of(folder), self.drawn_for)
+        files = draws.files_of(folder)
+        draws.write(folder, 1, draws.describe(files, self.drawn_for), files)
 
     def read_selection(self, number: int) -> Selection:
         """The selection of a round; raises DataError if its file is damaged."""
@@ -243,8 +244,9 @@ class Run:
         """
         number, folder = selection.round, self.folder(selection.round)
         files = {draws.SELECTION: selection.to_json(), draws.PREDICTIONS: encode(chosen)} | manifests
-        drawn = draws.write(folder, before + 1, files, self.drawn_for)
-        own, newest = draws.describe(files, self.drawn_for), draws.newest(folder, self.drawn_for) or drawn
+        own = draws.describe(files, self.drawn_for, self.complete_features().digest)
+        drawn = draws.write(folder, before + 1, own, files)
+        newest = draws.newest(folder, self.drawn_for) or drawn
         if newest == own:
             draws.copy(folder, files)
         else:
@@ -268,6 +270,11 @@ class Run:
         if draw:
             draws.check_copies(folder, draw)
 
+    def drawn_from(self, number: int) -> str | None:
+        """Digest of the features that a round was drawn from; None if it is not known."""
+        draw = draws.newest(self.folder(number), self.drawn_for)
+        return draw.features if draw else None
+
     def manifests(self, number: int) -> list[str]:
         """URIs of a round's manifests."""
         keys = (entry.key for entry in self.store.list(self.key_of(f"{number}/{draws.MANIFEST}")))
@@ -289,22 +296,6 @@ class Run:
     def label_files(self, number: int) -> list[str]:
         """Keys of the files of labels that came back for a round."""
         return [entry.key for entry in self.store.list(self.key_of(f"{number}/labels/"))]
-
-    def all_label_files(self) -> list[str]:
-        """Keys of the files of labels of all rounds of all tracks, and of what was done with them."""
-        actions = [entry.key for entry in self.store.list("labels/") if entry.key.endswith(".json")]
-        rounds = [(track, number) for track in self.tracks() for number in track.rounds()]
-        return actions + [key for track, number in rounds for key in track.label_files(number)]
-
-    def check_label_files(self, estimate: AccuracyEstimate | None) -> None:
-        """Raise DataError if a file of labels that an estimate was made of is lost."""
-        there = set(self.all_label_files())
-        lost = [key for key in (estimate.label_files if estimate else ()) if key not in there]
-        if lost:
-            raise DataError(
-                f"{self.store.uri_of(lost[0])} is lost, and the last estimate was made with it; restore it, or "
-                f"delete {self.estimate_key} to go on without it"
-            )
 
     def read_labels(self, number: int) -> list[tuple[str, bytes]]:
         """(name, content) of every file of labels that came back for a round.

@@ -138,6 +138,10 @@ def test_estimate_of_version_1_reads_as_the_same_in_version_2(home: Path) -> Non
         "assisted": None,
         "mean_cost": None,
         "label_noise": None,
+        "allows_for": [],
+        "goal": None,
+        "by_design": None,
+        "notes": [],
         "track": None,
         "warnings": [],
     }

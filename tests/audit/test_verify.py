@@ -6,11 +6,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import audited_run
+import numpy as np
 import pytest
-from audited_run import CLASSES, KEYS, TRUTH, label, write_features, write_pool
+from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, label, write_features, write_pool
 from audited_run import extract_by_hand as extract
 
-from opacc_ray.audit import closing, extraction, results, steps
+from opacc_ray.audit import closing, extraction, goals, results, steps
 from opacc_ray.audit.state_documents import Verification
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
@@ -126,6 +128,33 @@ def test_answers_in_conflict_wait_for_people_and_are_no_fault(run: Run) -> None:
     run.write_labels(1, "raced.csv", f"id,label,annotator\n{rows}".encode())  # as two imports at once leave them
     assert "in conflict" in status(run).waits_for
     assert problems(run) == []
+
+
+def test_features_of_another_model_are_refused(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audited_run, "PREDICTION", (PREDICTION + (np.arange(90) % 4 == 0)) % 3)
+    other, _ = write_features(str(home), "other")
+    before = {entry.key: run.features.read(entry.key) for entry in run.features.list()}
+    shutil.copytree(other.features.uri, run.features.uri, dirs_exist_ok=True)
+    said = "with the prediction .* where its features have .*; restore the round, or the features"
+    for command in (results.estimate, lambda run: steps.next_round(run, 5), lambda run: goals.look_for_goal(run, 0.1)):
+        with pytest.raises(DataError, match=said):
+            command(Run.open(run.uri))
+    assert any("where its features have" in text for text in problems(run))
+    run.features.write_many(before.items())
+    assert results.estimate(Run.open(run.uri)).n == 30
+
+
+def test_features_that_were_made_again_on_another_machine_are_taken(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stated = results.estimate(run)
+    for entry in run.features.list():
+        run.features.delete(entry.key)
+    monkeypatch.setattr(audited_run, "CONFIDENCE", audited_run.CONFIDENCE + 1e-7)
+    write_features(str(home))
+    assert results.estimate(Run.open(run.uri)).value == stated.value
+    assert "were made again since round 2 was drawn from them" in caplog.text
+    assert steps.next_round(Run.open(run.uri), 5).round == 3
 
 
 def test_no_run_to_verify(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from PIL import Image
 
 from opacc_ray.audit import steps
 from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.log import all_files
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -173,11 +174,11 @@ def test_other_methods_are_refused(site: Site, method: str) -> None:
     ],
 )
 def test_what_is_no_answer_is_refused_and_nothing_is_kept(site: Site, body: Any, words: str) -> None:
-    before = len(site.run.all_label_files())
+    before = len(all_files(site.run))
     status, content, _ = site.send("POST", f"/{site.token}/answer", body)
     assert status == 400
     assert words in json.loads(content)["error"]
-    assert len(site.run.all_label_files()) == before
+    assert len(all_files(site.run)) == before
 
 
 def test_a_form_of_another_site_is_refused(site: Site) -> None:
