@@ -44,6 +44,14 @@ def check_budget(budget: int, sizes: NDArray[np.int64]) -> None:
 def draw_strata(
     rng: np.random.Generator, sizes: NDArray[np.int64], allocation: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Simple random samples of strata of some ``sizes`` (H,): places in the strata (n,), and these, one by one (n,)."""
+    """Simple random samples of strata of some ``sizes`` (H,): places in the strata (n,), and these, one by one (n,).
+
+    In random order, but that one example of each stratum comes first: should labelling stop early, no stratum is left
+    without a label. Within a stratum the order is random, so that its first labels are a simple random sample too.
+    """
     drawn = [rng.choice(size, size=num, replace=False) for size, num in zip(sizes, allocation, strict=True)]
-    return np.concatenate(drawn), np.repeat(np.arange(len(drawn)), allocation)
+    place, stratum = np.concatenate(drawn), np.repeat(np.arange(len(drawn)), allocation)
+    is_later = np.ones(len(place), dtype=bool)
+    is_later[np.cumsum(allocation) - allocation] = False
+    order = np.lexsort((rng.random(len(place)), is_later))
+    return place[order], stratum[order]

@@ -5,7 +5,8 @@ section 3.2 and Algorithm 1, https://doi.org/10.1145/3338906.3338930.
 
 A sample T is grown so that, neuron by neuron, the last hidden layer takes its values in T as often as in the pool S:
 after p examples at random, each step looks at ℓ random groups of q distinct, unselected examples and keeps the group
-that brings the sections of T closest to those of S. The estimator is the sample mean (Eq. 10).
+that brings the sections of T closest to those of S. The estimator is the sample mean (Eq. 10). Examples are handed out
+in the order of choice, for each group makes up for what those before it lack.
 
     cross_entropy   -(1/m) Σ_i Σ_z P_S,i(z) · ln P_T,i(z)                     Eq. 8
     kl               (1/m) Σ_i Σ_z P_T,i(z) · ln (P_T,i(z) / P_S,i(z))        section 4.3.4, for small pools

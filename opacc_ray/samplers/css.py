@@ -12,8 +12,9 @@ is unbiased for any strata and any allocation with n_j >= 1.
 
 Deviations. The paper shares n · 20 %, which is seldom whole: shares are rounded by largest remainder, every stratum
 gets at least one example, and what a small stratum cannot take goes to the others. Ties in confidence are ordered by
-index. The paper's warning stands: where confidence does not tell right from wrong (a drifted or mutated model), CSS
-is *less* precise than SRS.
+index. The sample is handed out in random order, after one example of each stratum: the first labels give an estimate, and
+the order does not tell annotators how sure the model is. The paper's warning stands: where confidence does not tell
+right from wrong (a drifted or mutated model), CSS is *less* precise than SRS.
 
 Legend: N pool, n budget, J strata.
 """
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.allocation import allocate
+from opacc_ray.designs.allocation import allocate, draw_strata
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.order import Line, part_lay
@@ -67,9 +68,8 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     edges = np.concatenate([[0], cuts, [line.total]])
     sizes = np.diff(edges)
     allocation = allocate(task.budget, np.array(task.parameters.allocation), sizes)
-    drawn = [rng.choice(size, size=num, replace=False) for size, num in zip(sizes, allocation, strict=True)]
-    stratum = np.repeat(np.arange(len(sizes)), allocation)
-    return Draw(line.find(np.concatenate(drawn) + edges[stratum]).index, Stratified(stratum, sizes), {})
+    place, stratum = draw_strata(rng, sizes, allocation)
+    return Draw(line.find(place + edges[stratum]).index, Stratified(stratum, sizes), {})
 
 
 def _order(view: View, labelled: NDArray[np.int64]) -> Line:

@@ -20,7 +20,8 @@ Two readings of the weights, with P_i the belief that i fails and *active* as in
 Either way W is the number of drawn examples that have weights at all, times one fixed vector, and that number cancels:
 draws by weight follow the vector, once the first of those examples is drawn. (So no step needs more than the vector,
 and an N x N matrix less than ever.) Nor does any step look at an outcome: the whole sample is drawn first, labelled
-whenever, and each example carries its q. See `_race` for how the draws are made.
+whenever, and each example carries its q. See `_race` for how the draws are made. It is handed out in the order of the
+draws, on which the estimate rests: the first k are a sample of this design, too, and likely failures come earlier.
 
 Deviations. The paper's variance is left open and the code's takes z_1 as the mean; here it is that of the z_k. For LSA
 the paper activates above mean + variance, yet the thresholds behind its Table II for the MNIST subjects are lower: give

@@ -12,7 +12,8 @@ sections of the output neurons:
     t'  = argmin_{t in C} KL(P_S || P_{T + t})      is added                                 (lines 28 to 35)
     KL(P_S || P_T) = (1/m) Σ_i Σ_z P_S,i(z) · ln(P_S,i(z) / P_T,i(z)) < α ends it            (Formula 1, line 38)
 
-Nothing is drawn at random, so the estimator is the sample mean and no design-based interval exists.
+Nothing is drawn at random, so the estimator is the sample mean and no design-based interval exists. Examples are handed
+out in the order of choice: the first k are what a budget of k buys.
 
 Four parameters switch to the variants of the paper's sensitivity analysis: `coverage=False` leaves phase 1 out,
 `layer="hidden"` looks at the last hidden layer, `division="equal_width"` cuts sections as CES does, and

@@ -34,14 +34,14 @@ from opacc_ray.designs.allocation import check_budget
 from opacc_ray.failure.strata import Strata, cut_strata
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Task
-from opacc_ray.samplers.ssrs import Parameters, draw_shuffled, needs
+from opacc_ray.samplers.ssrs import Parameters, draw_each, needs
 
 __all__ = ["Parameters", "draw", "needs"]
 
 
 def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     """Cut the strata, the same ones in every round, share the batch, and draw."""
-    return draw_shuffled(rng, *plan(view, task))
+    return draw_each(rng, *plan(view, task))
 
 
 def plan(view: View, task: Task) -> tuple[Strata, NDArray[np.int64]]:

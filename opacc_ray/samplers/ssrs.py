@@ -57,12 +57,10 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
     sizes = strata.sizes
     spread = sizes * strata.deviations(auxiliary.find(view, name))  # N_h · S_h
     shares = spread / spread.sum() if spread.sum() > 0 else sizes / sizes.sum()
-    return draw_shuffled(rng, strata, allocate(task.budget, shares, sizes))
+    return draw_each(rng, strata, allocate(task.budget, shares, sizes))
 
 
-def draw_shuffled(rng: np.random.Generator, strata: Strata, allocation: NDArray[np.int64]) -> Draw:
-    """Draw each stratum's share. In random order: should labelling stop early, no stratum is left out as the last."""
+def draw_each(rng: np.random.Generator, strata: Strata, allocation: NDArray[np.int64]) -> Draw:
+    """Draw each stratum's share, in the order of :func:`opacc_ray.designs.allocation.draw_strata`."""
     ranks, stratum = draw_strata(rng, strata.sizes, allocation)
-    order = rng.permutation(len(stratum))
-    ranks, stratum = ranks[order], stratum[order]
     return Draw(strata.find(stratum, ranks), Stratified(stratum, strata.sizes), {})

@@ -114,6 +114,24 @@ class TestEveryMethod:
             assert estimate.n == len(chosen)
             assert estimate.design_based or estimate.reason
 
+    def test_first_half_of_the_labels_gives_an_estimate(self, method: str, pool: Pool) -> None:
+        for seed in range(5):
+            chosen = opacc.select(pool, method, 60, seed=seed)
+            first = chosen.restrict(np.arange(len(chosen)) < len(chosen) // 2)
+            estimate = opacc.estimate(first, np.arange(len(first)) % 5 > 0)
+            assert estimate.n == 30
+            assert 0 <= estimate.low < estimate.high <= 1
+
+    def test_order_does_not_tell_how_sure_the_model_is_unless_the_docstring_says_why(
+        self, method: str, pool: Pool
+    ) -> None:
+        apart = []
+        for seed in range(40):
+            confidence = pool.confidence[opacc.select(pool, method, 60, seed=seed).index]
+            apart.append(confidence[:30].mean() - confidence[30:].mean())
+        is_random = abs(np.mean(apart)) < 4 * np.std(apart) / len(apart) ** 0.5
+        assert is_random or "in the order of" in METHODS[method].__doc__
+
     def test_names_the_feature_that_is_missing(self, method: str) -> None:
         needs = METHODS[method].needs(parse_parameters(method, {}))
         if needs:
