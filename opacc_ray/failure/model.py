@@ -16,10 +16,18 @@ common slope and what each class adds to it, kept small by the prior until label
 regression (A. Gelman, J. Hill, "Data Analysis Using Regression and Multilevel/Hierarchical Models", 2007, 13). From
 the few labels of an audit it learns too readily: ``docs/neyman.md``.
 
-How far the labels speak for the signals at all is the *Bayes factor* of all other experts against the one that looks at
-nothing: 1 without labels, large when the signals foresaw the failures, small when they are useless.
+How far the labels speak for the signals at all is the *Bayes factor* of all other experts against the constant rate of
+failure that explains the labels best, k labels with mean failure m and dispersion ψ:
 
-Outcomes may be scores: the likelihood is then a quasi-likelihood, its dispersion that of the labels.
+    B = [Σ_e prior_e · evidence_e / Σ_e prior_e] / exp(k/ψ · [m ln m + (1 - m) ln(1 - m)])      e the other experts
+
+It is 1 without labels, large when the signals foresaw the failures, and small when they are useless. Its mean is 1 at
+most wherever failures have nothing to do with the signals, whatever their rate, so that it is above 1/α with
+probability α at most (an e-value; V. Vovk, R. Wang, Annals of Statistics 49, 2021). Against expert 0, whose prior is
+centred at the rate that the model states, B would also be large where only that rate is wrong.
+
+Outcomes may be scores: the likelihood is then a quasi-likelihood, its dispersion that of the labels, and the mean of B
+is 1 at most as far as a normal law describes their sums.
 
 Legend: N pool, k labels, d signals, f failure = 1 - outcome in [0, 1], p its expectation.
 """
@@ -155,7 +163,7 @@ class Forecast(NamedTuple):
 
     signals: PoolSignals
     mixture: Mixture
-    bayes_factor: float  # of the experts that look at signals against the one that does not
+    bayes_factor: float  # of the experts that look at signals against the best constant rate
     leverage: NDArray[np.float64]  # (k,) of each label, in [0, 1): by how much its own outcome moves its p
 
     @property
@@ -172,7 +180,7 @@ class Learnt(NamedTuple):
     """What labels teach."""
 
     mixture: Mixture
-    bayes_factor: float  # of the experts that look at signals against the one that does not
+    bayes_factor: float  # of the experts that look at signals against the best constant rate
     leverage: NDArray[np.float64]  # (k,)
 
 
@@ -193,15 +201,23 @@ def learn(labelled: Signals, failure: NDArray[np.float64], present: frozenset[st
     heard = np.flatnonzero(weight > _LEAST_SHARE)
     leverage = weight[heard] @ np.array([fits[k].leverage for k in heard])
     mixture = Mixture(tuple(weight[heard].tolist()), np.stack([fits[k].coefficient for k in heard]))
-    return Learnt(mixture, _bayes_factor(prior, evidence), leverage)
+    return Learnt(mixture, _bayes_factor(prior, evidence, _best_constant(failure) / dispersion), leverage)
 
 
-def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64]) -> float:
-    """Bayes factor of all experts but the first against the first, which looks at nothing."""
+def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64], best_constant: float) -> float:
+    """Bayes factor of all experts but the first, which looks at nothing, against a log likelihood."""
     if len(prior) == 1:
         return 1.0
-    ratio = np.exp(np.minimum(evidence[1:] - evidence[0], 300.0))
+    ratio = np.exp(np.minimum(evidence[1:] - best_constant, 300.0))
     return float(prior[1:] @ ratio / prior[1:].sum())
+
+
+def _best_constant(failure: NDArray[np.float64]) -> float:
+    """The largest log likelihood that any rate, the same for all labels, gives the failures (k,)."""
+    from scipy.special import xlogy
+
+    num, met = len(failure), float(failure.sum())
+    return float(xlogy(met, met / num) + xlogy(num - met, 1 - met / num)) if num else 0.0
 
 
 def distinct_experts(present: frozenset[str]) -> list[Expert]:

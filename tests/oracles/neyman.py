@@ -114,7 +114,9 @@ def predicted_failure(pool: dict[str, list[float]], labelled: dict[int, float]) 
         priors.append(prior)
     weights = [prior * math.exp(log - max(log_evidence)) for prior, log in zip(priors, log_evidence, strict=True)]
     p = [sum(w * p[i] for w, p in zip(weights, predictions, strict=True)) / sum(weights) for i in range(N)]
-    return p, sum(weights[1:]) / sum(priors[1:]) / (weights[0] / priors[0])
+    met, num = sum(labelled.values()), len(labelled)
+    constant = (met / num) ** met * (1 - met / num) ** (num - met) if num else 1.0
+    return p, sum(weights[1:]) / sum(priors[1:]) * math.exp(max(log_evidence)) / constant
 
 
 def _regression(

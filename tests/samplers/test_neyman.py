@@ -308,6 +308,20 @@ class TestPrecision:
         assert staked[False] > 0.2
         assert staked[True] <= 0.1 + 1e-3
 
+    @pytest.mark.parametrize(("least", "most"), [(0.05, 0.3), (0.1, 0.5)])
+    def test_price_is_held_where_the_model_states_another_level(self, least: float, most: float) -> None:
+        """Confidence at random, which says that most examples fail, of a model that is right on 99 %."""
+        rng = np.random.default_rng(6)
+        view = view_of(opacc.Pool(confidence=rng.uniform(least, most, 3000)))
+        for num in (10, 30, 60):
+            prices = []
+            for _ in range(25):
+                labelled = np.sort(rng.choice(3000, num, replace=False))
+                previous = Previous(labelled, 1.0 - (rng.random(num) < 0.01))
+                prices.append(price_of(whole_plan(view, Task(40, neyman.Parameters(), previous))))
+            assert np.median(prices) <= 0.07 + 1e-3
+            assert np.mean(prices) <= 0.1
+
     def test_uniform_share_is_the_least_that_keeps_the_price(self) -> None:
         """By hand: half the examples with twice the doubt of the others, 1/(φ + (1-φ)·2/3) and 1/(φ + (1-φ)·4/3)."""
         doubt = np.array([2 / 3, 4 / 3])
