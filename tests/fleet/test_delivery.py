@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,10 +16,15 @@ import pytest
 from extracting_here import extracting_here
 from small_fleet import label, write_fleet
 
+from opacc_ray.audit import steps
 from opacc_ray.cli.main import main
 from opacc_ray.fleet import delivery, outcomes
 from opacc_ray.fleet.documents import AlertNotice, FleetSummary
+from opacc_ray.fleet.queue import work_through
+from opacc_ray.fleet.spec import load_fleet
+from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
+from opacc_ray.samplers.base import unreported
 
 SECRET = "T024/B057/xyzzy"
 ALERTED = ["weekly-random-shop", "weekly-random-field"]
@@ -264,3 +270,32 @@ def test_a_process_that_was_killed_is_a_failure(fleet: Fleet, monkeypatch: pytes
     assert code == 4
     assert [item["name"] for item in answer["audits"] if item["failure"]] == ["weekly-random-shop"]
     assert "ended without a report: it was killed" in answer["audits"][0]["failure"]["error"]
+
+
+def test_an_outcome_is_kept_up_to_date_and_an_interrupt_keeps_the_failure_before(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.is_broken = True
+    fleet()
+    place = fleet.folder / "outcomes" / f"{BROKEN}.json"
+    failure = json.loads(place.read_text())["failure"]
+    seen: list[float] = []
+
+    def slow(*_: object, **__: object) -> None:
+        until = time.monotonic() + 30
+        while (now := json.loads(place.read_text())["attempt"])["seconds"] < 0.2 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert now["state"] == "running"
+        seen.append(now["seconds"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(outcomes, "BEAT", 0.05)
+    monkeypatch.setattr(steps, "run", slow)
+    audit = next(item for item in load_fleet(fleet.home / "fleet.yaml").audits if item.name == BROKEN)
+    with outcomes.Outcomes(open_store(str(fleet.folder))) as kept, pytest.raises(KeyboardInterrupt):
+        work_through([audit], 1, unreported, trial=False, note=kept.noted)
+    assert seen[0] >= 0.2
+    after = json.loads(place.read_text())
+    assert (after["attempt"]["state"], after["failure"]) == ("interrupted", failure)
+    code, answer = fleet("--summary")
+    assert (code, answer["audits"][3]["failure"]) == (3, failure)
