@@ -24,6 +24,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from opacc_ray.cluster.actor import Actor, Worker, wait_to_leave
 from opacc_ray.cluster.elsewhere import Elsewhere
 from opacc_ray.cluster.failures import LOST, cause_of, ran_out_of_memory
+from opacc_ray.cluster.local import raise_if_lost
 from opacc_ray.cluster.placement import Placement, place
 from opacc_ray.cluster.session import raise_if_ending
 from opacc_ray.errors import ClusterError, StorageError, counted, shortened
@@ -103,6 +104,7 @@ class _Crew:
             flying = {reference: actor for actor in self._actors for reference in actor.shards}
             starting = {actor.starting: actor for actor in self._actors if actor.starting is not None}
             ready, _ = ray.wait([*flying, *starting], num_returns=1, timeout=TICK)
+            raise_if_lost()
             if ready:
                 self._last_event = time.monotonic()
             elif not flying and time.monotonic() - self._last_event > self._options.start_timeout:

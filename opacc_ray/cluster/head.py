@@ -1,22 +1,25 @@
 """The processes of a local Ray, started and ended by a process of their own: ``python -m opacc_ray.cluster.head``.
 
-It prints the address, and ends all when its input ends, as it does when the process that holds the other end dies. Ray
-lets every user of the machine write to its folder and the sockets in it, so that folder is inside a private one. One
-process makes the private folder, and removes it when a second one has ended, which leads a session with all of Ray's
-processes. What a run has no use for is left out: dashboard, autoscaler and the reader of logs, each a Python that takes
-half a second of a CPU to start. ``ray.init`` has no switch for them.
+It prints the address, and later the name of a process of Ray that has ended and without which no work is done. It ends
+all when its input ends, as it does when the process that holds the other end dies. Ray lets every user of the machine
+write to its folder and the sockets in it, so that folder is inside a private one. One process makes the private folder,
+and removes it when a second one has ended, which leads a session with all of Ray's processes.
+
+What a run has no use for is left out: dashboard, autoscaler and the reader of logs, each a Python that takes half a second
+of a CPU to start. ``ray.init`` has no switch for them.
 """
 
 import contextlib
 import logging
 import os
+import select
 import shutil
 import signal
-import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from typing import NamedTuple
 
 OBJECT_STORE = 200 << 20
 """Bytes: what passes through it are reports of shards, and parts of a draw."""
@@ -33,6 +36,9 @@ SETTINGS = {
 
 LONGEST = 24
 """Bytes of the longest path that the folder may be made in: Ray's sockets add some 80 to it, of 107 (macOS: 103)."""
+
+LOOK = 0.2
+"""Seconds between two looks whether Ray's processes live."""
 
 END_WITHIN = 10
 """Seconds in which Ray's processes must have ended by themselves."""
@@ -77,22 +83,38 @@ def _hold(folder: str) -> None:
     """Start Ray, whose files go to ``folder``, and end it with the input; this process ends here."""
     try:
         try:
-            address, end = _start_least(folder)
+            ray = _start_least(folder)
         except (ImportError, AttributeError, TypeError):  # another version of Ray, which is built otherwise inside
-            address, end = _start_all(folder)
+            ray = _start_all(folder)
         with contextlib.suppress(BrokenPipeError):  # who started it is gone already
-            print(f"ray at {address}", flush=True)
-        sys.stdin.read()
+            print(f"ray at {ray.address}", flush=True)
+            lost = ""
+            while not _input_has_ended(LOOK):  # the others stay till then: calls to a GCS that is gone take a minute
+                if not lost and (lost := ray.lost()):
+                    print(lost, flush=True)
         signal.alarm(END_WITHIN)
-        end()
+        ray.end()
     except BaseException:
         traceback.print_exc()
     finally:
         os.killpg(0, signal.SIGKILL)  # agents that had just started would look for the others for a minute
 
 
-def _start_least(folder: str) -> tuple[str, Callable[[], None]]:
-    """Start what a run needs; the address, and what ends it."""
+def _input_has_ended(seconds: float) -> bool:
+    ready, _, _ = select.select([0], [], [], seconds)
+    return bool(ready) and not os.read(0, 1)
+
+
+class _Started(NamedTuple):
+    """A Ray of this process."""
+
+    address: str
+    end: Callable[[], None]
+    lost: Callable[[], str] = str  # the first of its processes that has ended; empty if none has
+
+
+def _start_least(folder: str) -> _Started:
+    """Start what a run needs."""
     from ray._private.node import Node
     from ray._private.parameter import RayParams
 
@@ -114,10 +136,14 @@ def _start_least(folder: str) -> tuple[str, Callable[[], None]]:
         head.destroy_external_storage()
         head.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)
 
-    return head.gcs_address, end
+    def lost() -> str:
+        names = (name for name, _ in head.dead_processes())
+        return next((name for name in names if name in ("gcs_server", "raylet")), "")
+
+    return _Started(head.gcs_address, end, lost)
 
 
-def _start_all(folder: str) -> tuple[str, Callable[[], None]]:
+def _start_all(folder: str) -> _Started:
     """The same by Ray's public call, which starts more."""
     import ray
 
@@ -130,7 +156,7 @@ def _start_all(folder: str) -> tuple[str, Callable[[], None]]:
         logging_level=logging.ERROR,
         _system_config=SETTINGS,
     )
-    return ray.get_runtime_context().gcs_address, ray.shutdown
+    return _Started(ray.get_runtime_context().gcs_address, ray.shutdown)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import secrets
+import select
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,7 @@ class LocalRay:
     def __init__(self) -> None:
         log.info("starting a local Ray")
         lock()
+        self._lost = ""
         self._log = tempfile.TemporaryFile(prefix="opacc-ray-", suffix=".log")  # noqa: SIM115 (closed at its end)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "opacc_ray.cluster.head"],  # -P: not from the current folder
@@ -65,6 +67,14 @@ class LocalRay:
                 return line.split()[-1].decode()
         text = os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace").strip()
         raise ClusterError(f"no local Ray could be started: {text.splitlines()[-1] if text else 'it said nothing'}")
+
+    def lost(self) -> str:
+        """Which process of Ray has ended, so that no work is done any more; empty if none has."""
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], 0)
+        if ready and not self._lost:
+            self._lost = self._process.stdout.readline().decode().strip() or "process"
+        return self._lost
 
     def end(self, *, wait: bool = True) -> None:
         """End its processes; those that are still starting end by themselves in a moment."""
@@ -125,6 +135,27 @@ def started() -> Iterator[str]:
     own = _AHEAD.get() or _Ahead()
     found, own.ray = own.ray or LocalRay(), None
     try:
-        yield found.address()
+        address = found.address()
+        _USED.append(found)
+        yield address
     finally:
+        if found in _USED:
+            _USED.remove(found)
         found.end()
+
+
+_USED: list[LocalRay] = []
+"""Those that threads of this process use now."""
+
+
+def raise_if_lost() -> None:
+    """Raise ClusterError if a local Ray that is used now has lost a process: to wait for its work would take minutes.
+
+    Calls to Ray wait for a minute then, and end this process.
+    """
+    for ray in list(_USED):
+        if name := ray.lost():
+            raise ClusterError(
+                f"the local Ray has ended, because its {name} was killed or failed; often memory runs out. Finished "
+                "shards are kept: run the same command again"
+            )

@@ -1,5 +1,6 @@
 """A local Ray that starts ahead of its use: it is the one that is used, and none is left behind."""
 
+import json
 import os
 import secrets
 import shutil
@@ -11,8 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
+from listening import family
+from small_pictures import picture
 
 pytestmark = pytest.mark.slow
+
+TESTS = Path(__file__).parents[1]
 
 HEAD = """
 import os, sys
@@ -139,6 +144,38 @@ def test_files_of_ray_are_closed_to_other_users_and_gone_at_the_end(
     assert all_end(token)
     assert not ours.exists()
     shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("name", ["gcs/gcs_server", "ray::DashboardAgent"])
+def test_a_killed_process_of_ray_ends_the_run_soon_with_a_sentence(name: str, tmp_path: Path) -> None:
+    (tmp_path / "pool").mkdir()
+    for i in range(60):
+        (tmp_path / "pool" / f"{i:02d}.png").write_bytes(picture(i))
+    spec = {
+        "name": "lost",
+        "pool": {"uri": "pool", "format": "images"},
+        "model": {"function": "numpy_model:noted", "arguments": {"folder": str(tmp_path), "seconds": 1}},
+        "extract": {"shard_size": 2, "batch_size": 2, "actors": 1},
+        "sample": {"method": "srs", "budget": 5},
+        "transform": "small_pictures:to_input",
+        "output": "audits",
+    }
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    paths = {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
+    command = [sys.executable, "-m", "opacc_ray", "run", "spec.yaml"]
+    with subprocess.Popen(command, cwd=tmp_path, env=plain | paths, stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + 120
+        while not list(tmp_path.rglob("part-*.parquet")) and time.monotonic() < until:
+            time.sleep(0.1)
+        [victim] = [pid for pid in family(process.pid) if name in Path(f"/proc/{pid}/cmdline").read_text()]
+        os.kill(victim, signal.SIGKILL)
+        killed = time.monotonic()
+        _, said = process.communicate(timeout=400)
+    assert process.returncode == 4, said
+    assert "opacc: the local Ray has ended, because its " in said
+    assert "shards are kept: run the same command again" in said
+    assert time.monotonic() - killed < 50  # Ray itself waits for a minute, or for an actor's start_timeout
 
 
 def test_ray_that_cannot_start_says_why(tmp_path: Path) -> None:
