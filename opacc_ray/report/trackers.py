@@ -15,6 +15,7 @@ from opacc_ray.errors import shortened
 from opacc_ray.lake.redaction import redacted
 from opacc_ray.lake.storage import read_uri
 from opacc_ray.report.documents import RunReport, WrittenReport
+from opacc_ray.runs.population import Population
 
 PREFIX = "opacc/"
 """What the names of numbers begin with."""
@@ -53,6 +54,7 @@ def settings_of(report: RunReport) -> dict[str, str]:
         f"{PREFIX}run_digest": header.digest or "",
         f"{PREFIX}weights_sha256": header.model.sha256 or "",
         f"{PREFIX}pool_digest": header.pool.digest,
+        f"{PREFIX}population": Population.of(header.spec).digest,
         f"{PREFIX}measure": report.measure,
         f"{PREFIX}method": ", ".join(dict.fromkeys(item.method for item in report.rounds)),
         f"{PREFIX}labels_digest": stated.labels_digest if stated else "",

@@ -25,3 +25,10 @@ def test_the_model_is_named_however_it_was_brought(
     steps.select(run, "srs", 10, {})
     rows = dict(origin_of(gather(run)[0]))
     assert {key: rows[key] for key in ("Model", "Weights") if key in rows} == found
+
+
+def test_the_filter_of_the_pool_is_named(tmp_path: Path) -> None:
+    table = {"uri": "nowhere", "format": "parquet", "columns": {"image": "png"}, "filter": "split = 'test'"}
+    run = write_run(tmp_path, pool=table)
+    steps.select(run, "srs", 10, {})
+    assert dict(origin_of(gather(run)[0]))["Filter"] == "split = 'test'"

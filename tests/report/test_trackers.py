@@ -15,6 +15,7 @@ from opacc_ray.report import trackers
 from opacc_ray.report.documents import WrittenReport
 from opacc_ray.report.trackers import metrics_of, settings_of, track
 from opacc_ray.report.write import make_report
+from opacc_ray.runs.population import Population
 from opacc_ray.runs.run import Run
 
 FILES = ["report.html", "report.json", "report.md"]
@@ -40,6 +41,7 @@ def test_the_numbers_are_those_of_the_estimate(run: Run) -> None:
     }
     assert settings_of(report)["opacc/run_digest"] == run.header.digest
     assert settings_of(report)["opacc/labels_digest"] == stated.labels_digest
+    assert settings_of(report)["opacc/population"] == Population.of(run.spec).digest
 
 
 def test_without_labels_no_number_is_logged(tmp_path: Path) -> None:
