@@ -70,6 +70,16 @@ def test_workers_read_the_version_that_was_planned(folder: Store) -> None:
     assert found == ["2", "7"]
 
 
+def test_a_fragment_is_cut_by_its_bytes(folder: Store) -> None:
+    write(folder, 0, 1000, rows_of_a_fragment=1000)
+    [whole] = plan_shards(folder, "lance", 10_000, rules=X).shards
+    size = sum(entry.size for entry in whole.entries)
+    parts = plan_shards(folder, "lance", 10_000, size // 4, rules=X).shards
+    assert 4 <= len(parts) <= 5
+    assert [shard.pieces[0].start for shard in parts[1:]] == [shard.pieces[0].stop for shard in parts[:-1]]
+    assert parts[-1].pieces[0].stop == 1000
+
+
 def test_a_fragment_is_cut_and_small_ones_are_put_together(folder: Store) -> None:
     write(folder, 0, 10, rows_of_a_fragment=10)
     write(folder, 10, 13)
