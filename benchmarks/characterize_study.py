@@ -221,7 +221,8 @@ def pools(model: Subject, size: int) -> Iterator[tuple[str, Seen]]:
 def scores(model: Subject, clusters: Clusters, base: Metrics, pool: Seen, rng: np.random.Generator) -> dict[str, float]:
     """Each measure as one number that should grow with the drop of accuracy."""
     train, found = model.train.pool, measure(pool.grouped, REGIONS, clusters)
-    shifts = [s for s in measure_shift(model.train.grouped, pool.grouped, Mixtures(points=2000)) if s.value is not None]
+    every = measure_shift(model.train.grouped, pool.grouped, Mixtures(points=2000))
+    shifts = [s for s in every if s.value is not None]
     predicted = [np.bincount(side.prediction, minlength=CLASSES) / side.size for side in (train, pool.pool)]
     return {
         "EP: mean distance from the reference": float(np.abs(found.ep - base.ep).mean()),
@@ -229,6 +230,7 @@ def scores(model: Subject, clusters: Clusters, base: Metrics, pool: Seen, rng: n
         "BC: rise of the mean": float(np.nanmean(found.bc) - np.nanmean(base.bc)),
         "PBC: rise of the largest pair": float(np.nanmax(found.pbc) - np.nanmax(base.pbc)),
         "shift: mean above its floor": float(np.mean([s.value - s.floor for s in shifts])) if shifts else np.nan,
+        "moved: mean difference in standard deviations": float(np.mean([s.move.sd for s in every if s.move])),
         "mean confidence: its fall": float(train.confidence.mean() - pool.pool.confidence.mean()),
         "PSI of the confidence": stability(train.confidence, pool.pool.confidence),
         "Jensen-Shannon, predicted classes": float(jensenshannon(*predicted, base=2) ** 2),

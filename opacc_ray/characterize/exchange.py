@@ -109,15 +109,27 @@ def _within(statistic: float, one: Exchanged) -> float:
 def variables(points: Array) -> Array:
     """The variables that are compared, (k + n, v), of points (k + n, m); those that do not vary are left out."""
     centred = points - points.mean(axis=0)
-    spread, directions = np.linalg.eigh(centred.T @ centred / len(points))
-    order = np.argsort(-spread)[:DIRECTIONS]
-    order = order[spread[order] > 1e-9 * max(spread.max(), 1e-30)]
-    along = centred @ directions[:, order]  # (k + n, directions)
+    along, spread = _positions(centred)
     main = along[:, :MAIN]
-    length = np.sqrt((main**2 / spread[order[:MAIN]]).sum(axis=1))
+    length = np.sqrt((main**2 / spread[:MAIN]).sum(axis=1))
     distance = np.sqrt(np.maximum((centred**2).sum(axis=1) - (main**2).sum(axis=1), 0))
     found = np.column_stack([along, length, distance])
     found -= found.mean(axis=0)
     scale = found.std(axis=0)
     varies = scale > 1e-6 * max(scale.max(), 1e-30)
     return found[:, varies] / scale[varies]
+
+
+def _positions(centred: Array) -> tuple[Array, Array]:
+    """Positions (k + n, directions) along the first principal directions, and their variances, largest first.
+
+    The smaller of the two products of the points (k + n, m) with themselves tells both.
+    """
+    size, width = centred.shape
+    product = centred.T @ centred if width <= size else centred @ centred.T
+    spread, vectors = np.linalg.eigh(product / size)
+    order = np.argsort(-spread)[:DIRECTIONS]
+    order = order[spread[order] > 1e-9 * max(spread.max(), 1e-30)]
+    if width <= size:
+        return centred @ vectors[:, order], spread[order]
+    return vectors[:, order] * np.sqrt(size * spread[order]), spread[order]

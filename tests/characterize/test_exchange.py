@@ -90,6 +90,18 @@ def test_another_spread_without_another_mean_is_found(wider: slice) -> None:
     assert move.p <= 0.01
 
 
+def test_more_neurons_than_examples_are_tested_alike() -> None:
+    """Neurons that are sums of others add nothing, whether they make the layer wider than there are examples or not."""
+    rng = np.random.default_rng(6)
+    before, after = normal(rng, 60), normal(rng, 40) + np.array([0, 0, 4, 0, 0, 0])
+    onto, _ = np.linalg.qr(rng.normal(size=(120, 6)))
+    [narrow] = moves([(before, after)], np.random.default_rng(1))
+    [wide] = moves([(before @ onto.T, after @ onto.T)], np.random.default_rng(1))
+    assert narrow == pytest.approx(wide, rel=1e-6)
+    assert narrow is not None
+    assert narrow.p <= 0.01
+
+
 def test_few_or_equal_examples_are_not_tested() -> None:
     rng = np.random.default_rng(0)
     one, few = normal(rng, 20), normal(rng, 19)
