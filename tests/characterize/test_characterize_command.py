@@ -83,6 +83,33 @@ def test_a_skewed_and_drifted_pool_moves_ep_cp_and_the_shift_and_the_usual_one_d
     assert "Features have moved from the reference" in (home / "both" / "characterization.md").read_text()
 
 
+def test_a_move_along_a_minor_direction_is_named_and_the_smallest_that_would_be_found_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twelve neurons with a spread of their own; one of the weakest moves by ten times its spread, for owls."""
+    rng = np.random.default_rng(8)
+
+    def seen(num: int, moved: float) -> dict[str, np.ndarray]:
+        prediction = np.arange(num) % 3
+        hidden = rng.normal(size=(num, 12)) * np.linspace(3, 1, 12)
+        hidden[:, 9] += moved * (prediction == 2)
+        return {"hidden": hidden, "prediction": prediction, "label": prediction}
+
+    run = write(tmp_path, "moved", seen(1200, 10))
+    np.savez(tmp_path / "train.npz", **seen(1500, 0))
+    assert main(["characterize", run.uri, "--reference", f"{tmp_path}/train.npz"]) == 0
+    said = capsys.readouterr().out
+    [notice] = [line for line in said.splitlines() if "Features have moved from the reference" in line]
+    assert "more than by chance: <owl> (" in notice
+    assert "cat" not in notice
+    assert "dog" not in notice
+    [power] = [line for line in said.splitlines() if "would be found with a probability of 80 %" in line]
+    assert "a move of a class by 0.2" in power
+    owl = characterized([run.uri, "--reference", f"{tmp_path}/train.npz"], capsys)["models"][0]["sets"][0]["classes"][2]
+    assert (owl["moved"]["p"], owl["moved"]["sd"] > 3, 0.2 < owl["moved"]["detects"] < 0.4) == (0.001, True, True)
+    assert abs(owl["shift"] - owl["shift_floor"]) < 0.06  # it does not see that direction
+
+
 def test_a_selection_is_characterised_beside_its_pool_and_the_report_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
