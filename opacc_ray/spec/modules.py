@@ -12,6 +12,7 @@ import ast
 import re
 import sys
 import sysconfig
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -27,6 +28,9 @@ _LEFT_OUT = re.compile(r"(^|/)(\.|__pycache__(/|$))")
 _INSTALLED = tuple(
     {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
+
+_PARSING = threading.Lock()
+"""Held while a file is parsed: in Python 3.11 two threads that do so may end with a SystemError (gh-106905)."""
 
 
 class Sources(NamedTuple):
@@ -191,7 +195,8 @@ def _imports(file: Path) -> Iterator[str]:
 
 def _parsed(file: Path) -> ast.Module:
     try:
-        return ast.parse(file.read_bytes())
+        with _PARSING:
+            return ast.parse(file.read_bytes())
     except (SyntaxError, ValueError) as error:
         raise SpecError(f"{file} is no Python: {shortened(str(error))}") from None
 

@@ -1,12 +1,15 @@
 """What is sent to a cluster of a user's folder: the modules that a spec needs, found without running them."""
 
+import gc
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from opacc_ray.errors import SpecError
 from opacc_ray.spec import modules as looked_at
-from opacc_ray.spec import modules_of, parse_spec, users_files
+from opacc_ray.spec import modules_of, parse_spec, sources_of, users_files
 
 FILES = {
     "models.py": "import numpy\nfrom parts.blocks import Block\ndef net():\n    import late\n",
@@ -79,3 +82,36 @@ def test_data_beside_code_is_refused(folder: str, monkeypatch: pytest.MonkeyPatc
     Path(folder, "parts", "weights.bin").write_bytes(bytes(2000))
     with pytest.raises(SpecError, match=r"most of it parts/weights\.bin; keep weights and data apart from code"):
         users_files(["models"], folder)
+
+
+def test_files_of_imports_are_found_one_by_one(folder: str) -> None:
+    """Not the whole package: a module that no statement leads to decides nothing."""
+    Path(folder, "parts", "unused.py").write_text("")
+    Path(folder, "parts", "deep").mkdir()
+    Path(folder, "parts", "deep", "__init__.py").write_text(
+        "from .. import shapes\nfrom .own import *\nfrom . import f\n"
+    )
+    Path(folder, "parts", "deep", "own.py").write_text("import no_such_module, torch.nn, sys\n")
+    Path(folder, "parts", "blocks.py").write_text("from .deep import own as mine\n")
+    Path(folder, "broken.py").write_text("def f(:\n")
+    Path(folder, "late.py").write_text("import broken\n")
+    found = sources_of(["models"], folder)
+    parts = ("__init__.py", "blocks.py", "deep/__init__.py", "deep/own.py", "shapes.py")
+    assert sorted(found.files) == ["broken.py", "late.py", "models.py", *(f"parts/{name}" for name in parts)]
+    assert found.installed == {"numpy", "torch", "sys"}
+    assert sources_of(["nowhere.deep"], folder).files == {}
+
+
+def test_threads_may_look_at_once(folder: str) -> None:
+    """As the audits of a fleet do: Python ends two that parse at once with a SystemError, if the collector runs."""
+    Path(folder, "models.py").write_text("".join(f"def f{i}(a):\n    return [a + {i} * (a - 1)]\n" for i in range(600)))
+    gc.callbacks.append(turn := lambda *_: sum(range(300)))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(lambda _: sources_of(["models"], folder), range(60)))
+    finally:
+        sys.setswitchinterval(interval)
+        gc.callbacks.remove(turn)
+    assert all(list(each.files) == ["models.py"] for each in found)
