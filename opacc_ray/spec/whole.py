@@ -142,7 +142,7 @@ class Spec(Section):
     history: Literal["auto"] | list[str] | None = Field(
         default=None,
         description="earlier audits whose labels neyman starts from: URIs of runs; or auto: those of the same weights "
-        "under the output",
+        "and source files under the output",
     )
     extract: ExtractSpec = Field(default=ExtractSpec(), description="what is computed of each example, and how")
     sample: SampleSpec = Field(default=SampleSpec(), description="what is chosen, and the method's own parameters")

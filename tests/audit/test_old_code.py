@@ -13,8 +13,10 @@ from extracting_here import extracting_here
 from safetensors.torch import save
 
 from opacc_ray.audit import steps
+from opacc_ray.audit.history import read_record
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import DataError
+from opacc_ray.labels.actions import import_labels
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -260,6 +262,19 @@ def test_half_precision_and_another_batch_are_within_the_tolerance(precision: st
     first, _ = audit(extract={"batch_size": 4, "shard_size": 10, "precision": precision})
     again, made = audit(extract={"batch_size": 4, "shard_size": 10, "precision": precision})
     assert (again.uri, made) == (first.uri, [])
+
+
+def test_history_is_that_of_the_same_code(audit: Audit, folder: Path, request: pytest.FixtureRequest) -> None:
+    if "shared" not in request.node.name:
+        pytest.skip("without weights no history is found")
+    auto = {"history": "auto", "sample": {"method": "neyman", "budget": 6}}
+    old, _ = audit()
+    labels = "".join(f"{name},0\n" for name in old.read_chosen(1).ids)
+    import_labels(old, "labels.csv", f"id,label\n{labels}".encode())
+    same, _ = audit("same", **auto)
+    edit(folder / "models.py", "self.fc(x)", "-self.fc(x)")
+    other, _ = audit("other", **auto)
+    assert [[source.uri for source in read_record(run).sources] for run in (same, other)] == [[old.uri], []]
 
 
 def test_worker_whose_files_are_others_is_refused(audit: Audit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
