@@ -14,6 +14,7 @@ from pydantic import Field
 
 from opacc_ray.documents import Document, Part
 from opacc_ray.runs.documents import AccuracyEstimate, ChangedObjects, RoundCounts
+from opacc_ray.runs.failure import RunFailure
 from opacc_ray.runs.sanity_documents import Predicted
 
 
@@ -49,6 +50,7 @@ class RunStatus(Document, TrackStatus):
     )
     warnings: list[str] = Field(default=[], description="reasons to doubt that this is the model that is meant")
     others: list[TrackStatus] = Field(default=[], description="the other tracks")
+    failure: RunFailure | None = Field(default=None, description="why the last `opacc run` failed; null: it did not")
 
 
 class Fault(Part):

@@ -8,6 +8,7 @@ from opacc_ray.errors import LabelError, counted
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.labels.log import lost_files
 from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.failure import RunFailure, read_failure
 from opacc_ray.runs.run import Run
 
 
@@ -18,8 +19,8 @@ def status(run: Run) -> RunStatus:
     """
     index, total = run.read_index(), run.header.pool.num_shards
     others = [track for track in run.tracks() if track.track != run.track]
-    lost = "; ".join(lost_files(run).values())
-    own, *rest = [_track_status(track, lost, complete=index is not None) for track in (run, *others)]
+    lost, failure = "; ".join(lost_files(run).values()), read_failure(run)
+    own, *rest = [_track_status(track, lost, failure, complete=index is not None) for track in (run, *others)]
     return RunStatus(
         run=run.uri,
         shards=ShardCounts(done=total if index else len(run.finished_shards()), total=total),
@@ -28,22 +29,27 @@ def status(run: Run) -> RunStatus:
         predicted=predicted_by(run) if index else None,
         warnings=warnings_now(run) if index else [],
         others=[track for track in rest if track.rounds],
+        failure=failure,
         **{name: getattr(own, name) for name in TrackStatus.model_fields},
     )
 
 
-def _track_status(run: Run, lost: str, *, complete: bool) -> TrackStatus:
+def _track_status(run: Run, lost: str, failure: RunFailure | None, *, complete: bool) -> TrackStatus:
     """What is done along one track of a run whose features are complete or not, and files of labels are ``lost``."""
     rounds, conflict = _rounds(run) if complete and run.rounds() else ([], None)
     estimate = run.read_estimate()
     is_current = None if estimate is None else bool(rounds) and _is_current(run, estimate, rounds)
     waits_for = lost or conflict or _waits_for(rounds, is_current)
+    if not complete:
+        waits_for = "extraction: run the spec again, finished shards are kept"
+    if failure and not rounds:
+        waits_for = f"another run of its spec, which failed: {failure.error}"
     return TrackStatus(
         track=run.track,
         rounds=[item.counts() for item in rounds],
         estimate=estimate,
         estimate_is_current=is_current,
-        waits_for=waits_for if complete else "extraction: run the spec again, finished shards are kept",
+        waits_for=waits_for,
     )
 
 

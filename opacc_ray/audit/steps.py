@@ -38,13 +38,14 @@ from opacc_ray.labels.labelled_rounds import (
 from opacc_ray.labels.log import adopt_rules, read_log, refuse_lost
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs import feature_store
+from opacc_ray.runs.failure import failure_kept
 from opacc_ray.runs.pool_objects import compare_objects, write_listing
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
 from opacc_ray.selection import Selection
-from opacc_ray.spec import Spec
+from opacc_ray.spec import SampleSpec, Spec
 
 log = logging.getLogger(__name__)
 
@@ -106,10 +107,21 @@ def run(
 ) -> Run:
     """Extract, select and write manifests; what an earlier call did is kept, and what is damaged of it made again.
 
+    What ends it is kept with the run, until a later call succeeds.
+
     ``extracting(done, total)`` counts shards, ``selecting(done, total)`` chosen examples.
     ``trial`` is that of :func:`start`; extraction happens within ``turn(stages)``, which may wait for other runs.
     """
     audit, stages = start(spec, trial=trial)
+    with failure_kept(audit):
+        _extract_and_select(audit, spec.sample, stages, extracting, selecting, turn)
+    return audit
+
+
+def _extract_and_select(
+    audit: Run, sample: SampleSpec, stages: Sequence[Stage], extracting: Report, selecting: Report, turn: Turn
+) -> None:
+    """Do what is missing of a run."""
     log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
     metrics = RunMetrics(audit)
     with turn(stages):
@@ -119,7 +131,6 @@ def run(
     for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
         log.warning("%s was lost or changed; it is as it was drawn again, and what was changed lies in replaced/", uri)
     if not audit.rounds():
-        sample = spec.sample
         select(
             audit,
             sample.method,
@@ -129,7 +140,6 @@ def run(
             progress=selecting,
         )
     metrics.state()
-    return audit
 
 
 class Choice(NamedTuple):

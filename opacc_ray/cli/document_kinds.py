@@ -13,6 +13,7 @@ from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.generation_documents import Generation
 from opacc_ray.audit.history_documents import KeptHistory
 from opacc_ray.audit.plan import RunPlan
+from opacc_ray.audit.run_list import RemovedRun, RunList
 from opacc_ray.audit.state_documents import RunExit, RunStatus, Submission, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.cli.method_list import MethodList
@@ -44,6 +45,7 @@ from opacc_ray.runs.documents import (
     Goal,
     RunHeader,
 )
+from opacc_ray.runs.failure import RunFailure
 from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.runs.sanity_documents import ModelSanity
 from opacc_ray.spec import Spec
@@ -96,6 +98,9 @@ KINDS: tuple[type[Document], ...] = (
     DeliveredAlerts,
     AccuracyHistory,
     RunStatus,
+    RunFailure,
+    RunList,
+    RemovedRun,
     RunExit,
     Submission,
     Verification,

@@ -95,6 +95,7 @@ def history_text(found: "AccuracyHistory") -> str:
         lines += map(_line, series)
     lines += [""] if several else []
     lines += [f"{'waiting':17} nothing is stated yet: {uri}" for uri in found.waiting]
+    lines += [f"{'failed':17} `opacc status` reports why: {uri}" for uri in found.failed]
     lines += [f"{'warning':17} this cannot be read: {uri}" for uri in found.unread]
     if found.picture:
         lines.append(f"{'picture':17} {found.picture}")

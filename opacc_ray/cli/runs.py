@@ -187,4 +187,38 @@ def verify(uri: str) -> Answer:
     return Answer(found, texts.verification(found), failure)
 
 
-COMMANDS = [check, plan, run_spec, status, select, next_round, verify]
+@command("list")
+@click.argument("output", metavar="OUTPUT")
+def list_runs(output: str) -> Answer:
+    """List the runs of an output, the newest first: state, accuracy, labels and age; `opacc runs OUTPUT` does so."""
+    from opacc_ray.audit.run_list import list_runs as listed
+    from opacc_ray.cli import run_texts
+
+    found = listed(output)
+    return Answer(found, run_texts.listed(found))
+
+
+@command("remove")
+@run_argument
+@click.option("--force", is_flag=True, help="Delete it although it holds labels.")
+def remove_run(uri: str, force: bool) -> Answer:
+    """Delete a run. Features that runs share are kept; a run with labels is kept unless forced."""
+    from opacc_ray.audit.run_list import remove_run as remove
+    from opacc_ray.cli import run_texts
+
+    done = remove(uri, force=force)
+    return Answer(done, run_texts.removed(done))
+
+
+class _Runs(click.Group):
+    """A group whose first argument may be an output, which it lists."""
+
+    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
+        if arguments and arguments[0] not in (*self.commands, "--help"):
+            arguments = ["list", *arguments]
+        return super().parse_args(context, arguments)
+
+
+runs = _Runs("runs", commands=[list_runs, remove_run], help="The runs of an output: opacc runs OUTPUT lists them.")
+
+COMMANDS = [check, plan, run_spec, status, select, next_round, verify, runs]

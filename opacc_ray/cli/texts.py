@@ -149,6 +149,7 @@ def status(document: RunStatus) -> str:
     ]
     if document.examples is not None:
         lines.append(f"examples   {document.examples}, {document.excluded} excluded")
+    lines += [f"failed     {document.failure.at}: {document.failure.error}"] if document.failure else []
     lines += [*predicted(document.predicted), *warned(document.warnings)]
     lines += [*_track(document.track), *_along(document, document.run)]
     for other in document.others:

@@ -236,5 +236,6 @@ class AccuracyHistory(Document):
         default=[], description="the populations that the points are of: each is a series of its own"
     )
     waiting: list[str] = Field(description="URIs of runs that have stated nothing yet")
+    failed: list[str] = Field(default=[], description="URIs of runs that failed before their first round")
     unread: list[str] = Field(description="files that cannot be read")
     picture: str | None = Field(description="URI of the picture; null: none was asked for")

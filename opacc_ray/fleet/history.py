@@ -14,6 +14,7 @@ from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint, HistoryPopu
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.failure import read_failure
 from opacc_ray.runs.population import Population
 from opacc_ray.runs.run import HEADER, Run
 
@@ -53,7 +54,7 @@ def history_of_runs(name: str, output: str) -> AccuracyHistory:
             f"there is no run of {name!r} in {open_store(output).uri}; give the name of a spec, and with --output "
             "where its runs are"
         )
-    points, waiting, unread = [], [], list(runs.unread)
+    points, waiting, failed, unread = [], list[str](), list[str](), list(runs.unread)
     known: dict[str | None, Population | None] = {}
     for run in runs.found:
         try:
@@ -62,7 +63,7 @@ def history_of_runs(name: str, output: str) -> AccuracyHistory:
             unread.append(run.store.uri_of(run.estimate_key))
             continue
         if stated is None:
-            waiting.append(run.uri)
+            (failed if read_failure(run) and not run.rounds() else waiting).append(run.uri)
         else:
             points.append(point_of(run, stated))
             known[points[-1].population] = Population.of(run.spec)
@@ -72,6 +73,7 @@ def history_of_runs(name: str, output: str) -> AccuracyHistory:
         points=points,
         populations=_populations(points, known),
         waiting=waiting,
+        failed=failed,
         unread=unread,
         picture=None,
     )

@@ -137,6 +137,11 @@ class LocalStore(Store):
         with self._explained("delete", key):
             self._path(key).unlink(missing_ok=True)
 
+    def prune(self) -> None:
+        for folder, _, _ in os.walk(self.root, topdown=False):
+            with suppress(OSError):  # it holds something
+                os.rmdir(folder)
+
     def store(self, sub: str) -> "LocalStore":
         return LocalStore(str(self._path(sub.rstrip("/"))), self.follow_links)
 

@@ -128,6 +128,10 @@ class Store(ABC):
     def delete(self, key: str) -> None:
         """Remove the object; a missing one is fine."""
 
+    def prune(self) -> None:
+        """Remove what a place without objects leaves behind: on a disk, empty folders."""
+        return
+
     @abstractmethod
     def store(self, sub: str) -> "Store":
         """Return the place `sub` inside this one."""

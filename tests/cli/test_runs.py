@@ -1,0 +1,210 @@
+"""`opacc runs`: what is listed of an output, what of a run is removed, and why a run failed."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import small_model
+from audited_run import label, write_features, write_pool
+from extracting_here import extracting_here
+from safetensors.torch import save
+from small_model import trained
+from small_pictures import picture
+
+from opacc_ray.audit import results, steps
+from opacc_ray.audit.run_list import RemovedRun, RunList
+from opacc_ray.audit.status import status
+from opacc_ray.cli.main import main
+from opacc_ray.errors import DataError
+from opacc_ray.runs.failure import read_failure
+from opacc_ray.runs.run import Run
+from opacc_ray.spec import parse_spec
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    write_pool(str(tmp_path))
+    return tmp_path
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main(["runs", *arguments])
+    return code, *capsys.readouterr()
+
+
+def write_run(home: Path, name: str, labels: int = 20) -> Run:
+    run, _ = write_features(str(home), name)
+    chosen = steps.select(run, "srs", 20, {})
+    if labels:
+        label(run, chosen.ids[:labels])
+    return run
+
+
+def files_of(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+# -- the list --------------------------------------------------------------------------------------------
+
+
+def test_runs_are_listed_with_state_accuracy_and_age(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stated = results.estimate(write_run(home, "weekly-1"))
+    write_run(home, "weekly-2", labels=0)
+    write_run(home, "weekly-3")
+    write_features(str(home), "weekly-4", extract=False)
+    (Path(write_run(home, "weekly-5").uri) / "spec.json").write_text("{")
+    code, out, _ = asked(capsys, str(home))
+    assert code == 0
+    head, *rows = out.splitlines()
+    assert head.split() == ["run", "state", "accuracy", "interval", "labels", "age"]
+    said = {row.split()[0]: " ".join(row.split()[1:]) for row in rows[:5]}
+    shown = f"{100 * stated.value:.1f}% {100 * stated.low:.1f}% – {100 * stated.high:.1f}%"
+    assert said["weekly-1"] == f"done {shown} 20 less than an hour"
+    assert said["weekly-2"] == "waits for labels 0 less than an hour"
+    assert said["weekly-3"] == "to be estimated 20 less than an hour"
+    assert said["weekly-4"] == "not extracted 0 less than an hour"
+    assert said["weekly-5"] == "unreadable 0"
+    assert any(row.startswith("unreadable weekly-5: ") and "spec.json" in row for row in rows)
+    _, out, _ = asked(capsys, "list", str(home), "--json")
+    found = RunList.from_dict(json.loads(out), "stdout")
+    assert {item.name for item in found.runs} == {f"weekly-{i}" for i in range(1, 6)}
+    [first] = [item for item in found.runs if item.name == "weekly-1"]
+    assert first.estimate is not None
+    assert (first.estimate.low, first.state, first.waits_for) == (stated.low, "done", None)
+    assert first.days is not None
+    assert 0 <= first.days < 0.1
+
+
+def test_a_place_without_runs_is_told_from_a_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(home, "weekly-1")
+    code, _, err = asked(capsys, run.uri)
+    assert code == 5
+    assert "is a run; give the `output` of a spec" in err
+    code, _, err = asked(capsys, str(home / "pool"))
+    assert code == 5
+    assert "holds no runs; give the `output` of a spec" in err
+
+
+# -- removing --------------------------------------------------------------------------------------------
+
+
+def test_a_run_with_labels_is_not_removed_unless_forced(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, other = write_run(home, "weekly-1"), write_run(home, "weekly-2")
+    (Path(run.uri) / "notes.txt").write_text("mine")
+    before = files_of(home)
+    code, _, err = asked(capsys, "remove", run.uri)
+    assert code == 2
+    assert "weekly-1 holds 1 file of labels, which would be deleted with it" in err
+    assert files_of(home) == before
+    code, out, _ = asked(capsys, "remove", run.uri, "--force", "--json")
+    assert code == 0
+    done = RemovedRun.from_dict(json.loads(out), "stdout")
+    own = {path for path in before if Path(run.uri) in path.parents}
+    assert (done.files, done.label_files) == (len(own) - 1, 1)
+    assert done.kept == [f"{run.uri}/notes.txt"]
+    assert before - files_of(home) == own - {Path(run.uri) / "notes.txt"}
+    assert results.estimate(other).n == 20
+    code, out, _ = asked(capsys, str(home))
+    assert "weekly-1" not in out
+
+
+def test_a_run_without_labels_is_removed_with_its_folders(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(home, "weekly-1", labels=0)
+    number = len(files_of(Path(run.uri)))
+    code, out, _ = asked(capsys, "remove", run.uri)
+    assert (code, out.splitlines()[0][:60]) == (0, f"removed    {run.uri}: {number} files"[:60])
+    assert not Path(run.uri).exists()
+    code, _, err = asked(capsys, "remove", run.uri)
+    assert code == 5
+    assert "there is no run at" in err
+
+
+def test_a_removal_that_was_interrupted_says_so_and_may_be_repeated(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(home, "weekly-1", labels=0)
+    delete, deleted = type(run.store).delete, list[str]()
+
+    def fails(self: Any, key: str) -> None:
+        if len(deleted) == 4:
+            raise KeyboardInterrupt
+        deleted.append(key)
+        delete(self, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(run.store), "delete", fails)
+        assert asked(capsys, "remove", run.uri)[0] == 130
+    failure = read_failure(Run.open(run.uri))
+    assert failure is not None
+    assert "its removal was interrupted" in failure.error
+    assert asked(capsys, "remove", run.uri)[0] == 0
+    assert not Path(run.uri).exists()
+
+
+def spec_of(home: Path, **sections: Any) -> Any:
+    if not (home / "small").exists():
+        (home / "small").mkdir()
+        for i in range(20):
+            (home / "small" / f"{i:03d}.png").write_bytes(picture(i))
+        (home / "model.safetensors").write_bytes(save(trained().state_dict()))
+    content = {
+        "name": "first",
+        "pool": {"uri": f"{home}/small", "format": "images"},
+        "model": {"factory": "small_model:network", "weights": f"{home}/model.safetensors"},
+        "transform": "small_pictures:to_input",
+        "extract": {"shard_size": 10},
+        "sample": {"method": "srs", "budget": 8},
+        "output": f"{home}/audits",
+    }
+    return parse_spec(content | sections, "spec")
+
+
+def test_features_that_runs_share_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with extracting_here():
+        first, second = steps.run(spec_of(tmp_path)), steps.run(spec_of(tmp_path, name="second"))
+    before = files_of(tmp_path / "audits" / "features")
+    digest = first.features.uri.rpartition("/")[2]
+    code, out, _ = asked(capsys, "remove", first.uri)
+    assert code == 0
+    assert f"\nkept       features {digest}, which {second.name} use\n" in out
+    code, out, _ = asked(capsys, "remove", second.uri)
+    assert f"to delete them: opacc features remove {tmp_path}/audits {digest}\n" in out
+    assert files_of(tmp_path / "audits" / "features") == before
+
+
+# -- failures --------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_failed_says_when_and_why_until_it_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(**arguments: Any) -> Any:
+        raise RuntimeError("no weights today")
+
+    spec = spec_of(tmp_path)
+    with extracting_here(), monkeypatch.context() as patch:
+        patch.setattr(small_model, "network", broken)
+        with pytest.raises(DataError, match="no weights today") as raised:
+            steps.run(spec)
+    [entry] = RunList.from_dict(json.loads(asked(capsys, f"{tmp_path}/audits", "--json")[1]), "stdout").runs
+    run = Run.open(entry.run)
+    found = status(run)
+    assert entry.state == "failed"
+    assert found.failure is not None
+    assert (found.failure.error, found.failure.exit_code) == (str(raised.value), 5)
+    assert (datetime.now(UTC) - datetime.fromisoformat(found.failure.at)).total_seconds() < 60
+    assert found.waits_for == f"another run of its spec, which failed: {raised.value}"
+    assert main(["status", run.uri]) == 0
+    assert f"failed     {found.failure.at}: " in capsys.readouterr().out
+    assert main(["history", "first", "--output", f"{tmp_path}/audits"]) == 0
+    said = capsys.readouterr().out
+    assert "waiting" not in said
+    assert f"failed            `opacc status` reports why: {run.uri}" in said
+    assert f"failed     {run.name}: another run of its spec" in asked(capsys, f"{tmp_path}/audits")[1]
+    with extracting_here():
+        steps.run(spec)
+    assert status(run).failure is None
+    assert status(run).waits_for == "8 labels"
