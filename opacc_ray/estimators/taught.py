@@ -17,6 +17,11 @@ those of this one, teach p, and p decides V_t. The bias is measured, in ``docs/r
 exactly unbiased. Predictions without each label's own fold (cross-fitting) have less of a bias and more variance: the
 errors of a fitted model sum to nearly zero over what it was fitted to, which balances the sample once more.
 
+Few labels teach too much: of some twenty, the failures that happened to be met decide what is predicted, and the
+estimate is too good. So with λ = (n - 12)/20, between 0 and 1, the predictions are λp + (1 - λ)p_t, with p_t those that
+round t was drawn by, and the weights λw_t + (1 - λ) times those of ``rounds.py``: with a dozen labels the estimate is
+that of ``rounds.py``, and from 32 on all is as above.
+
 A label that moves its own prediction by h, its leverage, has an error that is too small: of variance (1 - h) p(1 - p).
 So variances are measured with errors over √(1 - h), as in linear regression (J. MacKinnon, H. White, Journal of
 Econometrics 29, 1985: HC2).
@@ -35,7 +40,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.estimators.base import Outcome
 from opacc_ray.estimators.difference import Combined, Round
-from opacc_ray.estimators.rounds import known, labelled_before, shares_left
+from opacc_ray.estimators.rounds import known, labelled_before, round_weights, shares_left
 from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]
@@ -51,7 +56,7 @@ class TaughtRound(NamedTuple):
 
 
 def combine_taught(
-    selections: Sequence[Selection], outcomes: Sequence[Outcome], taught: Sequence[TaughtRound]
+    selections: Sequence[Selection], outcomes: Sequence[Outcome], taught: Sequence[TaughtRound], share: float = 1.0
 ) -> Combined:
     """The share of failures in the whole pool, from rounds whose designs have inclusion probabilities.
 
@@ -59,6 +64,7 @@ def combine_taught(
     ----------
     selections, outcomes : rounds of one pool in their order, and (n_t,) outcomes of each
     taught : of each round
+    share : λ of these weights, and 1 - λ of those of ``rounds.py``
 
     Raises
     ------
@@ -68,7 +74,8 @@ def combine_taught(
     sure, before = known(selections, outcomes), labelled_before(selections)
     failure = 1 - np.concatenate(outcomes)
     left = shares_left(selections)
-    weight = weights_by_variance([part.variance for part in taught])
+    by_variance = weights_by_variance([part.variance for part in taught])
+    weight = share * by_variance + (1 - share) * round_weights(selections)
     rounds, value = [], 0.0
     for t, (selection, outcome, part) in enumerate(zip(selections, outcomes, taught, strict=True)):
         design, error = selection.design, 1 - outcome - part.labelled

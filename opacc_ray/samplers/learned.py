@@ -31,6 +31,9 @@ from opacc_ray.samplers.chances import Chances, part_free
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 
+UNTAUGHT, TAUGHT = 12, 32
+"""Numbers of labels at which λ is 0 and 1."""
+
 _KEPT = "taught prediction"
 
 
@@ -78,15 +81,19 @@ def _learned(view: View, selections: Sequence[Selection], outcomes: Sequence[Out
     signals = read_signals(view, parameters.directions, history)
     forecast = predict_failure(signals, labelled, 1 - outcome)
     predicted = Predicted.of(forecast, labelled)
-    start, taught = 0, []
+    start, taught, share = 0, [], taught_share(len(labelled))
     for selection, places in zip(selections, before, strict=True):
         own = slice(start, start + len(selection))
         previous = Previous.of(labelled[places], outcome[places])
-        variance = _variance(view, selection, previous, history, predicted.key)
-        found = TaughtRound(predicted.at[own], forecast.leverage[own], predicted.unlabelled(places), variance)
-        taught.append(found)
+        lesson = Lesson(predicted.at[own], forecast.leverage[own], predicted.unlabelled(places), predicted.key)
+        taught.append(_taught(view, selection, previous, history, lesson, share))
         start = own.stop
-    return combine_taught(selections, outcomes, taught)
+    return combine_taught(selections, outcomes, taught, share)
+
+
+def taught_share(num: int) -> float:
+    """λ of ``num`` labels: how far they are trusted to predict (:mod:`opacc_ray.estimators.taught`)."""
+    return min(max((num - UNTAUGHT) / (TAUGHT - UNTAUGHT), 0.0), 1.0)
 
 
 class Predicted(NamedTuple):
@@ -108,15 +115,32 @@ class Predicted(NamedTuple):
         return as_float(self.total - exact_sum(self.at[labelled]))
 
 
-def _variance(view: View, selection: Selection, previous: Previous, history: History, predicted: str) -> float:
-    """V of a round, by the predictions that the parts keep under the key ``predicted``."""
+class Lesson(NamedTuple):
+    """What all labels predict of the examples that were free when a round was drawn."""
+
+    labelled: NDArray[np.float64]  # (n_t,) of its labels
+    leverage: NDArray[np.float64]  # (n_t,)
+    total: float
+    key: str  # of all predictions, which the parts keep
+
+
+def _taught(
+    view: View, selection: Selection, previous: Previous, history: History, lesson: Lesson, share: float
+) -> TaughtRound:
+    """A round with λ of the lesson, λ the ``share``, and 1 - λ of the predictions that it was drawn by."""
     design = selection.design
     assert isinstance(design, InclusionProbability)
     unlabelled, chances, _ = neyman.allocate(
         view, Task(design.num_drawn, parse_parameters("neyman", selection.parameters), previous, history=history)
     )
     kept = len(selection) / design.num_drawn
-    return as_float(view.total(part_variance, unlabelled.key, predicted, chances, kept)) / view.size**2
+    variance = as_float(view.total(part_variance, unlabelled.key, lesson.key, share, chances, kept)) / view.size**2
+    return TaughtRound(
+        share * lesson.labelled + (1 - share) * unlabelled.at(selection.index).p,
+        share * lesson.leverage,
+        share * lesson.total + (1 - share) * unlabelled.expected,
+        variance,
+    )
 
 
 def part_predict(part: Pool, key: str, signals: str, mixture: Mixture) -> int:
@@ -126,8 +150,8 @@ def part_predict(part: Pool, key: str, signals: str, mixture: Mixture) -> int:
     return exact_sum(predicted)
 
 
-def part_variance(part: Pool, key: str, predicted: str, chances: Chances, kept: float) -> int:
+def part_variance(part: Pool, key: str, predicted: str, share: float, chances: Chances, kept: float) -> int:
     """The exact sum, over a part's unlabelled examples, of the variance that the predictions foresee."""
     free = part_free(part, key)
-    p = free.of(part_recall(part, _KEPT, predicted))
+    p = share * free.of(part_recall(part, _KEPT, predicted)) + (1 - share) * free.foreseen.p
     return exact_sum(p * (1 - p) * np.maximum(1 / (chances.of(free.foreseen) * kept) - 1, 0))

@@ -6,6 +6,7 @@ from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, SpecError
+from opacc_ray.estimators.rounds import round_weights
 from opacc_ray.estimators.taught import weights_by_variance
 from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import predict_failure
@@ -31,34 +32,46 @@ def audit(view: View, outcome: np.ndarray, budgets: tuple[int, ...], seed: int, 
     return selections, [outcome[drawn.index] for drawn in selections]
 
 
-def test_the_formula_written_out() -> None:
+@pytest.mark.parametrize(("budgets", "share"), [((12, 21), 1.0), ((8, 14), 0.5), ((4, 8), 0.0)])
+def test_the_formula_written_out(budgets: tuple[int, int], share: float) -> None:
     view, outcome = make_pool(120, 1)
-    selections, outcomes = audit(view, outcome, (12, 21), seed=3)
+    selections, outcomes = audit(view, outcome, budgets, seed=3)
     labelled, failure = np.concatenate([part.index for part in selections]), 1 - np.concatenate(outcomes)
     forecast = predict_failure(read_signals(view, 6), labelled, failure)
-    p, own = forecast.failure, dict(zip(labelled.tolist(), forecast.leverage, strict=True))
+    lesson, own = forecast.failure, dict(zip(labelled.tolist(), forecast.leverage, strict=True))
     before, z, V, measured = np.empty(0, dtype=int), [], [], []
     for part, outcomes_of_part in zip(selections, outcomes, strict=True):
         free = np.setdiff1d(np.arange(120), before)
+        task = Task(len(part), neyman.Parameters(), Previous(np.sort(before), outcome[np.sort(before)]))
+        plan = whole_plan(view, task)
+        p = lesson.copy()
+        p[plan.free] = share * lesson[plan.free] + (1 - share) * plan.expected
         total = (1 - outcome[before]).sum() + p[free].sum()
         for i, said, pi in zip(part.index, outcomes_of_part, part.design.inclusion_probability, strict=True):
             total += (1 - said - p[i]) / pi
-        task = Task(len(part), neyman.Parameters(), Previous(np.sort(before), outcome[np.sort(before)]))
-        plan = whole_plan(view, task)
         V.append(sum(p[i] * (1 - p[i]) * (1 / pi - 1) for i, pi in zip(plan.free, plan.probability, strict=True)))
         z.append(total / 120)
         error = [
-            (1 - said - p[i]) / (1 - own[i]) ** 0.5
+            (1 - said - p[i]) / (1 - share * own[i]) ** 0.5
             for i, said in zip(part.index.tolist(), outcomes_of_part, strict=True)
         ]
         measured.append((len(free) / 120) ** 2 * part.design.variance(np.array(error)))
         before = np.concatenate([before, part.index])
     found = opacc.estimate(selections, outcomes, pool=view)
-    weight = 1 / np.array(V)
-    assert found.value == pytest.approx(1 - weight @ z / weight.sum(), abs=1e-12)
-    assert found.standard_error == pytest.approx((weight**2 @ measured) ** 0.5 / weight.sum(), rel=1e-12)
+    weight = share / np.array(V) / sum(1 / v for v in V) + (1 - share) * round_weights(selections)
+    assert found.value == pytest.approx(1 - weight @ z, abs=1e-12)
+    assert found.standard_error == pytest.approx((weight**2 @ measured) ** 0.5, rel=1e-12)
     assert found.low < found.value < found.high
     assert found.design_based
+
+
+def test_a_dozen_labels_are_combined_by_rounds() -> None:
+    """What so few teach is biased: the estimate is that of rounds, which is exactly unbiased."""
+    view, outcome = make_pool(400, 2)
+    rounds = audit(view, outcome, (2, 4, 6), seed=3)
+    found, by_rounds = opacc.estimate(*rounds, pool=view), opacc.estimate(*rounds)
+    assert found.value == pytest.approx(by_rounds.value, abs=1e-12)
+    assert (found.low, found.high) == pytest.approx((by_rounds.low, by_rounds.high), abs=1e-12)
 
 
 def test_a_round_that_leaves_nothing_to_chance_has_all_the_weight() -> None:
