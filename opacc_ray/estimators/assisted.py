@@ -50,8 +50,8 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators import intervals, weighted
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.linear import Array, LinearEstimator, linear_estimator
-from opacc_ray.estimators.plain import plain_estimate
-from opacc_ray.estimators.rounds import as_lists, round_weights
+from opacc_ray.estimators.plain import by_designs
+from opacc_ray.estimators.rounds import as_lists, checked_rounds, known, round_weights
 from opacc_ray.pool import SOFTMAX_ROUNDING
 from opacc_ray.selection import Selection
 
@@ -100,6 +100,18 @@ def assist(
     LabelError
         As for :func:`opacc_ray.estimate`.
     """
+    found = assisted(rounds, outcomes, prediction, level, strength)
+    return known(*as_lists(rounds, outcomes)).state(found)
+
+
+def assisted(
+    rounds: Selection | Sequence[Selection],
+    outcomes: Sequence[Any] | Outcome,
+    prediction: ArrayLike,
+    level: float,
+    strength: float | None,
+) -> Estimate:
+    """:func:`assist` before its ends are cut at what is known for certain, and its value at its ends."""
     selections, failures, plain = _given(rounds, outcomes, level)
     predicted, design = _predicted(selections, prediction), linear_estimator(selections)
     used = _tuned(selections, design, failures, predicted) if strength is None else _checked_strength(strength)
@@ -133,8 +145,8 @@ def _given(
             f"{predicts} predicts every outcome itself, from the labels before each draw, and its estimate has that "
             "prediction in it: leave the other one out"
         )
-    plain = plain_estimate(selections, given, level)
-    return selections, 1 - np.concatenate(given).astype(np.float64), plain
+    _, values = checked_rounds(selections, given, level)
+    return selections, 1 - np.concatenate(values), by_designs(selections, values, level)
 
 
 def _predicted(selections: Sequence[Selection], prediction: ArrayLike) -> _Predicted:

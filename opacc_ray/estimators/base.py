@@ -1,7 +1,7 @@
 """What every estimator gives back, and what it may rely on of the outcomes."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -10,9 +10,13 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.html import as_html, as_text
+from opacc_ray.estimators.intervals import outward
 from opacc_ray.selection import Selection
 
 Outcome = NDArray[np.float64]
+
+_ROUNDING = 1e-9
+"""A value is not moved by less."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,19 @@ class Estimate:
 
     def __str__(self) -> str:
         return as_text(self)
+
+
+def contain(found: Estimate, size: int | None = None) -> Estimate:
+    """The estimate as it is stated: a value between its ends, and these at multiples of 1/``size``, if that is given.
+
+    An unbiased estimate may lie outside of its interval, below 0 even, where few labels fail or few succeed.
+    ``reason`` says so.
+    """
+    low, high = (found.low, found.high) if size is None else outward((found.low, found.high), size)
+    value, reason = min(max(found.value, low), high), found.reason
+    if abs(value - found.value) > _ROUNDING:
+        reason = joined_reasons((reason, f"the unbiased estimate, {found.value:.4g}, lies outside of the interval"))
+    return replace(found, value=value, low=low, high=high, reason=reason)
 
 
 def checked_outcome(selection: Selection, outcome: Sequence[float] | Outcome) -> Outcome:

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators import weighted
-from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
+from opacc_ray.estimators.base import Estimate, Outcome, contain, joined_reasons
 from opacc_ray.estimators.intervals import inside, student_widening
 from opacc_ray.estimators.linear import LinearEstimator
 
@@ -63,7 +63,7 @@ def independent(first: Estimate, second: Estimate) -> Estimate:
     reason = joined_reasons((first.reason, second.reason))
     n, is_based = first.n + second.n, first.design_based and second.design_based
     value, level = first.value - second.value, first.level
-    return Estimate(value, error, max(low, -1.0), min(high, 1.0), level, INDEPENDENT, n, is_based, reason)
+    return contain(Estimate(value, error, max(low, -1.0), min(high, 1.0), level, INDEPENDENT, n, is_based, reason))
 
 
 class Sure(NamedTuple):

@@ -25,6 +25,8 @@ one is not above that of the mid-P interval of this size (``intervals.py``): whe
 is met says little. The upper one is not below the exact bound for n labels without a failure, if none is met and less
 than one was foreseen among them: the predictions then say nothing of where failures are. And no interval contradicts
 what is known for certain: the outcomes of the labelled examples, and 0 or 1 where no failure or no success was met.
+The stated interval (:meth:`Known.state`) ends at accuracies that a pool of N examples can have: multiples of 1/N where
+every outcome is 0 or 1.
 
 If fewer than three failures were foreseen among the labels, the estimate says that its interval rests on little.
 
@@ -38,6 +40,7 @@ failure moves the estimate, in standard deviations.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +50,7 @@ from opacc_ray.designs import Design
 from opacc_ray.designs.base import Prediction
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.base import Estimate, Outcome, is_binary, joined_reasons
+from opacc_ray.estimators.base import Estimate, Outcome, contain, is_binary, joined_reasons
 from opacc_ray.estimators.weighted import NAME as NAME_OF_SCORES
 from opacc_ray.estimators.weighted import failure_bounds
 
@@ -84,6 +87,14 @@ class Known(NamedTuple):
     pool_size: int
     binary: bool
 
+    def state(self, found: Estimate) -> Estimate:
+        """An accuracy as it is stated: within what is certain, and, of 0/1 outcomes, with ends that a pool can have."""
+        least, most = (self.num - self.failures) / self.pool_size, 1 - self.failures / self.pool_size
+        if self.num == self.pool_size:
+            return replace(found, value=most, standard_error=0.0, low=most, high=most)
+        low, high = intervals.cut((found.low, found.high), least, most)
+        return contain(replace(found, low=low, high=high), self.pool_size if self.binary else None)
+
 
 class Combined(NamedTuple):
     """What all rounds say together of the share of failures in the pool."""
@@ -95,7 +106,7 @@ class Combined(NamedTuple):
 
     def estimate(self, level: float) -> Estimate:
         """The accuracy with its interval."""
-        return accuracy(self.share, self.rounds, self.weight, self.known, level)
+        return self.known.state(accuracy(self.share, self.rounds, self.weight, self.known, level))
 
 
 def difference(design: InclusionProbability, outcome: Outcome, level: float) -> Estimate:
@@ -209,17 +220,9 @@ def trust_in(terms: NDArray[np.float64], prior: int = _PRIOR_TERMS) -> float:
 
 
 def _bounds(share: float, variance: float, labels: Labels, known: Known, level: float) -> intervals.Interval:
-    """The interval above, for the share of failures."""
-    met = known.failures
-    if known.binary:
-        low, high = _of_failures(share, variance, labels, known, level)
-    else:
-        low, high = failure_bounds(max(share, 0.0), variance, labels.unmet_weight, level)
-    return intervals.cut((low, high), met / known.pool_size, (met + known.pool_size - known.num) / known.pool_size)
-
-
-def _of_failures(share: float, variance: float, labels: Labels, known: Known, level: float) -> intervals.Interval:
-    """The interval for 0/1 outcomes, before it is cut at what is known for certain."""
+    """The interval above, for the share of failures, before it is cut at what is known for certain."""
+    if not known.binary:
+        return failure_bounds(max(share, 0.0), variance, labels.unmet_weight, level)
     met, trust = known.failures, labels.trust
     widen = intervals.student_widening(labels.degrees, level) ** 2
     low, high = 0.0, 1.0

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators import weighted
-from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.base import Estimate, Outcome, contain
 from opacc_ray.estimators.intervals import student_widening
 from opacc_ray.estimators.linear import Array, LinearEstimator, linear_estimator
 from opacc_ray.estimators.plain import plain_estimate
@@ -159,14 +159,8 @@ def mean_cost(
     lost = weighted.Moments(1 - own.value, own.standard_error**2 * widen)
     rest = weighted.Moments(float(design.mean(saved)), float(design.variance(saved)) * widen)
     low, high = weighted.share_bounds(lost, rest, design.largest_weight, level)
-    return replace(
-        own,
-        value=largest * (1 - own.value),
-        standard_error=largest * own.standard_error,
-        low=largest * low,
-        high=largest * high,
-        interval=weighted.NAME,
-    )
+    found = replace(own, value=largest * (1 - own.value), standard_error=largest * own.standard_error)
+    return contain(replace(found, low=largest * low, high=largest * high, interval=weighted.NAME))
 
 
 def cost_of_every_error(costs: Costs, classes: Collection[Any] | None) -> float | None:
@@ -214,7 +208,7 @@ def _proportion(
     error, reason = math.sqrt(variance), design.reason
     widened = (error * student_widening(design.degrees, level)) ** 2
     low, high = weighted.failure_bounds(1 - value, widened, weight, level)
-    return Estimate(value, error, 1 - high, 1 - low, level, weighted.NAME, num, reason is None, reason)
+    return contain(Estimate(value, error, 1 - high, 1 - low, level, weighted.NAME, num, reason is None, reason))
 
 
 def _check(design: LinearEstimator, **values: NDArray[Any]) -> None:

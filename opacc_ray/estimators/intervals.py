@@ -14,6 +14,7 @@ Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
 _ROUNDING = 1e-14
+_OF_AN_EXAMPLE = 1e-6  # what rounding is taken to change in a number of examples
 
 
 class Value(Protocol):
@@ -36,6 +37,16 @@ def cut(bounds: Interval, least: float, most: float) -> Interval:
     """The part of an interval that lies in [least, most]; if none does, the end of that which is nearer."""
     low, high = bounds
     return min(max(low, least), most), max(min(high, most), least)
+
+
+def outward(bounds: Interval, size: int) -> Interval:
+    """The nearest multiples of 1/``size`` that enclose an interval; ends that are one but for rounding stay.
+
+    A share of a pool of N examples is one of 0, 1/N, ... 1. An interval whose ends lie between two of them excludes the
+    outer one, which it could not tell from its end.
+    """
+    low, high = bounds
+    return math.floor(low * size + _OF_AN_EXAMPLE) / size, math.ceil(high * size - _OF_AN_EXAMPLE) / size
 
 
 def normal_quantile(level: float) -> float:

@@ -19,15 +19,15 @@ def plain_estimate(
     Parameters, returns and errors are those of :func:`opacc_ray.estimate`.
     """
     rounds, outcomes = checked_rounds(selection, outcome, level)
-    if len(rounds) > 1:
-        found, late = estimate_as_one(rounds, outcomes, level), late_labels(rounds)
-        if late is None:
-            return found
-        return replace(found, design_based=False, reason=joined_reasons((found.reason, late)))
-    labelled_before(rounds)  # raises if it was drawn after other rounds
-    found = by_design(rounds[0].design, outcomes[0], level)
-    sure = known(rounds, outcomes)
-    if sure.num < sure.pool_size or found.low == found.high:
+    return known(rounds, outcomes).state(by_designs(rounds, outcomes, level))
+
+
+def by_designs(rounds: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
+    """:func:`plain_estimate` before its interval is cut at what is known for certain, and its value at the ends."""
+    if len(rounds) == 1:
+        labelled_before(rounds)  # raises if it was drawn after other rounds
+        return by_design(rounds[0].design, outcomes[0], level)
+    found, late = estimate_as_one(rounds, outcomes, level), late_labels(rounds)
+    if late is None:
         return found
-    mean = 1 - sure.failures / sure.pool_size  # the whole pool is labelled, whatever the design makes of it
-    return replace(found, value=mean, standard_error=0.0, low=mean, high=mean)
+    return replace(found, design_based=False, reason=joined_reasons((found.reason, late)))

@@ -24,7 +24,7 @@ import numpy as np
 
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.intervals import Interval, cut, stratified_score
+from opacc_ray.estimators.intervals import Interval, stratified_score
 from opacc_ray.estimators.linear import linear_estimator
 from opacc_ray.estimators.rounds import combine, known, labelled_before, round_weights, shares_left, simple_random_of
 from opacc_ray.estimators.simple import simple_random
@@ -54,9 +54,7 @@ def estimate_as_one(selections: Sequence[Selection], outcomes: Sequence[Outcome]
     else:
         low, high = _wider(selections, outcomes, found)
         found = replace(found, low=low, high=high, interval=f"{NAME}, or {found.interval}")
-    least, most = (sure.num - sure.failures) / sure.pool_size, 1 - sure.failures / sure.pool_size
-    low, high = cut((found.low, found.high), least, most)  # the labels exclude the rest for certain
-    return replace(found, low=low, high=high)
+    return found
 
 
 def _over_strata(

@@ -39,7 +39,7 @@ import numpy as np
 
 from opacc_ray.designs.base import Before, Stream
 from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.intervals import Interval, cut
+from opacc_ray.estimators.intervals import Interval
 from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.estimators.rounds import as_lists, known
 from opacc_ray.selection import Selection
@@ -75,9 +75,8 @@ def confidence_sequence(
     else:
         low, high = least_share(stream.mirrored(), (1 - level) / 2), 1 - least_share(stream, (1 - level) / 2)
     ends = min(low, high), max(low, high)  # each may have excluded all that the other one leaves
-    low, high = cut(ends, *_sure(selections, given))
     name = SPENDING if stream is None else BETTING
-    return replace(latest, low=low, high=high, interval=name)
+    return known(selections, given).state(replace(latest, low=ends[0], high=ends[1], interval=name))
 
 
 def stream_of(selections: Sequence[Selection], outcomes: Sequence[Any]) -> Stream | None:
@@ -116,12 +115,6 @@ def largest_capital(stream: Stream, share: float) -> float:
     odds = np.divide(stream.value, expected, out=np.ones_like(expected), where=expected > tolerance)
     capital = np.log1p(_STAKES[:, None] * (odds - 1)).cumsum(axis=1)  # (gamblers, n)
     return float((np.logaddexp.reduce(capital, axis=0) - math.log(len(_STAKES))).max(initial=0.0))
-
-
-def _sure(selections: list[Selection], outcomes: list[Any]) -> Interval:
-    """Accuracy if all that is not labelled were wrong, and if it were right."""
-    sure = known(selections, outcomes)
-    return (sure.num - sure.failures) / sure.pool_size, (sure.pool_size - sure.failures) / sure.pool_size
 
 
 def _over_rounds(selections: list[Selection], outcomes: list[Any], level: float) -> Interval:

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
+from opacc_ray.estimators.base import Estimate, Outcome, contain, is_binary, joined_reasons
 from opacc_ray.estimators.comparison import paired_difference, sure_difference
 from opacc_ray.estimators.difference import Combined, Known, Labels, labels_of, trust_in
 from opacc_ray.estimators.intervals import cut, normal_quantile, student_widening
@@ -92,7 +92,7 @@ def compare_by_design(
 
     half = 0.5 * float(np.mean(design.weights**2)) * (design.largest_weight > 0)
     covariance = _covariance(rows.T, design.variance) + half * np.eye(len(rows))
-    return _compared(estimates, rows, covariance, difference, level)
+    return _compared(estimates, rows, covariance, difference, level, selections[0].pool_size)
 
 
 def compare_predicted(
@@ -117,7 +117,8 @@ def compare_predicted(
         return _predicted_difference(pair, (labels[a], labels[b]), combined[a].known, measured, own_level)
 
     half = np.diag([own.half_failure[1] for own in labels])
-    return _compared(estimates, _rows(outcomes), _covariance(moved, variance) + half, difference, level)
+    covariance = _covariance(moved, variance) + half
+    return _compared(estimates, _rows(outcomes), covariance, difference, level, selections[0].pool_size)
 
 
 def _predicted_difference(
@@ -155,7 +156,7 @@ def cut_to_predictions(
         a, b, stated = pair.first, pair.second, pair.difference
         sure = sure_difference(predictions[a], predictions[b], index, rows[a] - rows[b])
         low, high = cut((stated.low, stated.high), sure.low, sure.high)
-        return replace(pair, difference=replace(stated, low=low, high=high), num_unlike=sure.num_unlike)
+        return replace(pair, difference=contain(replace(stated, low=low, high=high)), num_unlike=sure.num_unlike)
 
     return replace(found, differences=tuple(map(of_pair, found.differences)))
 
@@ -166,15 +167,17 @@ def _compared(
     covariance: Array,
     difference: Callable[[int, int, float], Estimate],
     level: float,
+    pool_size: int,
 ) -> SeveralModels:
     """``rows`` (M, n) outcomes; ``difference`` of two models at a level of its own."""
+    size = pool_size if is_binary(rows) else None
     pairs = list(combinations(range(len(rows)), 2))
     own_level = 1 - (1 - level) / max(len(pairs), 1)
     differences = [
         Difference(
             a,
             b,
-            replace(difference(a, b, own_level), level=level),
+            contain(replace(difference(a, b, own_level), level=level), size),
             int((rows[a] > rows[b]).sum()),
             int((rows[a] < rows[b]).sum()),
         )

@@ -12,8 +12,8 @@ is unbiased for any strata and any allocation with n_j >= 1.
 
 Deviations. The paper shares n · 20 %, which is seldom whole: shares are rounded by largest remainder, every stratum
 gets at least one example, and what a small stratum cannot take goes to the others. Ties in confidence are ordered by
-index. The sample is handed out in random order, after one example of each stratum: the first labels give an estimate, and
-the order does not tell annotators how sure the model is. The paper's warning stands: where confidence does not tell
+index. The sample is handed out in random order, after one example of each stratum: the first labels give an estimate,
+and the order does not tell annotators how sure the model is. The paper's warning stands: where confidence does not tell
 right from wrong (a drifted or mutated model), CSS is *less* precise than SRS.
 
 Legend: N pool, n budget, J strata.

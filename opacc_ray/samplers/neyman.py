@@ -26,9 +26,9 @@ times the variance of SRS: the price of having trusted p. φ is the least share,
 with B the Bayes factor by which the labels so far speak for the signals, and κ = 1. Without labels B = 1, and whatever
 the model says of itself, it costs 7 % at most. Where the signals have foreseen failures B soon is in the thousands,
 and φ at its floor. No worthless predictor gets there: then B is above 1/α with a probability of α at most, also where
-the model states another rate of failure than the true one (:mod:`opacc_ray.failure.model`). A predictor that is not worthless but the wrong way round, calm where
-the failures are, can cost more, at most 1/φ. Once labels have taught p, those of the pool or of a history, κ = 3: on a
-history alone 21 % are staked at most.
+the model states another rate of failure than the true one (:mod:`opacc_ray.failure.model`). A predictor that is not
+worthless but the wrong way round, calm where the failures are, can cost more, at most 1/φ. Once labels have taught p,
+those of the pool or of a history, κ = 3: on a history alone 21 % are staked at most.
 
 The batch is drawn by the cube method (:mod:`opacc_ray.samplers.cube`), exactly n examples with exactly π. p is learned
 from few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, x being its signal. So the sample is balanced on

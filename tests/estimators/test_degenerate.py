@@ -41,7 +41,7 @@ def test_every_method_states_a_finite_interval_of_any_handful(method: str, confi
                 found = opacc.estimate(again, outcome[: len(chosen)])
                 assert math.isfinite(found.value)
                 assert math.isfinite(found.standard_error)
-                assert 0 <= found.low <= found.high <= 1
+                assert 0 <= found.low <= found.value <= found.high <= 1
                 if len(set(chosen.index.tolist())) == size:
                     assert found.low == found.high == pytest.approx(outcome.mean(), abs=1e-12)
                     assert found.value == pytest.approx(outcome.mean(), abs=1e-12)

@@ -25,6 +25,27 @@ def stratified(outcome: np.ndarray, stratum: np.ndarray, sizes: list[int]) -> Es
     return by_design(Stratified(stratum, np.array(sizes)), outcome, 0.95)
 
 
+@pytest.mark.parametrize("num", [75, 90])
+@pytest.mark.parametrize("sizes", [[100], [80, 10, 10]])
+def test_interval_holds_in_a_small_pool_that_is_labelled_for_the_most_part(num: int, sizes: list[int]) -> None:
+    """By enumeration, whatever the number of failures: an accuracy of 100 examples is a multiple of 1 %."""
+    rest, failures = num - sum(sizes[1:]), 3 * (len(sizes) > 1)  # three failures in strata that are labelled in full
+    stratum = np.repeat(np.arange(len(sizes)), [rest, *sizes[1:]])
+    design = SimpleRandom(num, 100, False) if len(sizes) == 1 else Stratified(stratum, np.array(sizes))
+    chosen = opacc.Selection("css", {}, 0, 100, np.arange(num), tuple(map(str, range(num))), design)
+    met = np.arange(rest + 1)
+    found = []
+    for count in met:
+        outcome = np.ones(num)
+        outcome[:count] = outcome[rest : rest + failures] = 0
+        found.append(opacc.estimate(chosen, outcome))
+    low, high = np.array([(item.low, item.high) for item in found]).T
+    for total in range(sizes[0] + 1):
+        truth = 1 - (total + failures) / 100
+        held = (low <= truth + 1e-12) & (truth - 1e-12 <= high)
+        assert hypergeom.pmf(met, sizes[0], total, rest) @ held >= 0.95 - 1e-12
+
+
 @pytest.mark.parametrize(("pool", "size"), [(7, 7), (60, 9), (5000, 400), (10_000_000, 50)])
 def test_hypergeometric_interval_inverts_both_tests(pool: int, size: int) -> None:
     """Its ends are the last shares that SciPy's distribution does not reject."""

@@ -109,8 +109,10 @@ class TestEveryMethod:
         chosen = opacc.select(pool, method, 60, seed=1)
         for outcome in (np.ones(len(chosen)), np.zeros(len(chosen)), np.arange(len(chosen)) % 2):
             estimate = opacc.estimate(chosen, outcome)
-            assert 0 <= estimate.low <= estimate.high <= 1
+            assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
             assert estimate.low < estimate.high  # 60 of 400 labels leave doubt, also when all agree
+            for end in (estimate.low * N, estimate.high * N):  # of 400 examples a whole number is right
+                assert end == pytest.approx(round(end), abs=1e-9)
             assert estimate.n == len(chosen)
             assert estimate.design_based or estimate.reason
 
