@@ -174,6 +174,11 @@ def constant(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.full_like(values, values.mean())
 
 
+def uniform(least: float, most: float) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    """Random numbers, whose level is wrong for every model that is worth an audit."""
+    return lambda own: np.random.default_rng(0).uniform(least, most, len(own))
+
+
 AIDS: dict[str, Aid] = {
     "a labelled reference of 2,000": with_reference(lambda own, _: own),
     "that reference, outcomes in random order": with_reference(lambda own, _: mixed(own)),
@@ -183,6 +188,12 @@ AIDS: dict[str, Aid] = {
     "confidence in random order, nothing beside it": with_confidence(mixed, alone=True),
     "confidence constant": with_confidence(constant, alone=False),
     "confidence constant, nothing beside it": with_confidence(constant, alone=True),
+    "1 - confidence": with_confidence(lambda own: 1 - np.minimum(own, 1), alone=False),
+    "1 - confidence, nothing beside it": with_confidence(lambda own: 1 - np.minimum(own, 1), alone=True),
+    "a third of the confidence": with_confidence(lambda own: own / 3, alone=False),
+    "a third of the confidence, nothing beside it": with_confidence(lambda own: own / 3, alone=True),
+    "confidence at random, .05 to .3, nothing beside it": with_confidence(uniform(0.05, 0.3), alone=True),
+    "confidence at random, .1 to .5, nothing beside it": with_confidence(uniform(0.1, 0.5), alone=True),
     "confidence reversed": with_confidence(reversed_order, alone=False),
     "confidence reversed, nothing beside it": with_confidence(reversed_order, alone=True),
 }

@@ -20,6 +20,7 @@ def drawn(run: Run, goal: Goal | None = None) -> Answer:
         labelled=len(run.read_chosen(selection.round).labelled_ids),
         pool_size=selection.pool_size,
         manifests=run.manifests(selection.round),
+        notice=selection.facts.get("notice"),
         objects=find_changed([run], [selection.round]),
         predicted=predicted_by(run),
         warnings=warnings_now(run),

@@ -34,6 +34,7 @@ def drawn(document: DrawnRound) -> str:
         *(f"manifest   {uri}" for uri in document.manifests),
         *_labelled(document),
         f"next       label them, then: opacc labels import {quote(document.run)} FILE{_option(document.track)}",
+        *([f"note       {document.notice}"] if document.notice else []),
         *changed(document.objects),
         *warned(document.warnings),
     ]

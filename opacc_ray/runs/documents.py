@@ -174,6 +174,7 @@ class DrawnRound(Document):
     )
     pool_size: int | None = Field(default=None, ge=0, description="examples in the pool; null if nothing was drawn")
     manifests: list[str] = Field(default=[], description="URIs of the manifests for annotators")
+    notice: str | None = Field(default=None, description="what the labels so far say against how examples are chosen")
     objects: ChangedObjects | None = Field(
         default=None, description="which objects of its examples changed since extraction; null if nothing was drawn"
     )

@@ -1,12 +1,14 @@
 """Accuracy from a labelled sample: :func:`estimate`, the way in for users."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import ArrayLike
 
 from opacc_ray.estimators.assisted import assist
-from opacc_ray.estimators.base import Estimate, Outcome
+from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
+from opacc_ray.estimators.contradiction import contradiction
 from opacc_ray.estimators.plain import plain_estimate
 from opacc_ray.estimators.rounds import checked_rounds
 from opacc_ray.failure.history import History
@@ -45,7 +47,8 @@ def estimate(
     Returns
     -------
     Estimate
-        Value and interval of the selection's own design; for rounds, of all of them together.
+        Value and interval of the selection's own design; for rounds, of all of them together. Its ``reason`` says if
+        the labels contradict the confidence (:mod:`opacc_ray.estimators.contradiction`).
 
     Raises
     ------
@@ -58,18 +61,19 @@ def estimate(
         If there are predictions for a selection by ``neyman``, which has its own, or the pool has another size than the
         one that it was drawn from.
     """
-    selections = [selection] if isinstance(selection, Selection) else list(selection)
+    selections, view = [selection] if isinstance(selection, Selection) else list(selection), None
     if prediction is not None:
         found = assist(selection, outcome, prediction, level)
         content = content_of(view_of(Pool(confidence=prediction)))
         for own in selections:
             refuse_other_order(own, content, "the prediction")
         return found
-    if pool is None or not selections:
-        return plain_estimate(selection, outcome, level)
-    view, known = view_of(pool), histories_of(history, 1)[0]
-    refuse_other_pools([view], selections)
-    if not learns_from_all(selections):
-        return plain_estimate(selection, outcome, level)
+    if pool is not None and selections:
+        view, known = view_of(pool), histories_of(history, 1)[0]
+        refuse_other_pools([view], selections)
     selections, outcomes = checked_rounds(selection, outcome, level)
-    return learned_estimate(view, selections, outcomes, level, known)
+    if view is not None and learns_from_all(selections):
+        found = learned_estimate(view, selections, outcomes, level, known)
+    else:
+        found = plain_estimate(selections, outcomes, level)
+    return replace(found, reason=joined_reasons((found.reason, contradiction(selections, outcomes))))

@@ -68,6 +68,7 @@ from numpy.typing import NDArray
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.unequal import SURE, draw_along, lengths
 from opacc_ray.errors import SpecError
+from opacc_ray.estimators.contradiction import FORESEEN_FROM
 from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import Forecast, predict_failure
 from opacc_ray.failure.signals import PoolSignals, part_signals
@@ -86,6 +87,9 @@ KEPT_PER_LABEL, LEAST_KEPT = 25, 1000
 """Examples that the walk starts from, for each to draw and in all."""
 
 _LINE = "line"  # what the parts keep under this name
+
+_GIVEN = {"confidence": "confidence", "lesson": "labelled reference", "prior": "prior"}
+"""Signals that claim to know how likely failures are, and what users call them."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,8 @@ class Plan(NamedTuple):
             num_drawn=len(index),
             labelled_before=self.labelled,
         )
-        return Draw(index, design, {})
+        given = [name for kind, name in _GIVEN.items() if kind in self.signals.present]
+        return Draw(index, design, {FORESEEN_FROM: given} if given else {})
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from opacc_ray.errors import LabelError, SpecError, shortened
 from opacc_ray.estimators.base import Outcome
+from opacc_ray.estimators.contradiction import contradiction
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.cache import repeat_if_forgotten
 from opacc_ray.parts.content import content_of
@@ -69,7 +70,8 @@ def select(
     Returns
     -------
     Selection
-        Examples in order of choice, with the design that the estimate needs.
+        Examples in order of choice, with the design that the estimate needs. Its facts have a ``notice`` if the labels
+        of earlier rounds contradict the confidence (:mod:`opacc_ray.estimators.contradiction`).
 
     Raises
     ------
@@ -100,6 +102,10 @@ def select(
         drawn = repeat_if_forgotten(views, lambda: _draw(sampler, view, task, replicates, [int(seed), number]))
     finally:
         forget_own(views, pools)
+    notice = contradiction(
+        [selection for selection, _ in previous],
+        [rows_of(selection, outcome, len(views))[0] for selection, outcome in previous],
+    )
     return Selection(
         method=method,
         parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection gives them back
@@ -109,7 +115,7 @@ def select(
         ids=identify_in_all(views, drawn.chosen),
         design=drawn.design,
         round=number,
-        facts=drawn.facts,
+        facts=drawn.facts | ({"notice": notice} if notice else {}),
         contents=contents,
     )
 
