@@ -5,8 +5,8 @@ all when its input ends, as it does when the process that holds the other end di
 write to its folder and the sockets in it, so that folder is inside a private one. One process makes the private folder,
 and removes it when a second one has ended, which leads a session with all of Ray's processes.
 
-What a run has no use for is left out: dashboard, autoscaler and the reader of logs, each a Python that takes half a second
-of a CPU to start. ``ray.init`` has no switch for them.
+What a run has no use for is left out: dashboard, autoscaler and the reader of logs, each a Python that takes half a
+second of a CPU to start. ``ray.init`` has no switch for them.
 """
 
 import contextlib
