@@ -8,6 +8,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 from sklearn.mixture import GaussianMixture
 
+from opacc_ray.characterize import covariate_shift
 from opacc_ray.characterize.classes import Grouped
 from opacc_ray.characterize.covariate_shift import Mixtures, divergence, measure_shift
 from opacc_ray.errors import DataError, SpecError
@@ -95,8 +96,23 @@ def test_a_class_with_few_examples_is_not_measured() -> None:
         found = measure_shift(grouped(reference, 1), grouped(data, 2), FEW)
         assert [(shift.value, shift.error, shift.floor) for shift in found] == [(None, None, None)] * 2
         assert all(shift.move is not None for shift in found)  # the test needs no mixture
+    assert None not in [shift.value for shift in measure_shift(grouped(800, 1), grouped(400, 2), FEW)]
     assert [shift.move for shift in measure_shift(grouped(3000, 1), grouped(38, 2), FEW)] == [None, None]
     assert None not in [shift.move for shift in measure_shift(grouped(3000, 1), grouped(40, 2), FEW)]
+
+
+def test_of_many_examples_some_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(covariate_shift, "MOST", 300)
+    fitted: list[int] = []
+    tested: list[tuple[int, int]] = []
+    fit, exchange = covariate_shift._fit, covariate_shift.exchange
+    monkeypatch.setattr(covariate_shift, "_fit", lambda points, how: fitted.append(len(points)) or fit(points, how))
+    monkeypatch.setattr(
+        covariate_shift, "exchange", lambda a, b, rng: tested.append((len(a), len(b))) or exchange(a, b, rng)
+    )
+    measure_shift(grouped(4000, 1), grouped(1800, 2), FEW)
+    assert set(fitted) == {600, 300}
+    assert tested == [(600, 600)] * 2
 
 
 def test_layers_of_different_widths_are_refused() -> None:

@@ -211,12 +211,13 @@ def test_a_class_of_equal_examples_is_left_out_and_one_far_from_boundaries_is_sa
     hidden[label == 3] = np.abs(hidden[label == 3]) + np.array([0, 0, 0, 30, 0, 0])
     columns["output"] = (hidden @ WEIGHT + BIAS).astype(np.float32)
     columns["prediction"] = columns["output"].argmax(1)
-    run = write_features(f"{tmp_path}/equal-00000001", columns, ["a", "b", "c", "d"])
+    columns["output"] = np.column_stack([columns["output"], np.full(1500, -50)]).astype(np.float32)  # never e
+    run = write_features(f"{tmp_path}/equal-00000001", columns, ["a", "b", "c", "d", "e"])
     np.savez(tmp_path / "test.npz", **columns, label=label)
     asked = ["--shares", "100-0", "--reference", f"{tmp_path}/test.npz", "--json"]
     assert main(["generate", run.uri, *asked]) == 0
     said = json.loads(capsys.readouterr().out)["remarks"]
-    assert "no vector is of b, of which there are not two different examples" in said
+    assert "no vector is of b, e, of which there are not two different examples" in said
     assert "no example is near a boundary of d: those of least confidence stand in" in said
 
 

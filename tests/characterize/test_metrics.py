@@ -154,6 +154,9 @@ def test_an_unbalanced_set_moves_ep_and_one_of_easy_examples_bc_and_pbc() -> Non
 def test_one_clear_sentence_for_each_thing_that_cannot_be() -> None:
     with pytest.raises(SpecError, match=r"radius=0: give a share"):
         Regions(radius=0)
+    with pytest.raises(SpecError, match=r"radius=1.01: give a share"):
+        Regions(radius=1.01)
+    assert Regions(radius=1, low=0.7, high=0.7).low == 0.7
     with pytest.raises(SpecError, match=r"boundary=0\.8-0\.7: give two confidences"):
         Regions(low=0.8)
     with pytest.raises(DataError, match=r"example '2' is 3, and the model has 3 classes"):
