@@ -37,6 +37,8 @@ def test_samples_are_the_labelled_examples_and_their_weights_give_the_estimate(r
         assert sample["prediction"]["confidence"] == pytest.approx(CONFIDENCE[place])
         assert sample["outcome"] == float(TRUTH[place] == PREDICTION[place])
         assert (tmp_path / "out" / sample["filepath"]).read_bytes() == f"picture {sample['opacc_id']}".encode()
+    metadata = json.loads((tmp_path / "out" / "metadata.json").read_bytes())
+    assert metadata == {"media_type": "image", "classes": {"ground_truth": CLASSES}}
     failures = np.array([1 - sample["outcome"] for sample in samples])
     weights = np.array([sample["weight"] for sample in samples])
     assert 1 - weights @ failures == pytest.approx(estimate(run).value)
