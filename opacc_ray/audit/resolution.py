@@ -7,6 +7,7 @@ again; where they differ, the same spec makes the next edition of its run.
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from opacc_ray.audit.checks import check_pool
@@ -77,10 +78,8 @@ def settle(spec: Spec, *, trial: bool) -> Resolved:
             break
         doubt = f"{found}; no source file has changed, so some data or setting of the model has" if found else ""
         resolved = _next(resolved)
-    if not _is_stored(resolved):
-        reason = doubt or _changed(resolved)
-        if reason:
-            log.warning("%s: extracting again", reason)
+    if not _is_stored(resolved) and (reason := doubt or _changed(resolved)):
+        log.warning("%s: extracting again", reason)
     return resolved
 
 
@@ -120,22 +119,20 @@ def _difference(resolved: Resolved) -> Difference | None:
 
 
 def _changed(resolved: Resolved) -> str | None:
-    """What has changed since the same spec and data were extracted by other code, if they were."""
-    now, code = resolved.header, resolved.header.code
-    home = open_store(resolved.spec.output)
+    """What has changed since the same data were extracted by other code, if this is a new run and they were."""
+    now, home = resolved.header, open_store(resolved.spec.output)
+    headers = {entry.key for entry in home.list() if entry.key.count("/") == 1 and entry.key.endswith(f"/{HEADER}")}
+    own = f"{resolved.uri.rpartition('/')[2]}/{HEADER}"
     found = []
-    for key in (entry.key for entry in home.list() if entry.key.count("/") == 1 and entry.key.endswith(f"/{HEADER}")):
-        try:
+    for key in headers if own not in headers else ():
+        with suppress(DataError):
             other = RunHeader.from_bytes(home.read(key), home.uri_of(key))
-        except DataError:
-            continue
-        if (
-            other.code
-            and code
-            and other.code != code
-            and _decided(other, resolved.plan) == _decided(now, resolved.plan)
-        ):
-            found.append((home.written(key), key.partition("/")[0], other, changes(other.code, code)))
+            what = changes(other.code, now.code) if other.code and now.code else None
+            run = key.partition("/")[0]
+            folder = feature_set(home.store(run), other.features).folder
+            same = _decided(other, resolved.plan) == _decided(now, resolved.plan)
+            if what and same and finished_shards(folder):
+                found.append((home.written(key), run, other, what))
     if not found:
         return None
     _, run, other, what = max(found, key=lambda item: item[0])

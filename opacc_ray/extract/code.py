@@ -72,8 +72,8 @@ def check_unchanged(code: Code, spec: Spec, folder: str) -> None:
         )
 
 
-def changes(before: Code, now: Code) -> str:
-    """What has changed between two, in words that a sentence about features begins with."""
+def changes(before: Code, now: Code) -> str | None:
+    """What has changed between two, in words that a sentence about features begins with; None if they are the same."""
     files = [name for name in sorted(before.files | now.files) if before.files.get(name) != now.files.get(name)]
     if files:
         more = f" and {counted(len(files) - 1, 'other file')}" if len(files) > 1 else ""
@@ -83,7 +83,7 @@ def changes(before: Code, now: Code) -> str:
     if names:
         was, is_now = (code.libraries.get(names[0], "not used") for code in (before, now))
         return f"{names[0]} has changed from {was} to {is_now}"
-    return "what the code gives has changed"
+    return None
 
 
 def _digests(files: Mapping[str, Path]) -> dict[str, str]:

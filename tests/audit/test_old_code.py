@@ -223,6 +223,39 @@ def test_features_half_made_by_other_code_are_not_completed(
     assert (len(made), new.uri == old.uri) == (4, False)
 
 
+@pytest.mark.parametrize("audit", ["shared"], indirect=True)
+def test_stored_reference_is_compared_too(audit: Audit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an audit of another pool, of which no features are there."""
+    sections = {
+        "reference": {"uri": f"{folder}/train"},
+        "sample": {"method": "deepest", "budget": 6, "auxiliary": "lsa"},
+        "extract": {"batch_size": 4, "shard_size": 20, "features": ["hidden", "output", "lsa"]},
+    }
+    (folder / "train").mkdir()
+    (folder / "other").mkdir()
+    values = np.random.default_rng(1).normal(size=(40, 2)).astype(np.float32)
+    for place, offset in (("train", 0), ("other", 1)):
+        np.save(folder / place / "a.npy", values + np.float32(offset))
+    other = {"name": "other", "pool": {"uri": f"{folder}/other", "format": "npy"}}
+    first, _ = audit(**sections)
+    assert len(audit(**sections, **other)[1]) == 2
+    monkeypatch.setenv("SIGN", "-1")
+    again, made = audit(**sections, **other | {"pool": {"uri": f"{folder}/pool", "format": "npy"}})
+    assert len(made) == 4
+    assert again.header.reference != first.header.reference
+
+
+def test_features_that_were_removed_are_made_again_without_a_word(
+    audit: Audit, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, _ = audit()
+    for entry in run.features.list():
+        run.features.delete(entry.key)
+    caplog.clear()
+    assert len(audit()[1]) == 4
+    assert not [message for message in caplog.messages if "again" in message]
+
+
 @pytest.mark.parametrize("features", [["confidence"], ["hidden"], []])
 def test_features_without_outputs_are_compared_too(
     features: list[str], audit: Audit, monkeypatch: pytest.MonkeyPatch
@@ -264,9 +297,8 @@ def test_half_precision_and_another_batch_are_within_the_tolerance(precision: st
     assert (again.uri, made) == (first.uri, [])
 
 
-def test_history_is_that_of_the_same_code(audit: Audit, folder: Path, request: pytest.FixtureRequest) -> None:
-    if "shared" not in request.node.name:
-        pytest.skip("without weights no history is found")
+@pytest.mark.parametrize("audit", ["shared"], indirect=True)
+def test_history_is_that_of_the_same_code(audit: Audit, folder: Path) -> None:
     auto = {"history": "auto", "sample": {"method": "neyman", "budget": 6}}
     old, _ = audit()
     labels = "".join(f"{name},0\n" for name in old.read_chosen(1).ids)
