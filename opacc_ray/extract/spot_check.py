@@ -11,7 +11,7 @@ score that is large everywhere is compared by how it varies. Another machine, a 
 some 1e-5 of that, and bfloat16 and float16, whose roundoff is .4 % and .05 %, by a few of these.
 
 A model that gives other outputs each time, or by the rest of its batch, cannot be compared so. It is told by running
-the first batch as extraction does, twice: its features are kept, with a warning.
+the batch of the example as extraction does, twice: its features are kept, with a warning.
 """
 
 import importlib.util
@@ -99,7 +99,7 @@ def difference(spec: Spec, source: PoolSpec, plan: Plan, folder: Store) -> Diffe
     found = _largest(spec, ids, before, [today.get(name, {}) for name in ids])
     if found is not None:
         own = next(rows.shard for rows in stored if found.id in rows.ids)
-        reason = _varies(Extraction(spec, source, tuple(before), folder), own)
+        reason = _varies(Extraction(spec, source, tuple(before), folder), own, found.id)
         if reason is None:
             return found
         log.warning("%s holds features of a model that %s; they are kept as they are", folder.uri, reason)
@@ -191,32 +191,36 @@ def _distances(before: NDArray[Any], today: Sequence[NDArray[Any] | None], *, is
     return np.where(np.isnan(distances), np.inf, distances)
 
 
-def _varies(job: Extraction, shard: Shard) -> str | None:
+def _varies(job: Extraction, shard: Shard, name: str) -> str | None:
     """Why a model cannot be compared example by example; None if it gives each example the same output always.
 
-    The first batch of the shard is run twice as extraction does, each time with a model of its own.
+    The batch of the example ``name`` is run twice as extraction does, each time with a model of its own.
     """
-    (ids, first), (_, second) = _first_batch(job, shard), _first_batch(job, shard)
-    if not_finite(joined(first)):
+    (ids, first), (_, second) = _batch_of(job, shard, name), _batch_of(job, shard, name)
+    if not first or not_finite(joined(first)):
         return None
     if _largest(job.spec, ids, joined(first), second):
         return "gives the same examples other outputs each time, as one does that is random and has no seed"
     rows = _rows_of(job.target, shard)
-    places = [row for row, name in enumerate(rows.ids) if name in set(ids)]
+    places = [row for row, key in enumerate(rows.ids) if key in set(ids)]
     by_id = dict(zip(ids, first, strict=True))
-    kept = {name: values[places] for name, values in rows.columns.items()}
+    kept = {key: values[places] for key, values in rows.columns.items()}
     names = [rows.ids[row] for row in places]
-    if _largest(job.spec, names, kept, [by_id[name] for name in names]) is None:
+    if _largest(job.spec, names, kept, [by_id[key] for key in names]) is None:
         return "gives an example another output where other examples are in its batch"
     return None
 
 
-def _first_batch(job: Extraction, shard: Shard) -> tuple[list[str], list[Columns]]:
-    """Ids of the first batch of a shard, and what extraction makes of each example, (1, ...) each."""
+def _batch_of(job: Extraction, shard: Shard, name: str) -> tuple[list[str], list[Columns]]:
+    """Ids of the batch that an example is in, and what extraction makes of each example of it, (1, ...) each.
+
+    Nothing, if the example cannot be read now.
+    """
     extractor = Extractor(job)
     with closing(extractor.read_batches(shard, [])) as batches:
-        batch = next(batches)
+        batch = next((batch for batch in batches if name in batch.ids), None)
+        if batch is None:
+            return [], []
         columns, _ = extractor.compute(batch)
-    return batch.ids, [
-        {name: values[row : row + 1] for name, values in columns.items()} for row in range(len(batch.ids))
-    ]
+    num = len(batch.ids)
+    return batch.ids, [{key: values[row : row + 1] for key, values in columns.items()} for row in range(num)]

@@ -1,0 +1,115 @@
+"""How far a stored example may lie from what the code makes today, and which examples are looked at."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opacc_ray.extract.extractor import Extraction, Extractor
+from opacc_ray.extract.source import plan_pool
+from opacc_ray.extract.spot_check import Difference, difference
+from opacc_ray.lake.examples import BadItem
+from opacc_ray.lake.pools import read_examples
+from opacc_ray.lake.storage import open_store
+from opacc_ray.spec import Spec, parse_spec
+
+VALUES = np.random.default_rng(2).normal(size=(40, 2)).astype(np.float32) + np.array([5, 0], dtype=np.float32)
+
+
+def spec_of(home: Path, by: float, shard_size: int = 5, precision: str = "float32", **more: Any) -> Spec:
+    content = {
+        "name": "spot",
+        "pool": {"uri": str(home / "pool"), "format": "npy"},
+        "model": {"function": "numpy_model:moved", "arguments": {"by": by} | more},
+        "extract": {"batch_size": 4, "shard_size": shard_size, "precision": precision},
+        "sample": {"method": "srs", "budget": 6},
+        "output": str(home / "audits"),
+    }
+    return parse_spec(content, "spec")
+
+
+def found(
+    home: Path, values: np.ndarray, by: float, names: tuple[str, ...] = ("output", "prediction"), **more: Any
+) -> Difference | None:
+    """What a comparison finds of features that were stored when the score was not moved."""
+    (home / "pool").mkdir(exist_ok=True)
+    np.save(home / "pool" / "a.npy", values)
+    stored = {key: value for key, value in more.items() if key != "all"}
+    spec, folder = spec_of(home, 0, **stored), open_store(str(home / "features"))
+    plan = plan_pool(spec.pool, spec.extract)
+    extractor = Extractor(Extraction(spec, spec.pool, names, folder))
+    for shard in plan.shards:
+        extractor.extract(shard)
+    return difference(spec_of(home, by, **more), spec.pool, plan, folder)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-3), ("float16", 1e-2), ("bfloat16", 1e-1)])
+def test_difference_counts_beyond_the_tolerance_of_the_precision(
+    precision: str, tolerance: float, tmp_path: Path
+) -> None:
+    """Of the spread of the eight that are compared, the first of each of eight shards, and a tenth of their size."""
+    values = VALUES.copy()
+    values[15, 0] = 7
+    looked_at = values[::5].astype(np.float64)
+    spread = np.sqrt(np.square(looked_at - looked_at.mean(0)).sum(1).mean())
+    allowed = tolerance * (spread + np.sqrt(np.square(looked_at).sum(1).mean()) / 10)
+    assert found(tmp_path, values, 0.98 * allowed, precision=precision) is None
+    most = found(tmp_path, values, 1.02 * allowed, precision=precision)
+    assert (most.id, most.feature, most.tolerance) == ("a.npy:15", "output", tolerance)
+    assert most.distance == pytest.approx(1.02 * tolerance, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("shard_size", "place", "is_seen"),
+    [
+        (5, 35, True),
+        (5, 36, False),
+        (40, 7, True),
+        (40, 8, False),
+        (20, 23, True),
+        (20, 24, False),
+        (1, 35, True),
+        (1, 36, False),
+    ],
+)
+def test_eight_examples_are_compared_spread_over_the_shards(
+    shard_size: int, place: int, is_seen: bool, tmp_path: Path
+) -> None:
+    values = VALUES.copy()
+    values[place, 0] = 7
+    assert (found(tmp_path, values, 9.0, shard_size=shard_size) is not None) is is_seen
+
+
+@pytest.mark.parametrize(("moved", "differs"), [(2, False), (3, True)])
+def test_few_other_classes_are_near_ties(moved: int, differs: bool, tmp_path: Path) -> None:
+    """Where nothing but predictions is stored."""
+    values = np.tile(np.float32([9, 8]), (8, 1))
+    values[:moved] = [7, 6]
+    most = found(tmp_path, values, -2.0, names=("prediction",), shard_size=1)
+    assert (most is not None) is differs
+    assert most is None or str(most) == "example 'a.npy:0' has another prediction than is stored"
+
+
+def test_equal_examples_may_move_by_their_size(tmp_path: Path) -> None:
+    values = np.tile(np.float32([3, 4]), (8, 1))  # size 5, no spread: 5e-4 are allowed
+    assert found(tmp_path, values, 4.9e-4, all=True) is None
+    assert found(tmp_path, values, 5.1e-4, all=True) is not None
+    assert found(tmp_path, 0 * values, 0.0, all=True) is None
+
+
+def test_example_that_cannot_be_read_any_more_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as by another decoder, where the spec leaves out what cannot be read."""
+
+    def lost(*given: Any) -> Iterator[Any]:
+        for item in read_examples(*given):
+            yield BadItem(item.id, "it cannot be read") if item.id == "a.npy:15" else item
+
+    assert found(tmp_path, VALUES, 0.0) is None
+    for module in ("spot_check", "extractor"):
+        monkeypatch.setattr(f"opacc_ray.extract.{module}.read_examples", lost)
+    spec = spec_of(tmp_path, 0)
+    spec = spec.model_copy(update={"extract": spec.extract.model_copy(update={"on_bad_item": "exclude"})})
+    most = difference(spec, spec.pool, plan_pool(spec.pool, spec.extract), open_store(str(tmp_path / "features")))
+    assert str(most) == "example 'a.npy:15' has another output than is stored"
