@@ -42,7 +42,7 @@ def check_model(spec: Spec, plan: Plan, compared: Plan | None = None) -> TriedMo
     ``compared`` is the plan of the reference, whose inputs are compared with those of the pool.
     """
     if spec.pool.holds_features:
-        return TriedModel(try_rows(spec, plan), [])
+        return _check_rows(spec, plan)
     tried = try_examples(spec, plan)
     model, names = spec.model, spec.model.classes
     output = tried.columns["output"]
@@ -54,6 +54,19 @@ def check_model(spec: Spec, plan: Plan, compared: Plan | None = None) -> TriedMo
     if compared is not None and spec.reference is not None:
         warnings += plausibility.about_inputs(tried.inputs, try_inputs(spec, spec.reference, compared))
     return TriedModel(_described(tried, model), warnings)
+
+
+def _check_rows(spec: Spec, plan: Plan) -> TriedModel:
+    """The same of the first rows of a pool of features."""
+    rows, model = try_rows(spec, plan), spec.model
+    sizes = ", ".join(f"{name} {own.shape[1]}" if own.ndim > 1 else name for name, own in rows.columns.items())
+    found = f"example {rows.ids[0]!r} has {sizes}; no model is run"
+    if model.classes and int(rows.columns["prediction"].max()) >= len(model.classes):
+        return TriedModel(found, [])  # extraction says so of the whole pool
+    predicted = predictions_of(model, rows.columns)
+    output = rows.columns.get("output")
+    warnings = [] if output is None else plausibility.about_outputs(output, model.task, model.output)
+    return TriedModel(f"{found}; of {counted(predicted.examples, 'example')} predicted: {predicted}", warnings)
 
 
 def _described(tried: Trial, model: ModelSpec) -> str:

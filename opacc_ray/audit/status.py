@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.sanity import predicted_by, warnings_now
+from opacc_ray.audit.sanity import predicted_by, warnings_of
 from opacc_ray.audit.state_documents import RunStatus, ShardCounts, TrackStatus
 from opacc_ray.errors import LabelError, counted
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
@@ -20,23 +20,33 @@ def status(run: Run) -> RunStatus:
     index, total = run.read_index(), run.header.pool.num_shards
     others = [track for track in run.tracks() if track.track != run.track]
     lost, failure = "; ".join(lost_files(run).values()), read_failure(run)
-    own, *rest = [_track_status(track, lost, failure, complete=index is not None) for track in (run, *others)]
+    known = {track.track: _rounds(track) if index and track.rounds() else ([], None) for track in (run, *others)}
+    own, *rest = [
+        _track_status(track, *known[track.track], lost, failure, complete=index is not None) for track in (run, *others)
+    ]
     return RunStatus(
         run=run.uri,
         shards=ShardCounts(done=total if index else len(run.finished_shards()), total=total),
         examples=index.num_examples if index else None,
         excluded=len(index.bad) if index else None,
         predicted=predicted_by(run) if index else None,
-        warnings=warnings_now(run) if index else [],
+        warnings=warnings_of(run, known[run.track][0]) if index else [],
         others=[track for track in rest if track.rounds],
         failure=failure,
         **{name: getattr(own, name) for name in TrackStatus.model_fields},
     )
 
 
-def _track_status(run: Run, lost: str, failure: RunFailure | None, *, complete: bool) -> TrackStatus:
+def _track_status(
+    run: Run,
+    rounds: Sequence[LabelledRound],
+    conflict: str | None,
+    lost: str,
+    failure: RunFailure | None,
+    *,
+    complete: bool,
+) -> TrackStatus:
     """What is done along one track of a run whose features are complete or not, and files of labels are ``lost``."""
-    rounds, conflict = _rounds(run) if complete and run.rounds() else ([], None)
     estimate = run.read_estimate()
     is_current = None if estimate is None else bool(rounds) and _is_current(run, estimate, rounds)
     waits_for = lost or conflict or _waits_for(rounds, is_current)

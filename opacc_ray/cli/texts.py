@@ -308,7 +308,7 @@ def exported(document: ExportedCase) -> str:
 
 def _basis(document: Basis, reason: str | None, n: int) -> list[str]:
     """What a result of ``n`` labels is of, what it leaves out, and why it is not design-based."""
-    lines = [*_track(document.track), *_measure(document), f"pool       {document.pool_size} examples"]
+    lines = [*_track(document.track), *_measure(document), f"pool       {counted(document.pool_size, 'example')}"]
     if document.excluded:
         lines[-1] += f"; {document.excluded} more could not be read and are not counted"
     if document.unsure:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, shown
 from opacc_ray.extract import reference
 from opacc_ray.extract.columns import Columns, joined
-from opacc_ray.extract.extractor import Extraction, check_bad, kept_rows, surprise_of
+from opacc_ray.extract.extractor import Extraction, kept_rows, surprise_of
 from opacc_ray.extract.neighbours import HOST
 from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
@@ -50,17 +50,14 @@ def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: Callable[[
         on_done(shard, report)
 
 
-def try_rows(spec: Spec, plan: Plan) -> str:
-    """Read the first rows of a pool of features; returns in words what they hold, and raises what extraction would."""
+def try_rows(spec: Spec, plan: Plan) -> FeatureShard:
+    """Read the first rows of a pool of features; raises what extraction would of them."""
     job = Extraction(spec, spec.pool, spec.stored(), open_pool(spec.pool))
     for shard in plan.shards:
         for part in _parts(job, shard):
-            check_bad(job, part.bad)
-            if part.ids:
-                sizes = ", ".join(
-                    f"{name} {values.shape[1]}" if values.ndim > 1 else name for name, values in part.columns.items()
-                )
-                return f"example {part.ids[0]!r} has {sizes}; no model is run"
+            kept = kept_rows(job, reference.NONE, part, tuple(part.columns))
+            if kept.ids:
+                return kept
     raise left_nothing(spec.pool)
 
 

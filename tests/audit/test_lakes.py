@@ -170,9 +170,10 @@ def test_stored_outputs_are_audited_by_commands_without_ray_or_torch(
         assert done.stderr.splitlines()[-1] == "[]"
         said[command] = json.loads(done.stdout)
     assert "3 files in 3 shards, 120 examples" in [item["found"] for item in said["check"]["checks"]]
-    assert said["check"]["checks"][-1]["found"] == (
-        "example '000' has hidden 6, output 4, prediction, confidence; no model is run"
+    assert said["check"]["checks"][-1]["found"].startswith(
+        "example '000' has hidden 6, output 4, prediction, confidence; no model is run; of 40 examples predicted: "
     )
+    assert sum(said["run"]["predicted"]["classes"].values()) == 120
     run = Run.open(said["run"]["run"])
     features = features_of(run)
     assert features["id"].to_pylist() == [f"{i:03d}" for i in np.r_[0:40, 40:80, 80:120]]
@@ -275,6 +276,20 @@ def test_specs_of_stored_features_say_what_they_lack(changes: dict[str, Any], me
     content = of_features("home", {"hidden": "h", "prediction": "p"})
     with pytest.raises(SpecError, match=message):
         parse_spec(content | changes, "spec")
+
+
+def test_advice_to_compare_another_layer_of_stored_features_works(bucket: str, outputs: dict[str, np.ndarray]) -> None:
+    write_features(bucket, outputs)
+    run = steps.run(
+        parse_spec(of_features(bucket, {"output": "logits"}, sample={"method": "srs", "budget": 5}), "spec")
+    )
+    with pytest.raises(SpecError) as caught:
+        steps.select(run, "ces", 40, {})
+    assert str(caught.value).endswith(
+        "not hidden; name its column in pool.columns.hidden of a spec and run that, or compare the output, if it is "
+        "there, with layer=output"
+    )
+    assert len(steps.select(run, "ces", 40, {"layer": "output"})) == 40
 
 
 def test_a_null_is_refused_or_left_out_as_the_spec_says(bucket: str) -> None:
