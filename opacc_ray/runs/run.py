@@ -15,6 +15,7 @@
     labels/                       what was done with those files: imports, corrections, withdrawals, rules (log.py)
     rounds/1/closed.json          if the round was closed: the ids that were given up
     rounds/1/goal.json            what `opacc next --until` found after the round, and what it decided
+    failure.json                  if the last `opacc run` failed: when and why (failure.py)
     estimate.json
     tracks/NAME/rounds/1/ …       rounds of another track, and their estimate, which lie as those of the first
 

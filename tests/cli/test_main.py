@@ -275,7 +275,8 @@ def test_help_lists_every_command_in_its_group(told) -> None:
         flags=re.MULTILINE,
     )[1:]
     listed = {title: re.findall(r"^  (\w+(?: \w+)?) {2,}\S", text, re.MULTILINE) for title, text in _pairs(groups)}
-    assert listed["Runs"] == ["check", "plan", "run", "status", "select", "next", "verify"]
+    runs = ["runs list", "runs remove"]
+    assert listed["Runs"] == ["check", "plan", "run", "status", "select", "next", "verify", *runs]
     assert listed["Jobs"] == ["submit"]
     assert listed["Features"] == ["features list", "features remove"]
     verbs = ("import", "list", "correct", "withdraw", "rule", "agreement", "export")
