@@ -23,8 +23,9 @@ _ROUNDING = 1e-9
 class Estimate:
     """Accuracy of a model on the whole pool.
 
-    ``low`` .. ``high`` covers it with probability ``level`` where ``design_based`` is true; otherwise ``reason`` says
-    what the interval rests on.
+    ``value`` lies between ``low`` and ``high``; an unbiased estimate outside of them is moved to the nearer one, and
+    ``reason`` says so. ``low`` .. ``high`` covers the accuracy with probability ``level`` where ``design_based`` is
+    true; otherwise ``reason`` says what the interval rests on.
     """
 
     value: float

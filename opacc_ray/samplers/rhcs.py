@@ -9,8 +9,9 @@ in g} p_i. The share of failures is estimated by Σ_g (f_g / N) · Q_g / p_g: un
 and no example comes twice.
 
 Corrected. Examples of belief 0 could not be drawn: beliefs below ``floor`` times their mean are lifted to it, as in
-SUPS. The original cuts an estimate above 1 to 1, which biases it: the value is left as it is and the interval cut. A
-later round splits the examples not labelled so far.
+SUPS. The original cuts an estimate above 1 to 1, which biases it, also in later rounds: here rounds are combined from
+values as they are, and only the value that is stated is moved to the end of its interval. A later round splits the
+examples not labelled so far.
 
 The split. Every example gets a random number, and consecutive ones in the order of their numbers are a group. The j-th
 example that is not labelled gets the j-th number of one stream, in which a part goes straight to its own; so the groups
