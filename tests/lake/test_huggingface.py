@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from tables import parquet, read_pool, refusal
 
+from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import plan_shards, read_rows
 from opacc_ray.lake.storage import Store, open_store
@@ -111,6 +112,13 @@ def test_splits_are_found_as_the_hub_names_them(train: str, test: str, names: st
     assert f"holds several splits: {names}; name the one" in refusal(folder, "huggingface", X)
     for name in names.partition(" and ")[0].split(", "):
         assert len(read_pool(folder, "huggingface", X._replace(split=name))[0]) in (20, 40)
+
+
+def test_a_later_arrow_file_without_a_column_is_named(folder: Store) -> None:
+    write(folder)
+    folder.write("data-00001-of-00002.arrow", arrow(rows(35, 60).drop_columns(["n"])))
+    with pytest.raises(DataError, match=r"data-00001-of-00002\.arrow has no column 'n'; it has x"):
+        read_pool(folder, "huggingface", X._replace(filter="n > 3"))
 
 
 def test_what_does_not_fit_is_one_sentence(store: Store) -> None:
