@@ -137,6 +137,24 @@ def test_a_class_of_one_and_one_never_predicted_are_named(tmp_path: Path, capsys
     assert "class 'dog' is predicted once: of one example the shares are 0 or 1" in said
 
 
+@pytest.mark.parametrize(
+    ("kept", "lacks"),
+    [
+        (["confidence"], ["CP needs hidden of every example", "PBC needs output and confidence of every example"]),
+        (["hidden"], ["BC needs confidence of every example", "PBC needs output and confidence of every example"]),
+    ],
+)
+def test_a_measure_whose_features_are_missing_is_left_out_and_said(
+    kept: list[str], lacks: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = features(300, 9)
+    run = write(tmp_path, "bare", {name: columns[name] for name in [*kept, "prediction"]})
+    [pool] = characterized([run.uri], capsys)["models"][0]["sets"]
+    assert pool["remarks"] == [f"{text}, and they lack it" for text in lacks]
+    values = [(own["cp"] is None, own["bc"] is None, own["pbc"] is None) for own in pool["classes"]]
+    assert values == [("hidden" not in kept, "confidence" not in kept, True)] * 3
+
+
 def test_what_cannot_be_is_refused_in_one_sentence(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
