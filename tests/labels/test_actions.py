@@ -230,6 +230,14 @@ def test_withdrawn_file_counts_no_longer_until_it_comes_back(run: Run, capsys: p
     assert results.estimate(run).n == 20
 
 
+def test_file_from_before_there_were_actions_is_withdrawn_and_kept(run: Run) -> None:
+    run.write_labels(1, "old.csv", csv_of(truth(ids_of(run))))
+    (name,) = [key.rpartition("/")[2] for key in files_of(run)]
+    assert actions.withdraw(run, name).labels == 20
+    assert states(run, ids_of(run)[0])[0][2] == "withdrawn"
+    assert len(read_rounds(run)[0].missing) == 20
+
+
 def test_file_that_comes_back_twice_changes_nothing(run: Run) -> None:
     label_all(run)
     again = actions.import_labels(run, "other name.csv", csv_of(truth(ids_of(run))))
