@@ -111,7 +111,7 @@ def test_ids_of_which_none_or_several_are_meant_are_of_another_run(selected: lis
 def test_another_run_is_refused() -> None:
     others = [answer("b", "x", place=f"{file} line 3", run=f"run-{file}") for file in "hg"]
     message = join_refusal(answer("a", "x", run="r"), *others, Label("c", None, "blank"))
-    assert "2 row(s) answer another run, 'run-g' (g line 3), not 'r'" in message
+    assert ": 2 row(s) answer another run, 'run-g' (g line 3), not 'r'" in message
     assert "'other'" in join_refusal(Label("a", None, "blank", run="other"))
 
 

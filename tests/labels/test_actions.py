@@ -238,6 +238,14 @@ def test_file_from_before_there_were_actions_is_withdrawn_and_kept(run: Run) -> 
     assert len(read_rounds(run)[0].missing) == 20
 
 
+def test_files_that_were_withdrawn_one_after_the_other_stay_withdrawn(run: Run) -> None:
+    for number, part in enumerate((ids_of(run)[:10], ids_of(run)[10:])):
+        actions.import_labels(run, f"{number}.csv", csv_of(truth(part)))
+    for number in (0, 1):
+        actions.withdraw(run, f"{number}.csv")
+    assert len(read_rounds(run)[0].missing) == 20
+
+
 def test_file_that_comes_back_twice_changes_nothing(run: Run) -> None:
     label_all(run)
     again = actions.import_labels(run, "other name.csv", csv_of(truth(ids_of(run))))
