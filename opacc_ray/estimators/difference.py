@@ -89,7 +89,7 @@ class Known(NamedTuple):
 
     def state(self, found: Estimate) -> Estimate:
         """An accuracy as it is stated: within what is certain, and, of 0/1 outcomes, with ends that a pool can have."""
-        least, most = (self.num - self.failures) / self.pool_size, 1 - self.failures / self.pool_size
+        least, most = (self.num - self.failures) / self.pool_size, (self.pool_size - self.failures) / self.pool_size
         if self.num == self.pool_size:
             return replace(found, value=most, standard_error=0.0, low=most, high=most)
         low, high = intervals.cut((found.low, found.high), least, most)
