@@ -113,3 +113,25 @@ def test_example_that_cannot_be_read_any_more_differs(tmp_path: Path, monkeypatc
     spec = spec.model_copy(update={"extract": spec.extract.model_copy(update={"on_bad_item": "exclude"})})
     most = difference(spec, spec.pool, plan_pool(spec.pool, spec.extract), open_store(str(tmp_path / "features")))
     assert str(most) == "example 'a.npy:15' has another output than is stored"
+
+
+def test_difference_is_said_in_numbers(tmp_path: Path) -> None:
+    said = Difference("a", "output", 0.5, 1e-3)
+    assert str(said) == (
+        "example 'a' has another output than is stored: it differs by 50% of what examples usually differ by, "
+        "and 0.1% is allowed"
+    )
+
+
+def test_machine_without_torch_believes_what_is_stored_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A function needs none, and is compared."""
+    monkeypatch.setattr("opacc_ray.extract.spot_check.importlib.util.find_spec", lambda _: None)
+    assert found(tmp_path, VALUES, 9.0, all=True) is not None
+    spec = spec_of(tmp_path, 0)
+    torch = spec.model.model_copy(update={"function": None, "factory": "small_model:network", "arguments": {}})
+    spec = spec.model_copy(update={"model": torch})
+    plan = plan_pool(spec.pool, spec.extract)
+    assert difference(spec, spec.pool, plan, open_store(str(tmp_path / "features"))) is None
+    assert "is not compared with what the model gives today: torch is not installed here" in caplog.text
