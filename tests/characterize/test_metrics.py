@@ -61,6 +61,12 @@ def test_a_labelled_set_is_grouped_by_its_labels_and_a_misprediction_is_near_wha
     assert found.pbc[1].tolist() == [3 / 5, 0, 0]
 
 
+def test_of_two_classes_the_other_one_is_the_strongest_other_also_where_one_output_serves_for_both() -> None:
+    pool = Pool(output=[[-1.0], [0.1], [3.0], [-0.2]], prediction=[0, 1, 1, 0], confidence=[0.9, 0.6, 0.99, 0.55])
+    found = measure(Grouped(view_of(pool), 2), Regions())
+    assert found.pbc.tolist() == [[0, 1 / 2], [1 / 2, 0]]
+
+
 def test_with_a_reference_centroids_and_reach_are_the_references() -> None:
     reference = find_clusters(Grouped(view_of(twelve()), 3))
     assert reference.centroid.tolist() == [[2, 0], [10, 0], [2, 10]]
