@@ -45,11 +45,10 @@ def contradiction(selections: Sequence[Selection], outcomes: Sequence[Outcome]) 
         log_likelihood -= np.logaddexp(0, np.where(failure > 0, -logit, logit)).sum(axis=1)
         num, failures, foreseen = num + len(p), failures + float(failure.sum()), foreseen + float(p.sum())
         if _log_of_one_rate(failures, num) - log_likelihood.max() >= math.log(LEAST_RATIO):
-            source = " and ".join(selections[0].facts[FORESEEN_FROM])
             return (
-                f"the labels contradict your {source}: {foreseen:.1f} of the first {num} labelled examples were "
-                f"foreseen to fail, and {failures:g} did, so that one rate of failure for all would have foreseen "
-                f"them better; check that confidence is the probability to be right"
+                f"the labels contradict your {selections[0].facts[FORESEEN_FROM]}: {foreseen:.1f} of the first {num} "
+                f"labelled examples were foreseen to fail, and {failures:g} did, so that one rate of failure for all "
+                "would have foreseen them better; check that confidence is the probability to be right"
             )
     return None
 

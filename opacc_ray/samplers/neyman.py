@@ -173,7 +173,7 @@ class Plan(NamedTuple):
             labelled_before=self.labelled,
         )
         given = [name for kind, name in _GIVEN.items() if kind in self.signals.present]
-        return Draw(index, design, {FORESEEN_FROM: given} if given else {})
+        return Draw(index, design, {FORESEEN_FROM: " and ".join(given)} if given else {})
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class TestExact:
 
 
 def test_variance_is_unbiased_for_a_fixed_strength() -> None:
-    found = [assist(*rounds, TINY[rounds[0].index], GUESS, strength=0.7) for _, rounds in _srs()]
+    found = [assisted(*rounds, TINY[rounds[0].index], GUESS, 0.95, 0.7) for _, rounds in _srs()]
     variance = np.var([estimate.value for estimate in found])
     assert np.mean([estimate.standard_error**2 for estimate in found]) == pytest.approx(variance, abs=1e-12)
 
@@ -181,7 +181,7 @@ def test_by_hand() -> None:
     prediction = np.full(10, 0.8)
     prediction[chosen.index] = [1, 0.5, 0.5, 1, 0.5]
     y = np.array([1, 0, 1, 1, 0])
-    found = assist(chosen, y, prediction, strength=1)
+    found = assisted(chosen, y, prediction, 0.95, 1)
     d = np.array([0, 0.5, -0.5, 0, 0.5])  # f - q
     assert found.value == pytest.approx(0.6 + 0.3 - 0.25)
     assert found.standard_error == pytest.approx(np.sqrt(0.5 * d.var(ddof=1) / 5))
@@ -270,7 +270,7 @@ def test_interval_covers(method: str, budget: int, kind: str, strength, pool: Po
 
 def test_interval_of_few_replicates_is_that_of_student(pool: Pool, outcome) -> None:
     chosen = opacc.select(pool, "srs", 100, 1, replicates=4)
-    found, design = assist(chosen, outcome[chosen.index], pool.confidence, strength=1), linear_estimator(chosen)
+    found, design = assisted(chosen, outcome[chosen.index], pool.confidence, 0.95, 1), linear_estimator(chosen)
     variance = (found.standard_error * t.ppf(0.975, 3) / norm.ppf(0.975)) ** 2
     high = weighted.failure_bounds(1 - found.value, variance, design.largest_weight, 0.95)[1]
     assert found.low == pytest.approx(1 - high)

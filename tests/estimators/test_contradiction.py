@@ -30,7 +30,7 @@ def audit(pool: opacc.Pool, outcome: np.ndarray, sizes: tuple[int, ...], seed: i
 def test_is_said_by_the_estimate_and_the_next_round(wrong) -> None:
     confidence, outcome = make_pool(1)
     pool = opacc.Pool(confidence=wrong(confidence))
-    rounds, outcomes = audit(pool, outcome, (15, 25), 1)
+    rounds, outcomes = audit(pool, outcome, (60, 20), 1)
     assert "notice" not in rounds[0].facts
     assert rounds[1].facts["notice"].startswith(SAID)
     assert SAID in opacc.estimate(rounds, outcomes).reason
