@@ -16,7 +16,7 @@ from opacc_ray.runs.failure import FAILURE, write_failure
 from opacc_ray.runs.feature_sets import list_sets
 from opacc_ray.runs.run import HEADER, Run
 
-_FILES = "listing|estimate|report|characterization|failure|spec"
+_FILES = "listing|estimate|report|characterization|failure|sanity|spec"
 _FOLDERS = "features|reference|history|rounds|labels|tracks|figures|generated"
 OWN = re.compile(rf"(?:{_FILES})\.(?:json|parquet|html|md)|(?:{_FOLDERS})/.*", re.DOTALL)
 """Keys of what a run keeps below its prefix."""
