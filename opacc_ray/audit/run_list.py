@@ -17,7 +17,7 @@ from opacc_ray.runs.feature_sets import list_sets
 from opacc_ray.runs.run import HEADER, Run
 
 _FILES = "listing|estimate|report|characterization|failure|sanity|spec"
-_FOLDERS = "features|reference|history|rounds|labels|tracks|figures|generated"
+_FOLDERS = "features|reference|history|rounds|labels|tracks|figures|generated|characterized-test"
 OWN = re.compile(rf"(?:{_FILES})\.(?:json|parquet|html|md)|(?:{_FOLDERS})/.*", re.DOTALL)
 """Keys of what a run keeps below its prefix."""
 
