@@ -62,7 +62,7 @@ def contain(found: Estimate, size: int | None = None) -> Estimate:
     low, high = (found.low, found.high) if size is None else outward((found.low, found.high), size)
     value, reason = min(max(found.value, low), high), found.reason
     if abs(value - found.value) > _ROUNDING:
-        reason = joined_reasons((reason, f"the unbiased estimate, {found.value:.4g}, lies outside of the interval"))
+        reason = joined_reasons((reason, f"the unbiased estimate, {found.value:.4f}, lies outside the interval"))
     return replace(found, value=value, low=low, high=high, reason=reason)
 
 

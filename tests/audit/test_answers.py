@@ -28,6 +28,17 @@ def test_labels_of_another_run_or_with_an_unknown_id_change_nothing(run: Run) ->
     assert run.read_labels(1) == []
 
 
+def forget_labels(run: Run) -> None:
+    """Delete all labels, the estimate that names their files, and the records that they were there."""
+    for entry in run.store.list("rounds/"):
+        if "/labels/" in entry.key:
+            run.store.delete(entry.key)
+    for entry in run.store.list("labels/"):
+        if entry.key.endswith(".kept"):
+            run.store.delete(entry.key)
+    run.store.delete("estimate.json")
+
+
 def test_labels_in_pieces_twice_and_out_of_order_end_in_the_same_estimate(run: Run) -> None:
     header, *rows = labels_for(run).splitlines()
     pieces = [b"\n".join([header, *rows[25:]]), b"\n".join([header, *rows[:30][::-1]])]
@@ -39,9 +50,7 @@ def test_labels_in_pieces_twice_and_out_of_order_end_in_the_same_estimate(run: R
     for name, piece in (("a.csv", pieces[1]), ("again.csv", pieces[0])):
         actions.import_labels(run, name, piece)
     in_pieces = results.estimate(run).model_dump(exclude={"label_files"})
-    for entry in run.store.list("rounds/1/labels/"):
-        run.store.delete(entry.key)
-    run.store.delete("estimate.json")  # which names them
+    forget_labels(run)
     actions.import_labels(run, "all.csv", labels_for(run))
     assert results.estimate(run).model_dump(exclude={"label_files"}) == in_pieces
 
@@ -61,9 +70,7 @@ def test_three_rounds_with_files_out_of_order_and_twice(run: Run) -> None:
     labelled = [set(run.read_selection(number).ids) for number in (1, 2, 3)]
     assert not labelled[0] & labelled[1]
     assert not (labelled[0] | labelled[1]) & labelled[2]
-    for entry in [entry for entry in run.store.list("rounds/") if "/labels/" in entry.key]:
-        run.store.delete(entry.key)
-    run.store.delete("estimate.json")  # which names them
+    forget_labels(run)
     whole = b"\n".join([answer(run, 1), *(answer(run, number).partition(b"\n")[2] for number in (2, 3))])
     actions.import_labels(run, "all.csv", whole)
     assert results.estimate(run).model_dump(exclude={"label_files"}) == in_pieces

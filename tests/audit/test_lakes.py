@@ -171,7 +171,7 @@ def test_stored_outputs_are_audited_by_commands_without_ray_or_torch(
         said[command] = json.loads(done.stdout)
     assert "3 files in 3 shards, 120 examples" in [item["found"] for item in said["check"]["checks"]]
     assert said["check"]["checks"][-1]["found"].startswith(
-        "example '000' has hidden 6, output 4, prediction, confidence; no model is run; of 40 examples predicted: "
+        "example '000' has hidden 6, output 4, prediction, confidence; no model is run; of 20 examples predicted: "
     )
     assert sum(said["run"]["predicted"]["classes"].values()) == 120
     run = Run.open(said["run"]["run"])

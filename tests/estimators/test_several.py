@@ -41,5 +41,8 @@ def test_difference_has_the_width_of_its_formula(kind: str) -> None:
     variance = (terms * measured + 2 * foreseen) / (terms + 2) + half
     width = 2 * t.ppf(0.5 + LEVEL / 2, NUM - 1) * variance**0.5
     assert 1 < terms < NUM
-    assert found.difference.high - found.difference.low == pytest.approx(width, rel=1e-9)
+    ends = np.array([found.difference.low, found.difference.high]) * SIZE
+    middle = found.difference.value * SIZE
+    expected = np.floor(middle - width / 2 * SIZE), np.ceil(middle + width / 2 * SIZE)  # a difference of this pool
+    assert ends == pytest.approx(expected, abs=1e-6)
     assert width < 2  # it is not cut at -1 and 1

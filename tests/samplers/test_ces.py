@@ -54,7 +54,7 @@ class TestEqualsThePlainTranscription:
         assert chosen.index.tolist() == _reference(values, 31, 7, objective=objective, **FEW)
 
     def test_parts_and_threads(self, kind: str, objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        pool = Pool(hidden=_pools()[kind])
+        pool = Pool([str(i) for i in range(90)], _pools()[kind])
         whole = opacc.select(pool, "ces", 31, seed=7, objective=objective, **FEW)
         monkeypatch.setenv("OMP_NUM_THREADS", "3")
         monkeypatch.setattr(threads, "_VALUES_PER_THREAD", 1)

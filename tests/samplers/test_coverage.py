@@ -6,6 +6,7 @@ from oracles import neyman as reference
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError
+from opacc_ray.estimators.by_design import by_design
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import coverage
@@ -100,11 +101,9 @@ def test_labels_go_by_the_shares_evenly_over_classes_and_spread_over_pairs(share
 
 def test_estimates_have_no_bias_and_intervals_hold_the_truth() -> None:
     pool, outcome = pool_of(3000, seed=3)
-    found = [
-        opacc.estimate(chosen := opacc.select(pool, "coverage", 100, seed=seed), outcome[chosen.index])
-        for seed in range(400)
-    ]
-    values = np.array([item.value for item in found])
+    drawn = [opacc.select(pool, "coverage", 100, seed=seed) for seed in range(400)]
+    values = np.array([by_design(chosen.design, outcome[chosen.index], 0.95).value for chosen in drawn])
+    found = [opacc.estimate(chosen, outcome[chosen.index]) for chosen in drawn]
     assert abs(values.mean() - outcome.mean()) < 3.9 * values.std() / 20  # 1e-4 of a normal law
     assert np.mean([item.low <= outcome.mean() <= item.high for item in found]) >= 0.91
     assert all(item.design_based for item in found)

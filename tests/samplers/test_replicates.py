@@ -116,7 +116,8 @@ def test_interval_is_student_at_the_spread_of_the_replicates(pool: Pool) -> None
         y[part.places[:num]] = 1
     found = opacc.estimate(chosen, y)
     half = t.ppf(0.975, 3) * np.std([24 / 50, 26 / 50, 0.5, 0.5], ddof=1) / 2
-    assert (found.low, found.value, found.high) == pytest.approx((0.5 - half, 0.5, 0.5 + half), abs=1e-4)
+    low, high = np.floor(400 * (0.5 - half)) / 400, np.ceil(400 * (0.5 + half)) / 400  # accuracies of a pool of 400
+    assert (found.low, found.value, found.high) == pytest.approx((low, 0.5, high), abs=1e-12)
     assert found.interval == "4 replicates"
 
 

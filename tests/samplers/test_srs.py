@@ -8,6 +8,7 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.estimators.by_design import by_design
+from opacc_ray.estimators.plain import by_designs
 from opacc_ray.estimators.rounds import round_weights
 
 OUTCOME = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 0.25])
@@ -33,14 +34,16 @@ def test_draws_with_replacement_are_from_the_whole_pool() -> None:
 
 
 def test_a_round_with_replacement_is_unbiased_after_a_round_that_looked_for_failures() -> None:
-    """Over all 36 draws of two it says the truth, and so the two rounds say (w_1 of the first) + (w_2 of the truth)."""
+    """Over all 36 draws of two it says the truth, and so the two rounds say (w_1 of the first) + (w_2 of the truth),
+    before what is stated is cut at what the labels leave possible.
+    """
     first = opacc.select(POOL, "srs", 3, 0)
     first = replace(first, index=np.array([1, 4, 5]), ids=("1", "4", "5"))  # the worst
     drawn = opacc.select(POOL, "srs", 2, 0, previous=[(first, OUTCOME[first.index])], replacement=True)
     values = []
     for pair in product(range(6), repeat=2):
         second = replace(drawn, index=np.array(pair), ids=tuple(map(str, pair)))
-        values.append(opacc.estimate([first, second], [OUTCOME[first.index], OUTCOME[second.index]]).value)
+        values.append(by_designs([first, second], [OUTCOME[first.index], OUTCOME[second.index]], 0.95).value)
     weight = round_weights([first, drawn])
     expected = weight @ [OUTCOME[first.index].mean(), OUTCOME.mean()]
     assert np.mean(values) == pytest.approx(expected, abs=1e-12)
