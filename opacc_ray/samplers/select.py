@@ -102,10 +102,6 @@ def select(
         drawn = repeat_if_forgotten(views, lambda: _draw(sampler, view, task, replicates, [int(seed), number]))
     finally:
         forget_own(views, pools)
-    notice = contradiction(
-        [selection for selection, _ in previous],
-        [rows_of(selection, outcome, len(views))[0] for selection, outcome in previous],
-    )
     return Selection(
         method=method,
         parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection gives them back
@@ -115,9 +111,16 @@ def select(
         ids=identify_in_all(views, drawn.chosen),
         design=drawn.design,
         round=number,
-        facts=drawn.facts | ({"notice": notice} if notice else {}),
+        facts=drawn.facts | _notice(previous, len(views)),
         contents=contents,
     )
+
+
+def _notice(previous: Sequence[tuple[Selection, Outcome]], num_models: int) -> dict[str, str]:
+    """The fact that the labels of earlier rounds contradict what was foreseen of the first model, if they do."""
+    outcomes = [rows_of(selection, outcome, num_models)[0] for selection, outcome in previous]
+    found = contradiction([selection for selection, _ in previous], outcomes)
+    return {"notice": found} if found else {}
 
 
 def _draw(sampler: Sampler, view: View, task: Task, replicates: int | None, seed: Sequence[int]) -> Draw:
