@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 from opacc_ray.characterize.classes import Grouped
 from opacc_ray.characterize.covariate_shift import Mixtures, measure_shift
-from opacc_ray.characterize.exchange import Move, exchange, judge
+from opacc_ray.characterize.exchange import MAIN, Move, exchange, judge, variables
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 
@@ -116,3 +116,20 @@ def test_constant_features_that_differ_are_found() -> None:
     [move] = moves([(np.zeros((30, 3)), np.ones((30, 3)))], np.random.default_rng(0))
     assert move is not None
     assert (move.p, move.sd > 10) == (0.001, True)
+
+
+def test_the_variables_are_positions_the_scaled_length_and_the_distance_from_the_main_directions() -> None:
+    rng = np.random.default_rng(4)
+    points = rng.normal(size=(60, 8)) * np.array([9, 7, 5, 4, 3, 2, 1, 0.5]) + 3
+    centred = points - points.mean(axis=0)
+    variances, directions = np.linalg.eigh(np.cov(centred.T))
+    along = centred @ directions[:, ::-1]
+    main, deviation = along[:, :MAIN], np.sqrt(variances[::-1][:MAIN])
+    expected = np.column_stack(
+        [along, np.linalg.norm(main / deviation, axis=1), np.linalg.norm(along[:, MAIN:], axis=1)]
+    )
+    expected = (expected - expected.mean(axis=0)) / expected.std(axis=0)
+    found = variables(points)
+    signs = np.sign((found * expected).sum(axis=0))
+    assert found * signs == pytest.approx(expected, abs=1e-8)
+    assert signs[-2:].tolist() == [1, 1]

@@ -182,3 +182,8 @@ def test_a_west_of_utc_time_without_offset_needs_no_word(run: Run, capsys: pytes
     timed(run, (datetime.now(UTC) - timedelta(hours=7)).strftime("%Y-%m-%dT%H:%M:%S"))
     found = lines(capsys, "labels", "import", run.uri, home(run) / "timed.csv")
     assert not any("labelled_at" in line for line in found)
+
+
+def test_a_file_without_annotators_is_that_of_the_one_who_is_given(run: Run) -> None:
+    done = actions.import_labels(run, "l2.csv", file_of(run, "l2.csv", ids_of(run, 2)).read_bytes(), annotator="ann")
+    assert (done.annotators, done.renamed) == (["ann"], [])

@@ -126,6 +126,7 @@ def test_names_in_backticks_are_any_columns() -> None:
         (f"score = {'9' * 401}", "has more digits than any column; write fewer"),
         ("score < 1e1000", "1e1000 has more digits than any column; write fewer"),
         ("(" * 60 + "score = 1" + ")" * 60, "nested more than 50 deep"),
+        ("(score = 1) and " * 60 + "(" * 60 + "score = 1" + ")" * 60, "nested more than 50 deep"),
     ],
 )
 def test_what_is_no_filter_is_refused_with_its_place(text: str, message: str) -> None:
