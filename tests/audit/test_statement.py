@@ -61,6 +61,7 @@ def assert_shown_everywhere(run: Run, stated: AccuracyEstimate, tmp_path: Path, 
     digits = digits_for(low, high)
     as_percent = f"{percent(low, digits)} – {percent(high, digits)}"
     page, summary = ((tmp_path / "report" / name).read_text() for name in ("report.html", "report.md"))
+    assert ("holds however often one looks" in page) == ("However often you look" in page)
     assert f"<b>{as_percent}</b>" in page
     assert f"| {as_percent} |" in summary
     card = yaml.safe_load(summary.partition("```yaml\n")[2].partition("```")[0])
