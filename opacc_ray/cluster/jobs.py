@@ -58,8 +58,12 @@ class Job(NamedTuple):
 
     @property
     def last_lines(self) -> str:
-        """The end of what Ray says of it, which quotes the end of its log: there is the reason of a failure."""
-        lines = [" ".join(line.split()) for line in self.message.splitlines() if line.strip()]
+        """The end of what Ray says of it, which quotes the end of its log: there is the reason of a failure.
+
+        Ray's own line on how the job began, which may come last of all, is left out.
+        """
+        found = (" ".join(line.split()) for line in self.message.splitlines())
+        lines = [line for line in found if line and "Running entrypoint for job " not in line]
         whole = " / ".join(lines[-LAST_LINES:])
         return whole if len(whole) <= MOST_SHOWN else f"...{whole[3 - MOST_SHOWN :]}"
 

@@ -241,6 +241,7 @@ def test_fewer_than_one_vector_is_refused() -> None:
     sources = find_sources(data, head, clusters, Regions(), np.random.default_rng(0))
     with pytest.raises(SpecError, match=r"0 vectors with a share of 0\.5"):
         generate(sources, head, clusters, Regions(), 0.5, 0, np.random.default_rng(0))
+    assert len(generate(sources, head, clusters, Regions(), 0.5, 1, np.random.default_rng(0)).label) == 1
 
 
 def test_the_command_writes_vectors_and_states_accuracy_by_share_and_size(

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from ray_with_jobs import RayWithJobs, run
 
+from opacc_ray.cluster.jobs import Job
 from opacc_ray.demo import digits
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.labels.actions import import_labels
@@ -194,6 +195,12 @@ def test_ray_job_submit_runs_the_same_and_leaves_how_it_ended(cluster: RayWithJo
     code, note = wrong
     assert (code, note["ended"], note["exit_code"], note["run"]) == (1, "wrong spec", 2, None)
     assert "no method 'sars'" in note["error"]
+
+
+def test_the_line_of_ray_that_comes_late_is_not_the_reason_of_a_failure() -> None:
+    began = "2026-11-23 18:20:00,1\tINFO job_manager.py:568 -- Running entrypoint for job a-1: python -m opacc_ray"
+    job = Job("a-1", "FAILED", 3, f"last available logs:\nline 500\nhere is why\n{began}\n", {})
+    assert job.last_lines == "last available logs: / line 500 / here is why"
 
 
 @pytest.mark.parametrize(

@@ -117,3 +117,11 @@ def test_deleted_rows_are_gone_and_vacuumed_versions_are_said(folder: Store) -> 
     assert ids(folder, X._replace(version=0)) == list(range(10))
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     assert "ask for a version whose files were not vacuumed" in refusal(folder, "delta", X._replace(version=0))
+
+
+def test_a_damaged_log_is_named_with_the_version_that_was_asked_for(folder: Store) -> None:
+    write(folder, rows(0, 10))
+    folder.write("_delta_log/00000000000000000000.json", b"{")
+    newest, first = refusal(folder, "delta", X), refusal(folder, "delta", X._replace(version=0))
+    assert newest.startswith(f"the Delta table {folder.uri} does not open (")
+    assert first.startswith(f"the table {folder.uri} has no version 0 (")

@@ -117,6 +117,8 @@ def test_image_without_a_rule_or_too_large_is_a_bad_item(store: Store) -> None:
     assert bad[2].reason == f"{len(store.read('long.bmp'))} bytes, and pool.max_bytes is 900"
     found, bad = read(store, "images", Rules(alpha="white"))
     assert (len(found), bad) == (4, [])
+    found, bad = read(store, "images", Rules(alpha="white", max_bytes=len(store.read("long.bmp"))))
+    assert (len(found), bad) == (4, [])
 
 
 def test_rows_have_ids_and_places(store: Store) -> None:
