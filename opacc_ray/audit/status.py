@@ -19,10 +19,12 @@ def status(run: Run) -> RunStatus:
     """
     index, total = run.read_index(), run.header.pool.num_shards
     others = [track for track in run.tracks() if track.track != run.track]
-    lost, failure = "; ".join(lost_files(run).values()), read_failure(run)
-    known = {track.track: _rounds(track) if index and track.rounds() else ([], None) for track in (run, *others)}
+    lost, failure, complete = "; ".join(lost_files(run).values()), read_failure(run), index is not None
+    tracks = (run, *others)
+    known = [_rounds(track) if complete and track.rounds() else ([], None) for track in tracks]
     own, *rest = [
-        _track_status(track, *known[track.track], lost, failure, complete=index is not None) for track in (run, *others)
+        _track_status(track, *found, lost, failure, complete=complete)
+        for track, found in zip(tracks, known, strict=True)
     ]
     return RunStatus(
         run=run.uri,
@@ -30,7 +32,7 @@ def status(run: Run) -> RunStatus:
         examples=index.num_examples if index else None,
         excluded=len(index.bad) if index else None,
         predicted=predicted_by(run) if index else None,
-        warnings=warnings_of(run, known[run.track][0]) if index else [],
+        warnings=warnings_of(run, known[0][0]) if index else [],
         others=[track for track in rest if track.rounds],
         failure=failure,
         **{name: getattr(own, name) for name in TrackStatus.model_fields},
