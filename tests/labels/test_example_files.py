@@ -16,9 +16,8 @@ from opacc_ray.errors import DataError
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.extract.source import open_pool, rules_of
-from opacc_ray.labels.actions import import_labels
-from opacc_ray.labels.example_files import ExampleFiles
-from opacc_ray.labels.page.views import Views
+from opacc_ray.labels.example_files import ExampleFiles, PictureCache
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_examples
 from opacc_ray.runs import feature_store
@@ -98,7 +97,7 @@ def test_every_chosen_row_is_shown_as_itself(tmp_path: Path, write: Any) -> None
         name, data = files.copy(id)
         assert name.endswith("~.png")
         assert data == picture.data
-    with pytest.raises(DataError, match="no link leads to"):
+    with pytest.raises(DataError, match="has no link"):
         files.link(chosen.ids[0], 60)
 
 
@@ -118,7 +117,7 @@ def test_a_shard_is_read_once_for_all_its_rows(tmp_path: Path, monkeypatch: pyte
 def test_the_page_shows_rows_of_rounds_that_were_drawn_since_it_began(tmp_path: Path) -> None:
     (tmp_path / "pool").mkdir()
     run = run_over(tmp_path, write_npy(tmp_path / "pool"))
-    views = Views(run)
+    views = PictureCache(run)
     shown = run.read_selection(1).ids
     rows = "".join(f"{id},0\n" for id in shown)
     import_labels(run, "labels.csv", f"id,label\n{rows}".encode())

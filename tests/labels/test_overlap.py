@@ -2,7 +2,7 @@
 
 import pytest
 
-from opacc_ray.labels.overlap import deal, doubled
+from opacc_ray.labels.labelling_tasks import deal, doubled
 
 IDS = [f"{i:04d}.png" for i in range(1000)]
 

@@ -29,5 +29,5 @@ def test_different_ids_have_different_names() -> None:
 
 
 def test_an_id_that_is_no_name_is_refused() -> None:
-    with pytest.raises(DataError, match="is too long for the name of a file"):
+    with pytest.raises(DataError, match="is too long for a file name"):
         name_of("é" * 100)

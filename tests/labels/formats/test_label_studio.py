@@ -8,9 +8,9 @@ import pytest
 from awkward_ids import random_ids
 from reading_labels import refusal
 
+from opacc_ray.labels.formats.label_formats import check_kind, parse
 from opacc_ray.labels.formats.label_studio import config, write
-from opacc_ray.labels.formats.parsing import check_kind, parse
-from opacc_ray.labels.rows import Context, Label, Task
+from opacc_ray.labels.label_rows import Context, Label, Task
 
 EXPORTS = Path(__file__).parent / "exports"
 

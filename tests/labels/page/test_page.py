@@ -11,7 +11,7 @@ from real_browser import assert_accessible, needs_browser
 
 from opacc_ray.audit.results import estimate
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.book import Book
+from opacc_ray.labels.page.label_queue import LabelQueue
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
 
@@ -221,13 +221,13 @@ def test_a_second_tab_of_one_person_asks_before_it_overrules_the_first(
         first.answer("1")
         second.keys("2")
         second.page.wait_for_selector("#ask:not([hidden])")
-        assert second.says() == "You answered this one on another page meanwhile: cat."
+        assert second.says() == "You already answered this example on another page: cat."
         shown = {name: second.page.text_content(f"#{name}") for name in ("no", "yes")}
         assert shown == {"no": "Keep that", "yes": "Change it to dog"}
         assert second.page.evaluate("document.activeElement.id") == "no"
         assert second.page.get_attribute("#stage", "data-number") == "0"
         assert_accessible(second.page, 10)
-        assert labels_of(run) == {Book(run).ids[0]: "cat"}
+        assert labels_of(run) == {LabelQueue(run).ids[0]: "cat"}
         if changes:
             second.keys("Tab")
         second.keys("Enter")
@@ -235,7 +235,7 @@ def test_a_second_tab_of_one_person_asks_before_it_overrules_the_first(
         assert not second.page.locator("#ask").is_visible()
         assert second.says() == ("Saved: dog" if changes else "")
         assert (first.faults, second.faults) == ([], [])
-    assert labels_of(run) == {Book(run).ids[0]: "dog" if changes else "cat"}
+    assert labels_of(run) == {LabelQueue(run).ids[0]: "dog" if changes else "cat"}
 
 
 def test_another_answer_may_be_given_while_a_question_stands(browser: Any, tmp_path: Path) -> None:

@@ -1,42 +1,27 @@
-"""Run the labelling page until it is interrupted: its address, its socket, its end."""
+"""Serve the labelling page at an address until it is interrupted."""
 
 import os
 import secrets
 import signal
 import socket
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from pydantic import Field
-
-from opacc_ray.documents import Document
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.labels.example_files import NO_PICTURES
-from opacc_ray.labels.page.book import Book
-from opacc_ray.labels.rows import checked_annotator
+from opacc_ray.labels.label_documents import LabelSession
+from opacc_ray.labels.label_rows import checked_annotator
+from opacc_ray.labels.page.label_queue import LabelQueue
 from opacc_ray.runs.run import Run
 
 TOKEN = "OPACC_LABEL_TOKEN"
-"""Environment variable by which the token stays the same from one start to the next."""
+"""Environment variable for a token that stays the same from one start to the next."""
 
 SHORTEST_TOKEN = 16
 
 
-class LabelSession(Document):
-    """What came in while the labelling page was served."""
-
-    format: Literal["opacc-label-session/1"] = Field(
-        default="opacc-label-session/1", description="name and version of this form"
-    )
-    run: str = Field(description="URI of the run")
-    saved: int = Field(ge=0, description="answers that this server saved, undone ones included")
-    done: int = Field(ge=0, description="opinions that are there now")
-    total: int = Field(ge=0, description="opinions that are wanted: two for examples of the overlap, one for others")
-    different: int = Field(ge=0, description="examples whose answers differ and that nobody has corrected")
-
-
 class Address(NamedTuple):
-    """Where the page is to be served; port 0: any that is free."""
+    """Address of the page; port 0: any free port."""
 
     host: str = "127.0.0.1"
     port: int = 8765
@@ -50,28 +35,28 @@ def serve(
     annotator: str | None = None,
     overlap: float | None = None,
 ) -> LabelSession:
-    """Serve the page until SIGINT; ``announce`` is called with its address once it can be opened.
+    """Serve the page until SIGINT; ``announce`` is called with its URL once it can be opened.
 
     Raises
     ------
     SpecError
-        The packages are missing, the address cannot be had, or the token is too short.
+        Packages are missing, the address cannot be used, or the token is too short.
     LabelError
-        The run has no selection, or the name is none.
+        The run has no selection, or the annotator's name is invalid.
     DataError
-        The pool holds nothing that a page could show.
+        The pool has no pictures.
     """
     try:
         import uvicorn
 
-        from opacc_ray.labels.page.server import Page
+        from opacc_ray.labels.page.web_app import WebApp
     except ImportError as error:
         raise SpecError(f"opacc label needs {error.name}: pip install 'opacc_ray[page]'") from None
     run.drawn_rounds()
     if run.spec.pool.holds_features:
         raise DataError(f"{run.spec.pool.uri} cannot be labelled on a page: {NO_PICTURES}")
-    book, token = Book(run, overlap), _token()
-    page = Page(run, book, token, None if annotator is None else checked_annotator(annotator))
+    queue, token = LabelQueue(run, overlap), _token()
+    page = WebApp(run, queue, token, None if annotator is None else checked_annotator(annotator))
     with _bound(address) as opened:
         host = f"[{address.host}]" if ":" in address.host else address.host
         announce(f"http://{host}:{opened.getsockname()[1]}/{token}/")
@@ -87,11 +72,11 @@ def serve(
         try:
             uvicorn.Server(settings).run(sockets=[opened])
         except KeyboardInterrupt as end:
-            if signal.SIGTERM in end.args:  # which has its own exit code
+            if signal.SIGTERM in end.args:  # SIGTERM has its own exit code
                 raise
-    progress = book.progress("")
+    progress = queue.progress("")
     return LabelSession(
-        run=run.uri, saved=book.saved, done=progress.done, total=progress.total, different=book.num_different()
+        run=run.uri, saved=queue.saved, done=progress.done, total=progress.total, different=queue.num_different()
     )
 
 
@@ -100,7 +85,7 @@ def _token() -> str:
     if given is None:
         return secrets.token_urlsafe(24)
     if len(given) < SHORTEST_TOKEN or not given.replace("-", "").replace("_", "").isalnum() or not given.isascii():
-        raise SpecError(f"{TOKEN} must be {SHORTEST_TOKEN} letters, digits, '-' and '_' or more, which nobody guesses")
+        raise SpecError(f"{TOKEN} must be at least {SHORTEST_TOKEN} random letters, digits, '-' and '_'")
     return given
 
 
@@ -110,12 +95,12 @@ def _bound(address: Address) -> socket.socket:
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind((address.host, address.port))
-        opened.listen()  # before the address is announced: whoever opens it at once waits a moment
+        opened.listen()  # before the address is announced, so that it can be opened at once
     except (OSError, OverflowError) as error:
         opened.close()
         reason = error.strerror if isinstance(error, OSError) else error
         raise SpecError(
-            f"{address.host}:{address.port} cannot be served ({reason}): give another --host or --port, or --port 0 "
-            "for any that is free"
+            f"{address.host}:{address.port} cannot be used ({reason}): give another --host or --port, or --port 0 "
+            "for any free port"
         ) from None
     return opened

@@ -24,8 +24,8 @@ from labelled_pages import CLASSES, run_to_label, served
 from PIL import Image
 
 from opacc_ray.audit import steps
+from opacc_ray.labels.label_log import all_files
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.log import all_files
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -126,7 +126,7 @@ def test_a_question_is_answered_by_what_it_brings(tmp_path: Path) -> None:
         assert (status, state["saved"]) == (200, {"label": "2.5"})
         status, asked = site.post("answer", annotator="ann", number=0, label="1e9")
         assert (status, set(asked)) == (409, {"ask", "over", "sure"})
-        assert asked["ask"] == "You answered this one on another page meanwhile: 2.5."
+        assert asked["ask"] == "You already answered this example on another page: 2.5."
         status, next = site.post("answer", annotator="ann", number=0, label="1e9", over=asked["over"])
         assert (status, next["sure"]) == (409, "1e9")
         for wrong in ({"over": asked["over"], "sure": True}, {"over": ["x"], "sure": "1e9"}):
@@ -248,7 +248,7 @@ def test_a_pool_without_pictures_is_not_served(tmp_path: Path) -> None:
     }
     code, said = told(steps.run(parse_spec(content, "spec.yaml")).uri, "--port", "0")
     assert code == 5
-    assert "cannot be labelled on a page: the pool holds features, no pictures; label by `opacc manifest RUN" in said
+    assert "cannot be labelled on a page: the pool has features, but no pictures; label with `opacc" in said
 
 
 def test_the_annotator_of_the_command_is_the_only_one(tmp_path: Path) -> None:
@@ -277,9 +277,9 @@ def test_what_cannot_be_served_is_said_in_a_sentence(site: Site, tmp_path: Path)
         port = str(taken.getsockname()[1])
         code, said = told(site.run.uri, "--port", port)
         assert (code, said.count("\n")) == (2, 1)
-        assert f"127.0.0.1:{port} cannot be served (Address already in use): give another" in said
+        assert f"127.0.0.1:{port} cannot be used (Address already in use): give another" in said
     code, said = told(site.run.uri, "--port", "0", OPACC_LABEL_TOKEN="short")
-    assert (code, said) == (2, "opacc: OPACC_LABEL_TOKEN must be 16 letters, digits, '-' and '_' or more, which nobody guesses\n")  # fmt: skip  # noqa: E501
+    assert (code, said) == (2, "opacc: OPACC_LABEL_TOKEN must be at least 16 random letters, digits, '-' and '_'\n")  # fmt: skip  # noqa: E501
     assert told(str(tmp_path))[0] == 5
 
 
