@@ -20,7 +20,7 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, OpaccError
 from opacc_ray.extract.index import read_index
 from opacc_ray.extract.shards import FeatureShard, encode_shard
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.soundness import unfinished
