@@ -102,7 +102,7 @@ def list_labels(uri: str, example: str | None) -> Answer:
 @click.argument("label", metavar="LABEL")
 @click.option("--annotator", metavar="NAME", required=True, help="Who says so.")
 def correct(uri: str, example: str, label: str, annotator: str) -> Answer:
-    """Say what an example is (? for can't tell), whatever was said before; that is kept, and does not count."""
+    """Override an example's label (`?` = can't tell). Earlier answers stay in the log but are ignored."""
     from opacc_ray.labels import label_actions as verbs
 
     return _done(uri, lambda run: verbs.correct(run, example, label, annotator))
@@ -112,7 +112,7 @@ def correct(uri: str, example: str, label: str, annotator: str) -> Answer:
 @run_argument
 @click.argument("what", metavar="ID|FILE")
 def withdraw(uri: str, what: str) -> Answer:
-    """Withdraw the labels of an example or of a file; they are kept in the log."""
+    """Withdraw the labels of a file or an example (kept in the log)."""
     from opacc_ray.cli import label_texts
     from opacc_ray.labels import label_actions as verbs
     from opacc_ray.runs.run import Run

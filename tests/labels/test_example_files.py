@@ -1,4 +1,4 @@
-"""Pictures of chosen examples from every kind of pool: the right row, read once, and a clear word if there is none."""
+"""Pictures of chosen examples from every kind of pool: the right row, read once, or a clear error."""
 
 import io
 import tarfile
@@ -109,9 +109,14 @@ def test_a_shard_is_read_once_for_all_its_rows(tmp_path: Path, monkeypatch: pyte
         "opacc_ray.labels.example_files.read_chosen",
         lambda *asked: read.append(asked[2].number) or read_chosen(*asked),
     )
+    index = run.read_index()
+    assert index is not None
+    ends = np.cumsum([shard.examples for shard in index.shards])
+    wanted = set(np.searchsorted(ends, run.read_selection(1).index, side="right").tolist())
+    assert 1 < len(wanted) < len(run.read_chosen(1).ids)
     for id in files.in_pool_order(run.read_chosen(1).ids):
         files.picture(id)
-    assert read == sorted(set(read))
+    assert read == sorted(wanted)
 
 
 def test_the_page_shows_rows_of_rounds_that_were_drawn_since_it_began(tmp_path: Path) -> None:

@@ -210,6 +210,36 @@ def test_correction_that_is_refused_changes_nothing(
     assert (read_log(run).actions, files_of(run)) == ((), {})
 
 
+@pytest.mark.parametrize(
+    ("classes", "numbers_are_classes", "recorded"),
+    [(CLASSES, False, False), (CLASSES, True, True), (None, True, None)],
+)
+def test_a_correction_records_how_its_numbers_are_read(
+    tmp_path: Path, classes: list[str] | None, numbers_are_classes: bool, recorded: bool | None
+) -> None:
+    """So that a later change of the spec does not change what it means."""
+    run = write_run(tmp_path, "mine", PREDICTION, classes=classes)
+    steps.select(run, "srs", 20, {})
+    if numbers_are_classes:
+        adopt_rules(run, run.spec.model_copy(update={"labels": LabelsSpec(numbers_are_classes=True)}))
+    text = "1" if numbers_are_classes else "dog"
+    action = label_actions.correct(run, ids_of(run)[0], text, "ann")
+    assert action.numbers_are_classes is recorded
+    assert read_log(run).actions[-1] == action
+    assert read_rounds(run)[0].truth == ("dog" if classes else "1",)
+
+
+def test_an_action_that_storage_lists_but_does_not_return_is_no_silent_loss(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label_all(run)
+    label_actions.set_rule(run, "latest")
+    read_many = type(run.store).read_many
+    monkeypatch.setattr(type(run.store), "read_many", lambda store, keys: list(read_many(store, keys))[:-1])
+    with pytest.raises(ValueError, match="shorter"):
+        read_log(run)
+
+
 def test_withdrawn_label_of_no_class_lets_a_run_go_on(run: Run) -> None:
     run.write_labels(1, "old.csv", csv_of([*truth(ids_of(run)[1:]), (ids_of(run)[0], "horse")]))
     with pytest.raises(LabelError, match="'horse', which is none of the 3 classes"):
