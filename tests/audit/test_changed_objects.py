@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 from audited_run import KEYS, label, write_features, write_pool
-from opacc_ray.labels.formats.manifest import NOTES
 
 from opacc_ray.audit import results, steps
 from opacc_ray.cli.label_texts import tasks
 from opacc_ray.labels import label_actions
+from opacc_ray.labels.formats.label_formats import NOTES
 from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
 from opacc_ray.runs.run import Run
 

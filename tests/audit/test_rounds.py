@@ -199,9 +199,7 @@ def test_a_round_of_which_a_stratum_has_no_label_is_not_gone_on_from(say: str, r
     import_for(run, [id for id, own in zip(chosen.ids, stratum, strict=True) if own > 0])
     others = [id for id, own in zip(chosen.ids, stratum, strict=True) if own == 0]
     label_actions.import_labels(run, "others.csv", ("id,label\n" + "".join(f"{id},{say}\n" for id in others)).encode())
-    message = (
-        "what is labelled of round 1 of .* cannot be counted: stratum 0 has no label, .*; label some of it, or open"
-    )
+    message = "the labels of round 1 of .* cannot be used yet: stratum 0 has no label, .*; label some of it, or open"
     with pytest.raises(LabelError, match=message):
         steps.next_round(run, 10, close=True)
     if not say:

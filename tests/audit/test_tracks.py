@@ -180,7 +180,7 @@ def test_part_of_a_round_that_another_choice_labelled_is_no_sample_of_it(run: Ru
     assert not stated.design_based
     assert stated.reason == (
         f"{100 - num} of 100 labels of round 1 are assumed to be missing at random, "
-        f"though {num} of those that are there were known before it was drawn"
+        f"though {num} of the others were known before the round was drawn"
     )
 
 

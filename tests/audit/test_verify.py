@@ -338,5 +338,5 @@ def test_lost_labels_of_a_closed_round_are_missing(home: Path) -> None:
 def test_lost_correction_is_named_by_the_next_estimate(run: Run) -> None:
     lost = run.label_files(2)[0]
     run.store.delete(lost)
-    with pytest.raises(DataError, match=rf"{lost} is lost, and the last estimate was made with it"):
+    with pytest.raises(DataError, match=rf"{lost} is lost, and the last estimate used it"):
         results.estimate(run, partial=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labelled_pages import CLASSES, grey, run_to_label, served, served_here
+from labelled_pages import CLASSES, grey, run_to_label, served_here
 from real_browser import assert_accessible, needs_browser
 
 from opacc_ray.audit.results import estimate
@@ -105,12 +105,12 @@ def test_many_images_by_keys_with_a_restart_and_two_people(
 ) -> None:
     num = alone + 2 * turns
     run = run_to_label(str(tmp_path), num, CLASSES)
-    with served(run.uri, token=TOKEN) as address:
+    with served_here(run, token=TOKEN) as address:
         ann = Person(browser, address, "ann", size)
         assert label_by_eye(ann, alone) == alone
         ann.page.context.close()
     assert sum(item.labelled.sum() for item in read_rounds(run)) == alone
-    with served(run.uri, token=TOKEN) as address:
+    with served_here(run, token=TOKEN) as address:
         people = [Person(browser, address, name, size) for name in ("ann", "bob")]
         for _ in range(turns):  # so that both have an example at any time
             numbers = [person.wait() for person in people]

@@ -107,7 +107,7 @@ def test_without_the_token_there_is_nothing(site: Site, token: str) -> None:
     [
         "../", "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "image/../../spec.json",
         "image/..%2f..%2fspec.json", "image/-1", "image/0x1", "image/1e0", "image/99999999999999999999999",
-        "image/000.png", "image/0/../1", "image/8", "image/0/whole/x", "book.py", "page.html", "server.py", "page.js/",
+        "image/000.png", "image/0/../1", "image/8", "image/0/whole/x", "label_queue.py", "page.html", "web_app.py", "page.js/",
         "image//0", "image/s3://other/run", "spec.json", "rounds/1/selection.json", "../other-run/setup",
         "image/" + "9" * 5000,
     ],
