@@ -77,7 +77,7 @@ def test_pairs_are_those_who_answered_in_common() -> None:
     assert pairs({"a": {"ann": "1", "bob": "1"}}, are_numbers=True)[0].kappa is None
 
 
-def test_an_opinion_is_the_last_word_of_a_named_person_before_any_correction() -> None:
+def test_an_opinion_is_the_last_label_of_a_named_annotator_without_corrections() -> None:
     def read(id: str, text: str) -> str:
         if text == "no class":
             raise LabelError(text)

@@ -1,4 +1,4 @@
-"""Numbers where classes have names: refused in whatever form they come, unless somebody says that they count from 0."""
+"""Numbers where classes have names: refused in whatever form they come, unless they are declared to count from 0."""
 
 import json
 from collections.abc import Sequence
@@ -23,13 +23,6 @@ from opacc_ray.runs.run import Run
 from opacc_ray.spec import LabelsSpec, parse_spec
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    made = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-    steps.select(made, "srs", 20, {})
-    return made
-
-
 def ids_of(run: Run) -> tuple[str, ...]:
     return run.read_selection(1).ids
 
@@ -44,7 +37,7 @@ def csv_of(ids: Sequence[str], first: int = 0) -> bytes:
 
 
 def in_form(form: str, id: str, text: str) -> bytes:
-    """One label, as a tool brings it."""
+    """One label in the form of a tool."""
     choice = {"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": [text]}}
     made = {
         "csv": f"id,label\n{id},{text}\n",
@@ -74,7 +67,7 @@ def test_a_number_is_refused_in_every_form_and_read_in_every_form_if_asked_for(r
     assert read_rounds(run)[0].truth == ("dog",)
 
 
-def test_a_class_index_beside_the_name_of_ground_truth_is_left_alone(run: Run) -> None:
+def test_the_class_index_of_ground_truth_is_ignored(run: Run) -> None:
     first = ids_of(run)[0]
     line = {"source-ref": "s3://b/a", "opacc-id": first, "x": 2, "x-metadata": {"class-name": "cat"}}
     label_actions.import_labels(run, "output.manifest", json.dumps(line).encode())
@@ -115,7 +108,7 @@ def test_numbers_that_count_from_0_raise_no_question(run: Run, capsys: pytest.Ca
     assert "other label" not in said
 
 
-def test_classes_without_names_are_counted_and_a_missing_0_is_said(
+def test_classes_without_names_are_counted_and_a_missing_0_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write_run(tmp_path, "nameless", PREDICTION)
@@ -142,13 +135,12 @@ def test_a_later_estimate_reads_each_file_as_it_was_imported(run: Run) -> None:
     assert [(item.label, item.state) for item in listed] == [(CLASSES[index_of(ids[0])], "counts")] * 2
 
 
-def test_files_from_before_the_question_are_read_as_they_were(run: Run) -> None:
-    """A run of an older version goes on: its numbers were classes."""
+def test_files_without_an_action_are_read_by_number(run: Run) -> None:
     run.write_labels(1, "old.csv", csv_of(ids_of(run)))
     assert read_rounds(run)[0].truth == tuple(CLASSES[index_of(id)] for id in ids_of(run))
 
 
-def test_the_spec_may_say_so_and_an_edited_one_too(run: Run) -> None:
+def test_a_spec_or_an_edited_one_may_set_it(run: Run) -> None:
     ids, first = ids_of(run), ids_of(run)[0]
     with pytest.raises(LabelError, match=f"example '{first}' has the label '1', which is a number"):
         label_actions.correct(run, first, "1", "ann")
@@ -166,7 +158,7 @@ def test_the_spec_may_say_so_and_an_edited_one_too(run: Run) -> None:
         label_actions.import_labels(run, "one.csv", csv_of([first]))
 
 
-def test_a_page_and_a_notebook_refuse_numbers_likewise(run: Run) -> None:
+def test_the_page_and_the_notebook_also_refuse_numbers(run: Run) -> None:
     first = ids_of(run)[0]
     with pytest.raises(LabelError, match="'1', which is a number"):
         LabelQueue(run).save("ann", 0, "1")
@@ -206,7 +198,7 @@ def test_values_are_no_classes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tool", FORMATS)
-def test_a_class_whose_name_means_that_nobody_can_tell_comes_back_from_every_tool(tmp_path: Path, tool: str) -> None:
+def test_a_class_named_like_cannot_tell_comes_back_from_every_tool(tmp_path: Path, tool: str) -> None:
     """It is sent by its index, because its name would be no label."""
     run = write_run(tmp_path, "mine", PREDICTION, classes=["cat", "dog", "unsure"])
     first = steps.select(run, "srs", 20, {}).ids[0]

@@ -1,4 +1,4 @@
-"""A file of costs: classes by name or index, and one sentence for whatever is wrong in it."""
+"""A file of costs: classes by name or index, and one sentence for every error in it."""
 
 from pathlib import Path
 

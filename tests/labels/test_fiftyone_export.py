@@ -1,4 +1,4 @@
-"""Exported examples: all that are labelled, with the words and weights from which the estimate follows."""
+"""Exported examples: all labelled ones, with the labels and weights that reproduce the estimate."""
 
 import json
 from pathlib import Path

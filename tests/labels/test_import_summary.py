@@ -1,4 +1,4 @@
-"""What `opacc labels import` and `withdraw` report: what happened to the file, then how rounds stand."""
+"""What `opacc labels import` and `withdraw` report: the file, then the rounds."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
@@ -80,7 +80,7 @@ def test_a_file_of_another_track_shows_that_track(run: Run, capsys: pytest.Captu
     assert f"{now.labelled.sum()} of 20 labelled" in found[3]
 
 
-def test_a_file_that_came_before_says_so_and_when(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_repeated_import_reports_the_first_one_and_its_time(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     first, *_ = lines(capsys, "labels", "import", run.uri, home(run) / "l1.csv")
     at = datetime.now(UTC).strftime("%Y-%m-%d")
     assert first.startswith(f"taken      nothing new: the same file came back before on {at} ")
@@ -161,7 +161,7 @@ def test_a_local_time_with_its_offset_is_now(
     assert not any("labelled_at" in line for line in found)
 
 
-def test_a_local_time_without_its_offset_is_taken_and_said(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_local_time_without_its_offset_is_accepted_and_reported(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """Nine hours east of UTC, now."""
     text = (datetime.now(UTC) + timedelta(hours=9)).strftime("%Y-%m-%dT%H:%M:%S")
     timed(run, text)
@@ -174,13 +174,13 @@ def test_a_local_time_without_its_offset_is_taken_and_said(run: Run, capsys: pyt
 
 
 @pytest.mark.parametrize(("hours", "offset"), [(15, ""), (1, "+00:00"), (3, "+00:00"), (24, "+14:00")])
-def test_a_time_to_come_everywhere_is_refused(run: Run, hours: float, offset: str) -> None:
+def test_a_time_in_the_future_of_every_zone_is_refused(run: Run, hours: float, offset: str) -> None:
     text = (datetime.now(UTC) + timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%S") + offset
     with pytest.raises(LabelError, match=r"line 2 was labelled at .*, which is in the future: correct the time"):
         label_actions.import_labels(run, "timed.csv", timed(run, text))
 
 
-def test_a_west_of_utc_time_without_offset_needs_no_word(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_time_west_of_utc_without_offset_is_not_reported(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     timed(run, (datetime.now(UTC) - timedelta(hours=7)).strftime("%Y-%m-%dT%H:%M:%S"))
     found = lines(capsys, "labels", "import", run.uri, home(run) / "timed.csv")
     assert not any("labelled_at" in line for line in found)

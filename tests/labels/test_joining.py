@@ -1,4 +1,4 @@
-"""All labels of a run together, whatever the order: no label is guessed or lost."""
+"""All labels of a run, joined in any order: no label is guessed or lost."""
 
 import random
 from typing import Any
@@ -103,7 +103,7 @@ def test_ids_whose_accents_are_composed_otherwise(forms: tuple[str, str]) -> Non
 
 
 @pytest.mark.parametrize("selected", [["dog/004.jpg"], ["a/cat/004.jpg", "b/cat/004.jpg"], ["cat/005.jpg"]])
-def test_ids_of_which_none_or_several_are_meant_are_of_another_run(selected: list[str]) -> None:
+def test_ids_that_match_none_or_several_belong_to_another_run(selected: list[str]) -> None:
     with pytest.raises(LabelError, match="import the file into its own run"):
         join([answer("cat/004.jpg", "x")], selected, run="r")
 
@@ -151,7 +151,7 @@ def test_a_tie_is_refused_and_asks_for_one_more_person() -> None:
     assert "one more person" in message
 
 
-def test_a_file_imported_twice_gives_nobody_two_votes() -> None:
+def test_a_file_imported_twice_adds_no_votes() -> None:
     ann = answer("a", "x", "ann")
     labels = [ann, ann, ann, answer("a", "y", "bob"), answer("a", "y", "cid")]
     assert joined(*labels, conflict="majority").label == {"a": "y"}
@@ -167,7 +167,7 @@ def test_unknown_conflict_rule() -> None:
         join([], [], run="r", conflict="newest")
 
 
-def test_a_label_stands_beside_somebody_who_could_not_tell() -> None:
+def test_a_label_outranks_cannot_tell() -> None:
     result = joined(answer("a", None, "ann"), answer("a", "x", "bob"), answer("b", None, "ann"), answer("b", None))
     assert (result.label, result.unsure) == ({"a": "x"}, ("b",))
 

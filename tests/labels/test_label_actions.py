@@ -1,4 +1,4 @@
-"""Labels after they came back: one form, a rule of the run, corrections and withdrawals that destroy nothing."""
+"""Actions on labels: one canonical form, one rule, corrections and withdrawals that destroy nothing."""
 
 import json
 from collections.abc import Sequence
@@ -20,13 +20,6 @@ from opacc_ray.labels.label_log import adopt_rules, read_log, write_action
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import LabelsSpec, ScoreSpec, Spec, parse_spec
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    made = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-    steps.select(made, "srs", 20, {})
-    return made
 
 
 def ids_of(run: Run) -> tuple[str, ...]:
@@ -60,7 +53,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
     return out or err
 
 
-def test_times_that_cannot_be_read_are_said(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_times_that_cannot_be_parsed_are_reported(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Else `latest` would go by the order of the files without a word."""
     times = ["31.01.2026 10:00"] * 3 + ["2026-01-31 10:00"] * 17
     rows = [(*row, time) for row, time in zip(truth(ids_of(run)), times, strict=True)]
@@ -122,7 +115,7 @@ def test_conflict_that_a_rule_settled_never_comes_back(
     assert [item.truth[item.selection.ids.index(first)] for item in read_rounds(run)[:1]] == [wrong]
 
 
-def test_conflict_of_an_old_run_is_settled_by_a_rule_or_a_correction(run: Run) -> None:
+def test_conflict_of_files_without_actions_is_settled_by_a_rule_or_a_correction(run: Run) -> None:
     first = ids_of(run)[0]
     for text in ("cat", "dog", "dog"):  # files that came back before there were actions
         run.write_labels(1, "old.csv", csv_of([*truth(ids_of(run)[1:]), (first, text)]) + b"\n" * len(files_of(run)))
@@ -169,7 +162,7 @@ def test_rule_of_an_edited_spec_holds_without_another_run(run: Run) -> None:
 # -- corrections and withdrawals -------------------------------------------------------------------------
 
 
-def test_correction_outranks_what_was_said_and_keeps_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_correction_outranks_earlier_answers_and_keeps_them(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     label_all(run)
     before, first = files_of(run), ids_of(run)[0]
     right = dict(truth([first]))[first]
@@ -262,7 +255,7 @@ def test_withdrawn_file_counts_no_longer_until_it_comes_back(run: Run, capsys: p
     assert results.estimate(run).n == 20
 
 
-def test_file_from_before_there_were_actions_is_withdrawn_and_kept(run: Run) -> None:
+def test_file_without_an_action_is_withdrawn_and_kept(run: Run) -> None:
     run.write_labels(1, "old.csv", csv_of(truth(ids_of(run))))
     (name,) = [key.rpartition("/")[2] for key in files_of(run)]
     assert label_actions.withdraw(run, name).labels == 20
@@ -344,7 +337,7 @@ def test_a_lost_file_that_was_withdrawn_or_is_imported_again_is_not_missed(run: 
     assert results.estimate(run).n == 20
 
 
-def test_action_follows_all_that_it_knew_whatever_the_clocks_say(run: Run) -> None:
+def test_action_follows_all_earlier_ones_whatever_the_clocks_show(run: Run) -> None:
     label_all(run)
     ahead = LabelAction(action="rule", at="2100-01-01T00:00:00.000000+00:00", conflict="majority")
     write_action(run, ahead)  # by a machine whose clock is wrong
@@ -368,7 +361,7 @@ def test_action_that_was_edited_is_named(run: Run) -> None:
 # -- who wrote a file ------------------------------------------------------------------------------------
 
 
-def test_importer_says_who_wrote_a_file(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_importer_may_name_the_annotator(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     rows = [(name, text, "ann") for name, text in truth(ids_of(run))]
     path = tmp_path / "back.csv"
     path.write_bytes(csv_of(rows, "id,label,annotator"))
@@ -386,7 +379,7 @@ def test_same_answers_of_two_people_are_two_votes(run: Run) -> None:
     assert [(item.annotator, item.labels) for item in result.votes] == [("ann", 20), ("bob", 20)]
 
 
-def test_who_overruled_whom_and_whose_votes_count_is_said_and_kept(run: Run) -> None:
+def test_overruled_labels_and_votes_are_reported_and_logged(run: Run) -> None:
     label_all(run)
     first = ids_of(run)[0]
     right = dict(truth([first]))[first]
@@ -469,7 +462,7 @@ def test_only_regressions_have_a_score(run: Run, capsys: pytest.CaptureFixture[s
 # -- manifests -------------------------------------------------------------------------------------------
 
 
-def test_manifest_tells_neither_the_design_nor_a_path_of_this_machine(tmp_path: Path) -> None:
+def test_manifest_has_neither_the_design_nor_a_path_of_this_machine(tmp_path: Path) -> None:
     run = write_run(tmp_path, "mine", PREDICTION, ids=[f"{tmp_path}/pool/{name}" for name in IDS])
     steps.select(run, "neyman", 20, {})
     rows = [json.loads(line) for line in run.store.read("rounds/1/manifest.jsonl").splitlines()]

@@ -1,4 +1,4 @@
-"""From a label to an outcome: classes by name or index, values by their error; anything else is refused."""
+"""Outcomes of labels: classes by name or index, values by their error; anything else is refused."""
 
 import time
 from unicodedata import normalize

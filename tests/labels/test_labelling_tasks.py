@@ -1,4 +1,4 @@
-"""Tasks for labelling tools: every example of the round, images that open, nothing of the model; labels come back."""
+"""Tasks for labelling tools: every example of the round, images that open, no prediction; labels come back."""
 
 import base64
 import io
@@ -21,7 +21,7 @@ from opacc_ray.labels.formats.label_formats import FORMATS, parse
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.label_log import adopt_rules, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
+from opacc_ray.labels.labelling_tasks import Wanted, deal, doubled, write_tasks
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.runs.run import Run
 
@@ -105,7 +105,7 @@ def test_a_lost_image_is_named_with_what_to_do(run: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("tool", ["cvat", "label-studio"])
-def test_an_image_that_became_a_symbolic_link_is_sent_to_nobody(run: Run, tmp_path: Path, tool: str) -> None:
+def test_an_image_that_became_a_symbolic_link_is_not_sent(run: Run, tmp_path: Path, tool: str) -> None:
     (tmp_path / "secret").write_bytes(grey(7))
     image = Path(run.spec.pool.uri, run.read_selection(1).ids[0])
     image.unlink()
@@ -271,3 +271,40 @@ def test_a_manifest_filled_in_where_the_run_wrote_it_can_be_found_and_imported(r
     run.restore_copies(1)
     [kept] = Path(run.uri, "rounds/1/replaced").rglob("manifest.csv")
     assert import_labels(run, "manifest.csv", kept.read_bytes()).labelled == 20
+
+
+# -- who labels what -------------------------------------------------------------------------------------
+
+
+NAMES = [f"{i:04d}.png" for i in range(1000)]
+
+
+def test_the_share_is_exact_nested_and_the_same_for_any_order() -> None:
+    few, many = doubled(NAMES, 0.2, "run"), doubled(NAMES[::-1], 0.35, "run")
+    assert (len(few), len(many)) == (200, 350)
+    assert few < many
+    assert doubled(NAMES, 0, "run") == frozenset()
+    assert doubled(NAMES, 0.2, "another run") != few
+
+
+def test_every_example_is_as_likely_to_be_doubled() -> None:
+    num_runs = 300
+    first_half = [len(doubled(NAMES, 0.2, str(run)) & set(NAMES[:500])) for run in range(num_runs)]
+    # Hypergeometric: mean 100, variance 200 · ¼ · 800/999.
+    assert abs(sum(first_half) / num_runs - 100) < 4 * (200 * 0.25 * 800 / 999 / num_runs) ** 0.5
+
+
+@pytest.mark.parametrize("names", [["ann", "bob"], ["ann", "bob", "cy"], list("abcdefg")])
+def test_examples_are_dealt_once_and_doubled_ones_to_two_people(names: list[str]) -> None:
+    twice = doubled(NAMES, 0.3, "run")
+    dealt = deal(NAMES, names, twice)
+    for id in NAMES:
+        assert sum(id in own for own in dealt.values()) == 1 + (id in twice)
+    assert all(len(set(own)) == len(own) and own == sorted(own) for own in dealt.values())
+    assert max(map(len, dealt.values())) - min(map(len, dealt.values())) < 60
+
+
+def test_everybody_shares_examples_with_everybody() -> None:
+    dealt = deal(NAMES, ["ann", "bob", "cy"], frozenset(NAMES))
+    for first, second in [("ann", "bob"), ("bob", "cy"), ("ann", "cy")]:
+        assert len(set(dealt[first]) & set(dealt[second])) > 300

@@ -77,7 +77,7 @@ def test_a_settled_difference_is_still_measured(run: Run) -> None:
     assert 0.5 < pair.kappa < 1
 
 
-def test_labels_of_nobody_are_no_second_opinion(run: Run) -> None:
+def test_labels_without_an_annotator_are_no_second_opinion(run: Run) -> None:
     label(run, run.read_selection(1).ids[:5], "again.csv")
     assert estimate(run).label_noise is None
 

@@ -1,4 +1,4 @@
-"""Label files come from outside: none of them hangs, fills memory, speaks for others or reaches the terminal raw."""
+"""Label files come from outside: none hangs, fills memory, answers for others or writes control characters."""
 
 import os
 import subprocess
@@ -103,7 +103,7 @@ def test_names_without_end_are_refused_early(run: Run) -> None:
     assert f"{first!r} has more than 1000 different answers (back.csv line 1002)" in said
 
 
-def test_time_to_come_is_refused(run: Run) -> None:
+def test_time_in_the_future_is_refused(run: Run) -> None:
     first = run.read_selection(1).ids[0]
     soon = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     for time_text in ("9999-12-31T23:59:59", "9999-12-31T23:59:59-23:00", soon):

@@ -114,5 +114,5 @@ def test_apostrophe_is_undone_for_random_text() -> None:
         assert from_spreadsheet(spreadsheet_safe(text)) == text
 
 
-def test_a_cell_that_nobody_guarded_is_its_own_text() -> None:
+def test_an_unguarded_cell_is_its_own_text() -> None:
     assert from_spreadsheet("=1") == "=1"

@@ -18,7 +18,7 @@ def test_the_id_comes_back(is_made: bool) -> None:
     assert [id_of(name_of(id, is_made=is_made)) for id in IDS] == IDS
 
 
-def test_no_name_leads_elsewhere_or_is_hidden() -> None:
+def test_no_name_leaves_its_folder_or_is_hidden() -> None:
     for id in IDS:
         assert re.fullmatch(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*", name_of(id) or "x"), id
 

@@ -37,7 +37,7 @@ def test_an_output_manifest_is_read_by_the_name_of_the_class() -> None:
     assert label[:7] == ("a.png", "football", "labelled", None, "digits-7", 1, "2018-10-18T22:18:13.527256")
 
 
-def test_what_goes_in_comes_back_blank_while_nobody_has_labelled_it() -> None:
+def test_unlabelled_tasks_come_back_blank() -> None:
     tasks = [Task(id, f"s3://b/{i}.png", "r", 1, i) for i, id in enumerate(random_ids(500, seed=9), start=1)]
     data = write(tasks, Context())["input.manifest"]
     labels = list(parse(data, "input.manifest"))

@@ -1,4 +1,4 @@
-"""What annotators get: fixed bytes, nothing that leads them, nothing that runs in a spreadsheet."""
+"""Manifests: fixed bytes, no hint for annotators, nothing that runs in a spreadsheet."""
 
 import csv
 import io
@@ -107,7 +107,7 @@ def test_prediction_column_of_a_csv() -> None:
     assert (first[6], second[6]) == ("'=1", "7")
 
 
-def test_what_the_design_says_is_no_field_of_a_row() -> None:
+def test_a_task_has_no_field_of_the_design() -> None:
     assert {field.name for field in fields(Task)} == {"id", "uri", "run", "round", "order", "prediction", "note"}
 
 

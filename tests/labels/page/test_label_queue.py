@@ -71,7 +71,7 @@ def test_a_label_is_kept_in_its_canonical_form_and_what_is_none_is_refused(run: 
     assert len(list(read_log(run).labels())) == 1
 
 
-def test_a_class_that_is_called_unsure_is_no_cannot_tell(tmp_path: Path) -> None:
+def test_a_class_called_unsure_is_not_read_as_cannot_tell(tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 2, ["cat", "dog", "unsure"])
     queue = LabelQueue(run)
     queue.save("ann", 0, "unsure")
@@ -106,7 +106,7 @@ def test_the_overlap_is_given_to_two_people_and_no_third(run: Run) -> None:
     correct(run, queue.ids[0], "cat", "cy")
 
 
-def test_an_example_that_nobody_answers_is_lent_to_another(run: Run) -> None:
+def test_an_unanswered_example_is_reserved_for_another_annotator_later(run: Run) -> None:
     clock = Clock()
     queue = LabelQueue(run, clock=clock)
     assert queue.next("ann") == 0
@@ -186,7 +186,7 @@ def test_an_answer_from_a_file_counts_as_one_given_elsewhere(run: Run) -> None:
     assert len(run.label_files(1)) == 1
 
 
-def test_what_others_do_meanwhile_is_seen(run: Run) -> None:
+def test_actions_of_other_processes_are_seen(run: Run) -> None:
     clock = Clock()
     queue, other = LabelQueue(run, clock=clock), LabelQueue(run)
     other.save("bob", other.next("bob") or 0, "cat")
@@ -225,7 +225,7 @@ def test_an_example_keeps_its_number_when_a_round_is_closed_while_it_is_shown(tm
     assert LabelQueue(run).ids[:6] == shown
 
 
-def test_an_answer_to_a_round_that_was_closed_a_moment_ago_is_said_not_to_be_used(tmp_path: Path) -> None:
+def test_an_answer_to_a_round_that_was_just_closed_is_reported_as_unused(tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 12, CLASSES, budget=6)
     queue = LabelQueue(run)
     run.close(1, run.read_selection(1).ids)

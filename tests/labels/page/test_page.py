@@ -238,7 +238,7 @@ def test_a_second_tab_of_one_person_asks_before_it_overrules_the_first(
     assert labels_of(run) == {LabelQueue(run).ids[0]: "dog" if changes else "cat"}
 
 
-def test_another_answer_may_be_given_while_a_question_stands(browser: Any, tmp_path: Path) -> None:
+def test_a_question_can_be_answered_with_another_label(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 2, CLASSES)
     with served_here(run) as address:
         first, second = Person(browser, address, "ann"), Person(browser, address, "ann")
@@ -251,7 +251,7 @@ def test_another_answer_may_be_given_while_a_question_stands(browser: Any, tmp_p
         assert len(run.label_files(1)) == 1
 
 
-def test_an_unlikely_number_is_saved_only_if_it_is_meant(browser: Any, tmp_path: Path) -> None:
+def test_an_unlikely_number_is_saved_only_if_confirmed(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 4, None, task="regression", error_scale=20.0)
     with served_here(run) as address:
         ann = Person(browser, address, "ann")
@@ -309,7 +309,7 @@ def test_a_key_that_is_held_down_answers_once(browser: Any, tmp_path: Path) -> N
     assert read_rounds(run)[0].labelled.sum() == 1
 
 
-def test_a_server_that_is_gone_loses_nothing_and_is_said(browser: Any, tmp_path: Path) -> None:
+def test_a_stopped_server_loses_nothing_and_is_reported(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 3, CLASSES)
     with served_here(run) as address:
         ann = Person(browser, address, "ann")
@@ -336,7 +336,7 @@ def test_a_picture_that_cannot_be_shown_is_left_out_or_passed_by(browser: Any, t
     assert (only.unsure, only.truth) == ((first,), ("cat",))
 
 
-def test_zooming_brings_all_pixels(browser: Any, tmp_path: Path) -> None:
+def test_zooming_loads_all_pixels(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 1, CLASSES)
     open_store(run.spec.pool.uri).write(run.read_selection(1).ids[0], grey(120, (5000, 4000)))
     with served_here(run) as address:
