@@ -43,7 +43,7 @@ FAR = 100
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 """Numbers whose comma may be a decimal point or a thousands separator."""
 
-GIVEN_UP = "Not saved: the round was closed or drawn again without this example. Here is the next one."
+GIVEN_UP = "Not used: the round was closed or drawn again without this example. Here is the next one."
 TAKEN = "Not saved: somebody else has labelled this example. Here is the next one."
 
 

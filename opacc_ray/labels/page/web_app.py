@@ -22,6 +22,7 @@ import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -81,11 +82,11 @@ class WebApp:
         routes = [Route(f"/{name}", self._file(*place), methods=["GET"]) for name, place in FILES.items()]
         routes += [
             Route("/setup", self._setup, methods=["GET"]),
-            Route("/next", self._next, methods=["POST"]),
-            Route("/answer", self._answer, methods=["POST"]),
-            Route("/undo", self._undo, methods=["POST"]),
-            Route("/image/{number:int}", self._image, methods=["GET"]),
-            Route("/image/{number:int}/whole", self._whole, methods=["GET"]),
+            Route("/next", partial(self._do, lambda name, asked: self._state(name)), methods=["POST"]),
+            Route("/answer", partial(self._do, self._save), methods=["POST"]),
+            Route("/undo", partial(self._do, self._undo), methods=["POST"]),
+            Route("/image/{number:int}", self._picture, methods=["GET"]),
+            Route("/image/{number:int}/whole", self._picture, methods=["GET"]),
         ]
         self._app = Starlette(routes=routes)
         self._app.router.redirect_slashes = False
@@ -123,18 +124,9 @@ class WebApp:
             {"run": self._run.name, "task": context.task, "classes": context.classes, "annotator": self._annotator}
         )
 
-    async def _next(self, request: Request) -> Response:
-        return await self._do(request, lambda name, asked: self._state(name))
-
-    async def _answer(self, request: Request) -> Response:
-        return await self._do(request, self._save)
-
-    async def _undo(self, request: Request) -> Response:
-        def work(name: str, asked: dict[str, Any]) -> dict[str, Any]:
-            undone = self._queue.undo(name)
-            return self._state(name, undone[1] if undone else None)
-
-        return await self._do(request, work)
+    def _undo(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
+        undone = self._queue.undo(name)
+        return self._state(name, undone[1] if undone else None)
 
     def _save(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
         number, label = asked.get("number"), asked.get("label")
@@ -162,7 +154,7 @@ class WebApp:
             "undone": None if undone is None else {"label": undone.label},
         }
 
-    async def _do(self, request: Request, work: Callable[[str, dict[str, Any]], dict[str, Any]]) -> Response:
+    async def _do(self, work: Callable[[str, dict[str, Any]], dict[str, Any]], request: Request) -> Response:
         """Answer a request of the page; an error has one sentence, and a status for who can fix it."""
         try:
             asked = await _body(request)
@@ -185,14 +177,8 @@ class WebApp:
             self._logged.add(str(error))
             log.warning("%s", error)
 
-    async def _image(self, request: Request) -> Response:
-        return await self._picture(request, whole=False)
-
-    async def _whole(self, request: Request) -> Response:
-        return await self._picture(request, whole=True)
-
-    async def _picture(self, request: Request, *, whole: bool) -> Response:
-        number = request.path_params["number"]
+    async def _picture(self, request: Request) -> Response:
+        number, whole = request.path_params["number"], request.scope["path"].endswith("/whole")
         if number >= len(self._queue.ids):
             return PlainTextResponse("not found", 404)
         try:
