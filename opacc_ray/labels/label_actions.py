@@ -5,16 +5,18 @@ Every function writes one action to the log (`label_log.py`), and none changes a
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from itertools import chain
+from typing import Any
 
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import import_summary
 from opacc_ray.labels.answer_history import answers_of, chosen_ids
 from opacc_ray.labels.formats.label_formats import parse
 from opacc_ray.labels.import_summary import LISTED, RowCounts
+from opacc_ray.labels.joining import Joined
 from opacc_ray.labels.label_documents import (
     Answered,
     ImportedLabels,
@@ -26,7 +28,7 @@ from opacc_ray.labels.label_documents import (
 from opacc_ray.labels.label_log import LabelLog, Returned, keep_file, now_after, read_log, write_action
 from opacc_ray.labels.label_outcomes import have_numbers_for_names
 from opacc_ray.labels.label_rows import Label, checked_annotator
-from opacc_ray.labels.labelled_rounds import join_labels, labelled_rounds, read_rounds, read_tracks, reading_by
+from opacc_ray.labels.labelled_rounds import Track, join_labels, read_rounds, read_tracks, reading_by
 from opacc_ray.labels.messages import few, quoted
 from opacc_ray.runs.run import Run, name_of_labels
 from opacc_ray.spec import ConflictRule, ModelSpec
@@ -72,27 +74,35 @@ def import_labels(
     counted = RowCounts(replace(file, place=name, annotator=annotator), now_after(log), model)
     rows = chain(_other_labels(log, file), counted.count(read_again=again is not None))
     joined = join_labels(tracks, rows, conflict or log.conflict, source=name)
-    newest = labelled_rounds(*tracks[0], joined, log.score)[-1].counts()  # raises before anything is kept
-    overruled = import_summary.overruled(joined, file.order)
-    answers = import_summary.answered_rounds(tracks, counted.answered.keys())
-    names = {part.order: part.title for part in log.returned} | {file.order: name}
     done = ImportedLabels(
         **counted.fields(),
-        answers=answers,
-        rounds=import_summary.rounds_now(tracks, joined, log.score, answers),
+        **_state_after(log, tracks, file, joined, counted.answered.keys()),
         again=again is not None,
         came_before=again.at if again else None,
         withdrawn=None if again else log.withdrawn_at(key, annotator),
         stay_withdrawn=len(file.withdrawn_ids & counted.answered.keys()),
         conflict=conflict or log.conflict,
-        not_used=import_summary.not_used(joined, file.order, tracks),
-        votes=import_summary.votes(joined, names),
-        overruled=overruled[:LISTED],
-        num_overruled=len(overruled),
-        **newest.model_dump(),
+        votes=import_summary.votes(joined, {part.order: part.title for part in log.returned} | {file.order: name}),
     )
     _keep(run, log, file, conflict, done)
     return done
+
+
+def _state_after(
+    log: LabelLog, tracks: Sequence[Track], file: Returned, joined: Joined, ids: Set[str]
+) -> dict[str, Any]:
+    """Return the fields of :class:`ImportedLabels` that describe the rounds and the overruled labels."""
+    answers = import_summary.answered_rounds(tracks, ids)
+    rounds = import_summary.rounds_now(tracks, joined, log.score, answers)
+    newest = next(item for item in reversed(rounds) if item.track == tracks[0].run.track)
+    overruled = import_summary.overruled(joined, file.order)
+    return newest.model_dump(exclude={"track"}) | {
+        "answers": answers,
+        "rounds": rounds,
+        "not_used": import_summary.not_used(joined, file.order, tracks),
+        "overruled": overruled[:LISTED],
+        "num_overruled": len(overruled),
+    }
 
 
 def _keep(run: Run, log: LabelLog, file: Returned, conflict: ConflictRule | None, done: ImportedLabels) -> None:

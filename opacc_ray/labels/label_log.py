@@ -20,6 +20,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from opacc_ray.errors import DataError
 from opacc_ray.labels.formats.label_formats import parse
@@ -129,20 +130,22 @@ def read_log(run: Run) -> LabelLog:
     actions = [_read_action(data, run.store.uri_of(key)) for key, data in found]
     files = [file for track in run.tracks() for number in track.rounds() for file in track.read_labels(number)]
     by_name = {key.rpartition("/")[2]: (key, data) for key, data in reversed(files)}
-    stated = run.spec.labels
-    rules = [action.conflict for action in actions if action.conflict]
-    scores = [action.score for action in actions if action.score]
-    overlaps = [action.overlap for action in actions if action.overlap is not None]
-    numbers = [a.numbers_are_classes for a in actions if a.action == "spec" and a.numbers_are_classes is not None]
-    score = [stated_score(run.spec), *scores][-1]
+    stated, by_spec = run.spec.labels, [action for action in actions if action.action == "spec"]
+    score = _last_set("score", actions, stated_score(run.spec))
     return LabelLog(
         actions=tuple(actions),
         returned=tuple(_returned(actions, by_name, run.spec.model.classes)),
-        conflict=[stated.conflict, *rules][-1],
+        conflict=_last_set("conflict", actions, stated.conflict),
         score=Score(score.error_scale or 1.0, score.within),
-        overlap=[stated.overlap, *overlaps][-1],
-        numbers_are_classes=[stated.numbers_are_classes, *numbers][-1],
+        overlap=_last_set("overlap", actions, stated.overlap),
+        numbers_are_classes=_last_set("numbers_are_classes", by_spec, stated.numbers_are_classes),
     )
+
+
+def _last_set(name: str, actions: Sequence[LabelAction], stated: Any) -> Any:
+    """Return the last value that some actions set for a rule, or the stated one if none did."""
+    values = [getattr(action, name) for action in actions]
+    return [stated, *(value for value in values if value is not None)][-1]
 
 
 def _read_action(data: bytes, source: str) -> LabelAction:
@@ -262,17 +265,14 @@ def adopt_rules(run: Run, spec: Spec) -> None:
     """Log the label rules of an edited spec: the run's header keeps the first ones, as they are no part of its name."""
     log = read_log(run)
     before = [action for action in log.actions if action.action == "spec"]
-    conflict = [run.spec.labels.conflict, *(a.conflict for a in before if a.conflict)][-1]
-    score = [stated_score(run.spec), *(a.score for a in before if a.score)][-1]
-    overlap = [run.spec.labels.overlap, *(a.overlap for a in before if a.overlap is not None)][-1]
-    numbers = spec.labels.numbers_are_classes
-    action = LabelAction(
-        action="spec",
-        at=now_after(log).isoformat(timespec="microseconds"),
-        conflict=spec.labels.conflict if spec.labels.conflict != conflict else None,
-        score=stated_score(spec) if stated_score(spec) != score else None,
-        overlap=spec.labels.overlap if spec.labels.overlap != overlap else None,
-        numbers_are_classes=numbers if numbers != log.numbers_are_classes else None,
-    )
-    if action.conflict or action.score or action.overlap is not None or action.numbers_are_classes is not None:
-        write_action(run, action)
+    rules, known = _rules_of(spec), _rules_of(run.spec)
+    changed = {name: rule for name, rule in rules.items() if rule != _last_set(name, before, known[name])}
+    if changed:
+        at = now_after(log).isoformat(timespec="microseconds")
+        write_action(run, LabelAction.model_validate({"action": "spec", "at": at} | changed))
+
+
+def _rules_of(spec: Spec) -> dict[str, Any]:
+    """Return the label rules of a spec, by the names that they have in actions."""
+    names = ("conflict", "overlap", "numbers_are_classes")
+    return {name: getattr(spec.labels, name) for name in names} | {"score": stated_score(spec)}

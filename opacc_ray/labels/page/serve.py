@@ -5,7 +5,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.labels.example_files import NO_PICTURES
@@ -18,6 +18,16 @@ TOKEN = "OPACC_LABEL_TOKEN"
 """Environment variable for a token that stays the same from one start to the next."""
 
 SHORTEST_TOKEN = 16
+
+SETTINGS: dict[str, Any] = {
+    "log_level": "warning",
+    "access_log": False,
+    "server_header": False,
+    "lifespan": "off",
+    "ws": "none",
+    "timeout_graceful_shutdown": 3,
+}
+"""Settings of uvicorn."""
 
 
 class Address(NamedTuple):
@@ -60,15 +70,7 @@ def serve(
     with _bound(address) as opened:
         host = f"[{address.host}]" if ":" in address.host else address.host
         announce(f"http://{host}:{opened.getsockname()[1]}/{token}/")
-        settings = uvicorn.Config(
-            page,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-            ws="none",
-            timeout_graceful_shutdown=3,
-        )
+        settings = uvicorn.Config(page, **SETTINGS)
         try:
             uvicorn.Server(settings).run(sockets=[opened])
         except KeyboardInterrupt as end:
