@@ -71,13 +71,13 @@ def test_file_over_the_limit_is_refused_before_it_is_read(run: Run, capsys: pyte
 
 LIMITED = """
 import resource, sys, time
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.runs.run import Run
 run, path = Run.open(sys.argv[1]), sys.argv[2]
 data = open(path, "rb").read()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 start = time.process_time()
-actions.import_labels(run, path, data, conflict="majority")
+label_actions.import_labels(run, path, data, conflict="majority")
 print(time.process_time() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 

@@ -356,59 +356,40 @@ def test_zooming_loads_all_pixels(browser: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_the_screen_and_text_can_be_read(
-    browser: Any, tmp_path: Path, size: dict[str, int], scheme: str
-) -> None:
+def test_it_fits_the_screen(browser: Any, tmp_path: Path, size: dict[str, int], scheme: str) -> None:
     run = run_to_label(str(tmp_path), 1, ["a class with a name that is far too long for a button on a phone", *CLASSES])
     with served_here(run) as address:
         ann = Person(browser, address, "somebody with a long name", size)
         ann.page.emulate_media(color_scheme=scheme)
         ann.wait()
-        time.sleep(0.3)  # until colours have changed over
         boxes = [item.bounding_box() for item in ann.page.locator("button:visible, #picture, #count").all()]
+        assert len(boxes) > len(CLASSES)
         for box in boxes:
             assert box["x"] >= 0
             assert box["x"] + box["width"] <= size["width"]
             assert box["y"] + box["height"] <= size["height"]
-        for name in ("#choices button", "#unsure", "#count", "#message", "#who"):
-            assert contrast(ann, name) >= 4.5, name  # WCAG 2.2, AA
 
 
-@pytest.mark.parametrize(("size", "scheme"), [(PHONE, "dark"), (DESKTOP, "light")], ids=["phone", "desktop"])
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation(browser: Any, tmp_path: Path, size: dict[str, int], scheme: str) -> None:
+    """Its rules include the contrast of all text, by WCAG 2.2, AA."""
     run = run_to_label(str(tmp_path), 2, [f"class {i}" for i in range(60)])
     with served_here(run) as address:
         page = browser.new_context(viewport=size, color_scheme=scheme, bypass_csp=True).new_page()
         page.goto(address)
         page.wait_for_selector("#namefield:focus")
-        assert_accessible(page, 10)
+        assert "color-contrast" in assert_accessible(page, 10)
         for key in [*"ann", "Enter"]:
             page.keyboard.press(key)
         page.wait_for_selector("#stage[aria-busy=false]")
         page.keyboard.type("class 1")
-        assert_accessible(page, 10)
+        assert "color-contrast" in assert_accessible(page, 10)
         page.keyboard.press("Enter")
         page.wait_for_selector("#stage[aria-busy=false]:not([data-number='0'])")
+        assert page.text_content("#message") == "Saved: class 1"
+        page.wait_for_timeout(300)  # until colours have changed
+        assert "color-contrast" in assert_accessible(page, 10)
         page.keyboard.press("?")
         page.wait_for_selector("#end:not([hidden])")
-        assert_accessible(page, 10)
-
-
-def contrast(person: Person, name: str) -> float:
-    """The contrast of a text with what lies behind it, as WCAG 2.2 defines it."""
-    handle = person.page.locator(name).first.element_handle()
-    ink = handle.evaluate("node => getComputedStyle(node).color")
-    paper = handle.evaluate(
-        """node => {
-          while (getComputedStyle(node).backgroundColor === "rgba(0, 0, 0, 0)") node = node.parentElement;
-          return getComputedStyle(node).backgroundColor;
-        }"""
-    )
-    light, dark = sorted((luminance(ink), luminance(paper)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(colour: str) -> float:
-    parts = [float(text) / 255 for text in colour[colour.index("(") + 1 : -1].split(",")[:3]]
-    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+        assert "color-contrast" in assert_accessible(page, 10)
