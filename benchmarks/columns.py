@@ -22,7 +22,7 @@ from pathlib import Path
 from opacc_ray.audit import steps
 from opacc_ray.cli.main import main
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.store import Entry
 from opacc_ray.runs import feature_store
@@ -124,7 +124,7 @@ def _run(arguments: Sequence[str]) -> str:
 def _label(run: Run, number: int) -> None:
     chosen = run.read_chosen(number)
     rows = (f"{name},{said}" for name, said in zip(chosen.ids, chosen.predictions, strict=True))
-    actions.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
+    label_actions.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
 
 
 if __name__ == "__main__":

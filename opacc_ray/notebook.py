@@ -19,11 +19,11 @@ from opacc_ray.audit import results, steps
 from opacc_ray.audit import status as state_of_run
 from opacc_ray.audit.state_documents import RunStatus
 from opacc_ray.errors import LabelError
-from opacc_ray.labels import actions
-from opacc_ray.labels.documents import ImportedLabels
+from opacc_ray.labels import label_actions
+from opacc_ray.labels.label_documents import ImportedLabels
+from opacc_ray.labels.label_rows import COLUMNS
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.messages import few
-from opacc_ray.labels.rows import COLUMNS
 from opacc_ray.report.documents import WrittenReport
 from opacc_ray.report.write import make_report
 from opacc_ray.runs.documents import AccuracyEstimate
@@ -119,7 +119,7 @@ class Audit:
         else:
             lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in _rows_of(given))
             name, data = "notebook.jsonl", "".join(lines).encode()
-        return actions.import_labels(
+        return label_actions.import_labels(
             self._run, name, data, annotator=annotator, numbers_are_classes=numbers_are_classes
         )
 

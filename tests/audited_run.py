@@ -8,7 +8,7 @@ import numpy as np
 from opacc_ray.audit.extraction import Stage
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import join, open_store

@@ -24,7 +24,7 @@ from PIL import Image
 from opacc_ray.audit import steps
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
-from opacc_ray.labels.page.serving import Address, serve
+from opacc_ray.labels.page.serve import TOKEN, Address, serve
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.runs import feature_store
@@ -79,7 +79,7 @@ def served(uri: str, *options: str, token: str | None = None) -> Iterator[str]:
     """The address of ``opacc label`` on a free port; it ends as Ctrl-C ends it, with exit code 0."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
     if token:
-        environment["OPACC_LABEL_TOKEN"] = token
+        environment[TOKEN] = token
     command = [sys.executable, "-m", "opacc_ray", "label", uri, "--port", "0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr is not None
@@ -96,8 +96,8 @@ def served(uri: str, *options: str, token: str | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def served_here(run: Run, overlap: float | None = None) -> Iterator[str]:
-    """The address of the same page, served by a thread of this process: the command takes a second of CPU to start."""
+def served_here(run: Run, overlap: float | None = None, token: str | None = None) -> Iterator[str]:
+    """The address of the same page, served by a thread: the command takes a second of CPU to start."""
     servers: list[uvicorn.Server] = []
     faults: list[str] = []
     addresses: queue.Queue[str] = queue.Queue()
@@ -115,6 +115,8 @@ def served_here(run: Run, overlap: float | None = None) -> Iterator[str]:
     noting = Noting(logging.ERROR)
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as thread:
         patch.setattr(uvicorn, "Server", Noted)
+        if token:
+            patch.setenv(TOKEN, token)
         session = thread.submit(serve, run, Address(port=0), addresses.put, overlap=overlap)
         try:
             yield addresses.get(timeout=60)

@@ -61,10 +61,11 @@ def assert_fits(page: Any, size: str) -> None:
     assert {name.split()[0].rsplit("-", 2)[1] for name in shown} == {"w" if size == "desktop" else "n"}
 
 
-def assert_accessible(page: Any, least: int) -> None:
-    """Axe finds no violation, and more than ``least`` rules that the page obeys."""
+def assert_accessible(page: Any, least: int) -> set[str]:
+    """Axe finds no violation, and more than ``least`` rules that the page obeys; returns these rules."""
     from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page).response
     assert [(item["id"], item["impact"], item["nodes"][0]["html"]) for item in found["violations"]] == []
     assert len(found["passes"]) > least
+    return {item["id"] for item in found["passes"]}

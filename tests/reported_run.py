@@ -10,7 +10,7 @@ from PIL import Image
 
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.runs import feature_store

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from small_model import Net, network, trained
 from small_pictures import picture
 
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs import provenance
 from opacc_ray.runs.run import Run

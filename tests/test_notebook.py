@@ -15,8 +15,8 @@ import opacc_ray.audit
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.estimators.html import as_html
+from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.log import read_log
 from opacc_ray.notebook import Audit
 from opacc_ray.runs.run import Run
 

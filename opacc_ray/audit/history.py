@@ -25,8 +25,10 @@ from opacc_ray.extract.features import Features
 from opacc_ray.extract.prior import read_prior, try_prior
 from opacc_ray.extract.source import plan_pool
 from opacc_ray.failure.history import NO_HISTORY, History
-from opacc_ray.labels.formats.parsing import parse
+from opacc_ray.labels.formats.label_formats import parse
 from opacc_ray.labels.joining import join
+from opacc_ray.labels.label_log import read_log
+from opacc_ray.labels.label_rows import Label
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,
     having_labels,
@@ -35,8 +37,6 @@ from opacc_ray.labels.labelled_rounds import (
     read_rounds,
     reading_by,
 )
-from opacc_ray.labels.log import read_log
-from opacc_ray.labels.rows import Label
 from opacc_ray.lake.arrow import numbers, to_numpy
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.parquet_io import encode, read_bytes

@@ -20,11 +20,11 @@ from opacc_ray.estimators.domain import by_class, confusion, cost_of_every_error
 from opacc_ray.estimators.label_noise import disagreement, widen
 from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, stream_of
 from opacc_ray.estimators.statement import Circumstances, SecondOpinions, Statement
-from opacc_ray.labels.agreement import agreement
+from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.costs import Costs
+from opacc_ray.labels.label_log import all_files, refuse_lost
+from opacc_ray.labels.label_outcomes import Score
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, having_labels, no_label, read_rounds
-from opacc_ray.labels.log import all_files, refuse_lost
-from opacc_ray.labels.outcomes import Score
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.documents import (
     AccuracyEstimate,
@@ -134,7 +134,7 @@ def accuracy_to_state(
 
 def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[LabelledRound]:
     """The begun rounds that have labels; raises LabelError if none has, or if one lacks some without ``partial``."""
-    begun = [item for item in rounds if item.is_begun] or rounds
+    begun = [item for item in rounds if item.is_counted] or rounds
     missing = [name for item in begun for name in item.missing]
     if missing and not partial:
         raise LabelError(
@@ -291,7 +291,7 @@ def _second_opinions(run: Run, known: Sequence[LabelledRound], level: float) -> 
         examples=sum(map(len, differences)),
         differ=sum(int(np.count_nonzero(part)) for part in differences),
         disagreement=disagreement([item.known for item in known], twice, differences, level),
-        alpha=agreement(run).alpha,
+        alpha=measure_agreement(run).alpha,
     )
 
 

@@ -24,7 +24,9 @@ from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.extract.feature_set import feature_set, read_sound
 from opacc_ray.failure.history import NO_HISTORY
-from opacc_ray.labels.formats import manifest
+from opacc_ray.labels.formats.label_formats import NOTES, link_to, write_manifest
+from opacc_ray.labels.label_log import adopt_rules, read_log, refuse_lost
+from opacc_ray.labels.label_rows import Context, Task
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,
     having_labels,
@@ -34,8 +36,6 @@ from opacc_ray.labels.labelled_rounds import (
     read_rounds,
     refuse_empty_strata,
 )
-from opacc_ray.labels.log import adopt_rules, read_log, refuse_lost
-from opacc_ray.labels.rows import Context, ManifestRow
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.failure import failure_kept
@@ -331,14 +331,12 @@ def _write_round(run: Run, selection: Selection, labelled: set[str], before: int
     chosen = feature_store.find_chosen(run, selection)
     chosen = chosen._replace(labelled=[name in labelled for name in chosen.ids])
     compared = compare_objects(run, [chosen])
-    notes = dict.fromkeys(compared.changed, manifest.NOTES["changed"])
-    notes |= dict.fromkeys(compared.lost, manifest.NOTES["lost"])
+    notes = dict.fromkeys(compared.changed, NOTES["changed"])
+    notes |= dict.fromkeys(compared.lost, NOTES["lost"])
     rows = [
-        ManifestRow(
+        Task(
             id=chosen.ids[i],
-            uri=manifest.link_to(
-                chosen.uris[i], spec.manifest.link, id=chosen.ids[i], run=run.name, round=selection.round
-            ),
+            uri=link_to(chosen.uris[i], spec.manifest.link, id=chosen.ids[i], run=run.name, round=selection.round),
             run=run.name,
             round=selection.round,
             order=i + 1,
@@ -349,12 +347,9 @@ def _write_round(run: Run, selection: Selection, labelled: set[str], before: int
         if not chosen.labelled[i]
     ]
     context = Context(tuple(spec.model.classes) if spec.model.classes else None)
-    files = {
-        f"manifest{manifest.FORMATS[kind].suffix}": manifest.encode(
-            kind, rows, show_prediction=spec.manifest.show_prediction, context=context
-        )
-        for kind in spec.manifest.formats
-    }
+    files: dict[str, bytes] = {}
+    for kind in spec.manifest.formats:
+        files |= write_manifest(kind, rows, context, show_prediction=spec.manifest.show_prediction)
     run.write_round(selection, chosen, files, before)
 
 

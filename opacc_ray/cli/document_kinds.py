@@ -24,16 +24,16 @@ from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
 from opacc_ray.fleet.documents import AccuracyHistory, AlertNotice, AuditOutcome, DeliveredAlerts, FleetSummary
 from opacc_ray.fleet.spec import FleetSpec
-from opacc_ray.labels.documents import (
+from opacc_ray.labels.label_documents import (
     AnswerList,
     ExportedLabels,
     ImportedLabels,
     LabelAction,
     LabelAgreement,
     LabellingTasks,
+    LabelSession,
     WithdrawnLabels,
 )
-from opacc_ray.labels.page.serving import LabelSession
 from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import write_files
 from opacc_ray.report.documents import RunReport, WrittenCharacterization, WrittenReport

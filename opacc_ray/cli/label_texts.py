@@ -8,19 +8,19 @@ from typing import Any
 from opacc_ray.cli.printable import printable_line
 from opacc_ray.cli.texts import changed
 from opacc_ray.errors import counted
-from opacc_ray.labels.documents import (
+from opacc_ray.labels.label_documents import (
     AnsweredRound,
     AnswerList,
     ImportedLabels,
     LabelAction,
     LabelAgreement,
     LabellingTasks,
+    LabelSession,
     Overruling,
     TrackRound,
     WithdrawnLabels,
 )
 from opacc_ray.labels.messages import few, quoted
-from opacc_ray.labels.page.serving import LabelSession
 from opacc_ray.runs.documents import RoundCounts
 
 

@@ -47,8 +47,8 @@ def import_file(
 ) -> Answer:
     """Take labels back: CSV or JSONL with id and label, or what a labelling tool exports; in any pieces and order."""
     from opacc_ray.cli import label_texts
-    from opacc_ray.labels.actions import import_labels
-    from opacc_ray.labels.formats.parsing import check_kind
+    from opacc_ray.labels.formats.label_formats import check_kind
+    from opacc_ray.labels.label_actions import import_labels
     from opacc_ray.runs.run import Run
 
     data = _read(file, max_bytes)
@@ -89,7 +89,7 @@ def _read(file: str, most: int) -> bytes:
 def list_labels(uri: str, example: str | None) -> Answer:
     """Show who said what when, and which answers count."""
     from opacc_ray.cli import label_texts
-    from opacc_ray.labels.answers import list_answers
+    from opacc_ray.labels.answer_history import list_answers
     from opacc_ray.runs.run import Run
 
     found = list_answers(Run.open(uri), example)
@@ -102,8 +102,8 @@ def list_labels(uri: str, example: str | None) -> Answer:
 @click.argument("label", metavar="LABEL")
 @click.option("--annotator", metavar="NAME", required=True, help="Who says so.")
 def correct(uri: str, example: str, label: str, annotator: str) -> Answer:
-    """Say what an example is (? for can't tell), whatever was said before; that is kept, and does not count."""
-    from opacc_ray.labels import actions as verbs
+    """Override an example's label (`?` = can't tell). Earlier answers stay in the log but are ignored."""
+    from opacc_ray.labels import label_actions as verbs
 
     return _done(uri, lambda run: verbs.correct(run, example, label, annotator))
 
@@ -112,9 +112,9 @@ def correct(uri: str, example: str, label: str, annotator: str) -> Answer:
 @run_argument
 @click.argument("what", metavar="ID|FILE")
 def withdraw(uri: str, what: str) -> Answer:
-    """Withdraw the labels of an example or of a file; they are kept in the log."""
+    """Withdraw the labels of a file or an example (kept in the log)."""
     from opacc_ray.cli import label_texts
-    from opacc_ray.labels import actions as verbs
+    from opacc_ray.labels import label_actions as verbs
     from opacc_ray.runs.run import Run
 
     found = verbs.withdraw(Run.open(uri), what)
@@ -126,7 +126,7 @@ def withdraw(uri: str, what: str) -> Answer:
 @click.argument("rule", metavar="RULE", type=RULE)
 def set_rule(uri: str, rule: "ConflictRule") -> Answer:
     """Say what happens where labels differ, for every command from now on: error, majority or latest."""
-    from opacc_ray.labels import actions as verbs
+    from opacc_ray.labels import label_actions as verbs
 
     return _done(uri, lambda run: verbs.set_rule(run, rule))
 
@@ -136,7 +136,7 @@ def set_rule(uri: str, rule: "ConflictRule") -> Answer:
 def agreement(uri: str) -> Answer:
     """Show how far annotators agree where several answered: Cohen's kappa, Krippendorff's alpha."""
     from opacc_ray.cli import label_texts
-    from opacc_ray.labels.agreement import agreement as measure
+    from opacc_ray.labels.annotator_agreement import measure_agreement as measure
     from opacc_ray.runs.run import Run
 
     found = measure(Run.open(uri))
@@ -150,7 +150,7 @@ def agreement(uri: str) -> Answer:
 @click.option("--to", "tool", type=click.Choice(["fiftyone"]), default="fiftyone", show_default=True, help="The tool.")
 def export(uri: str, folder: str, track: str | None, tool: str) -> Answer:
     """Write labelled examples with their predictions and weights, to look at failures; not for annotators."""
-    from opacc_ray.labels.labelled_examples import export_labels
+    from opacc_ray.labels.fiftyone_export import export_labels
     from opacc_ray.runs.run import Run
 
     written = export_labels(Run.open(uri, track), tool, folder)

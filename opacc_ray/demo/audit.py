@@ -25,7 +25,7 @@ from opacc_ray.cluster import local
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.estimators.intervals import inside
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.lake.storage import open_store, read_uri
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.documents import AccuracyEstimate, StatedEstimate
@@ -123,7 +123,7 @@ def _label(run: Run, number: int, home: Path, truth: dict[str, int]) -> None:
     returned = home / f"labels-{number}.csv"
     returned.write_text("id,label\n" + "".join(f"{name},{truth[name]}\n" for name in chosen))
     log.info("round %d: the annotator labels the %d chosen scans", number, len(chosen))
-    actions.import_labels(run, returned.name, returned.read_bytes())
+    label_actions.import_labels(run, returned.name, returned.read_bytes())
 
 
 class _Compared(TypedDict):

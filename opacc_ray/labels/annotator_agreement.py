@@ -1,83 +1,81 @@
-"""How far annotators agree on the examples that two or more of them answered, beyond what chance would give.
+"""How far annotators agree on the examples that two or more of them answered, beyond agreement by chance.
 
 Cohen's κ of two annotators, for classes, on the examples that both answered (J. Cohen, "A coefficient of agreement for
 nominal scales", Educational and Psychological Measurement 20, 1960):
 
     κ = (p_o - p_e) / (1 - p_e),    p_o the share on which they agree,  p_e = Σ_c share_1(c) · share_2(c)
 
-Krippendorff's α of all annotators, whoever answered what (K. Krippendorff, "Computing Krippendorff's
+Krippendorff's α of all annotators, whatever examples each answered (K. Krippendorff, "Computing Krippendorff's
 alpha-reliability", 2011), for classes with δ² = 1 where two differ, for numbers with δ² their squared difference:
 
     α = 1 - (n - 1) · Σ_u S(u) / (m_u - 1) / S(all),    S(values) = Σ over ordered pairs of δ²
       S = m² - Σ_c m_c²  for classes,   S = 2·(m·Σx² - (Σx)²)  for numbers
 
-Both are 1 where all agree and 0 where they agree as often as chance would. They are not defined where nobody ever used
-a second label.
+Both are 1 for full agreement and 0 for agreement by chance. They are undefined if all labels are equal.
 
 Legend: u an example with m_u ≥ 2 answers, n = Σ m_u, m_c answers of class c.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
-from opacc_ray.errors import LabelError
-from opacc_ray.labels.joining import votes_of
-from opacc_ray.labels.rows import Label
-
-Opinions = dict[str, str]
-"""Annotator -> label, of one example."""
-
-
-class PairAgreement(NamedTuple):
-    """Two annotators on the examples that both answered."""
-
-    first: str
-    second: str
-    examples: int
-    agree: int  # examples on which they say the same
-    kappa: float | None  # None: not defined, or of numbers
+from opacc_ray.labels.joining import Opinions, opinions_of
+from opacc_ray.labels.label_documents import LabelAgreement, PairOfAnnotators
+from opacc_ray.labels.label_log import read_log
+from opacc_ray.labels.label_rows import Label
+from opacc_ray.labels.labelled_rounds import canonical_form
+from opacc_ray.runs.run import Run
 
 
-def opinions_of(answers: Sequence[Label], read: Callable[[str, str], str]) -> Opinions:
-    """Return what each named annotator says of an example, by their last answer; a correction is no opinion.
+def measure_agreement(run: Run) -> LabelAgreement:
+    """Measure how far the annotators of a run agree, over all tracks and before corrections.
 
-    Parameters
-    ----------
-    answers : all answers to one example, as they were joined.
-    read : as in :func:`.joining.join`; what is no label is left out.
+    Labels in conflict are measured, so none is refused.
     """
-    found: Opinions = {}
-    for row in votes_of([row for row in answers if not row.correction and row.annotator is not None]):
-        try:
-            found[str(row.annotator)] = read(row.id, str(row.label))
-        except LabelError:
-            continue
-    return found
+    answers: dict[str, list[Label]] = {}
+    for row in read_log(run).labels():
+        answers.setdefault(row.id, []).append(row)
+    read = canonical_form(run)
+    opinions = {id: opinions_of(given, read) for id, given in answers.items()}
+    opinions = {id: own for id, own in opinions.items() if len(own) > 1}
+    are_numbers = run.spec.model.task == "regression"
+    return LabelAgreement(
+        run=run.uri,
+        examples=len(opinions),
+        alpha=alpha(opinions, are_numbers=are_numbers),
+        scale="interval" if are_numbers else "nominal",
+        pairs=pairs(opinions, are_numbers=are_numbers),
+    )
 
 
-def pairs(opinions: Mapping[str, Opinions], *, are_numbers: bool = False) -> list[PairAgreement]:
-    """Return how far each two annotators agree who answered an example in common, by their names.
+def pairs(opinions: Mapping[str, Opinions], *, are_numbers: bool = False) -> list[PairOfAnnotators]:
+    """Return the agreement of each two annotators with examples in common, sorted by their names.
 
     Parameters
     ----------
-    opinions : id → what its annotators say.
+    opinions : id → the labels of its annotators.
     """
     common: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for said in opinions.values():
-        for first, second in combinations(sorted(said), 2):
-            common.setdefault((first, second), []).append((said[first], said[second]))
+    for own in opinions.values():
+        for first, second in combinations(sorted(own), 2):
+            common.setdefault((first, second), []).append((own[first], own[second]))
     return [
-        PairAgreement(*names, len(labels), sum(a == b for a, b in labels), None if are_numbers else kappa(labels))
-        for names, labels in sorted(common.items())
+        PairOfAnnotators(
+            first=first,
+            second=second,
+            examples=len(labels),
+            agree=sum(a == b for a, b in labels),
+            kappa=None if are_numbers else kappa(labels),
+        )
+        for (first, second), labels in sorted(common.items())
     ]
 
 
 def kappa(labels: Sequence[tuple[str, str]]) -> float | None:
-    """Return Cohen's κ of pairs of labels; None if it is not defined."""
+    """Return Cohen's κ of pairs of labels; None if it is undefined."""
     num = len(labels)
     observed = sum(first == second for first, second in labels) / num
     one, other = Counter(first for first, _ in labels), Counter(second for _, second in labels)
@@ -86,8 +84,8 @@ def kappa(labels: Sequence[tuple[str, str]]) -> float | None:
 
 
 def alpha(opinions: Mapping[str, Opinions], *, are_numbers: bool = False) -> float | None:
-    """Return Krippendorff's α, nominal or for numbers interval; None if it is not defined."""
-    units = [list(said.values()) for said in opinions.values() if len(said) > 1]
+    """Return Krippendorff's α, nominal or for numbers interval; None if it is undefined."""
+    units = [list(own.values()) for own in opinions.values() if len(own) > 1]
     disagreement = _of_numbers if are_numbers else _of_classes
     total = [label for unit in units for label in unit]
     expected = disagreement(total)

@@ -1,11 +1,11 @@
-"""What errors cost: a YAML file in, costs by the names of classes out.
+"""Costs of errors, read from a YAML file.
 
-    6: 10                # true class: what every error on it costs
-    shirt:               # true class: what it costs to take it for
+    6: 10                # true class: the cost of every error on it
+    shirt:               # true class: the cost of each predicted class
       coat: 2
       dress: 0.5
 
-Classes are named as labels name them. An error that the file does not name costs 1, a correct answer nothing.
+Classes are named as in labels. An error that is not in the file costs 1, a correct prediction nothing.
 """
 
 import math
@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from opacc_ray.errors import SpecError
+from opacc_ray.labels.label_outcomes import find_class, why_no_class
 from opacc_ray.labels.messages import quoted
-from opacc_ray.labels.outcomes import find_class, why_no_class
 from opacc_ray.spec import ModelSpec, read_yaml
 
 Costs = dict[str, float | dict[str, float]]
-"""True class -> the cost of missing it, or -> predicted class -> the cost of that confusion."""
+"""True class → cost of every error on it, or → predicted class → cost of that confusion."""
 
 
 def load_costs(path: str | Path, model: ModelSpec, num_classes: int | None = None) -> Costs:
-    """Read costs, by the names that the run's labels and predictions have.
+    """Read costs, by the class names of the run's labels and predictions.
 
     Parameters
     ----------
-    path : of the YAML file
-    model : whose errors they are
-    num_classes : how many classes it tells apart, if that is known
+    path : the YAML file
+    model : the run's model
+    num_classes : number of its classes, if that is known
 
     Raises
     ------
@@ -37,13 +37,13 @@ def load_costs(path: str | Path, model: ModelSpec, num_classes: int | None = Non
         The model is a regression, a name is no class, or a cost is no finite number of at least 0.
     """
     if model.task == "regression":
-        raise SpecError("costs are of taking one class for another, and a regression has none; leave --costs out")
+        raise SpecError("--costs is only supported for classification, and this model is a regression; remove it")
     file = _File(str(path), model, num_classes)
     costs: Costs = {}
     for true, item in file.by_class(read_yaml(path, "file of costs"), "costs").items():
         if isinstance(item, dict):
-            confused = file.by_class(item, f"what {true!r} is taken for")
-            costs[true] = {said: file.cost(value, true, said) for said, value in confused.items()}
+            confused = file.by_class(item, f"the costs of {true!r}")
+            costs[true] = {predicted: file.cost(value, true, predicted) for predicted, value in confused.items()}
         else:
             costs[true] = file.cost(item, true)
     return costs
@@ -51,17 +51,17 @@ def load_costs(path: str | Path, model: ModelSpec, num_classes: int | None = Non
 
 @dataclass(frozen=True)
 class _File:
-    """Where the costs stand, and which classes there are."""
+    """A file of costs, and the classes that it may name."""
 
     path: str
     model: ModelSpec
     num_classes: int | None
 
     def by_class(self, content: Any, what: str) -> dict[str, Any]:
-        """A mapping under the names of its classes."""
+        """Return a mapping with canonical class names as keys."""
         if not isinstance(content, dict) or not content:
             classes = self.model.classes or ["3"]
-            raise SpecError(f"{self.path}: {what} must be lines of class and cost, such as {classes[0]}: 10")
+            raise SpecError(f"{self.path}: {what} must have lines with a class and a cost, such as {classes[0]}: 10")
         named: dict[str, Any] = {}
         for key, value in content.items():
             name = self._name(key)
@@ -70,17 +70,18 @@ class _File:
             named[name] = value
         return named
 
-    def cost(self, value: Any, true: str, said: str | None = None) -> float:
-        place = f"the cost of missing {true!r}" if said is None else f"the cost of taking {true!r} for {said!r}"
-        if true == said:
-            raise SpecError(f"{self.path}: {true!r} taken for itself is no error, and costs nothing; remove that line")
+    def cost(self, value: Any, true: str, predicted: str | None = None) -> float:
+        """Return a cost as a number of at least 0."""
+        of = f"errors on {true!r}" if predicted is None else f"predicting {predicted!r} for {true!r}"
+        if true == predicted:
+            raise SpecError(f"{self.path}: predicting {true!r} for {true!r} is no error; remove that line")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-            raise SpecError(f"{self.path}: {place} is {value!r}; give a finite number of at least 0")
+            raise SpecError(f"{self.path}: the cost of {of} is {value!r}; give a finite number of at least 0")
         return float(value)
 
     def _name(self, key: Any) -> str:
         if isinstance(key, bool) or not isinstance(key, str | int | float):
-            raise SpecError(f"{self.path}: YAML reads the name of a class as {key!r}; put quotes around it")
+            raise SpecError(f"{self.path}: YAML parses the name of a class as {key!r}; put quotes around it")
         found = find_class(str(key), self.model.classes)
         if found is None:
             raise SpecError(f"{self.path} names {quoted(str(key))}, {why_no_class(str(key), self.model.classes)}")

@@ -1,52 +1,56 @@
-"""Labels come back: bring all labels of a run together, by id alone: never by order, never by file name.
+"""Join all labels of a run by id alone, never by order or file name, so that each example has one label.
 
-The result depends on which labels came back, not on the order of lines; files have an order where they are said to.
+The result depends on which labels came back, not on the order of lines. Files are ordered only where stated.
 
 - Labels are compared in their canonical form: 7, 7.0 and the name of class 7 are one label.
 - Repeats that agree are one label.
-- A correction outranks all that was said of its example; the last one counts.
-- An annotator who answers an example again corrects it if `labelled_at` says which answer is later, in
-  whatever file. Without it their answers are in conflict. Lines without an annotator may come from different
+- A correction outranks every other answer to its example; the last correction counts.
+- An annotator who answers an example again replaces the earlier answer if `labelled_at` shows which is later, in
+  whatever file. Otherwise the two answers are in conflict. Lines without an annotator may come from different
   people: none of them replaces another.
-- A label counts beside somebody's "can't tell"; an example is unsure when nobody could tell.
+- A label outranks another annotator's "can't tell"; an example is unsure if all its answers are "can't tell".
 - Labels in conflict are refused (``error``), or one of them is taken. ``majority``: the most frequent; one vote for
-  each line without an annotator, one for each annotator and label, however often a file was exported and imported
-  again. ``latest``: the last by `labelled_at` if all of them have one, else that of the file that came back last.
+  each line without an annotator, one for each annotator and label, however often a file was imported.
+  ``latest``: the last by `labelled_at` if all have one, else the label of the file that came back last.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import get_args
 from unicodedata import normalize
 
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.labels.label_rows import Label
 from opacc_ray.labels.messages import few, quoted
-from opacc_ray.labels.rows import Label
 from opacc_ray.spec import ConflictRule
 
 RULES: tuple[ConflictRule, ...] = get_args(ConflictRule)
 
 MOST_ANSWERS = 1000
-"""Different answers to one example, by annotator, label and time, beyond which a file is refused."""
+"""Different answers to one example, by annotator, label and time, above which a file is refused."""
 
-SETTLE = "correct them with `opacc labels correct`, or let a rule decide: `opacc labels rule RUN majority`, or latest"
+Opinions = dict[str, str]
+"""Annotator → label, for one example."""
+
+SETTLE = "correct them with `opacc labels correct`, or set a rule: `opacc labels rule RUN majority`, or latest"
 
 
 class LabelConflict(LabelError):
-    """Answers to an example differ, and the rule takes none of them."""
+    """Answers to an example differ, and the rule decides for none of them."""
 
 
 @dataclass(frozen=True)
 class Joined:
-    """The labels of a selection, as far as they came back; each selected id is in one of the first three.
+    """The labels of a selection so far; each selected id is in one of the first three attributes.
 
     Attributes
     ----------
     label : id → label, in the order of the selection.
-    unsure : ids on which nobody could tell, in the order of the selection.
+    unsure : ids whose answers are all "can't tell", in the order of the selection.
     missing : ids without an answer, in the order of the selection.
     answers : id → its distinct answers, in canonical form.
     """
@@ -70,17 +74,17 @@ def join(
 
     Parameters
     ----------
-    labels : all labels that came back so far, of all files, in any order; read once, and not held.
-    selected : ids of the selection; an id may be in it more than once.
-    run : the run that is answered.
+    labels : all labels of all files so far, in any order; they are streamed.
+    selected : ids of the selection, possibly with repeats.
+    run : name of the run; labels that name another are refused.
     conflict : one of `RULES`.
-    source : what the labels are called in messages.
-    read : given an id and the text of a label, returns its canonical form, or raises if it is no label at all; texts
-        that a correction outranks are not read.
+    source : name of the labels in messages.
+    read : returns the canonical form of a label's text, given an id and the text, or raises LabelError if the text is
+        no label; texts that a correction outranks are not read.
 
     Raises
     ------
-    LabelError : a label names another run, an id is unknown, labels are in conflict (or tied).
+    LabelError : a label names another run, an id is unknown, labels are in conflict or tied.
     SpecError : `conflict` is none of the rules.
     """
     if conflict not in RULES:
@@ -99,9 +103,9 @@ def join(
 
 
 def _gather(labels: Iterable[Label], selected: Sequence[str], run: str, source: str) -> dict[str, list[Label]]:
-    """Return the distinct answers to each selected id, with how many lines say the same.
+    """Return the distinct answers to each selected id, with the number of their lines.
 
-    Only they are held in memory, so files may be large.
+    Only these are held in memory, so files may be large.
     """
     lines: dict[str, dict[tuple[object, ...], tuple[Label, int]]] = {id: {} for id in selected}
     unknown = set()
@@ -118,7 +122,7 @@ def _gather(labels: Iterable[Label], selected: Sequence[str], run: str, source: 
             if not count and len(same) == MOST_ANSWERS:
                 raise LabelError(
                     f"{source}: {quoted(row.id)} has more than {MOST_ANSWERS} different answers ({row.place}): "
-                    "import labels that people gave"
+                    "import labels from people"
                 )
             same[key] = (first if first.place <= row.place else row, count + row.lines)
     _refuse_other_runs(others, run, source)
@@ -146,8 +150,8 @@ def _read_one(row: Label, text: str, read: Callable[[str, str], str]) -> str:
 
 def _refuse_other_runs(others: Mapping[tuple[str, str], int], run: str, source: str) -> None:
     for place, other in sorted(others)[:1]:
-        what = f"{sum(others.values())} row(s) answer another run, {quoted(other)} ({place}), not {run!r}"
-        raise LabelError(f"{source}: {what}: import them into the run that they answer")
+        what = f"{sum(others.values())} row(s) name another run, {quoted(other)} ({place}), not {run!r}"
+        raise LabelError(f"{source}: {what}: import them into that run")
 
 
 def _refuse_unknown_ids(unknown: set[str], selected: Sequence[str], source: str) -> None:
@@ -159,12 +163,12 @@ def _refuse_unknown_ids(unknown: set[str], selected: Sequence[str], source: str)
 
 
 def _remedy(unknown: set[str], selected: Sequence[str]) -> str:
-    """What to do about ids that were not selected, by what they look like."""
+    """Return what to do about ids that were not selected, by their form."""
     shortened = {*selected, *(id.lstrip("0") for id in selected)}
     if any(re.sub(r"\.0+$", "", id) in shortened or re.fullmatch(r"\d(\.\d+)?[eE]\+\d+", id) for id in unknown):
         return "a spreadsheet or a script rewrote ids as numbers, so read the manifest with its id column as text"
     if {normalize("NFC", id) for id in unknown} & {normalize("NFC", id) for id in selected}:
-        return "their accents are written otherwise (as macOS does, in Unicode NFD), so take ids from the manifest"
+        return "their accents are encoded differently (Unicode NFD, as on macOS), so take ids from the manifest"
     ends: dict[str, list[str]] = {}
     for id in selected:
         ends.setdefault(_path(id)[-1], []).append(id)
@@ -172,22 +176,22 @@ def _remedy(unknown: set[str], selected: Sequence[str]) -> str:
         meant = [name for name in ends.get(_path(id)[-1], []) if _is_end(_path(id), _path(name))]
         if len(meant) == 1:
             return f"write ids as the manifest does: {quoted(meant[0])}, not {quoted(id)}"
-    return "leave their rows out, or import the file into the run that it answers"
+    return "remove their rows, or import the file into its own run"
 
 
 def _path(id: str) -> list[str]:
-    """Folders and name of an id that is a path, without the ending of a file and without spaces around it."""
+    """Split an id that is a path into folders and name, without the file extension and surrounding spaces."""
     return re.split(r"[/\\]", re.sub(r"(?<=\w)\.[A-Za-z]\w{1,4}$", "", id.strip()))
 
 
 def _is_end(one: list[str], other: list[str]) -> bool:
-    """Whether the shorter path is the end of the longer."""
+    """Return whether the shorter path is the end of the longer."""
     length = min(len(one), len(other))
     return one[-length:] == other[-length:]
 
 
 def winning(answers: Sequence[Label], conflict: str) -> list[str]:
-    """Return the labels that count: none if nobody could tell, more than one if there is a dispute."""
+    """Return the labels that count: none if all answers are "can't tell", more than one if they are in conflict."""
     voting = votes_of(answers)
     if conflict == "latest":
         voting = _newest(voting)
@@ -200,7 +204,7 @@ def winning(answers: Sequence[Label], conflict: str) -> list[str]:
 
 
 def votes_of(answers: Sequence[Label]) -> list[Label]:
-    """Return the answers that have a vote: labels that neither a correction nor their own annotator replaced."""
+    """Return the labels that have a vote: neither a correction nor their own annotator replaced them."""
     rank = max((row.correction for row in answers), default=0)
     by_annotator: dict[str | None, list[Label]] = {}
     for answer in answers:
@@ -212,8 +216,23 @@ def votes_of(answers: Sequence[Label]) -> list[Label]:
     ]
 
 
+def opinions_of(answers: Sequence[Label], read: Callable[[str, str], str]) -> Opinions:
+    """Return the last label of each named annotator for one example, without corrections.
+
+    Parameters
+    ----------
+    answers : all answers to the example, as they were joined.
+    read : as in :func:`join`; texts that are no label are left out.
+    """
+    found: Opinions = {}
+    for row in votes_of([row for row in answers if not row.correction and row.annotator is not None]):
+        with suppress(LabelError):
+            found[str(row.annotator)] = read(row.id, str(row.label))
+    return found
+
+
 def _newest(answers: Sequence[Label]) -> list[Label]:
-    """Return the last answers of all, by their times if every one has a time, else by the order of the files."""
+    """Return the last answers of all, by their times if all have one, else by the order of the files."""
     times = [time_of(answer.labelled_at) for answer in answers]
     if answers and None not in times:
         return _latest(answers)
@@ -229,13 +248,13 @@ def _latest(answers: Sequence[Label]) -> list[Label]:
 
 
 def time_of(text: str | None) -> datetime | None:
-    """Return the moment that an ISO 8601 text names, in UTC unless it says otherwise; None if it names none."""
+    """Parse a time in ISO 8601, in UTC unless it has an offset; None if it is no time."""
     time = _parsed(text)
     return time.replace(tzinfo=UTC) if time and not time.tzinfo else time
 
 
 def is_local(text: str) -> bool:
-    """Tell whether a text names a time without its offset from UTC."""
+    """Return whether a text is a time without an offset from UTC."""
     time = _parsed(text)
     return time is not None and time.tzinfo is None
 
@@ -250,15 +269,15 @@ def _parsed(text: str | None) -> datetime | None:
 def _refuse_disputes(
     winners: Mapping[str, list[str]], answers: Mapping[str, list[Label]], conflict: str, source: str
 ) -> None:
-    said = [_dispute(id, texts, answers[id]) for id, texts in winners.items() if len(texts) > 1]
-    if not said:
+    disputes = [_dispute(id, texts, answers[id]) for id, texts in winners.items() if len(texts) > 1]
+    if not disputes:
         return
     what, remedy = "labels in conflict", SETTLE
     if conflict == "majority":
-        what, remedy = "a tie between labels", "have one more person label them, or `opacc labels correct` them"
+        what, remedy = "a tie between labels", "ask one more person to label them, or `opacc labels correct` them"
     if conflict == "latest":
-        what, remedy = "labels of which none is the latest", "`opacc labels correct` them"
-    raise LabelConflict(f"{source}: {what} on {len(said)} example(s): {few(said, '; ')}: {remedy}")
+        what, remedy = "labels without a latest one", "`opacc labels correct` them"
+    raise LabelConflict(f"{source}: {what} on {len(disputes)} example(s): {few(disputes, '; ')}: {remedy}")
 
 
 def _dispute(id: str, texts: Sequence[str], answers: Sequence[Label]) -> str:

@@ -1,4 +1,7 @@
-"""The labels of a run: taken back file by file, joined by id, turned into outcomes round by round."""
+"""Labelled rounds: the labels of a run, joined by id and turned into outcomes round by round.
+
+A round counts once it has an answer, and is the first round, complete, or answered since it was drawn.
+"""
 
 import hashlib
 import json
@@ -11,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.labels.annotator_agreement import opinions_of
-from opacc_ray.labels.joining import Joined, join
-from opacc_ray.labels.log import read_log
-from opacc_ray.labels.outcomes import Score, canonical_number, class_of, name_by_number, value_of
-from opacc_ray.labels.rows import Label
+from opacc_ray.labels.joining import Joined, join, opinions_of
+from opacc_ray.labels.label_log import read_log
+from opacc_ray.labels.label_outcomes import Score, canonical_number, class_of, name_by_number, value_of
+from opacc_ray.labels.label_rows import Label
 from opacc_ray.runs.chosen import Chosen
 from opacc_ray.runs.documents import RoundCounts
 from opacc_ray.runs.run import Run
@@ -23,52 +25,56 @@ from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec
 
 Outcomes = list[NDArray[np.float64]]
-"""One array per round."""
+"""Outcomes of the labelled draws, one array per round."""
 
 
 class LabelledRound(NamedTuple):
-    """A round, and the labels that came back for it."""
+    """A round with its labels: n draws, m of them labelled."""
 
-    selection: Selection  # as it was drawn, n examples
+    selection: Selection  # as drawn, n draws
     labelled: NDArray[np.bool_]  # (n,) which draws count as labelled
-    outcome: NDArray[np.float64]  # (labelled.sum(),)
-    missing: tuple[str, ...]  # ids that still wait for a label
-    unsure: tuple[str, ...]  # ids on which nobody could tell
-    given_up: tuple[str, ...]  # ids without a label when the round was closed
-    predicted: tuple[str, ...]  # of the labelled examples: what the model said
-    truth: tuple[str, ...]  # and what it is, in the same words
-    measure: str = "accuracy"  # what the mean outcome is called
-    clipped: int = 0  # labels so far from the prediction that the score no longer tells how far
-    known_before: int = 0  # labelled examples that had a label already when they were chosen
-    disagreement: NDArray[np.float64] = np.empty(0)  # (labelled.sum(),) mean |y - y'| of opinions; NaN without two
+
+    # by labelled draw
+    outcome: NDArray[np.float64]  # (m,) in [0, 1]: 1 correct, 0 not; in a regression the score
+    predicted: tuple[str, ...]  # m predictions, in canonical form
+    truth: tuple[str, ...]  # m labels, in canonical form
+    disagreement: NDArray[np.float64]  # (m,) mean |difference of outcomes| of pairs of annotators; NaN without a pair
+
+    # other examples, by id
+    missing: tuple[str, ...]  # not answered yet
+    unsure: tuple[str, ...]  # answered "can't tell"
+    given_up: tuple[str, ...]  # without a label when the round was closed
+
+    measure: str = "accuracy"  # name of the mean outcome
+    clipped: int = 0  # labels that are farther from the prediction than the score distinguishes
+    known_before: int = 0  # labelled examples that had a label before the round was drawn
 
     @property
     def number(self) -> int:
+        """Number of the round, from 1."""
         return self.selection.round
 
     @property
     def known(self) -> Selection:
-        """The part of the selection that is labelled."""
+        """Labelled part of the selection."""
         return self.selection.restrict(self.labelled)
 
     @property
-    def is_begun(self) -> bool:
-        """Whether its answers count: those that were there when it was drawn wait for one of its own, or for all.
-
-        In the first round they are all there is, and count for whoever asks for what is there.
-        """
-        own = int(self.labelled.sum()) - self.known_before + len(self.unsure)
-        return bool(self.labelled.any() or self.unsure) and (own > 0 or bool(self.labelled.all()) or self.number == 1)
+    def is_counted(self) -> bool:
+        """Whether the round has an answer, and is the first one, complete, or answered since it was drawn."""
+        num = int(self.labelled.sum())
+        is_answered_since = num + len(self.unsure) > self.known_before
+        is_complete = bool(self.labelled.all())
+        return bool(num or self.unsure) and (self.number == 1 or is_complete or is_answered_since)
 
     @property
     def nonresponse(self) -> str | None:
-        """Why the labels may not be a sample of the round's design, or None if they are.
+        """Why the labels may be no sample by the round's design, or None if they are one.
 
-        They are one if all are there; and if they are those of the first examples of a method that chooses one by one,
-        unless some of their labels were known before, for another round's sake. A round that is not begun is not used,
-        and so harms nothing.
+        They are one if all are there; or if they are the first of a method that draws one by one, unless some were
+        known before the round was drawn. A round that does not count cannot bias anything.
         """
-        if not self.is_begun:
+        if not self.is_counted:
             return None
         absent = len(self.labelled) - int(self.labelled.sum())
         first_are_labelled = bool(np.all(self.labelled[:-1] >= self.labelled[1:]))
@@ -76,13 +82,13 @@ class LabelledRound(NamedTuple):
             return None
         if first_are_labelled and not self.unsure and not self.known_before and self.selection.design.is_sequential:
             return None
-        said = f"{absent} of {len(self.labelled)} labels of round {self.number} are taken to be missing at random"
+        reason = f"{absent} of {len(self.labelled)} labels of round {self.number} are assumed to be missing at random"
         if self.known_before:
-            said += f", though {self.known_before} of those that are there were known before it was drawn"
-        return said
+            reason += f", though {self.known_before} of the others were known before the round was drawn"
+        return reason
 
     def counts(self) -> RoundCounts:
-        """The round in numbers."""
+        """Return the round in numbers."""
         return RoundCounts(
             round=self.number,
             method=self.selection.method,
@@ -94,67 +100,66 @@ class LabelledRound(NamedTuple):
         )
 
 
-def refuse_empty_strata(run: Run, last: LabelledRound) -> None:
-    """Raise LabelError if no estimate could count the labels of a round, for then none of later rounds could either."""
-    if not last.is_begun or not last.labelled.any():
-        return
-    try:
-        _ = last.known.design.weights
-    except LabelError as error:
-        raise LabelError(
-            f"what is labelled of round {last.number} of {run.title} cannot be counted: {error}, or open another track "
-            "with `opacc select`"
-        ) from None
-
-
 class Track(NamedTuple):
-    """The rounds of a track, as they were drawn."""
+    """The rounds of a track, as drawn."""
 
     run: Run  # along the track
     selections: list[Selection]
 
 
-def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = None) -> list[LabelledRound]:
-    """Every round of the run's track with its labels, from all files that came back for any track.
+def refuse_empty_strata(run: Run, last: LabelledRound) -> None:
+    """Raise LabelError if a round cannot be estimated from: then the rounds after it could not either."""
+    if not last.is_counted or not last.labelled.any():
+        return
+    try:
+        _ = last.known.design.weights
+    except LabelError as error:
+        raise LabelError(
+            f"the labels of round {last.number} of {run.title} cannot be used yet: {error}, or open another track "
+            "with `opacc select`"
+        ) from None
 
-    A label belongs to an example, whichever round's file it came in, so files may come in any order, in pieces and
-    twice.
+
+def having_labels(rounds: Iterable[LabelledRound]) -> list[LabelledRound]:
+    """Return the rounds that count and have a label."""
+    return [item for item in rounds if item.is_counted and item.labelled.any()]
+
+
+def no_label(run: Run, rounds: Sequence[LabelledRound] = ()) -> LabelError:
+    """Return the error of a run without a label, or with nothing but "can't tell"."""
+    unsure = sum(len(item.unsure) for item in rounds)
+    if not unsure:
+        return LabelError(f"no example of {run.title} has a label yet; import some with `opacc labels import`")
+    answers = "The only answer is" if unsure == 1 else f"All {unsure} answers are"
+    return LabelError(
+        f'{answers} "can\'t tell", so there is nothing to estimate. Draw more with `opacc next`, or set a label with '
+        "`opacc labels correct`."
+    )
+
+
+def read_rounds(run: Run, *, conflict: str | None = None, score: Score | None = None) -> list[LabelledRound]:
+    """Read every round of the run's track with its labels, from the files of all tracks.
+
+    A label belongs to an example, whichever round its file was imported for. Files may come in any order and in pieces.
 
     Parameters
     ----------
-    conflict, score : what to do where labels differ, and what a regression's prediction is worth; None: as the run has
-        it.
+    conflict, score : rule for labels that differ, and score of a regression's predictions; None: those of the run.
 
     Raises
     ------
     LabelError
         The track has no round, or labels do not fit together.
     DataError
-        A round is damaged, or of another pool.
+        A round is damaged, or drawn from another pool.
     """
     return read_all(run, conflict=conflict, score=score)[0]
-
-
-def having_labels(rounds: Iterable[LabelledRound]) -> list[LabelledRound]:
-    """The rounds that have labels which count."""
-    return [item for item in rounds if item.is_begun and item.labelled.any()]
-
-
-def no_label(run: Run, rounds: Sequence[LabelledRound] = ()) -> LabelError:
-    """The error of a run that has no label yet, or none but of people who could not tell."""
-    unsure = sum(len(item.unsure) for item in rounds)
-    if unsure:
-        return LabelError(
-            f"no example of {run.title} has a label: on {unsure} nobody could tell; draw others with `opacc next`, or "
-            "say what one is with `opacc labels correct`"
-        )
-    return LabelError(f"no example of {run.title} has a label yet; import some with `opacc labels import`")
 
 
 def read_all(
     run: Run, *, conflict: str | None = None, score: Score | None = None
 ) -> tuple[list[LabelledRound], set[str]]:
-    """What :func:`read_rounds` and :func:`read_labelled` give, read once."""
+    """Return the results of :func:`read_rounds` and :func:`read_labelled`, reading the labels once."""
     now = run.snapshot()
     log, tracks = read_log(now), read_tracks(now)
     joined = join_labels(tracks, log.labels(), conflict or log.conflict)
@@ -162,13 +167,13 @@ def read_all(
 
 
 def read_labelled(run: Run) -> set[str]:
-    """The ids of all examples that have a label, whichever track chose them."""
+    """Return the ids of all examples with a label, whichever track chose them."""
     now = run.snapshot()
     return set(_join_all(now, _all_tracks(now)).label)
 
 
 def is_labelled(run: Run, number: int) -> bool:
-    """Whether a round has labels: files that came back for it, or answers to examples that no other round chose."""
+    """Return whether a round has label files, or answers to examples that no other round chose."""
     now = run.snapshot()
     if now.read_labels(number):
         return True
@@ -180,55 +185,66 @@ def is_labelled(run: Run, number: int) -> bool:
 
 
 def _join_all(run: Run, tracks: Sequence[Track]) -> Joined:
-    """The labels of the examples of all tracks."""
     log = read_log(run)
     return join_labels(tracks, log.labels(), log.conflict)
 
 
 def read_tracks(run: Run) -> list[Track]:
-    """The run's own track, then all others; raises LabelError if its own has no round, DataError as `read_rounds`."""
+    """Read the run's own track, then all others.
+
+    Raises
+    ------
+    LabelError
+        The run's own track has no round.
+    DataError
+        A round is damaged, or drawn from another pool.
+    """
     run.drawn_rounds()
     return [_read_track(run), *(_read_track(other) for other in run.tracks() if other.track != run.track)]
 
 
 def _all_tracks(run: Run) -> list[Track]:
-    """The first one first, then by name."""
     return [_read_track(other) for other in run.tracks()]
 
 
 def _read_track(run: Run) -> Track:
+    """Read a track, and refuse rounds from a pool of another size: the index or a selection was replaced."""
     track = Track(run, [run.read_selection(number) for number in run.rounds()])
-    _check_pool(*track)
+    index = run.read_index()
+    for selection in track.selections:
+        if index is not None and selection.pool_size != index.num_examples:
+            raise DataError(
+                f"round {selection.round} of {run.title} was drawn from {selection.pool_size} examples, but its "
+                f"features have {index.num_examples}; restore selection.json or index.json"
+            )
     return track
 
 
 def ids_of(tracks: Iterable[Track]) -> list[str]:
-    """The ids of all chosen examples, each once, in the order in which they were chosen."""
+    """Return the ids of all chosen examples, each once, in the order of choice."""
     return list(dict.fromkeys(id for track in tracks for selection in track.selections for id in selection.ids))
 
 
 def join_labels(
     tracks: Sequence[Track], labels: Iterable[Label], conflict: str, source: str = "the labels so far"
 ) -> Joined:
-    """Bring labels together for the examples of all rounds of all tracks."""
+    """Join labels to the examples of all rounds of all tracks."""
     run = tracks[0].run
     return join(labels, ids_of(tracks), run=run.name, conflict=conflict, source=source, read=canonical_form(run))
 
 
-def labelled_rounds(run: Run, selections: Sequence[Selection], joined: Joined, score: Score) -> list[LabelledRound]:
-    """Every round with its part of the labels."""
-    return [_labelled_round(run, selection, joined, score) for selection in selections]
-
-
 def canonical_form(run: Run) -> Callable[[str, str], str]:
-    """What gives the text of a label, for an id, in the words of the predictions; raises LabelError if it is none."""
+    """Return the function from an id and the text of a label to its canonical form; it raises LabelError for no label.
+
+    The canonical form is the one that predictions have.
+    """
     return reading_by(run.spec.model, run.num_classes)
 
 
 def reading_by(
     model: ModelSpec, num_classes: int | None, *, numbers_are_classes: bool = False
 ) -> Callable[[str, str], str]:
-    """The same for a model, of which ``num_classes`` may not be known yet."""
+    """Return :func:`canonical_form` for a model, whose number of classes may not be known yet."""
 
     def read(name: str, text: str) -> str:
         if model.task == "regression":
@@ -240,35 +256,29 @@ def reading_by(
     return read
 
 
-def _check_pool(run: Run, selections: Sequence[Selection]) -> None:
-    """Refuse selections from a pool of another size: the index was replaced, or a selection was edited."""
-    index = run.read_index()
-    for selection in selections:
-        if index is not None and selection.pool_size != index.num_examples:
-            raise DataError(
-                f"round {selection.round} of {run.title} was drawn from {selection.pool_size} examples, and its "
-                f"features hold {index.num_examples}; restore selection.json or index.json"
-            )
-
-
 def digest_of(rounds: Sequence[LabelledRound]) -> str:
-    """Digest of all answers: an estimate that was made of others is not current.
+    """Return a digest of all answers, by which an outdated estimate is recognised.
 
-    A round that is not begun adds nothing to an estimate, so it may be drawn without making one old.
+    A round that does not count adds nothing to an estimate, so drawing it does not outdate one.
     """
     content: list[list[Any]] = [
         [item.number, item.selection.ids, item.labelled.tolist(), item.truth, item.unsure, item.given_up]
         + [item.measure] * (item.measure != "accuracy")
         + [np.nan_to_num(item.disagreement, nan=-1).tolist()] * bool(np.isfinite(item.disagreement).any())
         for item in rounds
-        if item.is_begun or item.given_up
+        if item.is_counted or item.given_up
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
+def labelled_rounds(run: Run, selections: Sequence[Selection], joined: Joined, score: Score) -> list[LabelledRound]:
+    """Return every round with its part of the labels."""
+    return [_labelled_round(run, selection, joined, score) for selection in selections]
+
+
 def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score) -> LabelledRound:
-    given_up = run.read_closed(selection.round)
-    label = {name: text for name, text in joined.label.items() if name not in (given_up or ())}
+    given_up = run.read_closed(selection.round) or ()
+    label = {name: text for name, text in joined.label.items() if name not in given_up}
     model = run.spec.model
     chosen = run.read_chosen(selection.round)
     predictions = _predictions(run, selection, chosen)
@@ -276,7 +286,6 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
     drawn = zip(selection.ids, predictions, labelled.tolist(), strict=True)
     pairs = [(name, prediction) for name, prediction, counts in drawn if counts]
     own = set(selection.ids)
-    outcomes = [outcome_of(model, score, prediction, label[name]) for name, prediction in pairs]
     is_regression = model.task == "regression"
     read = canonical_form(run)
     disagreement = [
@@ -286,24 +295,24 @@ def _labelled_round(run: Run, selection: Selection, joined: Joined, score: Score
     return LabelledRound(
         selection,
         labelled,
-        np.array(outcomes, dtype=np.float64),
-        missing=tuple(name for name in joined.missing if name in own.difference(given_up or ())),
-        unsure=tuple(name for name in joined.unsure if name in own),
-        given_up=tuple(given_up or ()),
+        np.array([outcome_of(model, score, value, label[name]) for name, value in pairs], dtype=np.float64),
         predicted=tuple(model.name_of(prediction) for _, prediction in pairs),
         truth=tuple(label[name] for name, _ in pairs),
+        disagreement=np.array(disagreement, dtype=np.float64),
+        missing=tuple(name for name in joined.missing if name in own.difference(given_up)),
+        unsure=tuple(name for name in joined.unsure if name in own),
+        given_up=tuple(given_up),
         measure=score.measure if is_regression else "accuracy",
         clipped=sum(is_regression and score.clips(float(label[name]), value) for name, value in pairs),
         known_before=len(chosen.labelled_ids & label.keys()),
-        disagreement=np.array(disagreement, dtype=np.float64),
     )
 
 
 def _labelled_draws(ids: Sequence[str], label: Set[str]) -> NDArray[np.bool_]:
-    """Which draws count as labelled, (n,): those whose example has a label.
+    """Return which draws count as labelled, (n,): those whose example has a label.
 
-    Where these examples are the first ones, only the draws before the first gap: later ones that repeat an example
-    would count without the draws around them, and examples that are drawn often would count too much.
+    If these examples are the first ones, only the draws before the first gap count. Later draws that repeat an example
+    would count without the draws around them, which would give too much weight to examples that are drawn often.
     """
     has_label = np.array([name in label for name in ids])
     first = np.logical_and.accumulate(has_label)
@@ -312,25 +321,25 @@ def _labelled_draws(ids: Sequence[str], label: Set[str]) -> NDArray[np.bool_]:
 
 
 def _disagreement(opinions: Iterable[str], outcome_of: Callable[[str], float]) -> float:
-    """The mean difference of the outcomes of two opinions, over all pairs of annotators; NaN if there is none."""
+    """Return the mean difference of two annotators' outcomes, over all pairs; NaN if there is no pair."""
     outcomes = [outcome_of(text) for text in opinions]
     differences = [abs(first - second) for first, second in combinations(outcomes, 2)]
     return float(np.mean(differences)) if differences else np.nan
 
 
 def _predictions(run: Run, selection: Selection, chosen: Chosen) -> list[Any]:
-    """What the model says of the examples of a selection, found by id, in their order."""
-    said = dict(zip(chosen.ids, chosen.predictions, strict=True))
-    if said.keys() != set(selection.ids):
+    """Return the model's predictions for a selection, found by id, in its order."""
+    by_id = dict(zip(chosen.ids, chosen.predictions, strict=True))
+    if by_id.keys() != set(selection.ids):
         raise DataError(
-            f"predictions.parquet and selection.json of round {selection.round} of {run.title} hold different "
+            f"predictions.parquet and selection.json of round {selection.round} of {run.title} have different "
             "examples; restore both from one backup"
         )
-    return [said[name] for name in selection.ids]
+    return [by_id[name] for name in selection.ids]
 
 
 def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> float:
-    """The outcome, in [0, 1], of a label in canonical form."""
+    """Return the outcome, in [0, 1], of a prediction, given the label in canonical form."""
     if model.task == "regression":
         return score.of(float(truth), prediction)
     return float(truth == model.name_of(prediction))
@@ -339,18 +348,18 @@ def outcome_of(model: ModelSpec, score: Score, prediction: Any, truth: str) -> f
 def outcomes_of_another(
     known: Sequence[LabelledRound], model: ModelSpec, predictions: Sequence[Any], score: Score
 ) -> Outcomes:
-    """What the same labels say of another model: its outcomes, round by round.
+    """Return the outcomes of another model on the same labels, round by round.
 
-    Classes are compared by name. Values are scored alike, so that the scores of both models mean the same.
+    Classes are compared by name. Values are scored alike, so that the scores of both models are comparable.
 
     Parameters
     ----------
     known : rounds with their labels
-    model : the other one, of the same task
-    predictions : what it says of the labelled examples, over all rounds
-    score : of a regression
+    model : the other model, of the same task
+    predictions : its predictions for the labelled examples, over all rounds
+    score : score of a regression
     """
     truth = [text for item in known for text in item.truth]
-    scores = [outcome_of(model, score, said, text) for said, text in zip(predictions, truth, strict=True)]
+    scores = [outcome_of(model, score, prediction, text) for prediction, text in zip(predictions, truth, strict=True)]
     ends = np.cumsum([len(item.outcome) for item in known])[:-1]
     return np.split(np.array(scores, dtype=np.float64), ends)

@@ -14,7 +14,7 @@ from small_pictures import picture
 from opacc_ray.audit import results, steps
 from opacc_ray.audit.status import status
 from opacc_ray.errors import SpecError
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
@@ -22,7 +22,7 @@ from opacc_ray.runs.run import Run
 
 def test_from_images_to_an_interval(run: Run) -> None:
     assert status(run).to_dict()["waits_for"] == "40 labels"
-    assert actions.import_labels(run, "labels.csv", labels_for(run)).to_dict() == {
+    assert label_actions.import_labels(run, "labels.csv", labels_for(run)).to_dict() == {
         "format": "opacc-import/1",
         "file": "labels.csv",
         "rows": 40,
@@ -80,7 +80,7 @@ def test_from_images_to_an_interval(run: Run) -> None:
 
 
 def test_run_prefix_reads_with_pyarrow_and_json_alone(run: Run) -> None:
-    actions.import_labels(run, "labels.csv", labels_for(run))
+    label_actions.import_labels(run, "labels.csv", labels_for(run))
     results.estimate(run)
     keys = {entry.key for entry in run.store.list()}
     plain = {"spec.json", "estimate.json", "rounds/1/selection.json"}
@@ -145,7 +145,7 @@ def test_long_selections_report_their_progress(run: Run) -> None:
     steps.select(run, "ces", 60, {"candidates": 10}, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (60, 60)
     assert len(seen) > 1
-    actions.import_labels(run, "one.csv", answer(run, 1))
+    label_actions.import_labels(run, "one.csv", answer(run, 1))
     seen.clear()
     steps.next_round(run, 40, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (40, 40)
@@ -162,7 +162,7 @@ def test_another_selection_extracts_nothing_and_keeps_the_first(run: Run) -> Non
 
 
 def test_another_selection_does_not_orphan_labels(run: Run) -> None:
-    actions.import_labels(run, "labels.csv", labels_for(run))
+    label_actions.import_labels(run, "labels.csv", labels_for(run))
     with pytest.raises(SpecError, match=r"round 1 of .* has labels already"):
         steps.select(run, "srs", 25, {})
     assert run.read_selection(1).method == "ces"

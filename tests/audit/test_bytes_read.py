@@ -8,7 +8,7 @@ from synthetic_run import write_synthetic
 
 from opacc_ray.audit import results, steps
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.runs.run import Run
 
 SIZE, WIDTH, SHARD = 20_000, 512, 1024
@@ -26,7 +26,7 @@ def run(s3: LocalS3) -> Run:
 def label(run: Run, number: int) -> None:
     chosen = run.read_chosen(number)
     rows = (f"{name},{said}" for name, said in zip(chosen.ids, chosen.predictions, strict=True))
-    actions.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
+    label_actions.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
 
 
 @pytest.fixture

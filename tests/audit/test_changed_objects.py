@@ -8,9 +8,9 @@ from audited_run import KEYS, label, write_features, write_pool
 
 from opacc_ray.audit import results, steps
 from opacc_ray.cli.label_texts import tasks
-from opacc_ray.labels import actions
-from opacc_ray.labels.formats.manifest import NOTES
-from opacc_ray.labels.tasks import Wanted, write_tasks
+from opacc_ray.labels import label_actions
+from opacc_ray.labels.formats.label_formats import NOTES
+from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
 from opacc_ray.runs.run import Run
 
 
@@ -55,7 +55,7 @@ def test_changed_file_that_nobody_can_tell_is_left_out_and_stated(tmp_path: Path
     chosen = steps.select(run, "srs", len(KEYS), {}).ids
     label(run, [name for name in chosen if name != KEYS[0]])
     (row,) = [row for row in rows_of(run, 1) if row["note"]]
-    actions.import_labels(run, "note.csv", f"id,label,note\n{row['id']},?,{row['note']}\n".encode())
+    label_actions.import_labels(run, "note.csv", f"id,label,note\n{row['id']},?,{row['note']}\n".encode())
     stated = results.estimate(run)
     assert (stated.n, stated.unsure, stated.missing) == (len(KEYS) - 1, 1, 0)
     assert stated.reason is not None

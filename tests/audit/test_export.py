@@ -17,7 +17,7 @@ from opacc_ray.audit import steps
 from opacc_ray.audit.export import export_case
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.runs.run import Run
 from opacc_ray.study.cases import Case, Source, read_case
 
@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Run:
 
 def import_for(run: Run, ids: Sequence[str], unsure: Sequence[str] = ()) -> None:
     rows = [f"{name},{'?' if name in unsure else CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids]
-    actions.import_labels(run, "labels.csv", ("id,label\n" + "".join(rows)).encode())
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + "".join(rows)).encode())
 
 
 def case_of(path: Path) -> Case:
@@ -84,7 +84,7 @@ def test_case_of_a_regression_has_its_scores(tmp_path: Path) -> None:
     run = write_run(tmp_path, "mine", values, task="regression", error_scale=2.0)
     chosen = steps.select(run, "srs", N, {}).ids
     rows = "".join(f"{name},{values[IDS.index(name)] + IDS.index(name) % 3}\n" for name in chosen)
-    actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     written = export_case(run, str(tmp_path / "case.npz"))
     expected = np.array([1, 0.75, 0])[np.arange(N) % 3]
     case = case_of(tmp_path / "case.npz")

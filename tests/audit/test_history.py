@@ -25,7 +25,7 @@ from opacc_ray.audit.history import read_history, read_record
 from opacc_ray.audit.verify import verify
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.lake.storage import open_store
 from opacc_ray.report.gather import gather
 from opacc_ray.report.page import page
@@ -40,7 +40,7 @@ POOL = opacc.Pool(ids=IDS, hidden=np.ones((N, 5)), confidence=CONFIDENCE.astype(
 
 def answer(run: Run, chosen: opacc.Selection) -> None:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in chosen.ids)
-    actions.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
+    label_actions.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ def test_a_labelled_reference_in_s3_is_learned_from(s3: LocalS3) -> None:
     table = pq.read_table(io.BytesIO(open_store(run.uri).read(f"history/{kept.folder}/labelled-1.parquet")))
     assert table.num_rows == 50
     labelled = [f"{name},{2 if int(name[:3]) % 4 == 1 else int(name[:3]) % 4}" for name in run.read_selection(1).ids]
-    actions.import_labels(run, "1.csv", "\n".join(["id,label", *labelled]).encode())
+    label_actions.import_labels(run, "1.csv", "\n".join(["id,label", *labelled]).encode())
     reported, pictures = gather(run)
     confidence = feature_store.read_column(run, "confidence").astype(float)
     assert reported.reliability is not None

@@ -15,7 +15,7 @@ from opacc_ray.audit.label_budget import label_budget
 from opacc_ray.cli import texts
 from opacc_ray.cli.main import main
 from opacc_ray.errors import SpecError
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 
@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> Run:
 
 def answer(run: Run, number: int) -> None:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in run.read_chosen(number).ids)
-    actions.import_labels(run, f"labels-{number}.csv", ("id,label\n" + rows).encode())
+    label_actions.import_labels(run, f"labels-{number}.csv", ("id,label\n" + rows).encode())
 
 
 def test_before_any_label_it_is_the_models_own_word(run: Run) -> None:

@@ -27,7 +27,7 @@ from opacc_ray.audit import results, steps
 from opacc_ray.cli.texts import changed
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.lake import iceberg
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.table_files import storage_options
@@ -71,7 +71,7 @@ def label(run: Run, wrong: int = 4) -> None:
         f"{name},{(said + (i < wrong)) % 4}"
         for i, (name, said) in enumerate(zip(chosen.ids, chosen.predictions, strict=True))
     ]
-    actions.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
+    label_actions.import_labels(run, "labels.csv", "\n".join(["id,label", *rows]).encode())
 
 
 def features_of(run: Run) -> pa.Table:

@@ -16,7 +16,7 @@ from opacc_ray.audit import steps
 from opacc_ray.audit.history import read_record
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import DataError
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec

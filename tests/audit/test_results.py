@@ -20,7 +20,7 @@ from opacc_ray.cli import texts
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimators.calibration import calibrate
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.labels.costs import load_costs
 from opacc_ray.runs.run import Run
 
@@ -30,7 +30,7 @@ def label(run: Run, method: str = "srs", **parameters: Any) -> opacc.Selection:
     chosen = steps.select(run, method, 60, parameters)
     names = run.spec.model.classes or [str(c) for c in range(3)]
     rows = "".join(f"{name},{names[TRUTH[IDS.index(name)]]}\n" for name in dict.fromkeys(chosen.ids))
-    actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     return chosen
 
 
@@ -50,7 +50,7 @@ def test_a_round_without_any_label_is_left_out_and_one_with_some_must_be_whole(r
     assert (after.value, after.low, after.high) == (before.value, before.low, before.high)
     assert ([item.labelled for item in after.rounds], after.missing, after.design_based) == ([60, 0], 40, True)
     assert "\nleft out   round 2, which waits for all of its 40 labels" in texts.estimate(after)
-    actions.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
+    label_actions.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
     with pytest.raises(LabelError, match=r"^39 of 100 labels are missing in .* give --partial"):
         results.state(run)
 
@@ -62,7 +62,7 @@ def test_first_labels_of_draws_with_replacement_are_a_sample_of_their_design(run
     first = min(k for k, name in enumerate(chosen.ids) if name not in ids)
     assert set(ids) & set(chosen.ids[first:]), "some are drawn again"
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
-    actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     found = results.estimate(run, partial=True)
     drawn = chosen.restrict(np.arange(150) < first)
     expected = opacc.estimate(drawn, (PREDICTION == TRUTH)[drawn.index].astype(float))
@@ -80,7 +80,7 @@ def test_labels_here_and_there_of_draws_with_replacement_count_at_every_draw(run
     chosen = steps.select(run, "sups", 150, {})
     ids = list(dict.fromkeys(chosen.ids))[::2]
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
-    actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     found = results.estimate(run, partial=True)
     assert found.n == sum(name in ids for name in chosen.ids) > len(ids)
     assert "missing at random" in str(found.reason)
@@ -118,10 +118,10 @@ def test_classes_without_counts_or_with_heavy_weights_stay_as_they_are(
 def test_classes_say_that_labels_are_missing(run: Run) -> None:
     chosen = steps.select(run, "srs", 60, {})
     rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
-    actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     result = results.estimate(run, partial=True).to_dict()
     reasons = [result["reason"], result["by_true_class"]["cat"]["reason"], result["confusion"]["reason"]]
-    assert all("20 of 60 labels of round 1 are taken to be missing at random" in reason for reason in reasons)
+    assert all("20 of 60 labels of round 1 are assumed to be missing at random" in reason for reason in reasons)
 
 
 # -- two models ------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_other_model_with_missing_labels_or_examples(run: Run, tmp_path: Path) -
     other = write_run(tmp_path, "other", OTHER, classes=CLASSES)
     chosen = steps.select(run, "srs", 60, {})
     rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
-    actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     with pytest.raises(LabelError, match="20 of 60 labels are missing"):
         several_models.compare(run, other)
     result = several_models.compare(run, other, partial=True).to_dict()
@@ -209,7 +209,7 @@ def test_regressions_are_compared_on_the_scale_of_the_run(tmp_path: Path) -> Non
     other = write_run(tmp_path, "other", value + 0.3, task="regression", error_scale=7)
     chosen = steps.select(mine, "srs", 30, {})
     rows = "".join(f"{name},{value[IDS.index(name)].item()!r}\n" for name in chosen.ids)
-    actions.import_labels(mine, "labels.csv", ("id,label\n" + rows).encode())
+    label_actions.import_labels(mine, "labels.csv", ("id,label\n" + rows).encode())
     result = several_models.compare(mine, other).to_dict()
     assert result["first"]["value"] == pytest.approx(1 - 0.05**2)
     assert result["second"]["value"] == pytest.approx(1 - 0.15**2)

@@ -18,7 +18,7 @@ from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.sequence import BETTING, SPENDING, confidence_sequence
-from opacc_ray.labels import actions, labelled_rounds
+from opacc_ray.labels import label_actions, labelled_rounds
 from opacc_ray.runs.run import Run
 
 
@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Run:
 
 def import_for(run: Run, ids: Sequence[str]) -> dict[str, Any]:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
-    return actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode()).to_dict()
+    return label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode()).to_dict()
 
 
 def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -97,7 +97,7 @@ def test_closing_again_gives_up_what_was_given_up_before(run: Run) -> None:
     chosen = steps.select(run, "srs", 20, {})
     import_for(run, chosen.ids[:15])
     closing.close(run)
-    actions.withdraw(run, chosen.ids[0])
+    label_actions.withdraw(run, chosen.ids[0])
     closing.close(run)
     assert sorted(run.read_closed(1) or ()) == sorted([chosen.ids[0], *chosen.ids[15:]])
 
@@ -198,17 +198,15 @@ def test_a_round_of_which_a_stratum_has_no_label_is_not_gone_on_from(say: str, r
     stratum = chosen.design.columns()["stratum"]
     import_for(run, [id for id, own in zip(chosen.ids, stratum, strict=True) if own > 0])
     others = [id for id, own in zip(chosen.ids, stratum, strict=True) if own == 0]
-    actions.import_labels(run, "others.csv", ("id,label\n" + "".join(f"{id},{say}\n" for id in others)).encode())
-    message = (
-        "what is labelled of round 1 of .* cannot be counted: stratum 0 has no label, .*; label some of it, or open"
-    )
+    label_actions.import_labels(run, "others.csv", ("id,label\n" + "".join(f"{id},{say}\n" for id in others)).encode())
+    message = "the labels of round 1 of .* cannot be used yet: stratum 0 has no label, .*; label some of it, or open"
     with pytest.raises(LabelError, match=message):
         steps.next_round(run, 10, close=True)
     if not say:
         with pytest.raises(LabelError, match=message):
             closing.close(run)
     assert (run.rounds(), run.read_closed(1)) == ([1], None)
-    actions.correct(run, others[0], "owl", "ann")
+    label_actions.correct(run, others[0], "owl", "ann")
     steps.next_round(run, 10, close=True)
     assert results.estimate(run, partial=True).n == 20 - len(others) + 1
 
@@ -397,11 +395,11 @@ def test_corrected_label_asks_for_another_estimate(run: Run) -> None:
     chosen = steps.select(run, "srs", 20, {})
     rows = [f"{name},cat,ann,2024-01-01T00:00\n" for name in chosen.ids]
     header = "id,label,annotator,labelled_at\n"
-    actions.import_labels(run, "labels.csv", (header + "".join(rows)).encode())
+    label_actions.import_labels(run, "labels.csv", (header + "".join(rows)).encode())
     results.estimate(run)
     assert status(run).to_dict()["waits_for"] == "nothing"
     correction = f"{header}{chosen.ids[0]},dog,ann,2024-01-02T00:00\n"
-    actions.import_labels(run, "correction.csv", correction.encode())
+    label_actions.import_labels(run, "correction.csv", correction.encode())
     assert status(run).to_dict()["waits_for"] == "nothing but `opacc estimate`"
     assert results.estimate(run).to_dict()["n"] == 20
     assert status(run).to_dict()["waits_for"] == "nothing"
@@ -412,4 +410,4 @@ def test_no_class_is_said_before_a_conflict(text: str, run: Run) -> None:
     chosen = steps.select(run, "srs", 20, {})
     import_for(run, chosen.ids)
     with pytest.raises(LabelError, match=f"has the label '{text}', which is none of the 3 classes"):
-        actions.import_labels(run, "more.csv", f"id,label\n{chosen.ids[0]},{text}\n".encode())
+        label_actions.import_labels(run, "more.csv", f"id,label\n{chosen.ids[0]},{text}\n".encode())

@@ -21,7 +21,7 @@ from opacc_ray.audit.verify import verify
 from opacc_ray.cli import texts
 from opacc_ray.cli.answers import drawn
 from opacc_ray.cli.main import main
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.gather import gather
 from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page

@@ -19,7 +19,7 @@ from opacc_ray.audit.checks import check
 from opacc_ray.cli import texts
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import neyman
@@ -47,7 +47,7 @@ def run(tmp_path: Path, others: list[Run]) -> Run:
 
 def answer(run: Run, chosen: opacc.Selection) -> None:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in chosen.ids)
-    actions.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
+    label_actions.import_labels(run, f"{chosen.round}.csv", ("id,label\n" + rows).encode())
 
 
 def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run: Run, others: list[Run]) -> None:
@@ -205,7 +205,7 @@ def test_candidates_that_were_extracted_are_drawn_for_together_from_a_column_of_
         unjudged = opacc.select(views, "neyman", 40, 3)
     assert chosen.index.tolist() == expected.index.tolist() != unjudged.index.tolist()
     rows = "".join(f"{i:03d},{2 if fails[i] else i % 4}\n" for i in chosen.index)
-    actions.import_labels(new, "1.csv", ("id,label\n" + rows).encode())
+    label_actions.import_labels(new, "1.csv", ("id,label\n" + rows).encode())
     found = several_models.compare(new, old)
     assert found.predicted
     better = found.models[0].accuracy

@@ -20,7 +20,7 @@ from opacc_ray.fleet.alerts import least_accuracy
 from opacc_ray.fleet.documents import AlertRule
 from opacc_ray.fleet.evidence import Evidence
 from opacc_ray.fleet.history import point_of
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.documents import RunReport
 from opacc_ray.report.sentences import digits_for, percent
 from opacc_ray.report.trackers import metrics_of, settings_of

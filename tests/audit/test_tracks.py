@@ -20,7 +20,7 @@ from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.runs.run import Run
 
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Run:
 
 def import_for(run: Run, ids: Sequence[str]) -> dict[str, Any]:
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
-    return actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode()).to_dict()
+    return label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode()).to_dict()
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -179,8 +179,8 @@ def test_part_of_a_round_that_another_choice_labelled_is_no_sample_of_it(run: Ru
     stated = results.estimate(beside, partial=True)
     assert not stated.design_based
     assert stated.reason == (
-        f"{100 - num} of 100 labels of round 1 are taken to be missing at random, "
-        f"though {num} of those that are there were known before it was drawn"
+        f"{100 - num} of 100 labels of round 1 are assumed to be missing at random, "
+        f"though {num} of the others were known before the round was drawn"
     )
 
 
@@ -193,7 +193,7 @@ def test_a_further_round_waits_for_a_label_of_its_own(run: Run, capsys: pytest.C
     steps.next_round(beside, 60)
     _, second = read_rounds(beside)
     assert 0 < second.labelled.sum() == second.known_before
-    assert (second.is_begun, second.nonresponse) == (False, None)
+    assert (second.is_counted, second.nonresponse) == (False, None)
     assert status(run).others[0].estimate_is_current
     assert results.estimate(beside) == results.estimate(beside, partial=True)
     assert results.estimate(beside).value == stated.value
@@ -223,9 +223,9 @@ def test_label_for_either_track_comes_in_any_file(run: Run) -> None:
     wanted = listed(beside)
     import_for(run, wanted[: len(wanted) // 2])
     assert import_for(beside, wanted[len(wanted) // 2 :])["missing"] == 0
-    actions.correct(run, wanted[0], "owl", "chief")
+    label_actions.correct(run, wanted[0], "owl", "chief")
     assert dict(zip(*_truth(beside), strict=True))[wanted[0]] == "owl"
-    actions.withdraw(run, wanted[0])
+    label_actions.withdraw(run, wanted[0])
     assert read_rounds(beside)[0].missing == (wanted[0],)
 
 

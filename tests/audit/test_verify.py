@@ -20,7 +20,7 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, OpaccError
 from opacc_ray.extract.index import read_index
 from opacc_ray.extract.shards import FeatureShard, encode_shard
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.soundness import unfinished
@@ -338,5 +338,5 @@ def test_lost_labels_of_a_closed_round_are_missing(home: Path) -> None:
 def test_lost_correction_is_named_by_the_next_estimate(run: Run) -> None:
     lost = run.label_files(2)[0]
     run.store.delete(lost)
-    with pytest.raises(DataError, match=rf"{lost} is lost, and the last estimate was made with it"):
+    with pytest.raises(DataError, match=rf"{lost} is lost, and the last estimate used it"):
         results.estimate(run, partial=True)

@@ -18,7 +18,7 @@ from ray_with_jobs import RayWithJobs, run
 from opacc_ray.cluster.jobs import Job
 from opacc_ray.demo import digits
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.storage import open_store, read_uri
 from opacc_ray.runs.run import Run
 

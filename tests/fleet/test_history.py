@@ -20,7 +20,7 @@ from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
 from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint
 from opacc_ray.fleet.history import history_in_tables, history_of_runs
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs.documents import RunHeader
 from opacc_ray.runs.population import Population
 from opacc_ray.runs.run import Run

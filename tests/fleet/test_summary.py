@@ -20,7 +20,7 @@ from opacc_ray.fleet.page import page as page_of
 from opacc_ray.fleet.sentences import difference
 from opacc_ray.fleet.spec import load_fleet
 from opacc_ray.fleet.write import FleetError, Written, run_fleet
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs.run import Run
 
 

@@ -20,7 +20,7 @@ from small_pictures import picture
 
 from opacc_ray.audit import results, steps
 from opacc_ray.cli.main import main
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
 

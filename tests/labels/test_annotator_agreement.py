@@ -5,8 +5,9 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.annotator_agreement import alpha, kappa, opinions_of, pairs
-from opacc_ray.labels.rows import Label
+from opacc_ray.labels.annotator_agreement import alpha, kappa, pairs
+from opacc_ray.labels.joining import opinions_of
+from opacc_ray.labels.label_rows import Label
 
 
 def units(*observers: str) -> dict[str, dict[str, str]]:
@@ -76,7 +77,7 @@ def test_pairs_are_those_who_answered_in_common() -> None:
     assert pairs({"a": {"ann": "1", "bob": "1"}}, are_numbers=True)[0].kappa is None
 
 
-def test_an_opinion_is_the_last_word_of_a_named_person_before_any_correction() -> None:
+def test_an_opinion_is_the_last_label_of_a_named_annotator_without_corrections() -> None:
     def read(id: str, text: str) -> str:
         if text == "no class":
             raise LabelError(text)

@@ -1,4 +1,4 @@
-"""Numbers where classes have names: refused in whatever form they come, unless somebody says that they count from 0."""
+"""Numbers where classes have names: refused in whatever form they come, unless they are declared to count from 0."""
 
 import json
 from collections.abc import Sequence
@@ -12,22 +12,15 @@ from opacc_ray.audit import results, steps
 from opacc_ray.audit.history import check_history
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labels import actions, answers
-from opacc_ray.labels.formats.tools import TOOLS
+from opacc_ray.labels import answer_history, label_actions
+from opacc_ray.labels.formats.label_formats import FORMATS
+from opacc_ray.labels.label_log import adopt_rules, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.log import adopt_rules, read_log
-from opacc_ray.labels.page.book import Book
-from opacc_ray.labels.tasks import context_of
+from opacc_ray.labels.labelling_tasks import context_of
+from opacc_ray.labels.page.label_queue import LabelQueue
 from opacc_ray.notebook import Audit
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import LabelsSpec, parse_spec
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    made = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-    steps.select(made, "srs", 20, {})
-    return made
 
 
 def ids_of(run: Run) -> tuple[str, ...]:
@@ -44,7 +37,7 @@ def csv_of(ids: Sequence[str], first: int = 0) -> bytes:
 
 
 def in_form(form: str, id: str, text: str) -> bytes:
-    """One label, as a tool brings it."""
+    """One label in the form of a tool."""
     choice = {"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": [text]}}
     made = {
         "csv": f"id,label\n{id},{text}\n",
@@ -67,17 +60,17 @@ def test_a_number_is_refused_in_every_form_and_read_in_every_form_if_asked_for(r
     first = ids_of(run)[0]
     data = in_form(form, first, "1")
     with pytest.raises(LabelError, match=r"1 of 1 labels are numbers, such as '1(\.0)?' for '.*the classes have names"):
-        actions.import_labels(run, "back", data)
+        label_actions.import_labels(run, "back", data)
     assert (read_log(run).actions, run.label_files(1)) == ((), [])
-    taken = actions.import_labels(run, "back", data, numbers_are_classes=True)
+    taken = label_actions.import_labels(run, "back", data, numbers_are_classes=True)
     assert [(item.number, item.name, item.labels) for item in taken.class_numbers] == [(1, "dog", 1)]
     assert read_rounds(run)[0].truth == ("dog",)
 
 
-def test_a_class_index_beside_the_name_of_ground_truth_is_left_alone(run: Run) -> None:
+def test_the_class_index_of_ground_truth_is_ignored(run: Run) -> None:
     first = ids_of(run)[0]
     line = {"source-ref": "s3://b/a", "opacc-id": first, "x": 2, "x-metadata": {"class-name": "cat"}}
-    actions.import_labels(run, "output.manifest", json.dumps(line).encode())
+    label_actions.import_labels(run, "output.manifest", json.dumps(line).encode())
     assert read_rounds(run)[0].truth == ("cat",)
 
 
@@ -92,8 +85,8 @@ def test_the_command_names_the_numbers_the_classes_and_what_to_do(
     assert main(command) == 6
     said = capsys.readouterr().err
     assert f"{len(ids) - 2} of {len(ids)} labels are numbers, such as '{index_of(ids[0]) + 1}' for '{ids[0]}'" in said
-    assert "but the classes have names: write names, or say that numbers count the classes from 0" in said
-    assert "--numbers-are-classes of opacc labels import" in said
+    assert "but the classes have names: write names, or declare that numbers count the classes from 0" in said
+    assert "opacc labels import --numbers-are-classes" in said
     assert "(0 = 'cat', 1 = 'dog', 2 = 'owl')" in said
     assert main([*command, "--numbers-are-classes"]) == 0
     said = capsys.readouterr().out
@@ -115,7 +108,7 @@ def test_numbers_that_count_from_0_raise_no_question(run: Run, capsys: pytest.Ca
     assert "other label" not in said
 
 
-def test_classes_without_names_are_counted_and_a_missing_0_is_said(
+def test_classes_without_names_are_counted_and_a_missing_0_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write_run(tmp_path, "nameless", PREDICTION)
@@ -130,46 +123,45 @@ def test_classes_without_names_are_counted_and_a_missing_0_is_said(
 
 def test_a_later_estimate_reads_each_file_as_it_was_imported(run: Run) -> None:
     ids = ids_of(run)
-    actions.import_labels(run, "numbers.csv", csv_of(ids[:10]), numbers_are_classes=True)
+    label_actions.import_labels(run, "numbers.csv", csv_of(ids[:10]), numbers_are_classes=True)
     with pytest.raises(LabelError, match="10 of 10 labels are numbers"):
-        actions.import_labels(run, "more.csv", csv_of(ids[10:]))
-    assert actions.import_labels(run, "numbers.csv", csv_of(ids[:10])).again
+        label_actions.import_labels(run, "more.csv", csv_of(ids[10:]))
+    assert label_actions.import_labels(run, "numbers.csv", csv_of(ids[:10])).again
     names = "".join(f"{id},{CLASSES[index_of(id)]}\n" for id in ids)
-    actions.import_labels(run, "names.csv", f"id,label\n{names}".encode())
+    label_actions.import_labels(run, "names.csv", f"id,label\n{names}".encode())
     assert results.estimate(Run.open(run.uri)).n == 20
     assert read_rounds(run)[0].truth == tuple(CLASSES[index_of(id)] for id in ids)
-    listed = answers.list_answers(run, ids[0]).answers
+    listed = answer_history.list_answers(run, ids[0]).answers
     assert [(item.label, item.state) for item in listed] == [(CLASSES[index_of(ids[0])], "counts")] * 2
 
 
-def test_files_from_before_the_question_are_read_as_they_were(run: Run) -> None:
-    """A run of an older version goes on: its numbers were classes."""
+def test_files_without_an_action_are_read_by_number(run: Run) -> None:
     run.write_labels(1, "old.csv", csv_of(ids_of(run)))
     assert read_rounds(run)[0].truth == tuple(CLASSES[index_of(id)] for id in ids_of(run))
 
 
-def test_the_spec_may_say_so_and_an_edited_one_too(run: Run) -> None:
+def test_a_spec_or_an_edited_one_may_set_it(run: Run) -> None:
     ids, first = ids_of(run), ids_of(run)[0]
     with pytest.raises(LabelError, match=f"example '{first}' has the label '1', which is a number"):
-        actions.correct(run, first, "1", "ann")
+        label_actions.correct(run, first, "1", "ann")
     asked = run.spec.model_copy(update={"labels": LabelsSpec(numbers_are_classes=True)})
     assert asked.identity() == run.spec.identity()
     adopt_rules(run, asked)
     adopt_rules(run, asked)
     assert len(read_log(run).actions) == 1
-    actions.import_labels(run, "numbers.csv", csv_of(ids))
-    actions.correct(run, first, "1", "ann")
+    label_actions.import_labels(run, "numbers.csv", csv_of(ids))
+    label_actions.correct(run, first, "1", "ann")
     adopt_rules(run, run.spec)
     assert not read_log(run).numbers_are_classes
     assert read_rounds(run)[0].truth == ("dog", *(CLASSES[index_of(id)] for id in ids[1:]))
     with pytest.raises(LabelError, match="1 of 1 labels are numbers"):
-        actions.import_labels(run, "one.csv", csv_of([first]))
+        label_actions.import_labels(run, "one.csv", csv_of([first]))
 
 
-def test_a_page_and_a_notebook_refuse_numbers_likewise(run: Run) -> None:
+def test_the_page_and_the_notebook_also_refuse_numbers(run: Run) -> None:
     first = ids_of(run)[0]
     with pytest.raises(LabelError, match="'1', which is a number"):
-        Book(run).save("ann", 0, "1")
+        LabelQueue(run).save("ann", 0, "1")
     for given in ({first: 1}, {first: np.int64(1)}, [{"id": first, "label": "1"}]):
         with pytest.raises(LabelError, match=r"1 of 1 labels are numbers.*numbers_are_classes=True in Python"):
             Audit(run).add_labels(given)
@@ -184,10 +176,10 @@ def test_names_that_are_numbers_are_names(tmp_path: Path, classes: list[str]) ->
     rows = "".join(f"{id},{classes[index_of(id)].strip()}\n" for id in ids)
     data = f"id,label\n{rows}".encode()
     with pytest.raises(
-        SpecError, match="--numbers-are-classes: a class has a number for its name, so that numbers are"
+        SpecError, match="--numbers-are-classes cannot be used: a class has a number as its name, so numbers are"
     ):
-        actions.import_labels(run, "back.csv", data, numbers_are_classes=True)
-    taken = actions.import_labels(run, "back.csv", data)
+        label_actions.import_labels(run, "back.csv", data, numbers_are_classes=True)
+    taken = label_actions.import_labels(run, "back.csv", data)
     assert (taken.labels, taken.class_numbers) == (20, [])
     assert read_rounds(run)[0].truth == tuple(classes[index_of(id)] for id in ids)
     with pytest.raises(SpecError, match=r"labels\.numbers_are_classes: the class '.*' has a number for its name"):
@@ -197,21 +189,21 @@ def test_names_that_are_numbers_are_names(tmp_path: Path, classes: list[str]) ->
 def test_values_are_no_classes(tmp_path: Path) -> None:
     run = write_run(tmp_path, "values", np.linspace(0, 1, N), task="regression", error_scale=0.5)
     first = steps.select(run, "srs", 20, {}).ids[0]
-    with pytest.raises(SpecError, match="--numbers-are-classes: labels of a regression are values; leave it out"):
-        actions.import_labels(run, "back.csv", csv_of([first]), numbers_are_classes=True)
-    taken = actions.import_labels(run, "back.csv", csv_of([first]))
+    with pytest.raises(SpecError, match="--numbers-are-classes cannot be used: labels of a regression are values"):
+        label_actions.import_labels(run, "back.csv", csv_of([first]), numbers_are_classes=True)
+    taken = label_actions.import_labels(run, "back.csv", csv_of([first]))
     assert (taken.labels, taken.class_numbers) == (1, [])
     with pytest.raises(SpecError, match=r"labels\.numbers_are_classes: labels of a regression are values"):
         parse_spec(run.spec.model_dump() | {"labels": {"numbers_are_classes": True}}, "spec")
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_a_class_whose_name_means_that_nobody_can_tell_comes_back_from_every_tool(tmp_path: Path, tool: str) -> None:
+@pytest.mark.parametrize("tool", FORMATS)
+def test_a_class_named_like_cannot_tell_comes_back_from_every_tool(tmp_path: Path, tool: str) -> None:
     """It is sent by its index, because its name would be no label."""
     run = write_run(tmp_path, "mine", PREDICTION, classes=["cat", "dog", "unsure"])
     first = steps.select(run, "srs", 20, {}).ids[0]
     assert context_of(run).classes == ("cat", "dog", "unsure")
-    actions.import_labels(run, "back", in_form(tool, first, "2"))
+    label_actions.import_labels(run, "back", in_form(tool, first, "2"))
     assert read_rounds(run)[0].truth == ("unsure",)
 
 

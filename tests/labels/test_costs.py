@@ -1,4 +1,4 @@
-"""A file of costs: classes by name or index, and one sentence for whatever is wrong in it."""
+"""A file of costs: classes by name or index, and one sentence for every error in it."""
 
 from pathlib import Path
 
@@ -15,17 +15,17 @@ from opacc_ray.spec import ModelSpec
     [
         ("dgo: 3", r"costs\.yaml names 'dgo', which is none of the 3 classes \(did you mean 'dog'\?\)"),
         ("dog: {ct: 3}", r"names 'ct'.*did you mean 'cat'"),
-        ("dog: -1", "the cost of missing 'dog' is -1; give a finite number"),
-        ("dog: {cat: .inf}", "the cost of taking 'dog' for 'cat' is inf"),
-        ("dog: much", "the cost of missing 'dog' is 'much'"),
+        ("dog: -1", "the cost of errors on 'dog' is -1; give a finite number"),
+        ("dog: {cat: .inf}", "the cost of predicting 'cat' for 'dog' is inf"),
+        ("dog: much", "the cost of errors on 'dog' is 'much'"),
         ("dog: true", "is True; give a finite number"),
-        ("dog: {dog: 3}", "'dog' taken for itself is no error"),
+        ("dog: {dog: 3}", "predicting 'dog' for 'dog' is no error"),
         ("dog: 3\n'dog ': 3", "the class 'dog' appears twice"),
         ("1: 3", "costs.yaml names '1', which is a number, and the classes have names: use one of cat, dog, owl"),
-        ("no: 3", "reads the name of a class as False; put quotes"),
-        ("dog: {}", "what 'dog' is taken for must be lines of class and cost"),
-        ("[3]", "costs must be lines of class and cost, such as cat: 10"),
-        ("", "costs must be lines of class and cost"),
+        ("no: 3", "parses the name of a class as False; put quotes"),
+        ("dog: {}", "the costs of 'dog' must have lines with a class and a cost"),
+        ("[3]", "costs must have lines with a class and a cost, such as cat: 10"),
+        ("", "costs must have lines with a class and a cost"),
         ("dog: [", "the file of costs .* is not YAML"),
     ],
 )
@@ -48,5 +48,5 @@ def test_costs_of_classes_without_names(tmp_path: Path) -> None:
     path.write_text("dog: 4")
     with pytest.raises(SpecError, match="names 'dog', but the run has no class names"):
         load_costs(path, model)
-    with pytest.raises(SpecError, match="a regression has none; leave --costs out"):
+    with pytest.raises(SpecError, match="this model is a regression; remove it"):
         load_costs(path, ModelSpec(factory="user:network", task="regression"))

@@ -1,4 +1,4 @@
-"""All labels of a run together, whatever the order: no label is guessed or lost."""
+"""All labels of a run, joined in any order: no label is guessed or lost."""
 
 import random
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.joining import Joined, join
-from opacc_ray.labels.rows import Label
+from opacc_ray.labels.label_rows import Label
 
 
 def answer(id: str, text: str | None, annotator: str | None = None, place: str = "f line 2", **more: Any) -> Label:
@@ -61,8 +61,8 @@ def test_unknown_ids_are_listed() -> None:
     labels = [answer(id, "x") for id in ("a", "q7", "q1", "q2", "q3", "q4", "q5", "q6", "b")]
     message = join_refusal(*labels, selected="a", source="two files")
     assert message == (
-        "two files: 8 id(s) not selected for labelling: 'b', 'q1', 'q2', 'q3', 'q4', and 3 more: leave their rows out, "
-        "or import the file into the run that it answers"
+        "two files: 8 id(s) not selected for labelling: 'b', 'q1', 'q2', 'q3', 'q4', and 3 more: remove their rows, "
+        "or import the file into its own run"
     )
     assert "1 id(s) not selected for labelling: 'z'" in join_refusal(answer("z", "x"))
 
@@ -98,20 +98,20 @@ def test_ids_that_are_paths_from_elsewhere(selected: str, returned: str) -> None
 @pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
 def test_ids_whose_accents_are_composed_otherwise(forms: tuple[str, str]) -> None:
     selected, returned = (normalize(form, "büro/é.jpg") for form in forms)
-    with pytest.raises(LabelError, match=r"their accents are written otherwise .* take ids from the manifest"):
+    with pytest.raises(LabelError, match=r"their accents are encoded differently .* take ids from the manifest"):
         join([answer(returned, "x")], [selected], run="r")
 
 
 @pytest.mark.parametrize("selected", [["dog/004.jpg"], ["a/cat/004.jpg", "b/cat/004.jpg"], ["cat/005.jpg"]])
-def test_ids_of_which_none_or_several_are_meant_are_of_another_run(selected: list[str]) -> None:
-    with pytest.raises(LabelError, match="import the file into the run that it answers"):
+def test_ids_that_match_none_or_several_belong_to_another_run(selected: list[str]) -> None:
+    with pytest.raises(LabelError, match="import the file into its own run"):
         join([answer("cat/004.jpg", "x")], selected, run="r")
 
 
 def test_another_run_is_refused() -> None:
     others = [answer("b", "x", place=f"{file} line 3", run=f"run-{file}") for file in "hg"]
     message = join_refusal(answer("a", "x", run="r"), *others, Label("c", None, "blank"))
-    assert ": 2 row(s) answer another run, 'run-g' (g line 3), not 'r'" in message
+    assert ": 2 row(s) name another run, 'run-g' (g line 3), not 'r'" in message
     assert "'other'" in join_refusal(Label("a", None, "blank", run="other"))
 
 
@@ -120,7 +120,7 @@ def test_conflict_names_ids_labels_places_and_the_option() -> None:
     labels = [answer(id, text, place=place) for id, text, place in given]
     assert join_refusal(*labels) == (
         "labels: labels in conflict on 1 example(s): 'b' is 'x' (f line 2) and 'y' (g line 3):"
-        " correct them with `opacc labels correct`, or let a rule decide: `opacc labels rule RUN majority`, or latest"
+        " correct them with `opacc labels correct`, or set a rule: `opacc labels rule RUN majority`, or latest"
     )
 
 
@@ -151,7 +151,7 @@ def test_a_tie_is_refused_and_asks_for_one_more_person() -> None:
     assert "one more person" in message
 
 
-def test_a_file_imported_twice_gives_nobody_two_votes() -> None:
+def test_a_file_imported_twice_adds_no_votes() -> None:
     ann = answer("a", "x", "ann")
     labels = [ann, ann, ann, answer("a", "y", "bob"), answer("a", "y", "cid")]
     assert joined(*labels, conflict="majority").label == {"a": "y"}
@@ -167,7 +167,7 @@ def test_unknown_conflict_rule() -> None:
         join([], [], run="r", conflict="newest")
 
 
-def test_a_label_stands_beside_somebody_who_could_not_tell() -> None:
+def test_a_label_outranks_cannot_tell() -> None:
     result = joined(answer("a", None, "ann"), answer("a", "x", "bob"), answer("b", None, "ann"), answer("b", None))
     assert (result.label, result.unsure) == ({"a": "x"}, ("b",))
 

@@ -9,8 +9,8 @@ from opacc_ray.audit import steps
 from opacc_ray.audit.results import estimate
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.actions import correct, import_labels
-from opacc_ray.labels.agreement import agreement
+from opacc_ray.labels.annotator_agreement import measure_agreement
+from opacc_ray.labels.label_actions import correct, import_labels
 from opacc_ray.runs.run import Run
 
 
@@ -35,7 +35,7 @@ def truth_of(ids: list[str]) -> list[int]:
 
 def test_without_second_opinions_nothing_is_widened(run: Run) -> None:
     assert estimate(run).label_noise is None
-    found = agreement(run)
+    found = measure_agreement(run)
     assert (found.examples, found.alpha, found.pairs) == (0, None, [])
 
 
@@ -68,7 +68,7 @@ def test_a_settled_difference_is_still_measured(run: Run) -> None:
     assert noise is not None
     assert (noise.examples, noise.differ) == (10, 1)
     assert noise.disagreement == pytest.approx(0.1)
-    found = agreement(run)
+    found = measure_agreement(run)
     assert found.examples == 10
     [pair] = found.pairs
     assert (pair.first, pair.second, pair.examples, pair.agree) == ("ann", "bob", 10, 9)
@@ -77,7 +77,7 @@ def test_a_settled_difference_is_still_measured(run: Run) -> None:
     assert 0.5 < pair.kappa < 1
 
 
-def test_labels_of_nobody_are_no_second_opinion(run: Run) -> None:
+def test_labels_without_an_annotator_are_no_second_opinion(run: Run) -> None:
     label(run, run.read_selection(1).ids[:5], "again.csv")
     assert estimate(run).label_noise is None
 

@@ -9,7 +9,7 @@ from reported_run import CLASSES, KEYS, TRUTH, label, write_run
 from opacc_ray.audit import steps
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.documents import RunReport, WrittenReport
 from opacc_ray.runs.run import Run
 

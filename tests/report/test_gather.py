@@ -11,7 +11,7 @@ from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label,
 from opacc_ray.audit import results, steps
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.report.documents import RunReport
 from opacc_ray.report.gather import gather
 from opacc_ray.report.markdown import summary

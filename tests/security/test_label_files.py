@@ -1,4 +1,4 @@
-"""Label files come from outside: none of them hangs, fills memory, speaks for others or reaches the terminal raw."""
+"""Label files come from outside: none hangs, fills memory, answers for others or writes control characters."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from written_run import PREDICTION, write_run
 from opacc_ray.audit import steps
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.runs.run import Run
 
 
@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> Run:
 def refusal(run: Run, data: bytes, name: str = "back.csv") -> str:
     start = time.monotonic()
     with pytest.raises(LabelError) as caught:
-        actions.import_labels(run, name, data)
+        label_actions.import_labels(run, name, data)
     assert time.monotonic() - start < 5
     assert len(str(caught.value)) < 700
     assert not run.read_labels(1)
@@ -42,7 +42,7 @@ def test_long_text_is_refused_at_once_and_not_repeated(column: str, length: int,
         column: "1" * length
     }
     said = refusal(run, f"{','.join(row)}\n{','.join(row.values())}\n".encode())
-    assert f"back.csv line 2 has {length} characters as its {column}" in said
+    assert f"back.csv line 2 has {length} characters in the column {column}" in said
 
 
 def test_digits_without_end_are_no_number_and_take_no_time(tmp_path: Path) -> None:
@@ -71,13 +71,13 @@ def test_file_over_the_limit_is_refused_before_it_is_read(run: Run, capsys: pyte
 
 LIMITED = """
 import resource, sys, time
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.runs.run import Run
 run, path = Run.open(sys.argv[1]), sys.argv[2]
 data = open(path, "rb").read()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 start = time.process_time()
-actions.import_labels(run, path, data, conflict="majority")
+label_actions.import_labels(run, path, data, conflict="majority")
 print(time.process_time() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
@@ -103,22 +103,22 @@ def test_names_without_end_are_refused_early(run: Run) -> None:
     assert f"{first!r} has more than 1000 different answers (back.csv line 1002)" in said
 
 
-def test_time_to_come_is_refused(run: Run) -> None:
+def test_time_in_the_future_is_refused(run: Run) -> None:
     first = run.read_selection(1).ids[0]
     soon = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     for time_text in ("9999-12-31T23:59:59", "9999-12-31T23:59:59-23:00", soon):
         said = refusal(run, f"id,label,annotator,labelled_at\n{first},cat,ann,{time_text}\n".encode())
-        assert f"back.csv line 2 was labelled at '{time_text}', which is yet to come" in said
+        assert f"back.csv line 2 was labelled at '{time_text}', which is in the future" in said
 
 
 def test_another_s_file_does_not_speak_for_ann(run: Run) -> None:
     first = run.read_selection(1).ids[0]
     header = "id,label,annotator,labelled_at\n"
-    actions.import_labels(run, "ann.csv", f"{header}{first},cat,ann,2024-01-01T00:00\n".encode(), annotator="ann")
+    label_actions.import_labels(run, "ann.csv", f"{header}{first},cat,ann,2024-01-01T00:00\n".encode(), annotator="ann")
     forged = f"{header}{first},dog,ann,2024-01-02T00:00\n".encode()
     with pytest.raises(LabelError, match="labels in conflict"):
-        actions.import_labels(run, "eve.csv", forged, annotator="eve")
-    result = actions.import_labels(run, "eve.csv", forged)
+        label_actions.import_labels(run, "eve.csv", forged, annotator="eve")
+    result = label_actions.import_labels(run, "eve.csv", forged)
     (overruled,) = result.overruled  # whoever imports it without a name of their own at least reads who overruled whom
     assert (overruled.label, overruled.by_label, overruled.by_annotator) == ("cat", "dog", "ann")
 

@@ -1,1 +1,1 @@
-"""Formats of label files and labelling tools: one file per tool."""
+"""Formats of label files and labelling tools: one file each, all registered in ``label_formats``."""

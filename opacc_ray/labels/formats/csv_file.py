@@ -1,11 +1,10 @@
-"""CSV, which people open in a spreadsheet: manifests, and the labels that come back.
+"""CSV for spreadsheets: manifests, and the labels that come back.
 
-A text cell that a spreadsheet would run as a formula, `=cmd|...`, gets an apostrophe in front. So does one that has
-only apostrophes before such a start, because otherwise its own first apostrophe would be taken for ours.
-`from_spreadsheet` removes one apostrophe from exactly those cells: every id comes back as it was. All text is quoted,
-so that an id such as `a;=cmd|...` stays in one cell where the local list separator is a semicolon. Files come back with
-the separator of the country: a comma, a semicolon or a tab. A file with the column `opacc_id` is an export of Label
-Studio, whose column `id` counts its own tasks.
+A text cell that a spreadsheet would run as a formula, `=cmd|...`, gets an apostrophe in front. So does a cell with only
+apostrophes before such a start, because otherwise its own first apostrophe would be taken for ours.
+`from_spreadsheet` removes one apostrophe from exactly those cells, so every id comes back unchanged. All text is
+quoted: an id such as `a;=cmd|...` stays in one cell where the local list separator is a semicolon. Files come back
+with the separator of the country: a comma, a semicolon or a tab.
 """
 
 import csv
@@ -13,32 +12,26 @@ import io
 from collections.abc import Iterator, Sequence
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.formats import label_studio
-from opacc_ray.labels.formats.label_file import LabelFile
+from opacc_ray.labels.label_rows import COLUMNS, Context, Label, LabelFile, Task, label_of
 from opacc_ray.labels.messages import quoted
-from opacc_ray.labels.rows import COLUMNS, Context, Label, ManifestRow, label_of
 
-FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠")  # the wide ones are read as formulas in East Asian locales
+FORMULA_STARTS = tuple("=+-@\t\r\n＝＋－＠")  # East Asian locales read the wide ones as formulas
 
 
-def encode(rows: Sequence[ManifestRow], context: Context) -> bytes:
-    """Write a manifest.
+def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
+    """Return ``manifest.csv``.
 
-    It always starts with a byte-order mark: Excel reads a file without one in a local code page and would save broken
-    ids.
+    It starts with a byte-order mark: Excel reads a file without one in a local code page and would save broken ids.
     """
-    extra = [name for name in ("prediction", "note") if any(getattr(row, name) is not None for row in rows)]
+    extra = [name for name in ("prediction", "note") if any(getattr(task, name) is not None for task in tasks)]
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     writer.writerow(["id", "uri", "run", "round", "order", "label", *extra])
-    for row in rows:
-        cells = [_text_cell(row.id), _text_cell(row.uri), _text_cell(row.run), row.round, row.order, ""]
-        writer.writerow(cells + [_text_cell(getattr(row, name)) for name in extra])
-    return text.getvalue().encode("utf-8-sig")
-
-
-def _text_cell(text: str | None) -> str:
-    return "" if text is None else spreadsheet_safe(text)
+    for task in tasks:
+        texts = [task.id, task.uri, task.run, *(getattr(task, name) for name in extra)]
+        id, uri, run, *others = ("" if cell is None else spreadsheet_safe(cell) for cell in texts)
+        writer.writerow([id, uri, run, task.round, task.order, "", *others])
+    return {"manifest.csv": text.getvalue().encode("utf-8-sig")}
 
 
 def spreadsheet_safe(text: str) -> str:
@@ -47,61 +40,53 @@ def spreadsheet_safe(text: str) -> str:
 
 
 def from_spreadsheet(cell: str) -> str:
-    """Return the text that `spreadsheet_safe` made this cell from; any other cell is its own text."""
+    """Return the text from which `spreadsheet_safe` made this cell; other cells are returned unchanged."""
     guarded = cell[:1] == "'" and cell.lstrip("'").startswith(FORMULA_STARTS)
     return cell[1:] if guarded else cell
 
 
+def looks_like(head: str) -> bool:
+    """Return True: every text that is no other format is read as CSV."""
+    return True
+
+
 def parse(file: LabelFile) -> Iterator[Label]:
     """Yield the labels below a header with the columns id and label."""
-    headers = {mark: _header(file, mark) for mark in ",;\t"}
-    exported = next((mark for mark, names in headers.items() if label_studio.ID in names), None)
-    if exported is not None:
-        yield from _exported(file, exported, headers[exported])
-        return
-    delimiter = next((mark for mark, names in headers.items() if {"id", "label"} <= set(names)), None)
-    if delimiter is None:
-        first = quoted(file.start(), 80)
-        raise LabelError(f"{file.name} starts with {first}: start it with a header with the columns id and label")
-    header = headers[delimiter]
+    delimiter, header = header_with({"id", "label"}, file)
     twice = [column for column in COLUMNS if header.count(column) > 1]
     if twice:
         raise LabelError(f"{file.name} has two columns {twice[0]!r} in its header: keep one of them")
-    rows = _csv_rows(file, delimiter)
-    next(rows)  # the header
     columns = [(column, header.index(column)) for column in COLUMNS if column in header]
-    for number, cells in rows:
+    for number, cells in rows_below_header(file, delimiter):
         yield _label_of_cells(len(header), columns, cells, f"{file.name} line {number}")
 
 
-def is_label_studio(file: LabelFile) -> bool:
-    """Tell whether a table is an export of Label Studio."""
-    return any(label_studio.ID in _header(file, mark) for mark in ",\t")
-
-
-def _exported(file: LabelFile, delimiter: str, header: Sequence[str]) -> Iterator[Label]:
-    """The rows of an export of Label Studio, whose cells are as they are: it guards none for spreadsheets."""
-    rows = _csv_rows(file, delimiter)
-    next(rows)  # the header
-    for number, cells in rows:
-        place = f"{file.name} line {number}"
-        yield label_of(label_studio.fields_of_csv(dict(zip(header, cells, strict=False)), place), place)
-
-
-def _header(file: LabelFile, delimiter: str) -> list[str]:
-    try:
-        _, cells = next(_csv_rows(file, delimiter), (1, []))
-    except CsvError:  # quotes that make no sense with this delimiter
-        return []
-    return [cell.strip().lower() for cell in cells]
+def header_with(columns: set[str], file: LabelFile) -> tuple[str, list[str]]:
+    """Return the delimiter with which the first row holds some columns, and the row in lower case."""
+    for delimiter in ",;\t":
+        try:
+            _, cells = next(_rows(file, delimiter), (1, []))
+        except CsvError:  # quotes that make no sense with this delimiter
+            continue
+        header = [cell.strip().lower() for cell in cells]
+        if columns <= set(header):
+            return delimiter, header
+    first = quoted(next((line.strip() for line in file.lines() if not line.isspace()), ""), 80)
+    raise LabelError(f"{file.name} starts with {first}: start it with a header with the columns id and label")
 
 
 class CsvError(LabelError):
     """A file is not CSV with this delimiter."""
 
 
-def _csv_rows(file: LabelFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line and the cells of each row that is not blank."""
+def rows_below_header(file: LabelFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the first line and the cells of each row below the header that is not blank."""
+    rows = _rows(file, delimiter)
+    next(rows)
+    return rows
+
+
+def _rows(file: LabelFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(file.lines(), delimiter=delimiter, strict=True)
     cells: list[str] | None = []
     while cells is not None:
@@ -118,5 +103,5 @@ def _csv_rows(file: LabelFile, delimiter: str) -> Iterator[tuple[int, list[str]]
 def _label_of_cells(width: int, columns: Sequence[tuple[str, int]], cells: list[str], place: str) -> Label:
     if len(cells) > width and any(map(str.strip, cells[width:])):
         counts = f"{len(cells)} cells, but the header has {width}"
-        raise LabelError(f"{place} has {counts}: put quotes around a text that holds the separator")
+        raise LabelError(f"{place} has {counts}: put quotes around a text that contains the separator")
     return label_of({name: from_spreadsheet(cells[i]) for name, i in columns if i < len(cells)}, place)

@@ -1,8 +1,8 @@
 """CVAT: images and label definitions for a task, and its export "CVAT for images 1.1" as it comes back.
 
-CVAT keeps no ids of ours, so labels come back by the name of the image, from which :mod:`.file_names` reads the id. A
-class is a tag of an image; a number is the attribute `value` of the tag `value`; the tag "can't tell" says so. An image
-without a tag is not answered yet. The export does not say who annotated what.
+CVAT does not keep our ids. Labels come back with the name of the image, from which :mod:`.file_names` decodes the id. A
+class is a tag of an image, a number the attribute `value` of the tag `value`, and "can't tell" a tag of that name. An
+image without a tag is not answered yet. The export does not name the annotators.
 
 The XML is read as it streams, by expat, without a document type: no entity is ever expanded.
 """
@@ -14,9 +14,8 @@ from xml.parsers import expat
 
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.formats.file_names import id_of
-from opacc_ray.labels.formats.label_file import LabelFile
+from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, is_cant_tell, label_of
 from opacc_ray.labels.messages import quoted
-from opacc_ray.labels.rows import Context, Label, Task, label_of, says_unsure
 
 UNSURE, VALUE = "can't tell", "value"
 
@@ -24,7 +23,7 @@ CHUNK = 1 << 16
 
 
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
-    """Return ``labels.json``, for the raw view of CVAT's label constructor; the images are beside it."""
+    """Return ``labels.json``, for the raw view of CVAT's label constructor; the images are copied next to it."""
     if context.task == "regression":
         number: dict[str, Any] = {"name": VALUE, "mutable": False, "input_type": "text", "values": [""]}
         labels = [{"name": VALUE, "type": "tag", "attributes": [number]}]
@@ -35,12 +34,12 @@ def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
 
 
 def _names(context: Context) -> list[str]:
-    """The classes; one that is called "unsure" is answered by its index, so that it is not taken for it."""
-    return [str(index) if says_unsure(name) else name for index, name in enumerate(context.classes or ())]
+    """Return the tags of the classes; a class called "unsure" is answered by its index, which is unambiguous."""
+    return [str(index) if is_cant_tell(name) else name for index, name in enumerate(context.classes or ())]
 
 
 def looks_like(head: str) -> bool:
-    """Whether a file is XML, by its first character."""
+    """Return whether a file is XML, by its first character."""
     return head.startswith("<")
 
 
@@ -53,11 +52,11 @@ def parse(file: LabelFile) -> Iterator[Label]:
     reader.feed(b"", is_last=True)
     yield from reader.take()
     if not reader.num_images:
-        raise LabelError(f"{file.name} holds no image: export the task from CVAT as CVAT for images 1.1")
+        raise LabelError(f"{file.name} has no image: export the task from CVAT as CVAT for images 1.1")
 
 
 class _Reader:
-    """What expat calls: it gathers the tags of the image that is open."""
+    """Handlers for expat that collect the tags of the current image."""
 
     def __init__(self, name: str) -> None:
         self.num_images = 0
@@ -65,7 +64,7 @@ class _Reader:
         self._labels: list[Label] = []
         self._image: str | None = None
         self._answers: list[str] = []
-        self._is_value = False  # whether a tag is open that says a number
+        self._is_value = False  # whether a tag with a number is open
         self._text: list[str] | None = None
         self._parser = expat.ParserCreate()
         self._parser.StartDoctypeDeclHandler = self._refuse_doctype
@@ -87,7 +86,7 @@ class _Reader:
         return f"{self._file} line {self._parser.CurrentLineNumber}"
 
     def _refuse_doctype(self, *declared: Any) -> None:
-        raise LabelError(f"{self._place()} declares a document type, which no export of CVAT does: export it again")
+        raise LabelError(f"{self._place()} declares a document type, which CVAT never does: export it again")
 
     def _start(self, element: str, attributes: dict[str, str]) -> None:
         if element == "image":
@@ -102,7 +101,7 @@ class _Reader:
     def _add_tag(self, attributes: dict[str, str]) -> None:
         if attributes.get("source") == "auto":
             raise LabelError(
-                f"{self._place()} has a tag of {quoted(self._image or '')} that a model gave: import what people said"
+                f"{self._place()} has a tag of {quoted(self._image or '')} that a model gave: import answers of people"
             )
         self._answers.append(attributes.get("label", ""))
 
@@ -114,12 +113,12 @@ class _Reader:
         if element == "attribute" and self._text is not None:
             self._answers[-1], self._text = "".join(self._text), None
         elif element == "tag":
-            self._is_value = False  # a box beside it may have an attribute of that name, too
+            self._is_value = False  # a box next to it may have an attribute of the same name
         elif element == "image" and self._image is not None:
             if len(self._answers) > 1:
-                said = " and ".join(quoted(text) for text in self._answers[:2])
+                answers = " and ".join(quoted(text) for text in self._answers[:2])
                 raise LabelError(
-                    f"{self._place()}: {quoted(self._image)} has {len(self._answers)} tags, {said}: leave one"
+                    f"{self._place()}: {quoted(self._image)} has {len(self._answers)} tags, {answers}: leave one"
                 )
             self._labels.append(label_of({"id": id_of(self._image), "label": "".join(self._answers)}, self._place()))
             self._image = None

@@ -1,8 +1,8 @@
-"""The name of a copied image, from which its example's id comes back: tools that keep no ids keep file names.
+"""File names of copied images, which encode the example's id for tools that keep file names but no ids.
 
-ASCII letters, digits, '-', '_' and '.' stand for themselves; every other byte of the id in UTF-8, and a dot in front,
-is '~' and two hexadecimal digits. A picture that was made of an example, not copied, ends in '~.png' after that. So no
-id leads out of a folder, and no name needs quotes in a URL.
+ASCII letters, digits, '-', '_' and '.' are kept; every other byte of the id in UTF-8, and a dot in front, becomes '~'
+and two hexadecimal digits. A picture that was rendered, not copied, then ends in '~.png'. So no id leads out of a
+folder, and no name needs quotes in a URL.
 """
 
 import re
@@ -12,7 +12,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.labels.messages import quoted
 
 LONGEST = 240
-"""Characters of a file's name that every file system takes."""
+"""Characters of a file name that every file system accepts."""
 
 MADE = "~.png"
 
@@ -22,7 +22,7 @@ def name_of(id: str, *, is_made: bool = False) -> str:
     text = "".join(_escaped(byte) for byte in id.encode())
     name = (f"~2E{text[1:]}" if text.startswith(".") else text) + MADE * is_made
     if len(name) > LONGEST:
-        raise DataError(f"the id {quoted(id)} is too long for the name of a file; send links or thumbnails instead")
+        raise DataError(f"the id {quoted(id)} is too long for a file name; send links or thumbnails instead")
     return name
 
 
@@ -32,7 +32,7 @@ def _escaped(byte: int) -> str:
 
 
 def id_of(name: str) -> str:
-    """Return the id that :func:`name_of` made a name of; any other name is its own id. Folders are left out."""
+    """Return the id that :func:`name_of` encoded; any other name is its own id. Folders are left out."""
     text = PurePosixPath(name.replace("\\", "/")).name.removesuffix(MADE)
     plain = re.sub(rb"~([0-9A-F]{2})", lambda found: bytes.fromhex(found[1].decode()), text.encode())
     try:

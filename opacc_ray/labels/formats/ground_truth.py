@@ -1,8 +1,8 @@
 """SageMaker Ground Truth: an input manifest, and the output manifest of an image classification job.
 
-Only JSON Lines, since the service is closed to new customers. Each line is an object with `source-ref`, the image's S3
-URI, which the job reads with its own role, and our id, which comes back unchanged. The label is the class's name in the
-metadata, never the integer: that counts the categories of the job, not the classes of the model.
+The service is closed to new customers, so only this job is supported. Each line is an object with our id, which comes
+back unchanged, and `source-ref`, the image's S3 URI, which the job reads with its own role. The label is the class name
+in the metadata, never the integer: that numbers the categories of the job, not the classes of the model.
 """
 
 import json
@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.labels.formats.label_file import LabelFile
+from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, label_of
 from opacc_ray.labels.messages import quoted
-from opacc_ray.labels.rows import Context, Label, Task, label_of
 
 ID, RUN, ROUND = "opacc-id", "opacc-run", "opacc-round"
 METADATA = "-metadata"
@@ -21,14 +20,14 @@ METADATA = "-metadata"
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """Return ``input.manifest``; raises DataError for an image that is not in S3."""
     for task in tasks:
-        if not task.image.startswith("s3://"):
-            raise DataError(f"Ground Truth reads images from S3, where {quoted(task.id)} is not: copy the pool to S3")
-    lines = [{"source-ref": task.image, ID: task.id, RUN: task.run, ROUND: task.round} for task in tasks]
+        if not (task.uri or "").startswith("s3://"):
+            raise DataError(f"Ground Truth reads images from S3; {quoted(task.id)} is elsewhere: copy the pool to S3")
+    lines = [{"source-ref": task.uri, ID: task.id, RUN: task.run, ROUND: task.round} for task in tasks]
     return {"input.manifest": "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()}
 
 
 def looks_like(head: str) -> bool:
-    """Whether a file is a manifest of Ground Truth, by its first characters."""
+    """Return whether a file is a manifest of Ground Truth, by its first line."""
     return head.startswith("{") and '"source-ref"' in head.partition("\n")[0]
 
 
@@ -51,15 +50,15 @@ def _label_of_line(line: str, place: str) -> Label:
     }
     metadata = [value for key, value in found.items() if key.endswith(METADATA)]
     if len(metadata) > 1:
-        raise LabelError(f"{place} has the labels of {len(metadata)} jobs: import the output manifest of one")
+        raise LabelError(f"{place} has labels of {len(metadata)} jobs: import the output manifest of one job")
     return label_of(fields | (_fields_of_job(metadata[0], place) if metadata else {}), place)
 
 
 def _fields_of_job(metadata: Any, place: str) -> dict[str, str]:
     if not isinstance(metadata, dict) or not isinstance(metadata.get("class-name", ""), str):
-        raise LabelError(f"{place} has no class-name in its metadata: import that of an image classification job")
+        raise LabelError(f"{place} has no class-name in its metadata: import one of an image classification job")
     if metadata.get("human-annotated", "yes") != "yes":
         raise LabelError(f"{place} was labelled by a model, not by a person: labels must come from people")
     if "class-name" not in metadata and "failure-reason" not in metadata:
-        raise LabelError(f"{place} has no class-name in its metadata: import that of an image classification job")
+        raise LabelError(f"{place} has no class-name in its metadata: import one of an image classification job")
     return {"label": metadata.get("class-name", ""), "labelled_at": str(metadata.get("creation-date", ""))}

@@ -5,54 +5,53 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.formats.label_file import LabelFile
-from opacc_ray.labels.rows import COLUMNS, Context, Label, ManifestRow, label_of
+from opacc_ray.labels.label_rows import COLUMNS, Context, Label, LabelFile, Task, label_of
 
-OF_TASKS = frozenset({"opacc_id", "data", "annotations", "annotation_id", "result"})
-"""Keys by which a task of Label Studio is told from a row of labels."""
-
-
-def encode(rows: Sequence[ManifestRow], context: Context) -> bytes:
-    """Write a manifest."""
-    lines = [json.dumps(_json_fields(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows]
-    return "".join(lines).encode()
+TASK_KEYS = frozenset({"opacc_id", "data", "annotations", "annotation_id", "result"})
+"""Keys that a task of Label Studio has, and a row of labels has not."""
 
 
-def _json_fields(row: ManifestRow) -> dict[str, object]:
+def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
+    """Return ``manifest.jsonl``."""
+    lines = [json.dumps(_fields_of(task), ensure_ascii=False, allow_nan=False) + "\n" for task in tasks]
+    return {"manifest.jsonl": "".join(lines).encode()}
+
+
+def _fields_of(task: Task) -> dict[str, object]:
     fields: dict[str, object] = {
-        "id": row.id,
-        "uri": row.uri,
-        "run": row.run,
-        "round": row.round,
-        "order": row.order,
+        "id": task.id,
+        "uri": task.uri,
+        "run": task.run,
+        "round": task.round,
+        "order": task.order,
         "label": None,
     }
-    said = {"prediction": row.prediction, "note": row.note}
-    return fields | {name: text for name, text in said.items() if text is not None}
+    optional = {"prediction": task.prediction, "note": task.note}
+    return fields | {name: text for name, text in optional.items() if text is not None}
 
 
 def looks_like(head: str) -> bool:
-    """Whether a text is one JSON object or an array of rows, by its first characters."""
+    """Return whether a file starts with a JSON object, or with an array of rows."""
     return head.startswith("{") or is_array_of_rows(head)
 
 
 def is_array_of_rows(head: str) -> bool:
-    """Whether a text is an array of objects with the keys id and label, and nothing that a labelling tool adds."""
+    """Return whether a file starts with an array of objects with the keys id and label, and no key of a tool."""
     if not head.startswith("["):
         return False
     try:
         first, _ = json.JSONDecoder().raw_decode(head[1:].lstrip())
     except (ValueError, RecursionError):
         return False
-    return _is_row(first) and not OF_TASKS & set(first)
+    return _is_row(first) and not TASK_KEYS & set(first)
 
 
 def parse(file: LabelFile) -> Iterator[Label]:
-    """Yield labels: objects with the keys id and label."""
+    """Yield the labels of objects with the keys id and label."""
     if is_array_of_rows(file.head()):
         rows = enumerate(file.json(), start=1)
         return (_label_of_row(row, f"{file.name} item {number}") for number, row in rows)
-    lines = enumerate(file.lines("\n"), start=1)  # other ends of lines may lie inside a string
+    lines = enumerate(file.lines("\n"), start=1)  # other ends of lines may be inside a string
     return (_label_of_json(line, f"{file.name} line {number}") for number, line in lines if not line.isspace())
 
 
@@ -79,8 +78,8 @@ def _text(value: object, column: str, place: str) -> str:
         return ""
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise LabelError(f"{place} has half a character as its {column}, which is not valid Unicode: write it anew")
+            raise LabelError(f"{place} has half a character in {column}, which is not valid Unicode: write it anew")
         return value
     if isinstance(value, int | float):
         return json.dumps(value)  # 7 → "7", true → "true", a float as its shortest exact repr
-    raise LabelError(f"{place} has a {type(value).__name__} as its {column}: use a text or a number")
+    raise LabelError(f"{place} has a {type(value).__name__} in {column}: use a text or a number")

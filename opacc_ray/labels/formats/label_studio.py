@@ -1,30 +1,34 @@
 """Label Studio: tasks with a labelling config, and its exports as they come back.
 
-Our id lies inside `data`, because Label Studio drops everything else when it reads tasks from storage. Predictions are
-never sent. Exports are read in every shape that holds the id: JSON (tasks with their annotations), JSON-MIN and CSV
+Our id is inside `data`, because Label Studio drops everything else when it reads tasks from storage. Predictions are
+never sent. Exports are read in every form that has the id: JSON (tasks with their annotations), JSON-MIN and CSV
 (one flat row per annotation), and the objects of a target storage (one task, or one annotation with its task).
 
 A skipped task is a "can't tell"; JSON-MIN and CSV leave it out, so prefer JSON. A task without an annotation, or with
-an empty one, is not answered yet. An annotation that was changed and exported again replaces what its annotator said
-before, by its time.
+an empty one, is not answered yet. An annotation that was changed and exported again replaces its annotator's earlier
+answer, by its time. A CSV export has our id in the column `opacc_id`: its column `id` counts Label Studio's own tasks.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from opacc_ray.errors import LabelError
+from opacc_ray.labels.formats.csv_file import header_with, rows_below_header
 from opacc_ray.labels.formats.jsonl_file import is_array_of_rows
-from opacc_ray.labels.formats.label_file import LabelFile
+from opacc_ray.labels.label_rows import Context, Label, LabelFile, Task, is_cant_tell, label_of
 from opacc_ray.labels.messages import quoted
-from opacc_ray.labels.rows import Context, Label, Task, label_of, says_unsure
 
 ID, RUN, ROUND = "opacc_id", "opacc_run", "opacc_round"
 UNSURE = "can't tell"
 
 MANY_CLASSES = 30
-"""Classes beyond which they are a list to search in, not buttons."""
+"""With more classes, the config has a list with a search field instead of buttons."""
+
+VALUES = ("choices", "number", "text")
+"""Keys of an answer in the controls of our config."""
 
 Json = Mapping[str, Any]
 
@@ -32,7 +36,7 @@ Json = Mapping[str, Any]
 def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
     """Return ``tasks.json``, to import, and ``config.xml``, the labelling config of the project."""
     items = [
-        {"data": {"image": task.image, ID: task.id, RUN: task.run, ROUND: task.round, "opacc_order": task.order}}
+        {"data": {"image": task.uri or "", ID: task.id, RUN: task.run, ROUND: task.round, "opacc_order": task.order}}
         for task in tasks
     ]
     content = json.dumps(items, ensure_ascii=False, indent=1, allow_nan=False)
@@ -57,29 +61,44 @@ def config(context: Context) -> str:
 
 
 def _choice(name: str, index: int) -> str:
-    """The value of a choice; a class that is called "unsure" is answered by its index, so as not to be taken for it."""
-    return quoteattr(name) + (f' alias="{index}"' if says_unsure(name) else "")
+    """Return the value of a choice; a class called "unsure" is answered by its index, which is unambiguous."""
+    return quoteattr(name) + (f' alias="{index}"' if is_cant_tell(name) else "")
 
 
 def looks_like(head: str) -> bool:
-    """Whether a file is one of Label Studio's, by its first characters."""
+    """Return whether a file comes from Label Studio, by its first characters or the header of its table."""
     if head.startswith("["):
         return not is_array_of_rows(head)
-    return head.startswith("{") and f'"{ID}"' in head and '"source-ref"' not in head
+    if head.startswith("{"):
+        return f'"{ID}"' in head and '"source-ref"' not in head
+    header = re.split(r"[,;\t\r\n]", "".join(head.splitlines()[:1]))
+    return ID in {cell.strip(' "').lower() for cell in header}
 
 
 def parse(file: LabelFile) -> Iterator[Label]:
-    """Yield the labels of an export in JSON or JSON-MIN, or of an object of a target storage."""
+    """Yield the labels of an export in JSON, JSON-MIN or CSV, or of an object of a target storage."""
+    return _labels_of_json(file) if file.head().startswith(("[", "{")) else _labels_of_csv(file)
+
+
+def _labels_of_csv(file: LabelFile) -> Iterator[Label]:
+    """Yield the labels of a table, whose cells are unguarded: Label Studio does not escape formulas."""
+    delimiter, header = header_with({ID}, file)
+    for number, cells in rows_below_header(file, delimiter):
+        place = f"{file.name} line {number}"
+        yield label_of(_fields_of_cells(dict(zip(header, cells, strict=False)), place), place)
+
+
+def _labels_of_json(file: LabelFile) -> Iterator[Label]:
     content = file.json()
     for number, item in enumerate(content if isinstance(content, list) else [content], start=1):
         place = f"{file.name} task {number}"
         if not isinstance(item, dict):
-            raise LabelError(f"{place} is no JSON object: give an export of Label Studio, in JSON or JSON-MIN")
+            raise LabelError(f"{place} is no JSON object: give an export of Label Studio in JSON, JSON-MIN or CSV")
         yield from _labels_of(item, place)
 
 
 def _labels_of(item: Json, place: str) -> Iterator[Label]:
-    """The labels of a task, of an annotation that holds its task, or of a flat row."""
+    """Yield the labels of a task, of an annotation with its task, or of a flat row."""
     if isinstance(item.get("data"), dict) or "annotations" in item:
         data, given = item.get("data"), item.get("annotations", [])
     elif "result" in item:
@@ -102,8 +121,8 @@ def _fields_of_task(data: Any, place: str) -> dict[str, str]:
     id = data.get(ID) if isinstance(data, dict) else None
     if not isinstance(id, str | int):
         raise LabelError(
-            f"{place} has no {ID} in its data: import tasks that `opacc manifest --to label-studio` wrote, or write "
-            "labels as JSON objects with the keys id and label"
+            f"{place} has no {ID} in its data: label tasks written by `opacc manifest --to label-studio`, or "
+            "import JSON objects with the keys id and label"
         )
     return {"id": str(id)} | {key: str(data[name]) for key, name in (("run", RUN), ("round", ROUND)) if name in data}
 
@@ -123,20 +142,17 @@ def _who_when(annotation: Json, who: Any) -> dict[str, str]:
 
 
 def _text_of_result(part: Any, place: str) -> str | None:
-    """What one control of the config holds; None if it is none that we send."""
+    """Return the value of one control of our config; None for other controls."""
     value = part.get("value") if isinstance(part, dict) else None
     if not isinstance(value, dict):
         raise LabelError(f"{place} has a result without a value: export it again")
-    for key in ("choices", "number", "text"):
-        if key in value:
-            return _text(value[key], place)
-    return None
+    return next((_text(value[key], place) for key in VALUES if key in value), None)
 
 
 def _text(value: Any, place: str) -> str:
-    """A choice, a number or a text, alone or in a list."""
+    """Return a choice, a number or a text, alone or in a list, as a text."""
     if isinstance(value, dict):
-        value = next((value[key] for key in ("choices", "number", "text") if key in value), value)
+        value = next((value[key] for key in VALUES if key in value), value)
     if isinstance(value, list):
         return _only([_text(one, place) for one in value], place)
     if value is None:
@@ -148,21 +164,20 @@ def _text(value: Any, place: str) -> str:
 
 def _only(texts: Sequence[str], place: str) -> str:
     if len(texts) > 1:
-        said = " and ".join(quoted(text) for text in texts[:2])
-        raise LabelError(f"{place} has {len(texts)} answers, {said}: give one, as the config of the project asks for")
+        first = " and ".join(quoted(text) for text in texts[:2])
+        raise LabelError(f"{place} has {len(texts)} answers, {first}: give one, as the config of the project requires")
     return texts[0] if texts else ""
 
 
 def _fields_of_row(row: Json, place: str) -> dict[str, str]:
-    """What a flat row of JSON-MIN says."""
+    """Return the columns of a flat row of JSON-MIN."""
     answers = [_text(row[key], place) for key in ("label", "unsure") if row.get(key) not in (None, "", [])]
     return _who_when(row, row.get("annotator")) | {"label": _only(answers, place)}
 
 
-def fields_of_csv(cells: Mapping[str, str], place: str) -> dict[str, str]:
-    """Name the cells of a CSV export as ours are; a number is a JSON text there, ``[{"number": 7}]``."""
-    said = [cells[key] for key in ("label", "unsure") if cells.get(key)]
-    label = _only(said, place)
+def _fields_of_cells(cells: Mapping[str, str], place: str) -> dict[str, str]:
+    """Return the columns of a row of CSV, where a number is written as JSON: ``[{"number": 7}]``."""
+    label = _only([cells[key] for key in ("label", "unsure") if cells.get(key)], place)
     if label.startswith(("[{", '{"')):
         try:
             label = _text(json.loads(label), place)

@@ -1,1 +1,1 @@
-"""The web page on which people label."""
+"""Web page for labelling."""

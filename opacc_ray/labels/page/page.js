@@ -1,20 +1,20 @@
 "use strict";
-// One example at a time. Every answer is sent at once; the next example comes with the confirmation that it is kept.
+// Labelling page: one example at a time. Every answer is sent at once, and the reply that it is saved has the next example.
 
 const $ = (id) => document.getElementById(id);
-const SHOWN = 9; // choices on the page, each with a key; more classes are searched
-const SOME = 50; // classes of which the first are offered before anything is typed
+const SHOWN = 9; // buttons for classes, each with a key; with more classes there is a search field
+const SOME = 50; // with at most so many classes, the first ones are offered before anything is typed
 
 const state = {
   task: "classification", classes: null, annotator: null,
-  number: null,      // of the example that is shown
-  seen: false,       // whether its picture is there: nothing can be answered unseen
-  busy: false,       // whether an answer is on its way
+  number: null,      // number of the current example
+  seen: false,       // whether its picture is visible: an example cannot be answered unseen
+  busy: false,       // whether a request is running
   matches: [],       // classes on the buttons
-  marked: 0,         // the one that Enter takes
-  recent: [],        // classes answered last
-  keys: new Map(),   // key -> class
-  asked: null,       // an answer about which there is a question
+  marked: 0,         // index of the one that Enter selects
+  recent: [],        // last answered classes
+  keys: new Map(),   // key → class
+  asked: null,       // answer to confirm
 };
 
 // -- the server --------------------------------------------------------------------------------------------
@@ -24,25 +24,25 @@ async function ask(what, body) {
     method: "POST", headers: { "content-type": "application/json" },
     body: JSON.stringify({ annotator: state.annotator, ...body }),
   });
-  if (answer.status === 404) throw new Error("this address is no longer valid: open the one that opacc label shows now");
+  if (answer.status === 404) throw new Error("This address is no longer valid. Open the one that opacc label printed last.");
   const content = await answer.json();
   if (!answer.ok && !content.ask) throw new Error(content.error);
   return content;
 }
 
-// Send something and show what comes next, or what is asked about it; on failure say so, and leave all as it was.
+// Send a request, and show the next example or a question; an error changes nothing but the message.
 async function send(what, body) {
   if (state.busy) return;
   busy(true);
-  say("");
+  showMessage("");
   $("ask").hidden = true;
   try {
     const next = await ask(what, body);
     if (next.ask) question(next, body);
     else show(next, body.label);
   } catch (error) {
-    const lost = error instanceof TypeError;
-    say(lost ? "Not saved: the server does not answer. Try again once it runs." : error.message, true);
+    const offline = error instanceof TypeError;
+    showMessage(offline ? "Not saved: the server does not respond. Try again when it is running." : error.message, true);
   } finally {
     busy(false);
   }
@@ -60,12 +60,12 @@ const undo = () => send("undo", {});
 
 const inWords = (label) => (label === null ? "can’t tell" : label);
 
-// An answer that is not kept yet: "no" leaves things as they are, and has the focus.
+// Ask before an answer is saved: "no" has the focus, and changes nothing.
 function question(asked, body) {
   state.asked = { ...body, over: asked.over ?? body.over, sure: asked.sure ?? body.sure };
-  say(asked.ask, true);
-  $("no").textContent = asked.sure ? "Correct it" : "Keep that";
-  $("yes").textContent = asked.sure ? `Save ${body.label}` : `Change it to ${inWords(body.label)}`;
+  showMessage(asked.ask, true);
+  $("no").textContent = asked.sure ? "Correct it" : "Keep it";
+  $("yes").textContent = asked.sure ? "Save anyway" : `Change it to ${inWords(body.label)}`;
   $("no").onclick = asked.sure ? correct : () => send("next", {});
   $("ask").hidden = false;
   $("no").focus();
@@ -73,12 +73,12 @@ function question(asked, body) {
 
 function correct() {
   $("ask").hidden = true;
-  say("");
+  showMessage("");
   $("field").focus();
   $("field").select();
 }
 
-// -- what is shown -----------------------------------------------------------------------------------------
+// -- the example -------------------------------------------------------------------------------------------
 
 function show(next, typed) {
   const { done, total, mine } = next.progress;
@@ -93,9 +93,9 @@ function show(next, typed) {
   state.number = next.number;
   $("stage").dataset.number = next.number;
   if (finished) return showEnd(next);
-  if (next.note) say(next.note, true);
-  else if (next.undone) say(`Undone: ${inWords(next.undone.label)}`);
-  else if (next.saved) say(`Saved: ${inWords(next.saved.label)}${typed?.includes(",") && state.task === "regression" ? ` (you wrote ${typed})` : ""}`);
+  if (next.note) showMessage(next.note, true);
+  else if (next.undone) showMessage(`Undone: ${inWords(next.undone.label)}`);
+  else if (next.saved) showMessage(`Saved: ${inWords(next.saved.label)}${typed?.includes(",") && state.task === "regression" ? ` (you wrote ${typed})` : ""}`);
   load(next.number);
   if (next.upcoming !== null) new Image().src = `image/${next.upcoming}`;
   $("field").value = "";
@@ -107,9 +107,9 @@ function show(next, typed) {
 function showEnd({ progress, different }) {
   const rest = progress.total - progress.done;
   $("endtitle").textContent = rest ? "Nothing left for you" : "All labelled";
-  const lines = [`${progress.mine} labels are yours.`];
-  if (rest) lines.push(`${rest} wait for somebody else, or are being labelled now.`);
-  if (different) lines.push(`On ${different} the answers differ: opacc labels list shows them, opacc labels correct settles them.`);
+  const lines = [`You labelled ${progress.mine}.`];
+  if (rest) lines.push(`${rest} more are waiting for other people.`);
+  if (different) lines.push(`Answers differ on ${different}: see opacc labels list, and decide with opacc labels correct.`);
   $("endtext").textContent = lines.join(" ");
   $("endundo").disabled = !progress.mine;
   if (rest) setTimeout(() => { if (state.number === null && !state.busy) send("next", {}); }, 5000);
@@ -119,7 +119,7 @@ function only(id) {
   for (const other of ["work", "name", "end"]) $(other).hidden = other !== id;
 }
 
-function say(text, wrong = false) {
+function showMessage(text, wrong = false) {
   $("message").textContent = text;
   $("message").classList.toggle("wrong", wrong);
 }
@@ -141,7 +141,7 @@ const coarse = () => matchMedia("(pointer: coarse)").matches;
 
 // -- choices -----------------------------------------------------------------------------------------------
 
-// The classes for what is typed: names that begin with it, then words that do, then names that hold it.
+// Classes that match the typed text: first names that start with it, then words that do, then all others with it.
 function search(text) {
   const room = matchMedia("(max-width: 600px)").matches ? 6 : SHOWN;
   const first = state.classes.length > SOME ? [] : state.classes.slice(0, SHOWN);
@@ -167,7 +167,7 @@ function offer() {
   const buttons = state.matches.map((name, i) => {
     const button = document.createElement("button");
     button.type = "button";
-    if (!state.numbered) { // where names begin with digits, digits are typed
+    if (!state.numbered) { // names with leading digits are typed, so digits are no keys
       const key = state.single ? name.toLowerCase() : String(i + 1);
       state.keys.set(key, name);
       button.append(Object.assign(document.createElement("kbd"), { textContent: key }));
@@ -193,11 +193,11 @@ function mark() {
 function enter() {
   const text = $("field").value.trim();
   if (state.classes === null) {
-    if (text === "") return say(state.task === "regression" ? "Type a number, or ? if you can’t tell." : "Type a label.", true);
+    if (text === "") return showMessage(state.task === "regression" ? "Type a number, or ? if you can’t tell." : "Type a label.", true);
     return answer(text);
   }
   if (!text) return;
-  if (!state.matches.length) return say(`No class is called ${text}.`, true);
+  if (!state.matches.length) return showMessage(`No class is called ${text}.`, true);
   answer(state.matches[state.marked]);
 }
 
@@ -213,14 +213,14 @@ function onKey(event) {
   const empty = $("field").value === "";
   const act = keyAction(event, typing, empty);
   if (act) { event.preventDefault(); act(); return; }
-  // Any other letter belongs to the search field.
+  // Other letters are typed into the search field.
   if (!typing && !$("field").hidden && event.key.length === 1 && event.key !== " ") $("field").focus();
 }
 
 function keyAction(event, typing, empty) {
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   if (event.ctrlKey) return undo;
-  if (event.repeat && !key.startsWith("Arrow") && !"+-".includes(key)) return () => {}; // a key held down answers once
+  if (event.repeat && !key.startsWith("Arrow") && !"+-".includes(key)) return () => {}; // a held key answers once
   if (key === "Backspace" && (!typing || empty)) return undo;
   if (key === "?" && (!typing || empty)) return unsure;
   if (key === "Escape") return () => { $("field").value = ""; $("field").blur(); fit(); offer(); };
@@ -244,7 +244,7 @@ function move(by) {
 }
 
 function unsure() {
-  if (!$("broken").hidden) state.seen = true; // what cannot be shown can only be left out
+  if (!$("broken").hidden) state.seen = true; // a broken picture can only be answered "can’t tell"
   answer(null);
 }
 
@@ -283,7 +283,7 @@ function load(number) {
     try {
       const found = await fetch(`image/${number}`);
       if (!found.ok && state.number === number) $("broken").textContent = await found.text();
-    } catch { /* the sentence above stands */ }
+    } catch { /* the message above stays */ }
   };
   picture.src = `image/${number}`;
 }
@@ -304,7 +304,7 @@ function place() {
   picture.classList.toggle("sharp", view.scale > 2 && !(view.width > 400 && !view.whole));
   const zoomed = view.scale > view.fit * 1.01;
   $("stage").classList.toggle("zoomed", zoomed);
-  if (zoomed && !view.whole && state.seen && view.scale * devicePixelRatio > 1) { // details, once, when they can show
+  if (zoomed && !view.whole && state.seen && view.scale * devicePixelRatio > 1) { // load all pixels once they become visible
     view.whole = true;
     picture.src = `image/${state.number}/whole`;
   }
@@ -378,10 +378,10 @@ async function start() {
 function prepare() {
   const { classes } = state;
   const many = classes === null || classes.length > SHOWN;
-  // Ten digits, or the letters of an alphabet: the key is the class itself.
+  // Single digits or letters as classes: the key is the class itself.
   state.single = classes !== null && classes.length <= 26 && classes.every((name) => /^[0-9a-z]$/i.test(name)) &&
     new Set(classes.map((name) => name.toLowerCase())).size === classes.length;
-  state.digits = classes !== null && classes.some((name) => /\d/.test(name)); // typed, they are part of a name
+  state.digits = classes !== null && classes.some((name) => /\d/.test(name)); // typed digits are part of a name
   state.numbered = !state.single && many && classes !== null && classes.some((name) => /^\d/.test(name));
   state.folded = classes?.map((name) => name.toLowerCase());
   $("field").hidden = state.single || !many;

@@ -8,10 +8,9 @@ import pytest
 from awkward_ids import random_ids
 from reading_labels import pairs, read, refusal
 
-from opacc_ray.labels.formats.csv_file import from_spreadsheet, spreadsheet_safe
-from opacc_ray.labels.formats.manifest import encode
+from opacc_ray.labels.formats.csv_file import from_spreadsheet, spreadsheet_safe, write
 from opacc_ray.labels.joining import join
-from opacc_ray.labels.rows import Label, ManifestRow
+from opacc_ray.labels.label_rows import Context, Label, Task
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_apostrophe_of_the_manifest_is_removed() -> None:
         ("id,label,status\na,cat,rejected\n", "back.csv line 2 has the status 'rejected'"),
         ("id,label,status\na,,labelled\n", "back.csv line 2 has the status 'labelled' but no label"),
         (b"id,label\na,cat\nb,caf\xe9\n", "back.csv line 3 is not UTF-8"),
-        (b"PK\x03\x04\x14\x00", "back.csv is a ZIP archive, as tools export, or a workbook: import the file of labels"),
+        (b"PK\x03\x04\x14\x00", "back.csv is a ZIP archive or a workbook: import the file of labels"),
         ("id,label\na,cat\n".encode("utf-16"), "back.csv line 1 is not UTF-8"),
         ("id,label\na," + "x" * 200_000, "back.csv line 2 is not valid CSV"),
     ],
@@ -92,7 +91,7 @@ def test_a_manifest_comes_back_filled_in_from_a_european_spreadsheet() -> None:
     pieces = [*"a7 ',\";=+-@\t\r\n\\?{[", "\r\n", "\u2028", "\x85", "\x00", "é", "日", "🙂"]
     ids = sorted({"".join(rng.choices(pieces, k=rng.randint(1, 6))) for _ in range(2000)})
     answers = {id: rng.choice(["cat", "dog, big", "7; 8"]) for id in ids}
-    sent = encode("csv", [ManifestRow(id, None, "r", 1, order) for order, id in enumerate(ids)])
+    sent = write([Task(id, None, "r", 1, order) for order, id in enumerate(ids)], Context())["manifest.csv"]
     header, *rows = csv.reader(io.StringIO(sent.decode("utf-8-sig"), newline=""))
     column = header.index("label")
     filled = [[*cells[:column], answers[id], *cells[column + 1 :]] for id, cells in zip(ids, rows, strict=True)]
@@ -115,5 +114,5 @@ def test_apostrophe_is_undone_for_random_text() -> None:
         assert from_spreadsheet(spreadsheet_safe(text)) == text
 
 
-def test_a_cell_that_nobody_guarded_is_its_own_text() -> None:
+def test_an_unguarded_cell_is_its_own_text() -> None:
     assert from_spreadsheet("=1") == "=1"

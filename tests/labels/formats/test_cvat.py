@@ -9,8 +9,8 @@ from reading_labels import read, refusal
 
 from opacc_ray.labels.formats.cvat import write
 from opacc_ray.labels.formats.file_names import name_of
-from opacc_ray.labels.formats.parsing import parse
-from opacc_ray.labels.rows import Context
+from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.label_rows import Context
 
 EXPORT = """<?xml version="1.0" encoding="utf-8"?>
 <annotations>
@@ -97,7 +97,7 @@ IMAGE = '<annotations>\n<image name="a.png">{}</image></annotations>'
         (IMAGE.format('<tag label="cat"/><tag label="dog"/>'), "line 2: 'a.png' has 2 tags, 'cat' and 'dog'"),
         (IMAGE.format('<tag label="cat" source="auto"/>'), "line 2 has a tag of 'a.png' that a model gave"),
         (IMAGE.format("")[:-3], "is not valid XML"),
-        ("<annotations></annotations>", "holds no image"),
+        ("<annotations></annotations>", "has no image"),
         ('<!DOCTYPE x [<!ENTITY e "aaaaaaaa">]>' + IMAGE.format("&e;"), "line 1 declares a document type"),
         ('<annotations><image name=""></image></annotations>', "has no id"),
     ],

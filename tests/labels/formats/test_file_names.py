@@ -18,7 +18,7 @@ def test_the_id_comes_back(is_made: bool) -> None:
     assert [id_of(name_of(id, is_made=is_made)) for id in IDS] == IDS
 
 
-def test_no_name_leads_elsewhere_or_is_hidden() -> None:
+def test_no_name_leaves_its_folder_or_is_hidden() -> None:
     for id in IDS:
         assert re.fullmatch(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*", name_of(id) or "x"), id
 
@@ -29,5 +29,5 @@ def test_different_ids_have_different_names() -> None:
 
 
 def test_an_id_that_is_no_name_is_refused() -> None:
-    with pytest.raises(DataError, match="is too long for the name of a file"):
+    with pytest.raises(DataError, match="is too long for a file name"):
         name_of("é" * 100)

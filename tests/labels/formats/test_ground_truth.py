@@ -8,8 +8,8 @@ from reading_labels import read, refusal
 
 from opacc_ray.errors import DataError
 from opacc_ray.labels.formats.ground_truth import write
-from opacc_ray.labels.formats.parsing import parse
-from opacc_ray.labels.rows import Context, Task
+from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.label_rows import Context, Task
 
 OUTPUT = {
     "source-ref": "s3://bkt/pool/a.png",
@@ -37,7 +37,7 @@ def test_an_output_manifest_is_read_by_the_name_of_the_class() -> None:
     assert label[:7] == ("a.png", "football", "labelled", None, "digits-7", 1, "2018-10-18T22:18:13.527256")
 
 
-def test_what_goes_in_comes_back_blank_while_nobody_has_labelled_it() -> None:
+def test_unlabelled_tasks_come_back_blank() -> None:
     tasks = [Task(id, f"s3://b/{i}.png", "r", 1, i) for i, id in enumerate(random_ids(500, seed=9), start=1)]
     data = write(tasks, Context())["input.manifest"]
     labels = list(parse(data, "input.manifest"))
@@ -47,7 +47,7 @@ def test_what_goes_in_comes_back_blank_while_nobody_has_labelled_it() -> None:
 
 
 def test_images_outside_of_s3_are_refused() -> None:
-    with pytest.raises(DataError, match=r"Ground Truth reads images from S3, where .a. is not"):
+    with pytest.raises(DataError, match=r"Ground Truth reads images from S3; 'a' is elsewhere"):
         write([Task("a", "/pool/a.png", "r", 1, 1)], Context())
 
 
@@ -57,7 +57,7 @@ def test_images_outside_of_s3_are_refused() -> None:
         (line(**{"human-annotated": "no"}), "line 1 was labelled by a model"),
         (line(**{"class-name": 3}), "line 1 has no class-name"),
         (json.dumps(OUTPUT | {"opacc-id": None}), "line 1 has no opacc-id"),
-        (json.dumps(OUTPUT | {"x-metadata": {}}), "line 1 has the labels of 2 jobs"),
+        (json.dumps(OUTPUT | {"x-metadata": {}}), "line 1 has labels of 2 jobs"),
         (line() + '{"source-ref": ', "line 2 is not valid JSON"),
     ],
 )

@@ -5,7 +5,7 @@ import json
 import pytest
 from reading_labels import read, refusal
 
-from opacc_ray.labels.formats.parsing import check_kind
+from opacc_ray.labels.formats.label_formats import check_kind
 
 
 def test_json_values_become_the_text_of_their_value() -> None:
@@ -34,8 +34,8 @@ def test_jsonl_with_windows_lines_mark_blank_lines_and_odd_separators_in_ids() -
         ('{"id": "b", "sport": 3}', "not a JSON object with the keys id and label"),
         ('{"label": "cat"}', "not a JSON object with the keys id and label"),
         ('{"id": null, "label": "cat"}', "has no id"),
-        ('{"id": "b", "label": ["cat"]}', "has a list as its label"),
-        ('{"id": {"x": 1}, "label": "cat"}', "has a dict as its id"),
+        ('{"id": "b", "label": ["cat"]}', "has a list in label"),
+        ('{"id": {"x": 1}, "label": "cat"}', "has a dict in id"),
         ('{"id": "b", "label": "cat", "round": true}', "has the round 'true'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Label Studio: what goes in holds our id and no prediction; what really came out of it is read in every shape."""
+"""Label Studio: tasks have our id and no prediction; real exports are read in every form."""
 
 import json
 import xml.etree.ElementTree as ElementTree
@@ -8,9 +8,9 @@ import pytest
 from awkward_ids import random_ids
 from reading_labels import refusal
 
+from opacc_ray.labels.formats.label_formats import check_kind, parse
 from opacc_ray.labels.formats.label_studio import config, write
-from opacc_ray.labels.formats.parsing import check_kind, parse
-from opacc_ray.labels.rows import Context, Label, Task
+from opacc_ray.labels.label_rows import Context, Label, Task
 
 EXPORTS = Path(__file__).parent / "exports"
 
@@ -19,7 +19,7 @@ def read_export(name: str) -> list[Label]:
     return list(parse((EXPORTS / name).read_bytes(), name))
 
 
-def said(labels: list[Label]) -> set[tuple[str, str, str | None, str | None]]:
+def rows_of(labels: list[Label]) -> set[tuple[str, str, str | None, str | None]]:
     return {(label.id, label.status, label.label, label.annotator) for label in labels}
 
 
@@ -43,7 +43,7 @@ NUMBERS = {
 }
 
 SKIPPED = {("é/ü.jpg", "unsure", None, "1")}
-"""Only JSON tells a skipped task."""
+"""Only JSON has skipped tasks."""
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ SKIPPED = {("é/ü.jpg", "unsure", None, "1")}
         ("label-studio-regression.csv", NUMBERS),
     ],
 )
-def test_every_shape_of_a_real_export_says_the_same(name: str, expected: set[object]) -> None:
+def test_every_form_of_a_real_export_has_the_same_labels(name: str, expected: set[object]) -> None:
     labels = read_export(name)
-    assert said(labels) == expected
+    assert rows_of(labels) == expected
     assert {(label.run, label.round) for label in labels} == {("digits-7", 1)}
     assert all(label.labelled_at for label in labels if label.status == "labelled")
 
@@ -76,7 +76,7 @@ def test_objects_of_a_target_storage_are_read() -> None:
     task, *_ = json.loads((EXPORTS / "label-studio-classification.json").read_bytes())
     annotation = task["annotations"][0] | {"task": {"id": 1, "data": task["data"]}}
     for content in (task, annotation):
-        assert said(list(parse(json.dumps(content, indent=2).encode(), "17"))) == {
+        assert rows_of(list(parse(json.dumps(content, indent=2).encode(), "17"))) == {
             ("0/a b.jpg", "labelled", "cat", "1")
         }
 
@@ -91,7 +91,7 @@ def test_tasks_hold_the_id_in_their_data_and_nothing_of_the_model() -> None:
     }
 
 
-def test_tasks_that_nobody_annotated_come_back_blank_with_their_ids() -> None:
+def test_unannotated_tasks_come_back_blank_with_their_ids() -> None:
     tasks = [Task(id, "https://x/1", "r", 2, 1) for id in random_ids(500, seed=4)]
     labels = list(parse(write(tasks, Context(("cat",)))["tasks.json"], "tasks.json"))
     assert [(label.id, label.status) for label in labels] == [(task.id, "blank") for task in tasks]
@@ -102,7 +102,7 @@ def choices(context: Context) -> dict[str, str | None]:
     return {item.attrib["value"]: item.attrib.get("alias") for item in tree.iter("Choice")}
 
 
-def test_config_offers_every_class_and_a_way_to_say_that_one_cannot_tell() -> None:
+def test_config_offers_every_class_and_cannot_tell() -> None:
     names = ('a "quoted" <class> & more', "cat", "unsure")
     assert choices(Context(names)) == {names[0]: None, "cat": None, "unsure": "2", "can't tell": None}
 

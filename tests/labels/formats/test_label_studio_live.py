@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from labelled_pages import CLASSES, grey, run_to_label
 
-from opacc_ray.labels.actions import import_labels
-from opacc_ray.labels.agreement import agreement
+from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.formats.label_studio import UNSURE
+from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.tasks import Wanted, write_tasks
+from opacc_ray.labels.labelling_tasks import Wanted, write_tasks
 
 COMMAND = os.environ.get("OPACC_LABEL_STUDIO")
 PASSWORD = "labels-for-all-1"
@@ -136,5 +136,5 @@ def test_tasks_go_in_and_annotations_come_back(server: str, files: Path, tmp_pat
         assert (imported.labelled, imported.unsure) == (10, unsure)
     [only] = read_rounds(run)
     assert only.truth == tuple(CLASSES[2] if place == 1 else CLASSES[place % 3] for place in range(10))
-    [pair] = agreement(run).pairs
+    [pair] = measure_agreement(run).pairs
     assert (pair.examples, pair.agree) == (2, 1)

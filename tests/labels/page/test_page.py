@@ -1,4 +1,4 @@
-"""The page in a real browser, by keys alone: every answer is what was seen, and is in the run."""
+"""The page in a real browser, used by keys alone: every answer matches its picture, and is saved in the run."""
 
 import time
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from labelled_pages import CLASSES, grey, run_to_label, served, served_here
+from labelled_pages import CLASSES, grey, run_to_label, served_here
 from real_browser import assert_accessible, needs_browser
 
 from opacc_ray.audit.results import estimate
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.page.book import Book
+from opacc_ray.labels.page.label_queue import LabelQueue
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
 
@@ -99,18 +99,18 @@ def label_by_eye(person: Person, most: int) -> int:
     return most
 
 
-@pytest.mark.parametrize(("size", "alone", "turns"), [(PHONE, 10, 10), (DESKTOP, 40, 30)], ids=["phone", "desktop"])
+@pytest.mark.parametrize(("size", "alone", "turns"), [(PHONE, 6, 6), (DESKTOP, 10, 10)], ids=["phone", "desktop"])
 def test_many_images_by_keys_with_a_restart_and_two_people(
     browser: Any, tmp_path: Path, size: dict[str, int], alone: int, turns: int
 ) -> None:
     num = alone + 2 * turns
     run = run_to_label(str(tmp_path), num, CLASSES)
-    with served(run.uri, token=TOKEN) as address:
+    with served_here(run, token=TOKEN) as address:
         ann = Person(browser, address, "ann", size)
         assert label_by_eye(ann, alone) == alone
         ann.page.context.close()
     assert sum(item.labelled.sum() for item in read_rounds(run)) == alone
-    with served(run.uri, token=TOKEN) as address:
+    with served_here(run, token=TOKEN) as address:
         people = [Person(browser, address, name, size) for name in ("ann", "bob")]
         for _ in range(turns):  # so that both have an example at any time
             numbers = [person.wait() for person in people]
@@ -221,13 +221,13 @@ def test_a_second_tab_of_one_person_asks_before_it_overrules_the_first(
         first.answer("1")
         second.keys("2")
         second.page.wait_for_selector("#ask:not([hidden])")
-        assert second.says() == "You answered this one on another page meanwhile: cat."
+        assert second.says() == "You already answered this example on another page: cat."
         shown = {name: second.page.text_content(f"#{name}") for name in ("no", "yes")}
-        assert shown == {"no": "Keep that", "yes": "Change it to dog"}
+        assert shown == {"no": "Keep it", "yes": "Change it to dog"}
         assert second.page.evaluate("document.activeElement.id") == "no"
         assert second.page.get_attribute("#stage", "data-number") == "0"
         assert_accessible(second.page, 10)
-        assert labels_of(run) == {Book(run).ids[0]: "cat"}
+        assert labels_of(run) == {LabelQueue(run).ids[0]: "cat"}
         if changes:
             second.keys("Tab")
         second.keys("Enter")
@@ -235,10 +235,10 @@ def test_a_second_tab_of_one_person_asks_before_it_overrules_the_first(
         assert not second.page.locator("#ask").is_visible()
         assert second.says() == ("Saved: dog" if changes else "")
         assert (first.faults, second.faults) == ([], [])
-    assert labels_of(run) == {Book(run).ids[0]: "dog" if changes else "cat"}
+    assert labels_of(run) == {LabelQueue(run).ids[0]: "dog" if changes else "cat"}
 
 
-def test_another_answer_may_be_given_while_a_question_stands(browser: Any, tmp_path: Path) -> None:
+def test_a_question_can_be_answered_with_another_label(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 2, CLASSES)
     with served_here(run) as address:
         first, second = Person(browser, address, "ann"), Person(browser, address, "ann")
@@ -251,7 +251,7 @@ def test_another_answer_may_be_given_while_a_question_stands(browser: Any, tmp_p
         assert len(run.label_files(1)) == 1
 
 
-def test_an_unlikely_number_is_saved_only_if_it_is_meant(browser: Any, tmp_path: Path) -> None:
+def test_an_unlikely_number_is_saved_only_if_confirmed(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 4, None, task="regression", error_scale=20.0)
     with served_here(run) as address:
         ann = Person(browser, address, "ann")
@@ -260,7 +260,7 @@ def test_an_unlikely_number_is_saved_only_if_it_is_meant(browser: Any, tmp_path:
         ann.wait()
         ann.keys(*"1e9", "Enter")
         ann.page.wait_for_selector("#ask:not([hidden])")
-        assert ann.says() == "1e9 is more than 100 times as large as the numbers expected here."
+        assert ann.says() == "1e9 is over 100 times larger than expected here."
         ann.keys("Enter")  # the focus is on "Correct it"
         ann.page.wait_for_selector("#field:focus")
         assert not ann.page.locator("#ask").is_visible()
@@ -270,7 +270,7 @@ def test_an_unlikely_number_is_saved_only_if_it_is_meant(browser: Any, tmp_path:
         ann.wait()
         ann.keys(*"1,250", "Enter")
         ann.page.wait_for_selector("#ask:not([hidden])")
-        assert ann.page.text_content("#yes") == "Save 1,250"
+        assert ann.page.text_content("#yes") == "Save anyway"
         ann.answer("Tab", "Enter")
         assert ann.says() == "Saved: 1.25 (you wrote 1,250)"
         assert ann.faults == []
@@ -309,14 +309,14 @@ def test_a_key_that_is_held_down_answers_once(browser: Any, tmp_path: Path) -> N
     assert read_rounds(run)[0].labelled.sum() == 1
 
 
-def test_a_server_that_is_gone_loses_nothing_and_is_said(browser: Any, tmp_path: Path) -> None:
+def test_a_stopped_server_loses_nothing_and_is_reported(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 3, CLASSES)
     with served_here(run) as address:
         ann = Person(browser, address, "ann")
         number = ann.answer("1")
     ann.keys("2")
     ann.page.wait_for_selector("#message.wrong")
-    assert ann.says() == "Not saved: the server does not answer. Try again once it runs."
+    assert ann.says() == "Not saved: the server does not respond. Try again when it is running."
     assert ann.wait() == number  # still the same example
     assert read_rounds(run)[0].labelled.sum() == 1
 
@@ -327,7 +327,7 @@ def test_a_picture_that_cannot_be_shown_is_left_out_or_passed_by(browser: Any, t
     open_store(run.spec.pool.uri).write(first, b"no picture")
     with served_here(run) as address:
         ann = Person(browser, address, "ann")
-        ann.page.wait_for_selector("#broken:has-text('cannot be shown. Leave it out')")
+        ann.page.wait_for_selector("#broken:has-text('cannot be shown. Answer')")
         ann.keys("1")
         ann.keys("?")
         assert ann.wait(other_than=0) == 1
@@ -336,7 +336,7 @@ def test_a_picture_that_cannot_be_shown_is_left_out_or_passed_by(browser: Any, t
     assert (only.unsure, only.truth) == ((first,), ("cat",))
 
 
-def test_zooming_brings_all_pixels(browser: Any, tmp_path: Path) -> None:
+def test_zooming_loads_all_pixels(browser: Any, tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 1, CLASSES)
     open_store(run.spec.pool.uri).write(run.read_selection(1).ids[0], grey(120, (5000, 4000)))
     with served_here(run) as address:
@@ -356,59 +356,40 @@ def test_zooming_brings_all_pixels(browser: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_the_screen_and_text_can_be_read(
-    browser: Any, tmp_path: Path, size: dict[str, int], scheme: str
-) -> None:
+def test_it_fits_the_screen(browser: Any, tmp_path: Path, size: dict[str, int], scheme: str) -> None:
     run = run_to_label(str(tmp_path), 1, ["a class with a name that is far too long for a button on a phone", *CLASSES])
     with served_here(run) as address:
         ann = Person(browser, address, "somebody with a long name", size)
         ann.page.emulate_media(color_scheme=scheme)
         ann.wait()
-        time.sleep(0.3)  # until colours have changed over
         boxes = [item.bounding_box() for item in ann.page.locator("button:visible, #picture, #count").all()]
+        assert len(boxes) > len(CLASSES)
         for box in boxes:
             assert box["x"] >= 0
             assert box["x"] + box["width"] <= size["width"]
             assert box["y"] + box["height"] <= size["height"]
-        for name in ("#choices button", "#unsure", "#count", "#message", "#who"):
-            assert contrast(ann, name) >= 4.5, name  # WCAG 2.2, AA
 
 
-@pytest.mark.parametrize(("size", "scheme"), [(PHONE, "dark"), (DESKTOP, "light")], ids=["phone", "desktop"])
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation(browser: Any, tmp_path: Path, size: dict[str, int], scheme: str) -> None:
+    """Its rules include the contrast of all text, by WCAG 2.2, AA."""
     run = run_to_label(str(tmp_path), 2, [f"class {i}" for i in range(60)])
     with served_here(run) as address:
         page = browser.new_context(viewport=size, color_scheme=scheme, bypass_csp=True).new_page()
         page.goto(address)
         page.wait_for_selector("#namefield:focus")
-        assert_accessible(page, 10)
+        assert "color-contrast" in assert_accessible(page, 10)
         for key in [*"ann", "Enter"]:
             page.keyboard.press(key)
         page.wait_for_selector("#stage[aria-busy=false]")
         page.keyboard.type("class 1")
-        assert_accessible(page, 10)
+        assert "color-contrast" in assert_accessible(page, 10)
         page.keyboard.press("Enter")
         page.wait_for_selector("#stage[aria-busy=false]:not([data-number='0'])")
+        assert page.text_content("#message") == "Saved: class 1"
+        page.wait_for_timeout(300)  # until colours have changed
+        assert "color-contrast" in assert_accessible(page, 10)
         page.keyboard.press("?")
         page.wait_for_selector("#end:not([hidden])")
-        assert_accessible(page, 10)
-
-
-def contrast(person: Person, name: str) -> float:
-    """The contrast of a text with what lies behind it, as WCAG 2.2 defines it."""
-    handle = person.page.locator(name).first.element_handle()
-    ink = handle.evaluate("node => getComputedStyle(node).color")
-    paper = handle.evaluate(
-        """node => {
-          while (getComputedStyle(node).backgroundColor === "rgba(0, 0, 0, 0)") node = node.parentElement;
-          return getComputedStyle(node).backgroundColor;
-        }"""
-    )
-    light, dark = sorted((luminance(ink), luminance(paper)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(colour: str) -> float:
-    parts = [float(text) / 255 for text in colour[colour.index("(") + 1 : -1].split(",")[:3]]
-    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+        assert "color-contrast" in assert_accessible(page, 10)

@@ -1,4 +1,4 @@
-"""Exported examples: all that are labelled, with the words and weights from which the estimate follows."""
+"""Exported examples: all labelled ones, with the labels and weights that reproduce the estimate."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from audited_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, label, wri
 from opacc_ray.audit import steps
 from opacc_ray.audit.results import estimate
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.labelled_examples import export_labels
+from opacc_ray.labels.fiftyone_export import export_labels
 from opacc_ray.runs.run import Run
 
 
@@ -57,6 +57,6 @@ def test_another_export_in_the_folder_is_kept(run: Run, tmp_path: Path) -> None:
     steps.next_round(run, 20)
     label(run, run.read_selection(2).ids, "second.csv")
     before = (tmp_path / "out" / "samples.json").read_bytes()
-    with pytest.raises(LabelError, match=r"out/samples\.json is there, differs from what would be written"):
+    with pytest.raises(LabelError, match=r"out/samples\.json already exists with other content"):
         export_labels(run, "fiftyone", str(tmp_path / "out"))
     assert (tmp_path / "out" / "samples.json").read_bytes() == before

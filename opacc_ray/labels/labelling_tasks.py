@@ -1,6 +1,7 @@
-"""What a labelling tool is given of a round: its tasks, its configuration, and the images in a way that it can show."""
+"""Labelling tasks of a round: what a tool gets, how its images are sent, and which annotator labels which example."""
 
 import base64
+import hashlib
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -10,14 +11,12 @@ from shlex import quote
 from typing import NamedTuple
 
 from opacc_ray.errors import LabelError, SpecError, counted
-from opacc_ray.labels.documents import AnnotatorShare, LabellingTasks
 from opacc_ray.labels.example_files import ExampleFiles
-from opacc_ray.labels.formats.manifest import link_to
-from opacc_ray.labels.formats.tools import TOOLS, Tool, Way
-from opacc_ray.labels.log import read_log
-from opacc_ray.labels.overlap import deal, doubled
-from opacc_ray.labels.pictures import THUMBNAIL, thumbnail
-from opacc_ray.labels.rows import Context, Task
+from opacc_ray.labels.formats.label_formats import FORMATS, Format, Way, link_to
+from opacc_ray.labels.label_documents import AnnotatorShare, LabellingTasks
+from opacc_ray.labels.label_log import read_log
+from opacc_ray.labels.label_rows import Context, Task
+from opacc_ray.labels.picture_rendering import THUMBNAIL, thumbnail
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import write_files
 from opacc_ray.runs.pool_objects import find_changed
@@ -26,14 +25,14 @@ from opacc_ray.runs.run import Run
 log = logging.getLogger(__name__)
 
 LONGEST_LINK = timedelta(days=7)
-"""For how long a link to an object can be signed, by the S3 API."""
+"""Longest lifetime of a signed link in the S3 API."""
 
 
 class Wanted(NamedTuple):
-    """What is asked of the tasks.
+    """Options of the tasks.
 
-    ``images`` None: links where the pool is in S3 and the tool takes them, else the tool's own way without a link.
-    ``overlap`` None: that of the run's spec. Without ``annotators`` all tasks are for everybody.
+    ``images`` None: links if the pool is in S3 and the tool accepts them, else the tool's preferred way without links.
+    ``overlap`` None: that of the run's spec. Without ``annotators``, all annotators label the same tasks.
     """
 
     tool: str
@@ -46,16 +45,16 @@ class Wanted(NamedTuple):
 
 
 def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
-    """Write the tasks of a round, each annotator's in a folder of their own; the model's answers are not in them.
+    """Write the tasks of a round, in one folder per annotator; they never have the model's predictions.
 
-    The names of the files end in track and round. A file with other content is never replaced: it may hold labels.
+    File names end in track and round. A file with other content is never replaced: it may have labels.
 
     Raises
     ------
     SpecError
-        An unknown tool, a way for images that it does not have, or annotators that do not fit the overlap.
+        The tool or its way for images is unknown, or annotators and overlap do not fit together.
     LabelError
-        There is no such round, or a file with other content has the name of one of its files.
+        There is no such round, or a file of the same name has other content.
     DataError, StorageError
         An image cannot be read, or has no link.
     """
@@ -71,7 +70,7 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
     tasks = {id: Task(id, images[id], run.name, number, order) for order, id in enumerate(ids, start=1)}
     context = context_of(run)
     contents = {
-        f"{_folder_of(name)}{_of_round(file, run.track, number)}": data
+        f"{_folder_of(name)}{_with_round(file, run.track, number)}": data
         for name, own in dealt.items()
         for file, data in tool.write([tasks[id] for id in own], context).items()
     }
@@ -86,7 +85,7 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
         files=write_files(store, contents),
         examples=len(ids),
         images=way,
-        links_end=_end(wanted.lifetime) if way == "links" else None,
+        links_end=(datetime.now(UTC) + wanted.lifetime).isoformat(timespec="seconds") if way == "links" else None,
         twice=len(twice),
         annotators=[AnnotatorShare(annotator=name, examples=len(own)) for name, own in dealt.items() if name],
         objects=find_changed([run], [number]),
@@ -94,39 +93,39 @@ def write_tasks(run: Run, wanted: Wanted) -> LabellingTasks:
 
 
 def refuse_other_files(store: Store, contents: Mapping[str, bytes], importing: str | None = None) -> None:
-    """Raise LabelError if writing would replace a file that holds something else.
+    """Raise LabelError if writing would replace a file with other content.
 
     Parameters
     ----------
-    importing : the command that takes labels of such files back; None if nobody fills them in.
+    importing : command that imports labels from such files; None if they never have labels.
     """
     for key, data in contents.items():
         if store.read_if_there(key) not in (None, data):
             uri = store.uri_of(key)
-            filled = f"; if labels were filled in, take them back with `{importing} {quote(uri)}`" if importing else ""
+            filled = f"; if it has labels, import them with `{importing} {quote(uri)}`" if importing else ""
             raise LabelError(
-                f"{uri} is there, differs from what would be written, and was left as it is{filled}; write to another "
-                "folder, or move the file away"
+                f"{uri} already exists with other content and was not replaced{filled}; write to another folder, or "
+                "move the file away"
             )
 
 
-def _of_round(file: str, track: str | None, number: int) -> str:
-    """The name of a file with track and round in it: manifest-2.csv, tasks-srs-200-1.json."""
+def _with_round(file: str, track: str | None, number: int) -> str:
+    """Add track and round to a file name: manifest-2.csv, tasks-srs-200-1.json."""
     path = PurePosixPath(file)
     return "-".join(filter(None, [path.stem, track, str(number)])) + path.suffix
 
 
 def waiting_ids(run: Run, number: int) -> list[str]:
-    """The examples of a round that need a label, each once, in the order of choice.
+    """Return the examples of a round that need a label, each once, in the order of choice.
 
-    Left out are those that had one when they were chosen, and those that were given up when the round was closed.
+    Examples that had a label when they were chosen, or were given up when the round was closed, need none.
     """
     left_out = run.read_chosen(number).labelled_ids.union(run.read_closed(number) or ())
     return [id for id in dict.fromkeys(run.read_selection(number).ids) if id not in left_out]
 
 
 def context_of(run: Run) -> Context:
-    """The names of the classes, or the indexes of those that have none, as labels may name them."""
+    """Return the class names, or the indexes of classes without names, as labels may use them."""
     model, num = run.spec.model, run.num_classes
     if model.task == "regression":
         return Context(None, model.task)
@@ -134,10 +133,10 @@ def context_of(run: Run) -> Context:
     return Context(names, model.task)
 
 
-def _tool(name: str) -> Tool:
-    if name not in TOOLS:
-        raise SpecError(f"--to {name} is unknown: use one of {', '.join(TOOLS)}")
-    return TOOLS[name]
+def _tool(name: str) -> Format:
+    if name not in FORMATS:
+        raise SpecError(f"--to {name} is unknown: use one of {', '.join(FORMATS)}")
+    return FORMATS[name]
 
 
 def _round(run: Run, number: int | None) -> int:
@@ -147,54 +146,81 @@ def _round(run: Run, number: int | None) -> int:
     return rounds[-1] if number is None else number
 
 
+def doubled(ids: Sequence[str], share: float, run: str) -> frozenset[str]:
+    """Return the ids that two annotators label: a simple random sample with that share of the ids.
+
+    It depends on digests of the run and each id alone, so every command returns the same examples, and a larger share
+    includes those of a smaller one.
+    """
+    ranked = sorted(dict.fromkeys(ids), key=lambda id: hashlib.sha256(f"{run}\0{id}".encode()).digest())
+    return frozenset(ranked[: round(share * len(ranked))])
+
+
+def deal(ids: Sequence[str], annotators: Sequence[str], twice: frozenset[str]) -> dict[str, list[str]]:
+    """Assign ids to annotators, in their order: those in ``twice`` to two annotators, the others to one.
+
+    Parameters
+    ----------
+    annotators : distinct names; two at least if ``twice`` has any id.
+    """
+    dealt: dict[str, list[str]] = {name: [] for name in annotators}
+    num = len(annotators)
+    for i, id in enumerate(ids):
+        dealt[annotators[i % num]].append(id)
+        if id in twice:
+            distance = 1 + (i // num) % (num - 1)  # so that all pairs of annotators share examples
+            dealt[annotators[(i + distance) % num]].append(id)
+    return dealt
+
+
 def _doubled(run: Run, ids: Sequence[str], wanted: Wanted) -> frozenset[str]:
     names = wanted.annotators
     if len(set(map(_folder_of, names))) < len(names):
-        raise SpecError(f"--annotators {','.join(names)} names one person twice: give different names")
+        raise SpecError(f"--annotators {','.join(names)} has a name twice: give different names")
     share = read_log(run).overlap if wanted.overlap is None else wanted.overlap
     if share and len(names) < 2:
         raise SpecError(
-            f"an overlap of {share:g} sends examples to two people: name them with --annotators ann,bob, or give "
+            f"an overlap of {share:g} assigns examples to two annotators: name them with --annotators ann,bob, or give "
             "--overlap 0"
         )
     return doubled(ids, share, run.name)
 
 
-def _way(run: Run, tool: Tool, wanted: Wanted) -> Way:
+def _way(run: Run, tool: Format, wanted: Wanted) -> Way:
     if not timedelta() < wanted.lifetime <= LONGEST_LINK:
         raise SpecError(f"links can be valid for at most {LONGEST_LINK.days} days: give --days between 0 and 7")
     if wanted.images is None:
         in_s3 = run.spec.pool.uri.startswith("s3://") and run.spec.pool.format == "images"
         return next(way for way in tool.images if way != "links" or in_s3)
     if wanted.images not in tool.images:
-        raise SpecError(f"--images {wanted.images} is no way for {wanted.tool}: use {' or '.join(tool.images)}")
+        ways = " or ".join(tool.images)
+        raise SpecError(f"--images {wanted.images} is not supported for {wanted.tool}: use {ways}")
     return wanted.images
 
 
 def _images(
     run: Run, number: int, ids: Sequence[str], way: Way, wanted: Wanted, files: ExampleFiles, store: Store
-) -> dict[str, str]:
-    """Return what each task shows: a link, a picture, or the place of a copy."""
+) -> dict[str, str | None]:
+    """Return what shows each example: a link, a picture, or the place of a copy."""
     if way == "addresses":
         template = run.spec.manifest.link
-        links = {id: link_to(files.uris[id], template, id=id, run=run.name, round=number) for id in ids}
-        return {id: link or "" for id, link in links.items()}
+        return {id: link_to(files.uris[id], template, id=id, run=run.name, round=number) for id in ids}
     if way == "links":
         seconds = int(wanted.lifetime.total_seconds())
         return {id: files.link(id, seconds) for id in ids}
     if way == "thumbnails":
         return {id: _data_uri(files, id) for id in files.in_pool_order(ids)}
-    before = TOOLS[wanted.tool].copies.replace("{folder}", store.uri.rpartition("/")[2])
+    before = FORMATS[wanted.tool].copies.replace("{folder}", store.uri.rpartition("/")[2])
     return {id: before + files.name_of_copy(id) for id in ids}
 
 
 def _copy(files: ExampleFiles, ids: Collection[str], store: Store) -> None:
-    """Write the files of examples to images/, and warn of others there."""
+    """Write the files of examples to images/, and warn about other files there."""
     others = copy_examples(files, ids, store, "images/")
     if others:
         log.warning(
-            "%s/images holds %s of another round or run, such as %s: send only those of this one, or give each round a "
-            "folder of its own",
+            "%s/images has %s from another round or run, such as %s: send only those of this one, or write each round "
+            "to its own folder",
             store.uri,
             counted(len(others), "image"),
             min(others).removeprefix("images/"),
@@ -202,9 +228,9 @@ def _copy(files: ExampleFiles, ids: Collection[str], store: Store) -> None:
 
 
 def copy_examples(files: ExampleFiles, ids: Collection[str], store: Store, folder: str) -> set[str]:
-    """Write the files of examples to a folder; returns the keys of what else is there.
+    """Write the files of examples to a folder, and return the keys of other files there.
 
-    Raises LabelError for a file of that name that holds something else.
+    Raises LabelError if a file of the same name has other content.
     """
     there, names = {entry.key for entry in store.list(folder)}, set()
     for id in files.in_pool_order(ids):
@@ -224,14 +250,10 @@ def _data_uri(files: ExampleFiles, id: str) -> str:
 
 
 def _folder_of(annotator: str) -> str:
-    """The folder of an annotator's tasks; the name comes from a person and must not lead elsewhere."""
+    """Return the folder of an annotator's tasks; a name must not lead out of it."""
     if not annotator:
         return ""
     text = annotator.strip()
     if not re.fullmatch(r"[\w@+][\w@+. -]{0,99}", text):
         raise SpecError(f"--annotators {annotator!r}: use letters, digits, '.', '_', '-', '@' and '+' in names")
     return f"{text}/"
-
-
-def _end(lifetime: timedelta) -> str:
-    return (datetime.now(UTC) + lifetime).isoformat(timespec="seconds")

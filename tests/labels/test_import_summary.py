@@ -1,4 +1,4 @@
-"""What `opacc labels import` and `withdraw` report: what happened to the file, then how rounds stand."""
+"""What `opacc labels import` and `withdraw` report: the file, then the rounds."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
@@ -10,7 +10,7 @@ from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 from opacc_ray.audit import steps
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError
-from opacc_ray.labels import actions
+from opacc_ray.labels import label_actions
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.runs.run import Run
 
@@ -49,8 +49,9 @@ def lines(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
 
 def test_a_file_of_an_older_round_is_what_is_reported(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     second = file_of(run, "l2.csv", ids_of(run, 2), annotator="ann")
-    assert lines(capsys, "labels", "import", run.uri, second)[:2] == [
+    assert lines(capsys, "labels", "import", run.uri, second)[:3] == [
         f"taken      40 labels of {second} by 'ann' for round 2",
+        "round 1    27 of 30 labelled, 3 given up",
         "round 2    40 of 40 labelled",
     ]
     steps.next_round(run, 50)
@@ -73,18 +74,18 @@ def test_a_file_of_another_track_shows_that_track(run: Run, capsys: pytest.Captu
     only = [id for id in chosen if id not in {*ids_of(run, 1), *ids_of(run, 2)}]
     found = lines(capsys, "labels", "import", run.uri, file_of(run, "css.csv", only))
     assert found[0] == f"taken      {len(only)} labels of {home(run)}/css.csv for round 1 of track css-20"
-    assert found[1] == "round 2    0 of 40 labelled, 40 missing"
-    assert found[2].startswith("round 1 of track css-20 ")
+    assert found[1:3] == ["round 1    27 of 30 labelled, 3 given up", "round 2    0 of 40 labelled, 40 missing"]
+    assert found[3].startswith("round 1 of track css-20 ")
     [now] = read_rounds(run.along("css-20"))
-    assert f"{now.labelled.sum()} of 20 labelled" in found[2]
+    assert f"{now.labelled.sum()} of 20 labelled" in found[3]
 
 
-def test_a_file_that_came_before_says_so_and_when(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_repeated_import_reports_the_first_one_and_its_time(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     first, *_ = lines(capsys, "labels", "import", run.uri, home(run) / "l1.csv")
     at = datetime.now(UTC).strftime("%Y-%m-%d")
     assert first.startswith(f"taken      nothing new: the same file came back before on {at} ")
     assert first.endswith(f"UTC, 27 labels for round 1 ({home(run)}/l1.csv)")
-    actions.withdraw(run, ids_of(run, 1)[0])
+    label_actions.withdraw(run, ids_of(run, 1)[0])
     first, *_ = lines(capsys, "labels", "import", run.uri, home(run) / "l1.csv")
     assert first.endswith("; the labels of 1 example were withdrawn one by one and stay so")
 
@@ -94,10 +95,11 @@ def test_a_withdrawal_names_the_file_the_labels_and_the_rounds(run: Run, capsys:
     lines(capsys, "labels", "import", run.uri, home(run) / "l2.csv")
     steps.next_round(run, 50)
     found = lines(capsys, "labels", "withdraw", run.uri, "l2.csv")
-    kept = actions.read_log(run).actions[-1].file
+    kept = label_actions.read_log(run).actions[-1].file
     assert found == [
         f"withdrawn  40 labels of {home(run)}/l2.csv (kept as {kept}) for round 2; they stay in the log and count no "
         "longer",
+        "round 1    27 of 30 labelled, 3 given up",
         "round 2    0 of 40 labelled, 40 missing",
         "round 3    0 of 50 labelled, 50 missing",
         "later      round 3 was drawn while they counted; it stays as drawn",
@@ -159,7 +161,7 @@ def test_a_local_time_with_its_offset_is_now(
     assert not any("labelled_at" in line for line in found)
 
 
-def test_a_local_time_without_its_offset_is_taken_and_said(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_local_time_without_its_offset_is_accepted_and_reported(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """Nine hours east of UTC, now."""
     text = (datetime.now(UTC) + timedelta(hours=9)).strftime("%Y-%m-%dT%H:%M:%S")
     timed(run, text)
@@ -172,18 +174,20 @@ def test_a_local_time_without_its_offset_is_taken_and_said(run: Run, capsys: pyt
 
 
 @pytest.mark.parametrize(("hours", "offset"), [(15, ""), (1, "+00:00"), (3, "+00:00"), (24, "+14:00")])
-def test_a_time_to_come_everywhere_is_refused(run: Run, hours: float, offset: str) -> None:
+def test_a_time_in_the_future_of_every_zone_is_refused(run: Run, hours: float, offset: str) -> None:
     text = (datetime.now(UTC) + timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%S") + offset
-    with pytest.raises(LabelError, match=r"line 2 was labelled at .*, which is yet to come: correct the time"):
-        actions.import_labels(run, "timed.csv", timed(run, text))
+    with pytest.raises(LabelError, match=r"line 2 was labelled at .*, which is in the future: correct the time"):
+        label_actions.import_labels(run, "timed.csv", timed(run, text))
 
 
-def test_a_west_of_utc_time_without_offset_needs_no_word(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_time_west_of_utc_without_offset_is_not_reported(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     timed(run, (datetime.now(UTC) - timedelta(hours=7)).strftime("%Y-%m-%dT%H:%M:%S"))
     found = lines(capsys, "labels", "import", run.uri, home(run) / "timed.csv")
     assert not any("labelled_at" in line for line in found)
 
 
 def test_a_file_without_annotators_is_that_of_the_one_who_is_given(run: Run) -> None:
-    done = actions.import_labels(run, "l2.csv", file_of(run, "l2.csv", ids_of(run, 2)).read_bytes(), annotator="ann")
+    done = label_actions.import_labels(
+        run, "l2.csv", file_of(run, "l2.csv", ids_of(run, 2)).read_bytes(), annotator="ann"
+    )
     assert (done.annotators, done.renamed) == (["ann"], [])

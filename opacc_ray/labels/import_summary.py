@@ -1,4 +1,4 @@
-"""What is said of a file of labels that came back: what it holds, which rows are not used, who overruled whom."""
+"""Summary of an imported file of labels: what it has, which rows are not used, and which answers are overruled."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.documents import AnsweredRound, ClassNumber, Overruling, RenamedRows, TrackRound, Votes
-from opacc_ray.labels.formats.parsing import parse
+from opacc_ray.labels.formats.label_formats import parse
 from opacc_ray.labels.joining import Joined, is_local, time_of, votes_of
+from opacc_ray.labels.label_documents import AnsweredRound, ClassNumber, Overruling, RenamedRows, TrackRound, Votes
+from opacc_ray.labels.label_log import Returned
+from opacc_ray.labels.label_outcomes import COUNTED, Score, find_class, have_numbers_for_names
+from opacc_ray.labels.label_rows import Label, whole_number
 from opacc_ray.labels.labelled_rounds import Track, labelled_rounds
-from opacc_ray.labels.log import Returned
 from opacc_ray.labels.messages import few, quoted
-from opacc_ray.labels.outcomes import COUNTED, Score, find_class, have_numbers_for_names
-from opacc_ray.labels.rows import Label, whole_number
 from opacc_ray.runs.documents import UnusedRows
 from opacc_ray.spec import ModelSpec
 
@@ -21,27 +21,27 @@ CLOCKS_DIFFER = timedelta(minutes=10)
 """How far the clock of a labelling tool may be ahead of ours."""
 
 FARTHEST_EAST = timedelta(hours=14)
-"""By how much a local time without its offset may be ahead of UTC."""
+"""How far a local time without its offset may be ahead of UTC."""
 
 LISTED = 100
-"""Overruled answers, and other names, that a document lists; `opacc labels list` has all answers."""
+"""Most overruled answers, and other names, in a document; `opacc labels list` has all answers."""
 
 
-class Seen:
-    """What a file holds, counted while its rows pass.
+class RowCounts:
+    """Counts of what a file has, made while its rows are streamed.
 
     Parameters
     ----------
-    file : of whose rows ``file.annotator`` gave the labels, if that is set.
-    now : the time.
-    model : whose classes the labels name.
+    file : the file; if it has an annotator, that replaces those in the rows.
+    now : current time.
+    model : the run's model, whose classes the labels name.
     """
 
     def __init__(self, file: Returned, now: datetime, model: ModelSpec) -> None:
-        self.rows = self.undated = self.ahead = self._names = 0
-        self.first_undated: str | None = None  # a text of `labelled_at` that names no time
-        self.first_ahead: str | None = None  # and one that is yet to come if it is UTC
         self.answered: dict[str, bool] = {}  # id -> whether with a label
+        self._rows = self._undated = self._ahead = self._names = 0
+        self._first_undated: str | None = None  # a `labelled_at` that is no time
+        self._first_ahead: str | None = None  # a `labelled_at` in the future, if it is UTC
         self._annotators: dict[str, None] = {}
         self._renamed: Counter[str | None] = Counter()  # None: names after the first ones
         self._file, self._latest, self._model = file, now + CLOCKS_DIFFER, model
@@ -50,7 +50,7 @@ class Seen:
         self._times: dict[str, datetime | None] = {}
 
     def fields(self) -> dict[str, Any]:
-        """What an import states of its file."""
+        """Return the fields of :class:`ImportedLabels` that describe the file."""
         labels, names = sum(self.answered.values()), self._model.classes
         numbers = [
             ClassNumber(number=index, name=names[index] if names else None, labels=num)
@@ -58,7 +58,7 @@ class Seen:
         ]
         return {
             "file": self._file.place,
-            "rows": self.rows,
+            "rows": self._rows,
             "labels": labels,
             "cant_tell": len(self.answered) - labels,
             "annotators": list(self._annotators),
@@ -66,19 +66,19 @@ class Seen:
             "renamed": [RenamedRows(annotator=who, rows=num) for who, num in self._renamed.most_common()],
             "class_numbers": numbers,
             "class_names": self._names if numbers else 0,
-            "undated": self.undated,
-            "first_undated": self.first_undated,
-            "ahead": self.ahead,
-            "first_ahead": self.first_ahead,
+            "undated": self._undated,
+            "first_undated": self._first_undated,
+            "ahead": self._ahead,
+            "first_ahead": self._first_ahead,
         }
 
     def count(self, *, read_again: bool) -> Iterator[Label]:
-        """Yield the rows of a new file, or none of one whose rows are there.
+        """Count all rows, and yield those of a new file.
 
         Raises
         ------
         LabelError
-            A time is yet to come; or, after all rows, some are numbers and the file must name classes.
+            A time is in the future; or, after all rows, some labels are numbers where only class names are allowed.
         """
         file = self._file
         for row in parse(file.data, file.place):
@@ -86,14 +86,13 @@ class Seen:
             if row.labelled_at:
                 self._check_time(row.labelled_at, row.place)
             if not read_again:
-                who = file.annotator or row.annotator
-                yield row._replace(label=file.label_of(row), annotator=who, returned=file.order)
+                yield file.label_of(row)
         if self._model.classes and file.classes is None:
             self._refuse_numbers(self._model.classes)
 
     def _count(self, row: Label) -> None:
         own = self._file.annotator
-        self.rows += 1
+        self._rows += 1
         if own and row.annotator not in (None, own):
             known = row.annotator in self._renamed or len(self._renamed) < LISTED
             self._renamed[row.annotator if known else None] += 1
@@ -125,26 +124,26 @@ class Seen:
         )
 
     def _check_time(self, text: str, place: str) -> None:
-        """Count a text that names no time, or one of an unknown zone; raises LabelError for a time to come."""
+        """Count a text that is no time, or a time in an unknown zone; raises LabelError for a future time."""
         if text not in self._times:
             if len(self._times) > 10_000:
                 self._times.clear()
             self._times[text] = time_of(text)
         time = self._times[text]
         if time is None:
-            self.undated += 1
-            self.first_undated = self.first_undated or text
+            self._undated += 1
+            self._first_undated = self._first_undated or text
         elif time > self._latest + (FARTHEST_EAST if is_local(text) else timedelta()):
             raise LabelError(
-                f"{place} was labelled at {quoted(text)}, which is yet to come: correct the time, or leave it empty"
+                f"{place} was labelled at {quoted(text)}, which is in the future: correct the time, or leave it empty"
             )
         elif time > self._latest:
-            self.ahead += 1
-            self.first_ahead = self.first_ahead or text
+            self._ahead += 1
+            self._first_ahead = self._first_ahead or text
 
 
 def answered_rounds(tracks: Sequence[Track], ids: Set[str]) -> list[AnsweredRound]:
-    """How many of some examples each round chose, rounds of none left out."""
+    """Count the examples of each round among some ids, without rounds that have none."""
     found = [
         (run.track, selection.round, len(ids & set(selection.ids)))
         for run, selections in tracks
@@ -156,21 +155,19 @@ def answered_rounds(tracks: Sequence[Track], ids: Set[str]) -> list[AnsweredRoun
 def rounds_now(
     tracks: Sequence[Track], joined: Joined, score: Score, answers: Sequence[AnsweredRound]
 ) -> list[TrackRound]:
-    """The rounds that were answered, and those of the first track that wait for labels, in numbers."""
+    """Return all rounds of the first track, and the answered rounds of other tracks, in numbers."""
     wanted = {(item.track, item.round) for item in answers}
-    found = []
-    for own, (run, selections) in enumerate(tracks):
-        if own == 0 or any(track == run.track for track, _ in wanted):
-            found += [
-                TrackRound(track=run.track, **item.counts().model_dump())
-                for item in labelled_rounds(run, selections, joined, score)
-                if (run.track, item.number) in wanted or (own == 0 and item.missing)
-            ]
-    return found
+    return [
+        TrackRound(track=run.track, **item.counts().model_dump())
+        for run, selections in tracks
+        if run is tracks[0].run or run.track in {track for track, _ in wanted}
+        for item in labelled_rounds(run, selections, joined, score)
+        if run is tracks[0].run or (run.track, item.number) in wanted
+    ]
 
 
 def not_used(joined: Joined, order: int, tracks: Sequence[Track]) -> list[UnusedRows]:
-    """Rows for examples that were given up and not drawn again, by the round that was closed."""
+    """Count the rows for examples that were given up and not drawn again, by the round that was closed."""
     used: set[str] = set()
     closed: dict[str, tuple[str, int]] = {}
     for run, selections in tracks:
@@ -188,7 +185,7 @@ def not_used(joined: Joined, order: int, tracks: Sequence[Track]) -> list[Unused
 
 
 def votes(joined: Joined, names: Mapping[int, str]) -> list[Votes]:
-    """Labels per annotator and file."""
+    """Count the labelled examples by annotator and file."""
     counts: Counter[tuple[str, str]] = Counter()
     for given in joined.answers.values():
         counts.update(
@@ -202,7 +199,7 @@ def votes(joined: Joined, names: Mapping[int, str]) -> list[Votes]:
 
 
 def overruled(joined: Joined, order: int) -> list[Overruling]:
-    """Labels that do not count, of examples that a file answers, each with the first one that counts instead."""
+    """Return the labels that do not count, of examples in a file, each with the first one that counts instead."""
     found = []
     for id, given in joined.answers.items():
         if not any(row.returned == order for row in given):

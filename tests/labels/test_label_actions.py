@@ -1,4 +1,4 @@
-"""Labels after they came back: one form, a rule of the run, corrections and withdrawals that destroy nothing."""
+"""Actions on labels: one canonical form, one rule, corrections and withdrawals that destroy nothing."""
 
 import json
 from collections.abc import Sequence
@@ -14,19 +14,12 @@ from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.labels import actions, answers
-from opacc_ray.labels.documents import LabelAction
+from opacc_ray.labels import answer_history, label_actions
+from opacc_ray.labels.label_documents import LabelAction
+from opacc_ray.labels.label_log import adopt_rules, read_log, write_action
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.log import adopt_rules, read_log, write_action
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import LabelsSpec, ScoreSpec, Spec, parse_spec
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    made = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-    steps.select(made, "srs", 20, {})
-    return made
 
 
 def ids_of(run: Run) -> tuple[str, ...]:
@@ -42,7 +35,7 @@ def truth(ids: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def label_all(run: Run) -> None:
-    actions.import_labels(run, "back/labels.csv", csv_of(truth(ids_of(run))))
+    label_actions.import_labels(run, "back/labels.csv", csv_of(truth(ids_of(run))))
 
 
 def files_of(run: Run) -> dict[str, bytes]:
@@ -50,7 +43,7 @@ def files_of(run: Run) -> dict[str, bytes]:
 
 
 def states(run: Run, id: str) -> list[tuple[str | None, str | None, str]]:
-    return [(item.label, item.annotator, item.state) for item in answers.list_answers(run, id).answers]
+    return [(item.label, item.annotator, item.state) for item in answer_history.list_answers(run, id).answers]
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
@@ -60,7 +53,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
     return out or err
 
 
-def test_times_that_cannot_be_read_are_said(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_times_that_cannot_be_parsed_are_reported(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Else `latest` would go by the order of the files without a word."""
     times = ["31.01.2026 10:00"] * 3 + ["2026-01-31 10:00"] * 17
     rows = [(*row, time) for row, time in zip(truth(ids_of(run)), times, strict=True)]
@@ -80,7 +73,7 @@ def test_label_of_a_class_that_the_model_does_not_have(tmp_path: Path) -> None:
     run = write_run(tmp_path, "nameless", PREDICTION)
     first, *_ = steps.select(run, "srs", 20, {}).ids
     with pytest.raises(LabelError, match=r"label '3', which is none of the 3 classes.*0 to 2 \(back\.csv line 2\)"):
-        actions.import_labels(run, "back.csv", csv_of([(first, "3")]))
+        label_actions.import_labels(run, "back.csv", csv_of([(first, "3")]))
     assert files_of(run) == {}
 
 
@@ -93,7 +86,7 @@ def test_forms_of_one_class_never_conflict(tmp_path: Path) -> None:
         first, *_ = steps.select(run, "srs", 20, {}).ids
         for number, text in enumerate(forms):
             data = csv_of([(first, text, str(number))], "id,label,annotator")
-            actions.import_labels(run, f"{number}.csv", data, numbers_are_classes=True)
+            label_actions.import_labels(run, f"{number}.csv", data, numbers_are_classes=True)
         (known,) = read_rounds(run)
         assert known.truth == (run.spec.model.name_of(1),)
 
@@ -113,7 +106,7 @@ def test_conflict_that_a_rule_settled_never_comes_back(
         told(capsys, "labels", "import", run.uri, str(more), "--conflict", "majority", code=6 if number == 1 else 0)
         if number == 1:  # one against one is a tie; the two together are not
             more2 = csv_of([(first, wrong, "a"), (first, wrong, "b")], "id,label,annotator")
-            actions.import_labels(run, "both.csv", more2, conflict="majority")
+            label_actions.import_labels(run, "both.csv", more2, conflict="majority")
     assert read_log(run).conflict == "majority"
     told(capsys, "estimate", run.uri)
     told(capsys, "status", run.uri)
@@ -122,7 +115,7 @@ def test_conflict_that_a_rule_settled_never_comes_back(
     assert [item.truth[item.selection.ids.index(first)] for item in read_rounds(run)[:1]] == [wrong]
 
 
-def test_conflict_of_an_old_run_is_settled_by_a_rule_or_a_correction(run: Run) -> None:
+def test_conflict_of_files_without_actions_is_settled_by_a_rule_or_a_correction(run: Run) -> None:
     first = ids_of(run)[0]
     for text in ("cat", "dog", "dog"):  # files that came back before there were actions
         run.write_labels(1, "old.csv", csv_of([*truth(ids_of(run)[1:]), (first, text)]) + b"\n" * len(files_of(run)))
@@ -130,26 +123,26 @@ def test_conflict_of_an_old_run_is_settled_by_a_rule_or_a_correction(run: Run) -
         results.estimate(run)
     assert "in conflict" in status(run).waits_for
     with pytest.raises(LabelError, match="in conflict"):
-        actions.set_rule(run, "error")
-    with pytest.raises(LabelError, match="none is the latest"):
-        actions.set_rule(run, "latest")
-    actions.set_rule(run, "majority")
+        label_actions.set_rule(run, "error")
+    with pytest.raises(LabelError, match="without a latest one"):
+        label_actions.set_rule(run, "latest")
+    label_actions.set_rule(run, "majority")
     assert results.estimate(run).n == 20
-    actions.correct(run, first, "owl", "ann")
-    actions.set_rule(run, "error")
+    label_actions.correct(run, first, "owl", "ann")
+    label_actions.set_rule(run, "error")
     assert read_rounds(run)[0].truth[0] == "owl"
 
 
 def test_latest_label_counts_by_its_time_or_by_the_order_of_the_files(run: Run) -> None:
     label_all(run)
-    actions.set_rule(run, "latest")
+    label_actions.set_rule(run, "latest")
     first = ids_of(run)[0]
     for text in ("cat", "dog", "owl"):
-        actions.import_labels(run, f"{text}.csv", csv_of([(first, text)]))
+        label_actions.import_labels(run, f"{text}.csv", csv_of([(first, text)]))
         assert read_rounds(run)[0].truth[0] == text
     timed = [(first, "dog", "a", "2024-01-02T00:00"), (first, "cat", "b", "2024-01-01T00:00")]
-    actions.withdraw(run, first)
-    actions.import_labels(run, "timed.csv", csv_of(timed, "id,label,annotator,labelled_at"))
+    label_actions.withdraw(run, first)
+    label_actions.import_labels(run, "timed.csv", csv_of(timed, "id,label,annotator,labelled_at"))
     assert read_rounds(run)[0].truth[0] == "dog"
 
 
@@ -159,7 +152,7 @@ def test_rule_of_an_edited_spec_holds_without_another_run(run: Run) -> None:
     adopt_rules(run, run.spec)
     assert read_log(run).actions == ()
     adopt_rules(run, spec)
-    actions.set_rule(run, "majority")
+    label_actions.set_rule(run, "majority")
     adopt_rules(run, spec)  # the spec says nothing new: the command's word stays
     assert read_log(run).conflict == "majority"
     adopt_rules(run, run.spec)
@@ -169,7 +162,7 @@ def test_rule_of_an_edited_spec_holds_without_another_run(run: Run) -> None:
 # -- corrections and withdrawals -------------------------------------------------------------------------
 
 
-def test_correction_outranks_what_was_said_and_keeps_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_correction_outranks_earlier_answers_and_keeps_them(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     label_all(run)
     before, first = files_of(run), ids_of(run)[0]
     right = dict(truth([first]))[first]
@@ -178,11 +171,13 @@ def test_correction_outranks_what_was_said_and_keeps_it(run: Run, capsys: pytest
     assert said.startswith(f"corrected: {first!r}, by 'ann'\n1 answer overruled: {first!r}: {right!r} of somebody")
     assert read_rounds(run)[0].truth[0] == wrong
     assert states(run, first) == [(right, None, "overruled"), (wrong, "ann", "counts")]
-    actions.import_labels(run, "again.csv", csv_of(truth([first])))  # a cumulative export brings the old answer again
+    label_actions.import_labels(
+        run, "again.csv", csv_of(truth([first]))
+    )  # a cumulative export brings the old answer again
     assert read_rounds(run)[0].truth[0] == wrong
-    actions.correct(run, first, "?", "bob")
+    label_actions.correct(run, first, "?", "bob")
     assert read_rounds(run)[0].unsure == (first,)
-    actions.correct(run, first, right, "bob")
+    label_actions.correct(run, first, right, "bob")
     assert read_rounds(run)[0].truth[0] == right
     assert before.items() <= files_of(run).items()
     assert [item[2] for item in states(run, first)] == ["overruled", "overruled", "overruled", "overruled", "counts"]
@@ -194,18 +189,48 @@ def test_correction_outranks_what_was_said_and_keeps_it(run: Run, capsys: pytest
     [
         ("no.png", "cat", "ann", "'no.png' was not selected"),
         (None, "horse", "ann", "'horse', which is none of the 3 classes"),
-        (None, " ", "ann", "corrected to nothing"),
+        (None, " ", "ann", "is empty: give a label"),
         (None, "cat", " ", 'annotator " ": give a name'),
         (None, "cat", "a\x1b[31m", r'annotator "a\\u001b\[31m": give a name'),
-        (None, "x" * 40_000, "ann", r"40000 characters as its label, where 1000 are the most"),
+        (None, "x" * 40_000, "ann", r"40000 characters in the column label, where at most 1000 are"),
     ],
 )
 def test_correction_that_is_refused_changes_nothing(
     id: str | None, label: str, annotator: str, message: str, run: Run
 ) -> None:
     with pytest.raises(LabelError, match=message):
-        actions.correct(run, id or ids_of(run)[0], label, annotator)
+        label_actions.correct(run, id or ids_of(run)[0], label, annotator)
     assert (read_log(run).actions, files_of(run)) == ((), {})
+
+
+@pytest.mark.parametrize(
+    ("classes", "numbers_are_classes", "recorded"),
+    [(CLASSES, False, False), (CLASSES, True, True), (None, True, None)],
+)
+def test_a_correction_records_how_its_numbers_are_read(
+    tmp_path: Path, classes: list[str] | None, numbers_are_classes: bool, recorded: bool | None
+) -> None:
+    """So that a later change of the spec does not change what it means."""
+    run = write_run(tmp_path, "mine", PREDICTION, classes=classes)
+    steps.select(run, "srs", 20, {})
+    if numbers_are_classes:
+        adopt_rules(run, run.spec.model_copy(update={"labels": LabelsSpec(numbers_are_classes=True)}))
+    text = "1" if numbers_are_classes else "dog"
+    action = label_actions.correct(run, ids_of(run)[0], text, "ann")
+    assert action.numbers_are_classes is recorded
+    assert read_log(run).actions[-1] == action
+    assert read_rounds(run)[0].truth == ("dog" if classes else "1",)
+
+
+def test_an_action_that_storage_lists_but_does_not_return_is_no_silent_loss(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label_all(run)
+    label_actions.set_rule(run, "latest")
+    read_many = type(run.store).read_many
+    monkeypatch.setattr(type(run.store), "read_many", lambda store, keys: list(read_many(store, keys))[:-1])
+    with pytest.raises(ValueError, match="shorter"):
+        read_log(run)
 
 
 def test_withdrawn_label_of_no_class_lets_a_run_go_on(run: Run) -> None:
@@ -213,9 +238,9 @@ def test_withdrawn_label_of_no_class_lets_a_run_go_on(run: Run) -> None:
     with pytest.raises(LabelError, match="'horse', which is none of the 3 classes"):
         read_rounds(run)
     assert states(run, ids_of(run)[0]) == [("horse", None, "no label")]
-    actions.withdraw(run, ids_of(run)[0])
+    label_actions.withdraw(run, ids_of(run)[0])
     assert read_rounds(run)[0].missing == (ids_of(run)[0],)
-    actions.import_labels(run, "new.csv", csv_of(truth(ids_of(run)[:1])))
+    label_actions.import_labels(run, "new.csv", csv_of(truth(ids_of(run)[:1])))
     assert results.estimate(run).n == 20
 
 
@@ -223,32 +248,32 @@ def test_withdrawn_file_counts_no_longer_until_it_comes_back(run: Run, capsys: p
     label_all(run)
     assert "20 labels of back/labels.csv" in told(capsys, "labels", "withdraw", run.uri, "labels.csv")
     assert len(read_rounds(run)[0].missing) == 20
-    assert {item.state for item in answers.list_answers(run).answers} == {"withdrawn"}
-    with pytest.raises(LabelError, match=r"'labels\.csv' is no selected id and no file"):
-        actions.withdraw(run, "labels.csv")
+    assert {item.state for item in answer_history.list_answers(run).answers} == {"withdrawn"}
+    with pytest.raises(LabelError, match=r"'labels\.csv' is neither a selected id nor a file"):
+        label_actions.withdraw(run, "labels.csv")
     label_all(run)
     assert results.estimate(run).n == 20
 
 
-def test_file_from_before_there_were_actions_is_withdrawn_and_kept(run: Run) -> None:
+def test_file_without_an_action_is_withdrawn_and_kept(run: Run) -> None:
     run.write_labels(1, "old.csv", csv_of(truth(ids_of(run))))
     (name,) = [key.rpartition("/")[2] for key in files_of(run)]
-    assert actions.withdraw(run, name).labels == 20
+    assert label_actions.withdraw(run, name).labels == 20
     assert states(run, ids_of(run)[0])[0][2] == "withdrawn"
     assert len(read_rounds(run)[0].missing) == 20
 
 
 def test_files_that_were_withdrawn_one_after_the_other_stay_withdrawn(run: Run) -> None:
     for number, part in enumerate((ids_of(run)[:10], ids_of(run)[10:])):
-        actions.import_labels(run, f"{number}.csv", csv_of(truth(part)))
+        label_actions.import_labels(run, f"{number}.csv", csv_of(truth(part)))
     for number in (0, 1):
-        actions.withdraw(run, f"{number}.csv")
+        label_actions.withdraw(run, f"{number}.csv")
     assert len(read_rounds(run)[0].missing) == 20
 
 
 def test_file_that_comes_back_twice_changes_nothing(run: Run) -> None:
     label_all(run)
-    again = actions.import_labels(run, "other name.csv", csv_of(truth(ids_of(run))))
+    again = label_actions.import_labels(run, "other name.csv", csv_of(truth(ids_of(run))))
     assert (again.again, again.rows, again.labelled) == (True, 20, 20)
     assert len(read_log(run).actions) == 1
     assert read_rounds(run)[0].labelled.all()
@@ -271,16 +296,16 @@ def test_labels_that_are_lost_before_any_estimate_are_named(
     label_all(run)
     first = ids_of(run)[:6]
     for id in first:
-        actions.correct(run, id, "owl", "cy")
+        label_actions.correct(run, id, "owl", "cy")
     if kind == "corrections":
         lost = sorted(key for key in files_of(run) if key.endswith(".jsonl"))[:2]
-        said = "is lost, which holds the correction of '.*' by cy"
+        said = "is lost, with the correction of '.*' by cy"
     else:
         steps.next_round(run, 10)
         rows = truth(list(run.read_selection(2).ids))
-        actions.import_labels(run, "second.csv", csv_of(rows))
+        label_actions.import_labels(run, "second.csv", csv_of(rows))
         [lost] = [run.label_files(2)]
-        said = r"is lost, which holds the labels of 'second\.csv'"
+        said = r"is lost, with the labels of 'second\.csv'"
     kept = {key: run.store.read(key) for key in lost}
     for key in lost:
         run.store.delete(key)
@@ -289,12 +314,12 @@ def test_labels_that_are_lost_before_any_estimate_are_named(
         with pytest.raises(DataError, match=f"{said}.*restore it or import it again, or delete .*kept to go on"):
             results.estimate(run) if command == "estimate" else steps.next_round(run, 10)
     assert lost[0] in told(capsys, "status", run.uri)
-    found = {fault.file for fault in verify(run.uri).faults if "is lost, which holds" in fault.problem}
+    found = {fault.file for fault in verify(run.uri).faults if "is lost, with" in fault.problem}
     assert found == {run.store.uri_of(key) for key in lost}
     for key, data in kept.items():
         run.store.write(key, data)
     assert results.estimate(run).n == 20 + 10 * (kind != "corrections")
-    assert not any("is lost, which holds" in fault.problem for fault in verify(run.uri).faults)
+    assert not any("is lost, with" in fault.problem for fault in verify(run.uri).faults)
 
 
 def test_a_lost_file_that_was_withdrawn_or_is_imported_again_is_not_missed(run: Run) -> None:
@@ -303,21 +328,21 @@ def test_a_lost_file_that_was_withdrawn_or_is_imported_again_is_not_missed(run: 
     run.store.delete(key)
     label_all(run)
     assert results.estimate(run).n == 20
-    actions.correct(run, ids_of(run)[0], "owl", "cy")
+    label_actions.correct(run, ids_of(run)[0], "owl", "cy")
     [name] = {Path(key).name for key in files_of(run)} - {Path(key).name}
-    actions.withdraw(run, name)
+    label_actions.withdraw(run, name)
     [correction] = [key for key in files_of(run) if key.endswith(name)]
     run.store.delete(correction)
     run.store.delete("estimate.json")
     assert results.estimate(run).n == 20
 
 
-def test_action_follows_all_that_it_knew_whatever_the_clocks_say(run: Run) -> None:
+def test_action_follows_all_earlier_ones_whatever_the_clocks_show(run: Run) -> None:
     label_all(run)
     ahead = LabelAction(action="rule", at="2100-01-01T00:00:00.000000+00:00", conflict="majority")
     write_action(run, ahead)  # by a machine whose clock is wrong
-    actions.set_rule(run, "latest")
-    actions.withdraw(run, ids_of(run)[0])
+    label_actions.set_rule(run, "latest")
+    label_actions.withdraw(run, ids_of(run)[0])
     log = read_log(run)
     assert [action.action for action in log.actions] == ["import", "rule", "rule", "withdraw"]
     assert log.conflict == "latest"
@@ -336,31 +361,31 @@ def test_action_that_was_edited_is_named(run: Run) -> None:
 # -- who wrote a file ------------------------------------------------------------------------------------
 
 
-def test_importer_says_who_wrote_a_file(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_importer_may_name_the_annotator(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     rows = [(name, text, "ann") for name, text in truth(ids_of(run))]
     path = tmp_path / "back.csv"
     path.write_bytes(csv_of(rows, "id,label,annotator"))
     said = told(capsys, "labels", "import", run.uri, str(path), "--annotator", "bob")
     assert "20 rows name 'ann' as their annotator; they count as 'bob''s" in said
-    assert {item.annotator for item in answers.list_answers(run).answers} == {"bob"}
-    actions.import_labels(run, "back.csv", path.read_bytes())
-    assert {item.annotator for item in answers.list_answers(run).answers} == {"bob"}
+    assert {item.annotator for item in answer_history.list_answers(run).answers} == {"bob"}
+    label_actions.import_labels(run, "back.csv", path.read_bytes())
+    assert {item.annotator for item in answer_history.list_answers(run).answers} == {"bob"}
 
 
 def test_same_answers_of_two_people_are_two_votes(run: Run) -> None:
     label_all(run)
     for name in ("ann", "bob"):
-        result = actions.import_labels(run, "labels.csv", csv_of(truth(ids_of(run))), annotator=name)
+        result = label_actions.import_labels(run, "labels.csv", csv_of(truth(ids_of(run))), annotator=name)
     assert [(item.annotator, item.labels) for item in result.votes] == [("ann", 20), ("bob", 20)]
 
 
-def test_who_overruled_whom_and_whose_votes_count_is_said_and_kept(run: Run) -> None:
+def test_overruled_labels_and_votes_are_reported_and_logged(run: Run) -> None:
     label_all(run)
     first = ids_of(run)[0]
     right = dict(truth([first]))[first]
     wrong = next(name for name in CLASSES if name != right)
     forged = csv_of([(first, wrong, f"nobody {i}") for i in range(3)], "id,label,annotator")
-    result = actions.import_labels(run, "forged.csv", forged, conflict="majority")
+    result = label_actions.import_labels(run, "forged.csv", forged, conflict="majority")
     assert [(item.annotator, item.file, item.labels) for item in result.votes] == [
         (None, "back/labels.csv", 20),
         *((f"nobody {i}", "forged.csv", 1) for i in range(3)),
@@ -381,7 +406,7 @@ def regression(tmp_path: Path) -> Run:
     )
     chosen = steps.select(made, "srs", 30, {})
     rows = [(name, repr(value[IDS.index(name)].item())) for name in chosen.ids]
-    actions.import_labels(made, "labels.csv", csv_of(rows))
+    label_actions.import_labels(made, "labels.csv", csv_of(rows))
     return made
 
 
@@ -421,9 +446,9 @@ def test_score_of_an_edited_spec_extracts_nothing_anew(regression: Run) -> None:
 
 def test_numbers_in_other_forms_do_not_conflict(regression: Run) -> None:
     first = ids_of(regression)[0]
-    actions.withdraw(regression, first)
+    label_actions.withdraw(regression, first)
     for number, text in enumerate(["7", "7.0", "70e-1", "+7."]):
-        actions.import_labels(regression, f"{number}.csv", csv_of([(first, text)]))
+        label_actions.import_labels(regression, f"{number}.csv", csv_of([(first, text)]))
     assert read_rounds(regression)[0].truth[0] == "7"
 
 
@@ -437,7 +462,7 @@ def test_only_regressions_have_a_score(run: Run, capsys: pytest.CaptureFixture[s
 # -- manifests -------------------------------------------------------------------------------------------
 
 
-def test_manifest_tells_neither_the_design_nor_a_path_of_this_machine(tmp_path: Path) -> None:
+def test_manifest_has_neither_the_design_nor_a_path_of_this_machine(tmp_path: Path) -> None:
     run = write_run(tmp_path, "mine", PREDICTION, ids=[f"{tmp_path}/pool/{name}" for name in IDS])
     steps.select(run, "neyman", 20, {})
     rows = [json.loads(line) for line in run.store.read("rounds/1/manifest.jsonl").splitlines()]

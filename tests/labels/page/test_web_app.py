@@ -24,8 +24,8 @@ from labelled_pages import CLASSES, run_to_label, served
 from PIL import Image
 
 from opacc_ray.audit import steps
+from opacc_ray.labels.label_log import all_files
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.log import all_files
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -83,7 +83,7 @@ def test_files_of_the_page_come_with_headers_that_allow_nothing_else(site: Site,
     assert headers["server"] is None
 
 
-def test_the_page_is_told_nothing_of_ids_or_the_model(site: Site) -> None:
+def test_the_page_gets_neither_ids_nor_predictions(site: Site) -> None:
     _, setup, _ = site.get("setup")
     assert json.loads(setup) == {"run": "audit", "task": "classification", "classes": CLASSES, "annotator": None}
     status, state = site.post("next", annotator="nobody yet")
@@ -107,7 +107,8 @@ def test_without_the_token_there_is_nothing(site: Site, token: str) -> None:
     [
         "../", "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "image/../../spec.json",
         "image/..%2f..%2fspec.json", "image/-1", "image/0x1", "image/1e0", "image/99999999999999999999999",
-        "image/000.png", "image/0/../1", "image/8", "image/0/whole/x", "book.py", "page.html", "server.py", "page.js/",
+        "image/000.png", "image/0/../1", "image/8", "image/0/whole/x", "label_queue.py", "page.html", "web_app.py",
+        "page.js/",
         "image//0", "image/s3://other/run", "spec.json", "rounds/1/selection.json", "../other-run/setup",
         "image/" + "9" * 5000,
     ],
@@ -118,7 +119,7 @@ def test_no_path_leads_out_of_the_page(site: Site, path: str) -> None:
     assert len(content) < 30
 
 
-def test_a_question_is_answered_by_what_it_brings(tmp_path: Path) -> None:
+def test_a_question_is_answered_with_its_own_fields(tmp_path: Path) -> None:
     run = run_to_label(str(tmp_path), 3, None, task="regression", error_scale=20.0)
     with served(run.uri) as address:
         site = Site(run, address)
@@ -126,7 +127,7 @@ def test_a_question_is_answered_by_what_it_brings(tmp_path: Path) -> None:
         assert (status, state["saved"]) == (200, {"label": "2.5"})
         status, asked = site.post("answer", annotator="ann", number=0, label="1e9")
         assert (status, set(asked)) == (409, {"ask", "over", "sure"})
-        assert asked["ask"] == "You answered this one on another page meanwhile: 2.5."
+        assert asked["ask"] == "You already answered this example on another page: 2.5."
         status, next = site.post("answer", annotator="ann", number=0, label="1e9", over=asked["over"])
         assert (status, next["sure"]) == (409, "1e9")
         for wrong in ({"over": asked["over"], "sure": True}, {"over": ["x"], "sure": "1e9"}):
@@ -214,7 +215,7 @@ def test_a_large_picture_comes_smaller_and_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"no picture", None])
-def test_what_goes_wrong_is_logged_and_the_page_is_told_no_id_or_path(tmp_path: Path, content: bytes | None) -> None:
+def test_errors_are_logged_and_the_page_gets_no_id_or_path(tmp_path: Path, content: bytes | None) -> None:
     run = run_to_label(str(tmp_path), 1, CLASSES)
     [id] = run.read_selection(1).ids
     if content is None:
@@ -248,7 +249,7 @@ def test_a_pool_without_pictures_is_not_served(tmp_path: Path) -> None:
     }
     code, said = told(steps.run(parse_spec(content, "spec.yaml")).uri, "--port", "0")
     assert code == 5
-    assert "cannot be labelled on a page: the pool holds features, no pictures; label by `opacc manifest RUN" in said
+    assert "cannot be labelled on a page: the pool has features, but no pictures; label with `opacc" in said
 
 
 def test_the_annotator_of_the_command_is_the_only_one(tmp_path: Path) -> None:
@@ -270,20 +271,20 @@ def told(*options: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_what_cannot_be_served_is_said_in_a_sentence(site: Site, tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_refused_in_one_sentence(site: Site, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
         code, said = told(site.run.uri, "--port", port)
         assert (code, said.count("\n")) == (2, 1)
-        assert f"127.0.0.1:{port} cannot be served (Address already in use): give another" in said
+        assert f"127.0.0.1:{port} cannot be used (Address already in use): give another" in said
     code, said = told(site.run.uri, "--port", "0", OPACC_LABEL_TOKEN="short")
-    assert (code, said) == (2, "opacc: OPACC_LABEL_TOKEN must be 16 letters, digits, '-' and '_' or more, which nobody guesses\n")  # fmt: skip  # noqa: E501
+    assert (code, said) == (2, "opacc: OPACC_LABEL_TOKEN must be at least 16 random letters, digits, '-' and '_'\n")  # fmt: skip  # noqa: E501
     assert told(str(tmp_path))[0] == 5
 
 
-def test_without_its_packages_it_says_what_to_install(site: Site, tmp_path: Path) -> None:
+def test_without_its_packages_the_error_names_what_to_install(site: Site, tmp_path: Path) -> None:
     (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(\"No module named 'uvicorn'\", name='uvicorn')")
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
     code, said = told(site.run.uri, "--port", "0", PYTHONPATH=path)

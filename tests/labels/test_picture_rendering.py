@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from opacc_ray.errors import DataError
-from opacc_ray.labels.pictures import THUMBNAIL, THUMBNAIL_BYTES, Picture, render, render_array, thumbnail
+from opacc_ray.labels.picture_rendering import THUMBNAIL, THUMBNAIL_BYTES, Picture, render, render_array, thumbnail
 
 RNG = np.random.default_rng(0)
 
@@ -42,7 +42,7 @@ def test_a_large_image_is_shown_smaller_and_whole_on_request() -> None:
     assert (small.width, small.height) == (whole.width, whole.height) == (900, 600)
 
 
-def test_an_image_is_turned_as_its_exif_says_and_keeps_no_metadata() -> None:
+def test_an_image_is_rotated_by_its_exif_and_loses_its_metadata() -> None:
     exif = Image.Exif()
     exif[0x0112], exif[0x010E] = 6, "the secret place"  # orientation: turn right; description
     picture = render(encoded(noise(600, 900, 3), "JPEG", exif=exif), longest=450)

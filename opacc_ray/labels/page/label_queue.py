@@ -1,15 +1,15 @@
-"""Who labels which example now, what they said, and every answer kept in the run at once.
+"""Queue of the labelling page: assigns examples to annotators, and saves each answer in the run at once.
 
-An answer is a file of labels of one line, with the action that names it, as every file that comes back: written whole,
-named by its content, never changed. Undo withdraws that file. So nothing is lost when the server ends, and the next one
-goes on from what the run holds. Another server, or `opacc labels`, may write to the same run meanwhile: new actions are
-looked for every `LOOK` seconds.
+An answer is a file of labels with one line, and the action that names it, like every imported file: written at once,
+named by its content, never changed. Undo withdraws that file. So no answer is lost when the server ends, and the next
+server continues from the run. Another server, or `opacc labels`, may write to the same run meanwhile: the queue looks
+for new actions every `LOOK` seconds.
 
-Somebody may have the page open twice: an answer that would replace their own is kept only if it names the version of
-that one, which they have then seen. A number far larger than all others is kept only if it is given twice.
+An annotator may have the page open twice. An answer that would replace their own is saved only if it names the version
+of that answer, which they have then seen. A number far larger than all others is saved only if it is confirmed.
 
-An example is lent to one annotator at a time, and again where two shall label it. A loan ends with an answer, or after
-`LOAN` seconds, so that nobody's closed lid keeps an example.
+An example is reserved for one annotator at a time, or for two in turn if two shall label it. A reservation ends with an
+answer, or after `RESERVED` seconds, so that a closed browser does not block an example.
 """
 
 import json
@@ -23,43 +23,43 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from opacc_ray.errors import LabelError, OpaccError
-from opacc_ray.labels.documents import LabelAction
+from opacc_ray.labels.label_documents import LabelAction
+from opacc_ray.labels.label_log import FOLDER, KEPT, keep_file, now_after, read_log, write_action
+from opacc_ray.labels.label_outcomes import Score
+from opacc_ray.labels.label_rows import is_cant_tell
 from opacc_ray.labels.labelled_rounds import canonical_form
-from opacc_ray.labels.log import FOLDER, KEPT, keep_file, now_after, read_log, write_action
-from opacc_ray.labels.outcomes import Score
-from opacc_ray.labels.overlap import doubled
-from opacc_ray.labels.rows import says_unsure
-from opacc_ray.labels.tasks import waiting_ids
+from opacc_ray.labels.labelling_tasks import doubled, waiting_ids
 from opacc_ray.runs.run import Run, name_of_labels
 
 SOURCE = "opacc label"
-"""What files of this page are called in the log."""
+"""Name of the page's files in the log."""
 
-LOAN, LOOK = 900.0, 3.0
+RESERVED, LOOK = 900.0, 3.0
+"""Seconds for which an example is reserved, and between looks at the run."""
 
 FAR = 100
-"""How many times larger than all predictions and labels a number is, about which its author is asked."""
+"""Factor over all predictions and labels above which a number must be confirmed."""
 
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
-"""Numbers whose comma may be meant as a decimal point, or between thousands."""
+"""Numbers whose comma may be a decimal point or a thousands separator."""
 
-GIVEN_UP = "the round was closed or drawn anew meanwhile, without this one; here is the next"
-"""What is said of an answer that is not used."""
+GIVEN_UP = "Not used: the round was closed or drawn again without this example. Here is the next one."
+TAKEN = "Not saved: somebody else has labelled this example. Here is the next one."
 
 
 class TakenError(OpaccError):
-    """Somebody else has answered the example meanwhile."""
+    """The example needs no answer any more."""
 
     exit_code = 6
 
 
 class UnsureError(OpaccError):
-    """An answer that is kept only if its author says once more that it is meant.
+    """An answer that is saved only if its annotator confirms it.
 
     Attributes
     ----------
-    over : the version of the author's own answer that it would replace; None if that is not the question.
-    sure : the text that is asked about; None if that is not the question.
+    over : version of the annotator's own answer that it would replace; None if there is none.
+    sure : unlikely number to confirm; None if there is none.
     """
 
     exit_code = 6
@@ -70,24 +70,24 @@ class UnsureError(OpaccError):
 
 
 class Given(NamedTuple):
-    """An answer: a label in canonical form, or None for "can't tell"; and the file that holds it, its version."""
+    """A saved answer: a label in canonical form, or None for "can't tell"; and its file, which is its version."""
 
     label: str | None
     file: str
 
 
 class Progress(NamedTuple):
-    """How many opinions are wanted and there, and how many of them are one annotator's."""
+    """Numbers of answers: saved, needed, and saved by one annotator."""
 
     done: int
     total: int
     mine: int
 
 
-class Book:
-    """The examples of a run that people label on a page, by their numbers in the order of choice.
+class LabelQueue:
+    """The examples of a run, numbered in the order of choice, with their answers and reservations.
 
-    All methods may be called from several threads; names are those of :func:`.rows.checked_annotator`.
+    All methods are thread-safe; names of annotators come from :func:`.label_rows.checked_annotator`.
     """
 
     def __init__(self, run: Run, overlap: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -95,19 +95,19 @@ class Book:
         self._read = canonical_form(run)
         self._is_regression = run.spec.model.task == "regression"
         self._lock = threading.RLock()
-        self._loans: dict[str, tuple[int, float]] = {}  # annotator -> the number of an example, and when it ends
+        self._reserved: dict[str, tuple[int, float]] = {}  # annotator -> number of an example, and when it ends
         self._saved = 0
         self._round_of: dict[str, int] = {}
-        self.ids: list[str] = []  # by their numbers, which stay: a browser shows one by its number, and answers it
+        self.ids: list[str] = []  # by their numbers, which never change: browsers refer to examples by number
         self._load()
 
     @property
     def saved(self) -> int:
-        """How many answers this process has saved, undone ones included."""
+        """Number of answers that this process has saved, undone ones included."""
         return self._saved
 
     def _load(self) -> None:
-        """Read what the run holds now."""
+        """Read the current state of the run."""
         for number in self._run.rounds():
             self._run.check_copies(number)
         log = read_log(self._run)
@@ -115,11 +115,11 @@ class Book:
         chosen = {number: self._run.read_selection(number).ids for number in self._run.rounds()}
         self._round_of |= {id: number for number, ids in chosen.items() for id in ids}
         waiting = {number: waiting_ids(self._run, number) for number in chosen}
-        wanted = {id for ids in waiting.values() for id in ids}
+        needed = {id for ids in waiting.values() for id in ids}
         self.ids = list(dict.fromkeys([*self.ids, *(id for ids in chosen.values() for id in ids)]))
-        self._numbers = {id: number for number, id in enumerate(self.ids) if id in wanted}
+        self._numbers = {id: number for number, id in enumerate(self.ids) if id in needed}
         twice = frozenset[str]().union(*(doubled(ids, share, self._run.name) for ids in waiting.values()))
-        self._wanted = [(id in wanted) + (id in twice) for id in self.ids]
+        self._needed = [(id in needed) + (id in twice) for id in self.ids]  # answers
         self._given: list[dict[str, Given]] = [{} for _ in self.ids]
         self._settled: set[int] = set()
         self._history: dict[str, list[tuple[int, str]]] = {}
@@ -129,7 +129,7 @@ class Book:
         self._largest = self._largest_expected(log.score) if self._is_regression else math.inf
         for file in log.returned:
             for row in file.labels():
-                if row.status == "blank" or not file.is_standing(row.id) or row.id not in self._numbers:
+                if row.status == "blank" or file.is_withdrawn(row.id) or row.id not in self._numbers:
                     continue
                 number, who = self._numbers[row.id], row.annotator or ""
                 self._given[number][who] = Given(self._canonical(row.label), file.name)
@@ -139,19 +139,19 @@ class Book:
                     self._history.setdefault(who, []).append((number, file.name))
 
     def _canonical(self, label: str | None) -> str | None:
-        """A label in canonical form; as it is if it is none."""
+        """Return a label in canonical form; a text that is no label is returned unchanged."""
         with suppress(LabelError):
             return label and self._read("", label)
         return label
 
     def _largest_expected(self, score: Score) -> float:
-        """The largest magnitude of predictions, and of an error that the score tells from others."""
+        """Return the largest magnitude of predictions, and of errors that the score distinguishes."""
         chosen = (self._run.read_chosen(number) for number in self._run.rounds())
         values = [abs(float(value)) for item in chosen for value in item.predictions]
         return max([score.within or score.scale, *(value for value in values if math.isfinite(value))])
 
     def look(self, *, now: bool = False) -> None:
-        """Read again if somebody else has written to the run; at once with ``now``, new rounds included."""
+        """Read the run again if it was changed by others, at most every `LOOK` seconds; always if ``now``."""
         with self._lock:
             if not now and self._clock() - self._looked < LOOK:
                 return
@@ -160,26 +160,23 @@ class Book:
                 self._load()
 
     def _keys(self) -> set[str]:
-        """Keys of what decides who labels what: actions, draws, closings; files of labels come with an action."""
+        """Return the keys of actions, draws and closings; each file of labels comes with an action."""
         entries = [*self._run.store.list(FOLDER), *self._run.store.list(self._run.key_of(""))]
         return {entry.key for entry in entries if not re.search(rf"rounds/\d+/labels/|{re.escape(KEPT)}$", entry.key)}
 
     def next(self, annotator: str) -> int | None:
-        """The example that an annotator labels now, lent to nobody else; None if there is none left for them."""
+        """Reserve an annotator's next example and return its number; None if there is none left."""
         with self._lock:
             now = self._clock()
-            lent = self._loans.get(annotator)
-            if lent and lent[0] < len(self.ids) and self._is_open(lent[0], annotator, now):
-                number: int | None = lent[0]
-            else:
+            number, _ = self._reserved.pop(annotator, (None, now))
+            if number is None or number >= len(self.ids) or not self._is_open(number, annotator, now):
                 number = self._first_open(annotator, now)
-            self._loans.pop(annotator, None)
             if number is not None:
-                self._loans[annotator] = (number, now + LOAN)
+                self._reserved[annotator] = (number, now + RESERVED)
             return number
 
     def after(self, annotator: str, number: int) -> int | None:
-        """The example that probably follows, which a page may fetch ahead; it is not lent."""
+        """Return the number that probably follows, for a browser to preload; it is not reserved."""
         with self._lock:
             return self._first_open(annotator, self._clock(), start=number + 1)
 
@@ -188,75 +185,75 @@ class Book:
 
     def _is_open(self, number: int, annotator: str, now: float) -> bool:
         given = self._given[number]
-        if annotator in given or number in self._settled or len(given) >= self._wanted[number]:
+        if annotator in given or number in self._settled or len(given) >= self._needed[number]:
             return False
-        lent = sum(who != annotator and at == number and end > now for who, (at, end) in self._loans.items())
-        return len(given) + lent < self._wanted[number]
+        others = sum(who != annotator and at == number and end > now for who, (at, end) in self._reserved.items())
+        return len(given) + others < self._needed[number]
 
     def save(
         self, annotator: str, number: int, text: str | None, *, over: str | None = None, sure: str | None = None
     ) -> Given:
-        """Keep an answer in the run; returns once it is there. The same answer again changes nothing.
+        """Save an answer in the run, and return it once it is written. The same answer again changes nothing.
 
         Parameters
         ----------
         text : a label; None: "can't tell".
-        over : the version of the annotator's own answer that they saw and want to replace.
-        sure : a text that they were asked about, and mean.
+        over : version of the annotator's own answer that they saw and want to replace.
+        sure : unlikely number that they confirmed.
 
         Raises
         ------
         LabelError
             The text is no label.
         UnsureError
-            The annotator gave another answer meanwhile, on another page; or the number is far from all others.
+            The annotator gave another answer on another page; or the number is far from all others.
         TakenError
-            Enough others have answered meanwhile, or it was given up.
+            Enough others have answered, or the example was given up.
         StorageError
-            It could not be written; then nothing has changed, and it may be tried again.
+            It could not be written; nothing has changed, and it can be tried again.
         """
         with self._lock:
             id, given = self.ids[number], self._given[number]
             label = None if text is None else self._label_of(text)
             own = given.get(annotator)
-            if not self._wanted[number]:
+            if not self._needed[number]:
                 raise TakenError(GIVEN_UP)
-            if own is None and (number in self._settled or len(given) >= self._wanted[number]):
-                raise TakenError("somebody else has labelled this one meanwhile; here is the next")
+            if own is None and (number in self._settled or len(given) >= self._needed[number]):
+                raise TakenError(TAKEN)
             if own is not None and own.label == label:
-                self._loans.pop(annotator, None)
+                self._reserved.pop(annotator, None)
                 return own
             self._ask(own, label, text, over, sure)
             kept = Given(label, self._write(annotator, id, label))
             given[annotator] = kept
             self._history.setdefault(annotator, []).append((number, kept.file))
-            self._loans.pop(annotator, None)
+            self._reserved.pop(annotator, None)
             self._saved += 1
-            if id in (self._run.read_closed(self._round_of[id]) or ()):  # since the last look; who closes looks, too
+            if id in (self._run.read_closed(self._round_of[id]) or ()):  # closed since the last look
                 self._load()
                 raise TakenError(GIVEN_UP)
             return kept
 
     def _label_of(self, text: str) -> str:
-        """The canonical form of what somebody typed; raises LabelError if it is no label."""
+        """Return the canonical form of a typed label; raises LabelError if it is no label."""
         try:
             return self._read("", text.replace(",", ".", 1) if self._is_regression else text)
-        except LabelError as error:  # the page shows it, and has no ids
+        except LabelError as error:  # the page shows it, and knows no ids
             raise LabelError(str(error).removeprefix("example '' has the label ")) from None
 
     def _ask(self, own: Given | None, label: str | None, text: str | None, over: str | None, sure: str | None) -> None:
-        """Raise UnsureError if an answer replaces one that its author has not seen here, or is an unlikely number."""
+        """Raise UnsureError if an answer is an unlikely number, or replaces one that is not shown here."""
         if own is not None and own.file != over:
-            said = "can’t tell" if own.label is None else own.label
-            raise UnsureError(f"You answered this one on another page meanwhile: {said}.", over=own.file)
+            answer = "can’t tell" if own.label is None else own.label
+            raise UnsureError(f"You already answered this example on another page: {answer}.", over=own.file)
         if not self._is_regression or label is None or text is None or text == sure:
             return
         if THOUSANDS.fullmatch(text):
-            raise UnsureError(f"{text} is read as {label}: a comma is a decimal point here.", sure=text)
+            raise UnsureError(f"{text} means {label}: the comma is a decimal point here.", sure=text)
         known = (float(given.label) for answers in self._given for given in answers.values() if given.label is not None)
         largest = max([self._largest, *(abs(value) for value in known if math.isfinite(value))])
         if abs(float(label)) > FAR * largest:
-            raise UnsureError(f"{text} is more than {FAR} times as large as the numbers expected here.", sure=text)
+            raise UnsureError(f"{text} is over {FAR} times larger than expected here.", sure=text)
 
     def _write(self, annotator: str, id: str, label: str | None) -> str:
         time = self._now()
@@ -276,14 +273,14 @@ class Book:
         return name
 
     def _text_of(self, label: str | None) -> str | None:
-        """The label as a file says it; a class that is called "unsure" by its index, which means the class alone."""
+        """Return the label as written in a file; a class called "unsure" is written as its index."""
         classes = self._run.spec.model.classes
-        if label is not None and classes and says_unsure(label):
+        if label is not None and classes and is_cant_tell(label):
             return str(classes.index(label))
         return label
 
     def undo(self, annotator: str) -> tuple[int, Given] | None:
-        """Withdraw an annotator's last answer on this page, and lend them its example; None if there is none."""
+        """Withdraw an annotator's last answer on this page, and reserve its example; None if there is none."""
         with self._lock:
             history = self._history.get(annotator, [])
             while history:
@@ -295,12 +292,12 @@ class Book:
                 self._act(LabelAction(action="withdraw", at=self._now(), file=file))
                 history.pop()
                 del self._given[number][annotator]
-                self._loans[annotator] = (number, self._clock() + LOAN)
+                self._reserved[annotator] = (number, self._clock() + RESERVED)
                 return number, given
             return None
 
     def _now(self) -> str:
-        """A time later than that of every action so far."""
+        """Return the current time, later than that of every action so far."""
         self._last = max(datetime.now(UTC), self._last + timedelta(microseconds=1))
         return self._last.isoformat(timespec="microseconds")
 
@@ -308,14 +305,14 @@ class Book:
         self._known.add(write_action(self._run, action))
 
     def progress(self, annotator: str) -> Progress:
-        """How far all are."""
+        """Return the progress of all annotators and of one."""
         with self._lock:
-            rows = zip(range(len(self.ids)), self._given, self._wanted, strict=True)
-            done = sum(wanted if i in self._settled else min(len(given), wanted) for i, given, wanted in rows)
-            return Progress(done, sum(self._wanted), sum(annotator in given for given in self._given))
+            rows = zip(range(len(self.ids)), self._given, self._needed, strict=True)
+            done = sum(needed if i in self._settled else min(len(given), needed) for i, given, needed in rows)
+            return Progress(done, sum(self._needed), sum(annotator in given for given in self._given))
 
     def num_different(self) -> int:
-        """How many examples have answers that differ, and no correction that settles them."""
+        """Return the number of examples whose labels differ and that have no correction."""
         with self._lock:
-            said = ({given.label for given in answers.values()} - {None} for answers in self._given)
-            return sum(len(labels) > 1 and i not in self._settled for i, labels in enumerate(said))
+            labels = ({given.label for given in answers.values()} - {None} for answers in self._given)
+            return sum(len(own) > 1 and i not in self._settled for i, own in enumerate(labels))

@@ -1,4 +1,4 @@
-"""From a label to an outcome: classes by name or index, values by their error; anything else is refused."""
+"""Outcomes of labels: classes by name or index, values by their error; anything else is refused."""
 
 import time
 from unicodedata import normalize
@@ -6,7 +6,7 @@ from unicodedata import normalize
 import pytest
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labels.outcomes import Score, canonical_number, class_of, name_by_number, value_of
+from opacc_ray.labels.label_outcomes import Score, canonical_number, class_of, name_by_number, value_of
 
 ANIMALS = ["cat", "dog", "None"]
 DIGITS = ["1", "2", "0"]  # names that are whole numbers, not in the order of their indices
@@ -47,7 +47,11 @@ def test_a_name_is_the_same_however_its_accents_are_composed(forms: tuple[str, s
         ),
         ("DOG", ANIMALS, "did you mean 'dog'"),
         ("horse", ANIMALS, "use one of cat, dog, None"),
-        ("0", ANIMALS, "'0', which is a number, and the classes have names: use one of cat, dog, None; or say that"),
+        (
+            "0",
+            ANIMALS,
+            "'0', which is a number, and the classes have names: use one of cat, dog, None; or declare that",
+        ),
         ("2.0", ANIMALS, "which is a number, and the classes have names"),
         ("1", ["cat", "dog", "unsure"], "which is a number"),
         ("3", ANIMALS, "'3', which is none"),

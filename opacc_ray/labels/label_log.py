@@ -1,39 +1,38 @@
-"""What was done with the labels of a run: files that came back, corrections, withdrawals, rules. Nothing is destroyed.
+"""Append-only log of the labels of a run: files that came back, corrections, withdrawals and rules.
 
-Files of labels stay under ``rounds/N/labels`` as they came, named by their content; a correction is such a file, too.
-Beside them, ``labels/`` holds one small document per action, named by its time, and that is later than the time of
-every action which was there when it was made, whatever the clocks of machines say: an action follows all that it knew.
-Two that did not know of one another are ordered by their clocks, then by their digests. Which answers count follows
-from files and actions:
+Files of labels are kept unchanged under ``rounds/N/labels``, named by their content; a correction is such a file.
+``labels/`` has one small document per action, named by its time. That time is later than the time of every action
+known when it was written, whatever the clocks of other machines show. Two concurrent actions are ordered by their
+clocks, then by their digests. Files and actions decide which answers count:
 
-- A file that no action names came back before there were actions; it counts as it is.
-- The same file for the same annotator counts once, however often it comes back.
-- The importer's word for who wrote a file (``annotator``) replaces what its rows say.
+- A file that no action names counts as it is.
+- The same file for the same annotator counts once, however often it is imported.
+- The annotator named by the importer replaces those in the rows.
 - A withdrawal concerns what came back before it.
-- A correction outranks every answer to its example; the last one counts.
-- Whether numbers in a file are indexes of classes that have names is as its action says; files that no action speaks of
-  come from before that was asked, and are read so.
+- A correction outranks every answer to its example; the last correction counts.
+- The action records whether numbers in its file are indexes of classes that have names; without a record they are.
 
-An action is written before the file that it names, so an interrupted import leaves an action without a file, which
-changes nothing. Once the file is there, ``labels/FILE.kept`` records that: such a file that is gone is lost.
+An action is written before its file, so an interrupted import leaves an action without a file, which changes nothing.
+Once the file is written, ``labels/FILE.kept`` records that: if such a file is missing later, it was lost.
 """
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from opacc_ray.errors import DataError
-from opacc_ray.labels.documents import LabelAction
-from opacc_ray.labels.formats.parsing import parse
-from opacc_ray.labels.outcomes import Score, name_by_number
-from opacc_ray.labels.rows import Label
+from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.label_documents import LabelAction
+from opacc_ray.labels.label_outcomes import Score, name_by_number
+from opacc_ray.labels.label_rows import Label
 from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.run import TRACKS, Run
 from opacc_ray.spec import ConflictRule, ScoreSpec, Spec
 
 FOLDER, KEPT = "labels/", ".kept"
-"""Where actions are, and the end of the names of what records that a file of labels is there."""
+"""Folder of the actions, and the suffix of the records that a file of labels was kept."""
 
 
 @dataclass
@@ -42,12 +41,12 @@ class Returned:
 
     Attributes
     ----------
-    order : its place among all actions; 0 if it came before there were any.
-    name : of the file: the digest of its content.
-    place : what messages call it.
-    withdrawn : whether the whole file is.
-    withdrawn_ids : examples whose answers in it are.
-    classes : names of the classes, of which numbers in it are indexes; None: numbers are labels as they are.
+    order : its position among all actions; 0 if no action names it.
+    name : digest of its content, the name under which it is kept.
+    place : its name in messages.
+    withdrawn : whether the whole file is withdrawn.
+    withdrawn_ids : examples whose answers in it are withdrawn.
+    classes : class names if numbers in it are class indexes; None if numbers are labels.
     """
 
     order: int
@@ -64,33 +63,38 @@ class Returned:
 
     def labels(self) -> Iterator[Label]:
         """Yield all labels of the file, withdrawn ones included."""
-        for row in parse(self.data, self.place):
-            yield row._replace(
-                label=self.label_of(row),
-                annotator=self.annotator or row.annotator,
-                returned=self.order,
-                correction=self.order if self.is_correction else 0,
-            )
+        return map(self.label_of, parse(self.data, self.place))
 
-    def label_of(self, row: Label) -> str | None:
-        """Return the label of a row, as the file means it."""
-        return row.label and name_by_number(row.label, self.classes)
+    def label_of(self, row: Label) -> Label:
+        """Complete a row of the file: class names for class indexes, the file's annotator and its order."""
+        return row._replace(
+            label=row.label and name_by_number(row.label, self.classes),
+            annotator=self.annotator or row.annotator,
+            returned=self.order,
+            correction=self.order if self.is_correction else 0,
+        )
 
-    def is_standing(self, id: str) -> bool:
-        return not self.withdrawn and id not in self.withdrawn_ids
+    @property
+    def title(self) -> str:
+        """Name of the file where it came from, if that is known."""
+        return self.source or self.place
+
+    def is_withdrawn(self, id: str) -> bool:
+        """Return whether the file's answer to an example is withdrawn."""
+        return self.withdrawn or id in self.withdrawn_ids
 
 
 @dataclass(frozen=True)
 class LabelLog:
-    """All that was done with the labels of a run.
+    """All actions on the labels of a run, and the files that came back.
 
     Attributes
     ----------
     actions : in their order.
-    returned : the files, in the order in which they came back.
-    conflict : the rule where labels differ.
-    score : what a regression's prediction is worth.
-    overlap : share of the examples that two people label.
+    returned : files in the order in which they came back.
+    conflict : rule for labels that differ.
+    score : score of a regression's predictions.
+    overlap : share of the examples that two annotators label.
     numbers_are_classes : whether numbers in the next file are indexes of classes that have names.
     """
 
@@ -104,15 +108,8 @@ class LabelLog:
     def labels(self) -> Iterator[Label]:
         """Yield all labels that are not withdrawn."""
         for file in self.returned:
-            if file.withdrawn:
-                continue
-            for row in file.labels():
-                if row.id not in file.withdrawn_ids:
-                    yield row
-
-    def names(self) -> dict[int, str]:
-        """Return what each file was called, by its order."""
-        return {file.order: file.source or file.place for file in self.returned}
+            if not file.withdrawn:
+                yield from (row for row in file.labels() if row.id not in file.withdrawn_ids)
 
     def find(self, name: str, annotator: str | None) -> Returned | None:
         """Return the file with this content, for this annotator, if it came back and is not withdrawn."""
@@ -125,31 +122,30 @@ class LabelLog:
         times = [action.at for action in self.actions if action.action == "withdraw" and action.file == name]
         return times[-1] if times and any(annotator in (None, file.annotator) for file in same) else None
 
-    def is_kept(self, name: str) -> bool:
-        """Tell whether a file with this content is there, withdrawn or not."""
-        return any(file.name == name for file in self.returned)
-
 
 def read_log(run: Run) -> LabelLog:
-    """Read what was done with the labels of a run, for whichever of its tracks."""
+    """Read the actions and files of all tracks of a run."""
     keys = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(".json")]
     found = zip(keys, run.store.read_many(keys), strict=True)
     actions = [_read_action(data, run.store.uri_of(key)) for key, data in found]
     files = [file for track in run.tracks() for number in track.rounds() for file in track.read_labels(number)]
-    stated = run.spec.labels
-    rules = [action.conflict for action in actions if action.conflict]
-    scores = [action.score for action in actions if action.score]
-    overlaps = [action.overlap for action in actions if action.overlap is not None]
-    numbers = [a.numbers_are_classes for a in actions if a.action == "spec" and a.numbers_are_classes is not None]
     by_name = {key.rpartition("/")[2]: (key, data) for key, data in reversed(files)}
+    stated, by_spec = run.spec.labels, [action for action in actions if action.action == "spec"]
+    score = _last_set("score", actions, stated_score(run.spec))
     return LabelLog(
         actions=tuple(actions),
         returned=tuple(_returned(actions, by_name, run.spec.model.classes)),
-        conflict=rules[-1] if rules else stated.conflict,
-        score=_score(scores[-1] if scores else stated_score(run.spec)),
-        overlap=overlaps[-1] if overlaps else stated.overlap,
-        numbers_are_classes=numbers[-1] if numbers else stated.numbers_are_classes,
+        conflict=_last_set("conflict", actions, stated.conflict),
+        score=Score(score.error_scale or 1.0, score.within),
+        overlap=_last_set("overlap", actions, stated.overlap),
+        numbers_are_classes=_last_set("numbers_are_classes", by_spec, stated.numbers_are_classes),
     )
+
+
+def _last_set(name: str, actions: Sequence[LabelAction], stated: Any) -> Any:
+    """Return the last value that some actions set for a rule, or the stated one if none did."""
+    values = [getattr(action, name) for action in actions]
+    return [stated, *(value for value in values if value is not None)][-1]
 
 
 def _read_action(data: bytes, source: str) -> LabelAction:
@@ -163,14 +159,10 @@ def _digest(data: bytes) -> str:
 
 
 def stated_score(spec: Spec) -> ScoreSpec:
-    """Return the score of a spec, with the scale that it takes from the model."""
+    """Return the score of a spec, with the model's error scale as its default."""
     if spec.score.within is not None:
         return spec.score
     return ScoreSpec(error_scale=spec.score.error_scale or spec.model.error_scale)
-
-
-def _score(stated: ScoreSpec) -> Score:
-    return Score(stated.error_scale or 1.0, stated.within)
 
 
 def _returned(
@@ -180,7 +172,9 @@ def _returned(
     found = [Returned(0, name, *files[name], classes=classes) for name in sorted(files) if name not in named]
     for order, action in enumerate(actions, start=1):
         if action.action == "withdraw":
-            _withdraw(found, action)
+            for file in found:
+                file.withdrawn_ids.update(action.ids)
+                file.withdrawn = file.withdrawn or file.name == action.file
         elif action.action in ("import", "correct") and action.file and action.file in files:
             known = None if action.numbers_are_classes is False else classes
             _add(found, Returned(order, action.file, *files[action.file], classes=known), action)
@@ -188,7 +182,7 @@ def _returned(
 
 
 def _add(found: list[Returned], new: Returned, action: LabelAction) -> None:
-    """Add a file, unless it is there; a name replaces the same file without one."""
+    """Add a file unless it is there; with an annotator, it replaces the same file without one."""
     same = [file for file in found if file.name == new.name and not file.withdrawn]
     if any(action.annotator in (None, file.annotator) for file in same):
         return
@@ -199,20 +193,14 @@ def _add(found: list[Returned], new: Returned, action: LabelAction) -> None:
     found.append(new)
 
 
-def _withdraw(found: Sequence[Returned], action: LabelAction) -> None:
-    for file in found:
-        file.withdrawn_ids.update(action.ids)
-        file.withdrawn = file.withdrawn or file.name == action.file
-
-
 def now_after(log: LabelLog) -> datetime:
-    """Return the time, later than that of every action, whatever the clocks of other machines said."""
+    """Return the current time, or a later one that follows every action, whatever other clocks show."""
     last = [datetime.fromisoformat(action.at) for action in log.actions[-1:]]
     return max([datetime.now(UTC), *(time + timedelta(microseconds=1) for time in last)])
 
 
 def write_action(run: Run, action: LabelAction) -> str:
-    """Add an action, which never replaces another; returns its key."""
+    """Add an action, which never replaces another, and return its key."""
     time = datetime.fromisoformat(action.at).strftime("%Y%m%dT%H%M%S.%f")
     data = action.to_bytes()
     key = f"{FOLDER}{time}-{_digest(data)}.json"
@@ -221,38 +209,38 @@ def write_action(run: Run, action: LabelAction) -> str:
 
 
 def keep_file(run: Run, number: int, name: str, data: bytes) -> None:
-    """Keep a file of labels with a round, after the action that names it, and record that it is there."""
+    """Keep a file of labels with a round, after the action that names it, and record that it was kept."""
     key = run.write_labels(number, name, data)
     run.store.write(f"{FOLDER}{key.rpartition('/')[2]}{KEPT}", f"{key}\n".encode())
 
 
 def lost_files(run: Run) -> dict[str, str]:
-    """Return, by URI, a sentence for each file of labels that was kept, is not withdrawn, and is gone."""
+    """Return an error message, by URI, for each file of labels that was kept, is not withdrawn, and is missing."""
     records = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(KEPT)]
     there = {entry.key.rpartition("/")[2] for place in ("rounds/", TRACKS) for entry in run.store.list(place)}
-    gone = {key.removeprefix(FOLDER).removesuffix(KEPT): key for key in records}
-    gone = {name: key for name, key in gone.items() if name not in there}
+    kept = {key.removeprefix(FOLDER).removesuffix(KEPT): key for key in records}
+    gone = {name: key for name, key in kept.items() if name not in there}
     actions = read_log(run).actions if gone else ()
     withdrawn = {action.file for action in actions if action.action == "withdraw"}
     found = {}
     for name, key in gone.items():
         if name not in withdrawn:
             uri = run.store.uri_of(run.store.read(key).decode(errors="replace").strip())
-            what = next((_described(action) for action in reversed(actions) if action.file == name), "labels")
+            what = next((_content_of(action) for action in reversed(actions) if action.file == name), "labels")
             found[uri] = (
-                f"{uri} is lost, which holds {what}; restore it or import it again, or delete "
+                f"{uri} is lost, with {what}; restore it or import it again, or delete "
                 f"{run.store.uri_of(key)} to go on without it"
             )
     return found
 
 
 def refuse_lost(run: Run, estimate: AccuracyEstimate | None = None) -> None:
-    """Raise DataError if a file of labels that was kept, or that an estimate was made of, is gone."""
+    """Raise DataError if a file of labels is missing that was kept, or that an estimate used."""
     there = set(all_files(run)) if estimate else set()
     lost = [key for key in (estimate.label_files if estimate else ()) if key not in there]
     if lost:
         raise DataError(
-            f"{run.store.uri_of(lost[0])} is lost, and the last estimate was made with it; restore it, or "
+            f"{run.store.uri_of(lost[0])} is lost, and the last estimate used it; restore it, or "
             f"delete {run.estimate_key} to go on without it"
         )
     for text in lost_files(run).values():
@@ -260,34 +248,31 @@ def refuse_lost(run: Run, estimate: AccuracyEstimate | None = None) -> None:
 
 
 def all_files(run: Run) -> list[str]:
-    """Return keys of the files of labels of all rounds of all tracks, and of what was done with them."""
+    """Return the keys of all actions, and of the files of labels of all rounds of all tracks."""
     actions = [entry.key for entry in run.store.list(FOLDER) if entry.key.endswith(".json")]
     rounds = [(track, number) for track in run.tracks() for number in track.rounds()]
     return actions + [key for track, number in rounds for key in track.label_files(number)]
 
 
-def _described(action: LabelAction) -> str:
-    """What a file of labels holds, by the action that names it."""
+def _content_of(action: LabelAction) -> str:
+    """Describe the file that an action names."""
     if action.action == "correct":
         return f"the correction of {', '.join(map(repr, action.ids))} by {action.annotator} ({action.at[:19]} UTC)"
     return f"the labels of {action.source!r} ({action.at[:19]} UTC)"
 
 
 def adopt_rules(run: Run, spec: Spec) -> None:
-    """Take over the rules of an edited spec: they are no part of a run's identity, so its header has the first ones."""
+    """Log the label rules of an edited spec: the run's header keeps the first ones, as they are no part of its name."""
     log = read_log(run)
     before = [action for action in log.actions if action.action == "spec"]
-    conflict = next((a.conflict for a in reversed(before) if a.conflict), run.spec.labels.conflict)
-    score = next((a.score for a in reversed(before) if a.score), stated_score(run.spec))
-    overlap = next((a.overlap for a in reversed(before) if a.overlap is not None), run.spec.labels.overlap)
-    numbers = spec.labels.numbers_are_classes
-    action = LabelAction(
-        action="spec",
-        at=now_after(log).isoformat(timespec="microseconds"),
-        conflict=spec.labels.conflict if spec.labels.conflict != conflict else None,
-        score=stated_score(spec) if stated_score(spec) != score else None,
-        overlap=spec.labels.overlap if spec.labels.overlap != overlap else None,
-        numbers_are_classes=numbers if numbers != log.numbers_are_classes else None,
-    )
-    if action.conflict or action.score or action.overlap is not None or action.numbers_are_classes is not None:
-        write_action(run, action)
+    rules, known = _rules_of(spec), _rules_of(run.spec)
+    changed = {name: rule for name, rule in rules.items() if rule != _last_set(name, before, known[name])}
+    if changed:
+        at = now_after(log).isoformat(timespec="microseconds")
+        write_action(run, LabelAction.model_validate({"action": "spec", "at": at} | changed))
+
+
+def _rules_of(spec: Spec) -> dict[str, Any]:
+    """Return the label rules of a spec, by the names that they have in actions."""
+    names = ("conflict", "overlap", "numbers_are_classes")
+    return {name: getattr(spec.labels, name) for name in names} | {"score": stated_score(spec)}

@@ -1,8 +1,8 @@
-"""Examples as pictures that a browser shows: smaller copies of images, and arrays made visible.
+"""Pictures for browsers, rendered from image files and arrays.
 
-Pictures are written anew, so nothing but pixels reaches an annotator: no metadata, no script, no odd format. They are
-upright as EXIF says, which is how people see them everywhere else. Values of more than 8 bits are spread over the grey
-levels from the smallest to the largest.
+Pictures are encoded anew, so only pixels reach an annotator: no metadata, no script, no unusual format. They are
+rotated by their EXIF orientation, as other viewers do. Values of more than 8 bits are scaled to the grey levels, from
+the smallest to the largest.
 """
 
 import io
@@ -16,33 +16,33 @@ from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake.decode import FORMATS
 
 SMALL = 256
-"""Pixels of the longer side up to which a picture is kept without loss."""
+"""Most pixels of the longer side of a picture that is encoded without loss."""
 
 THUMBNAIL, THUMBNAIL_BYTES = 800, 90_000
-"""Longer side in pixels, and most bytes, of a picture inside a task: in base64 it fits a cell of Python's CSV."""
+"""Most pixels a side, and most bytes, of a picture inside a task: in base64 it fits a cell of Python's CSV."""
 
 
 class Picture(NamedTuple):
-    """A picture as a browser takes it."""
+    """An encoded picture for a browser."""
 
     data: bytes
     kind: str  # image/png or image/jpeg
-    width: int  # in pixels, of the whole image, not of this copy of it
+    width: int  # in pixels, of the original image, not of this copy
     height: int
 
 
 def render(content: bytes, *, longest: int | None = None, max_pixels: int = 1 << 26) -> Picture:
-    """Return an image file as a picture.
+    """Render an image file as a picture.
 
     Parameters
     ----------
     content : the whole file.
-    longest : pixels of the longer side, at most; None: as many as there are.
-    max_pixels : refuse larger images, by their header, before any pixel is decoded.
+    longest : most pixels of the longer side; None: no limit.
+    max_pixels : larger images are refused by their header, before any pixel is decoded.
 
     Raises
     ------
-    DataError : the bytes do not decode, or hold too many pixels.
+    DataError : the bytes do not decode, or have too many pixels.
     """
     from PIL import Image, ImageOps
 
@@ -55,7 +55,7 @@ def render(content: bytes, *, longest: int | None = None, max_pixels: int = 1 <<
                 )
             size = image.size
             if longest:
-                image.draft("RGB", (longest, longest))  # a JPEG is decoded at a fraction of its size
+                image.draft("RGB", (longest, longest))  # decodes a JPEG at a fraction of its size
             upright = ImageOps.exif_transpose(image)
             if upright.size != image.size:
                 size = size[::-1]
@@ -68,7 +68,7 @@ def render(content: bytes, *, longest: int | None = None, max_pixels: int = 1 <<
 
 
 def render_array(array: NDArray[Any], *, longest: int | None = None, lossless: int = SMALL) -> Picture:
-    """Return (H, W) or (H, W, 1, 3 or 4), or the channel in front, as a picture; raises DataError for other shapes."""
+    """Render an array as a picture: (H, W), (H, W, 1|3|4) or (1|3, H, W); raises DataError for other shapes."""
     from PIL import Image
 
     pixels = np.asarray(array)
@@ -77,13 +77,13 @@ def render_array(array: NDArray[Any], *, longest: int | None = None, lossless: i
     if pixels.ndim == 3 and pixels.shape[-1] == 1:
         pixels = pixels[..., 0]
     if pixels.ndim != 2 and not (pixels.ndim == 3 and pixels.shape[-1] in (3, 4)):
-        raise DataError(f"an array of shape {array.shape} is no picture: give annotators a link to what shows it")
+        raise DataError(f"an array of shape {array.shape} is no picture: give annotators a link with manifest.link")
     image = Image.fromarray(pixels if pixels.dtype == np.uint8 else _spread(pixels))
     return _encode(image, image.size, longest, lossless)
 
 
 def thumbnail(picture: Picture) -> Picture:
-    """Return a picture of at most `THUMBNAIL` pixels a side and `THUMBNAIL_BYTES` bytes."""
+    """Scale a picture down to at most `THUMBNAIL` pixels a side and `THUMBNAIL_BYTES` bytes."""
     small, longest = picture, THUMBNAIL
     while len(small.data) > THUMBNAIL_BYTES:
         small = render(picture.data, longest=longest, max_pixels=picture.width * picture.height)
@@ -102,7 +102,7 @@ def _encode(image: Any, size: tuple[int, int], longest: int | None, lossless: in
 
 
 def _plain(image: Any) -> Any:
-    """8 bits, grey or RGB; transparent parts lie on white."""
+    """Convert an image to 8 bits, grey or RGB, on a white background."""
     from PIL import Image
 
     if image.mode.startswith("I") or image.mode == "F":

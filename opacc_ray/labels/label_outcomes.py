@@ -1,10 +1,10 @@
-"""From a label to an outcome: 1 if the model said the same, 0 if not; for a value, a score.
+"""Canonical form of labels, and the score of a regression's prediction.
 
-A label has one canonical form, whatever tool wrote it: a class is the name or the index that the run uses, a value the
+A label has one canonical form, whatever tool wrote it: a class has the name or index that the run uses, a value the
 shortest text of its number. Labels are compared in that form.
 
-Where classes have names, a number names none of them: people count from 0 or from 1, and a file does not say which.
-:func:`name_by_number` reads numbers as indexes, for files of which somebody said that they count from 0.
+If classes have names, a number is no label: some people count from 0, others from 1, and files do not record which.
+:func:`name_by_number` reads numbers as indexes, for files that are known to count from 0.
 """
 
 import difflib
@@ -15,27 +15,27 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from opacc_ray.errors import LabelError
+from opacc_ray.labels.label_rows import is_cant_tell, whole_number
 from opacc_ray.labels.messages import few, quoted
-from opacc_ray.labels.rows import says_unsure, whole_number
 from opacc_ray.spec.model import plain_name
 
-NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)  # one way to match each text: linear
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)  # unambiguous: linear time
 
 COUNTED = (
-    "or say that numbers count the classes from 0: --numbers-are-classes of opacc labels import, "
+    "or declare that numbers count the classes from 0: opacc labels import --numbers-are-classes, "
     "numbers_are_classes=True in Python, or labels.numbers_are_classes: true in the spec"
 )
-"""What to do about numbers where classes have names."""
+"""Remedy for numbers where classes have names."""
 
 LONGEST_GUESS = 100
-"""Characters of a label beyond which it is not compared with the names of the classes."""
+"""Most characters of a label that is compared with the class names."""
 
 
 def class_of(label_text: str, classes: Sequence[str] | None, num_classes: int | None = None, *, id: str) -> int:
-    """The index of the class that a label names.
+    """Return the index of the class that a label names.
 
-    A label is the name of a class. Only classes without names (`classes` None) are named by their index, which is below
-    `num_classes` if that is known; and a class whose name means "can't tell", which could not be named otherwise.
+    Only two kinds of class are named by their index: classes without names (`classes` None), below `num_classes` if
+    that is known; and a class whose name means "can't tell".
 
     Raises
     ------
@@ -55,27 +55,27 @@ def class_of(label_text: str, classes: Sequence[str] | None, num_classes: int | 
 
 
 def value_of(label_text: str, *, id: str) -> float:
-    """The number that a label of a regression is; raises LabelError if it is none."""
+    """Return the number in a label of a regression; raises LabelError if it is none."""
     if not NUMBER.fullmatch(label_text):
         raise LabelError(f"example {quoted(id)} has the label {quoted(label_text)}: write a number such as 12.5")
     return float(label_text)
 
 
 def canonical_number(value: float) -> str:
-    """The shortest text of a number, the same for 7, 7.0 and 70e-1, which :func:`value_of` reads as that number."""
-    if math.isinf(value):  # of 1e400, say
+    """Return the shortest text of a number, which :func:`value_of` parses: the same for 7, 7.0 and 70e-1."""
+    if math.isinf(value):  # such as 1e400
         return "1e999" if value > 0 else "-1e999"
     return repr(value + 0.0).removesuffix(".0")  # + 0.0: no -0
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a prediction of a value is worth: a bounded loss turned round, in [0, 1], defined for every error.
+    """Score of a predicted value: 1 minus a bounded loss, in [0, 1], defined for every error.
 
     Attributes
     ----------
-    scale : the error from which on the score is 0: max(0, 1 − (error / scale)²).
-    within : if given, the score is 1 where the error is at most this, else 0.
+    scale : smallest error whose score is 0: max(0, 1 − (error / scale)²).
+    within : if given, the score is 1 for errors of at most this, else 0.
     """
 
     scale: float = 1.0
@@ -83,7 +83,7 @@ class Score:
 
     @property
     def measure(self) -> str:
-        """What the mean of such scores is called."""
+        """Name of the mean score."""
         if self.within is not None:
             return f"share within ±{self.within:g}"
         return f"mean score, max(0, 1 - (error / {self.scale:g})²)"
@@ -97,12 +97,12 @@ class Score:
         return 1.0 - relative * relative if relative < 1 else 0.0
 
     def clips(self, label: float, prediction: float) -> bool:
-        """Whether the error is larger than the scale, so that the score no longer tells how large."""
+        """Return whether the error exceeds the scale, so that the score no longer depends on it."""
         return self.within is None and not abs(label - float(prediction)) <= self.scale
 
 
 def find_class(text: str, classes: Sequence[str] | None) -> int | None:
-    """The index of the class that a text names, as :func:`class_of` reads it, or None."""
+    """Return the index of the class that a text names, as :func:`class_of` does, or None."""
     number = whole_number(text)
     if classes is None:
         return number
@@ -112,14 +112,14 @@ def find_class(text: str, classes: Sequence[str] | None) -> int | None:
     plain = [plain_name(name) for name in classes]
     if plain_name(text) in plain:
         return plain.index(plain_name(text))
-    meant = name_by_number(text, classes)
-    return classes.index(meant) if says_unsure(meant) and meant != text else None
+    name = name_by_number(text, classes)
+    return classes.index(name) if is_cant_tell(name) and name != text else None
 
 
 def name_by_number(text: str, classes: Sequence[str] | None) -> str:
-    """Return the name of the class whose index a text is, counted from 0; another text as it is.
+    """Return the name of the class whose index a text is, counted from 0; other texts are returned unchanged.
 
-    Where a class has a whole number for a name, whole numbers are names, so that "1" never means two classes.
+    If the name of a class is a whole number, whole numbers are names, so that "1" never means two classes.
     """
     number = whole_number(text)
     if classes is None or number is None or number >= len(classes) or have_numbers_for_names(tuple(classes)):
@@ -129,12 +129,12 @@ def name_by_number(text: str, classes: Sequence[str] | None) -> str:
 
 @lru_cache(maxsize=8)
 def have_numbers_for_names(classes: tuple[str, ...]) -> bool:
-    """Tell whether a class has a whole number for its name."""
+    """Return whether the name of a class is a whole number."""
     return any(whole_number(plain_name(name)) is not None for name in classes)
 
 
 def why_no_class(text: str, classes: Sequence[str] | None) -> str:
-    """Say what a text that is no class could have been."""
+    """Explain why a text is no class, with the most similar name."""
     if classes is None:
         return "but the run has no class names: give the index of the class, a whole number from 0"
     if name_by_number(text, classes) != text:

@@ -1,4 +1,4 @@
-"""Tasks for labelling tools: every example of the round, images that open, nothing of the model; labels come back."""
+"""Tasks for labelling tools: every example of the round, images that open, no prediction; labels come back."""
 
 import base64
 import io
@@ -17,12 +17,11 @@ from PIL import Image
 from opacc_ray.audit import steps
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, SpecError, StorageError
-from opacc_ray.labels.actions import import_labels
-from opacc_ray.labels.formats.parsing import parse
-from opacc_ray.labels.formats.tools import TOOLS
+from opacc_ray.labels.formats.label_formats import FORMATS, parse
+from opacc_ray.labels.label_actions import import_labels
+from opacc_ray.labels.label_log import adopt_rules, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.labels.log import adopt_rules, read_log
-from opacc_ray.labels.tasks import Wanted, write_tasks
+from opacc_ray.labels.labelling_tasks import Wanted, deal, doubled, write_tasks
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.runs.run import Run
 
@@ -55,7 +54,7 @@ def shows(data: bytes) -> int:
     return int(np.asarray(Image.open(io.BytesIO(data)))[0, 0])
 
 
-@pytest.mark.parametrize("tool", [name for name in TOOLS if name != "ground-truth"])
+@pytest.mark.parametrize("tool", [name for name in FORMATS if name != "ground-truth"])
 def test_every_tool_is_given_every_example_and_nothing_of_the_model(run: Run, tmp_path: Path, tool: str) -> None:
     written = write_tasks(run, Wanted(tool, str(tmp_path / "out")))
     assert (written.tool, written.round, written.examples, written.twice) == (tool, 1, 20, 0)
@@ -95,7 +94,7 @@ def test_images_of_another_round_in_the_folder_are_named(
     assert "images holds" not in caplog.text
     (tmp_path / "images" / "older.png").write_bytes(b"")
     write_tasks(run, Wanted("cvat", str(tmp_path)))
-    assert "images holds 1 image of another round or run, such as older.png" in caplog.text
+    assert "images has 1 image from another round or run, such as older.png" in caplog.text
 
 
 def test_a_lost_image_is_named_with_what_to_do(run: Run, tmp_path: Path) -> None:
@@ -106,12 +105,12 @@ def test_a_lost_image_is_named_with_what_to_do(run: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("tool", ["cvat", "label-studio"])
-def test_an_image_that_became_a_symbolic_link_is_sent_to_nobody(run: Run, tmp_path: Path, tool: str) -> None:
+def test_an_image_that_became_a_symbolic_link_is_not_sent(run: Run, tmp_path: Path, tool: str) -> None:
     (tmp_path / "secret").write_bytes(grey(7))
     image = Path(run.spec.pool.uri, run.read_selection(1).ids[0])
     image.unlink()
     image.symlink_to(tmp_path / "secret")
-    with pytest.raises(StorageError, match=r"cannot read .*: it is a symbolic link now; .* label the round with"):
+    with pytest.raises(StorageError, match=r"cannot read .*: it is a symbolic link now; .* label the other examples"):
         write_tasks(run, Wanted(tool, str(tmp_path / "out")))
 
 
@@ -156,9 +155,9 @@ def test_what_is_asked_wrongly_is_refused_in_a_sentence(run: Run, tmp_path: Path
     out = str(tmp_path / "out")
     for wanted, error, words in [
         (Wanted("word", out), SpecError, "--to word is unknown"),
-        (Wanted("cvat", out, images="links"), SpecError, "--images links is no way for cvat: use copies"),
-        (Wanted("csv", out, overlap=0.1), SpecError, "an overlap of 0.1 sends examples to two people"),
-        (Wanted("csv", out, annotators=("ann", "ann ")), SpecError, "names one person twice"),
+        (Wanted("cvat", out, images="links"), SpecError, "--images links is not supported for cvat: use copies"),
+        (Wanted("csv", out, overlap=0.1), SpecError, "an overlap of 0.1 assigns examples to two annotators"),
+        (Wanted("csv", out, annotators=("ann", "ann ")), SpecError, "has a name twice"),
         (Wanted("csv", out, annotators=("../x", "ann")), SpecError, "--annotators '../x': use letters"),
         (Wanted("csv", out, images="links", lifetime=timedelta(days=8)), SpecError, "at most 7 days"),
         (Wanted("csv", out, images="links"), StorageError, "has no link that a browser opens"),
@@ -211,7 +210,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("tool", [name for name in TOOLS if name != "ground-truth"])
+@pytest.mark.parametrize("tool", [name for name in FORMATS if name != "ground-truth"])
 @pytest.mark.parametrize("annotators", ["", "ann,bob"])
 def test_a_file_that_was_filled_in_is_never_replaced(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: str, annotators: str
@@ -229,10 +228,10 @@ def test_a_file_that_was_filled_in_is_never_replaced(
         before = contents(out)
         assert main(command) == 6
         said = capsys.readouterr().err
-        assert f"{out}/{name} is there, differs from what would be written, and was left as it is" in said
+        assert f"{out}/{name} already exists with other content and was not replaced" in said
         assert "write to another folder, or move the file away" in said
         if not name.startswith("images/"):
-            assert f"take them back with `opacc labels import {run.uri} {out}/{name}`" in said
+            assert f"import them with `opacc labels import {run.uri} {out}/{name}`" in said
         assert contents(out) == before
         (out / name).write_bytes(written[name])
 
@@ -257,7 +256,7 @@ def test_another_image_of_the_same_name_is_kept(run: Run, tmp_path: Path) -> Non
     write_tasks(run, Wanted("cvat", str(out)))
     image = sorted((out / "images").iterdir())[3]
     image.write_bytes(b"of another pool")
-    with pytest.raises(LabelError, match=rf"{image} is there, differs .*left as it is; write to another folder"):
+    with pytest.raises(LabelError, match=rf"{image} already exists .*not replaced; write to another folder"):
         write_tasks(run, Wanted("label-studio", str(out), images="copies"))
     assert image.read_bytes() == b"of another pool"
     assert not (out / "tasks-1.json").exists()
@@ -272,3 +271,40 @@ def test_a_manifest_filled_in_where_the_run_wrote_it_can_be_found_and_imported(r
     run.restore_copies(1)
     [kept] = Path(run.uri, "rounds/1/replaced").rglob("manifest.csv")
     assert import_labels(run, "manifest.csv", kept.read_bytes()).labelled == 20
+
+
+# -- who labels what -------------------------------------------------------------------------------------
+
+
+NAMES = [f"{i:04d}.png" for i in range(1000)]
+
+
+def test_the_share_is_exact_nested_and_the_same_for_any_order() -> None:
+    few, many = doubled(NAMES, 0.2, "run"), doubled(NAMES[::-1], 0.35, "run")
+    assert (len(few), len(many)) == (200, 350)
+    assert few < many
+    assert doubled(NAMES, 0, "run") == frozenset()
+    assert doubled(NAMES, 0.2, "another run") != few
+
+
+def test_every_example_is_as_likely_to_be_doubled() -> None:
+    num_runs = 300
+    first_half = [len(doubled(NAMES, 0.2, str(run)) & set(NAMES[:500])) for run in range(num_runs)]
+    # Hypergeometric: mean 100, variance 200 · ¼ · 800/999.
+    assert abs(sum(first_half) / num_runs - 100) < 4 * (200 * 0.25 * 800 / 999 / num_runs) ** 0.5
+
+
+@pytest.mark.parametrize("names", [["ann", "bob"], ["ann", "bob", "cy"], list("abcdefg")])
+def test_examples_are_dealt_once_and_doubled_ones_to_two_people(names: list[str]) -> None:
+    twice = doubled(NAMES, 0.3, "run")
+    dealt = deal(NAMES, names, twice)
+    for id in NAMES:
+        assert sum(id in own for own in dealt.values()) == 1 + (id in twice)
+    assert all(len(set(own)) == len(own) and own == sorted(own) for own in dealt.values())
+    assert max(map(len, dealt.values())) - min(map(len, dealt.values())) < 60
+
+
+def test_everybody_shares_examples_with_everybody() -> None:
+    dealt = deal(NAMES, ["ann", "bob", "cy"], frozenset(NAMES))
+    for first, second in [("ann", "bob"), ("bob", "cy"), ("ann", "cy")]:
+        assert len(set(dealt[first]) & set(dealt[second])) > 300

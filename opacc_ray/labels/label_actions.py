@@ -1,0 +1,297 @@
+"""Actions on the labels of a run: import a file, correct, withdraw, and set the rule for conflicts.
+
+Every function writes one action to the log (`label_log.py`), and none changes an existing file.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import replace
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.labels import import_summary
+from opacc_ray.labels.answer_history import answers_of, chosen_ids
+from opacc_ray.labels.formats.label_formats import parse
+from opacc_ray.labels.import_summary import LISTED, RowCounts
+from opacc_ray.labels.joining import Joined
+from opacc_ray.labels.label_documents import (
+    Answered,
+    ImportedLabels,
+    LabelAction,
+    Overruling,
+    RoundOfTrack,
+    WithdrawnLabels,
+)
+from opacc_ray.labels.label_log import LabelLog, Returned, keep_file, now_after, read_log, write_action
+from opacc_ray.labels.label_outcomes import have_numbers_for_names
+from opacc_ray.labels.label_rows import Label, checked_annotator
+from opacc_ray.labels.labelled_rounds import Track, join_labels, read_rounds, read_tracks, reading_by
+from opacc_ray.labels.messages import few, quoted
+from opacc_ray.runs.run import Run, name_of_labels
+from opacc_ray.spec import ConflictRule, ModelSpec
+
+
+def import_labels(
+    run: Run,
+    name: str,
+    data: bytes,
+    *,
+    conflict: ConflictRule | None = None,
+    annotator: str | None = None,
+    numbers_are_classes: bool | None = None,
+) -> ImportedLabels:
+    """Import a file of labels; it is kept only if all labels so far fit together.
+
+    Parameters
+    ----------
+    run : the newest round of its track keeps the file; the labels may answer examples of any track.
+    conflict : rule for labels that differ, from now on; None: the run's rule.
+    annotator : name that replaces those in the file; None: the names in the file.
+    numbers_are_classes : whether numbers in the file are indexes, from 0, of classes that have names; if not, they are
+        refused. None: as in the spec.
+
+    Raises
+    ------
+    LabelError
+        The file names another run, an unknown id, a number or a future time, or contradicts earlier labels.
+    SpecError
+        Numbers cannot be indexes of the classes.
+    DataError
+        A manifest, or another file of a round, is lost or was changed.
+    """
+    name = name.encode(errors="backslashreplace").decode()  # a file name need not be valid Unicode
+    for number in run.rounds():
+        run.check_copies(number)
+    log, tracks = read_log(run), read_tracks(run)
+    annotator = None if annotator is None else checked_annotator(annotator)
+    key, model = name_of_labels(name, data), run.spec.model
+    again = log.find(key, annotator)
+    classes = _classes_by_number(model, numbers_are_classes, log)
+    file = again or Returned(len(log.actions) + 1, key, name, data, annotator, name, classes=classes)
+    counted = RowCounts(replace(file, place=name, annotator=annotator), now_after(log), model)
+    rows = chain(_other_labels(log, file), counted.count(read_again=again is not None))
+    joined = join_labels(tracks, rows, conflict or log.conflict, source=name)
+    done = ImportedLabels(
+        **counted.fields(),
+        **_state_after(log, tracks, file, joined, counted.answered.keys()),
+        again=again is not None,
+        came_before=again.at if again else None,
+        withdrawn=None if again else log.withdrawn_at(key, annotator),
+        stay_withdrawn=len(file.withdrawn_ids & counted.answered.keys()),
+        conflict=conflict or log.conflict,
+        votes=import_summary.votes(joined, {part.order: part.title for part in log.returned} | {file.order: name}),
+    )
+    _keep(run, log, file, conflict, done)
+    return done
+
+
+def _state_after(
+    log: LabelLog, tracks: Sequence[Track], file: Returned, joined: Joined, ids: Set[str]
+) -> dict[str, Any]:
+    """Return the fields of :class:`ImportedLabels` that describe the rounds and the overruled labels."""
+    answers = import_summary.answered_rounds(tracks, ids)
+    rounds = import_summary.rounds_now(tracks, joined, log.score, answers)
+    newest = next(item for item in reversed(rounds) if item.track == tracks[0].run.track)
+    overruled = import_summary.overruled(joined, file.order)
+    return newest.model_dump(exclude={"track"}) | {
+        "answers": answers,
+        "rounds": rounds,
+        "not_used": import_summary.not_used(joined, file.order, tracks),
+        "overruled": overruled[:LISTED],
+        "num_overruled": len(overruled),
+    }
+
+
+def _keep(run: Run, log: LabelLog, file: Returned, conflict: ConflictRule | None, done: ImportedLabels) -> None:
+    """Write the action of an import, then its file with the newest round, unless they are there."""
+    rule = conflict if conflict != log.conflict else None
+    if not done.again or rule:
+        action = LabelAction(
+            action="import",
+            at=_text(now_after(log)),
+            file=file.name,
+            source=file.title[-200:],
+            annotator=file.annotator,
+            conflict=rule,
+            numbers_are_classes=file.classes is not None if run.spec.model.classes else None,
+            overruled=done.overruled,
+            num_overruled=done.num_overruled,
+        )
+        write_action(run, action)
+    if all(part.name != file.name for part in log.returned):
+        keep_file(run, done.round, done.file, file.data)
+
+
+def _classes_by_number(model: ModelSpec, asked: bool | None, log: LabelLog) -> Sequence[str] | None:
+    """Return the class names if numbers in a new file are class indexes, else None."""
+    refusal = None
+    if asked and model.task == "regression":
+        refusal = "labels of a regression are values"
+    elif asked and model.classes and have_numbers_for_names(tuple(model.classes)):
+        refusal = "a class has a number as its name, so numbers are names"
+    if refusal:
+        raise SpecError(f"--numbers-are-classes cannot be used: {refusal}; remove it")
+    return model.classes if asked or (asked is None and log.numbers_are_classes) else None
+
+
+def _other_labels(log: LabelLog, file: Returned) -> Iterator[Label]:
+    """Yield the labels so far, except those of the same file without an annotator if it now has one."""
+    if any(part is file for part in log.returned):
+        return log.labels()
+    others = tuple(part for part in log.returned if part.name != file.name or part.annotator is not None)
+    return replace(log, returned=others).labels()
+
+
+def correct(run: Run, id: str, label: str, annotator: str) -> LabelAction:
+    """Override an example's label; earlier answers stay in the log but are ignored.
+
+    Raises
+    ------
+    LabelError
+        The example was not selected, or the text is neither a label nor "can't tell".
+    """
+    log = read_log(run)
+    name, now = checked_annotator(annotator), now_after(log)
+    if id not in chosen_ids(run):
+        raise LabelError(f"{quoted(id)} was not selected in {run.uri}; list the ids with `opacc labels list`")
+    fields = {"id": id, "label": label, "annotator": name, "labelled_at": _text(now), "run": run.name}
+    data = json.dumps(fields, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
+    model = run.spec.model
+    read = reading_by(model, run.num_classes, numbers_are_classes=log.numbers_are_classes)
+    overruled = _overruled_by(_correction(data, read), answers_of(run, log, id), read)
+    action = LabelAction(
+        action="correct",
+        at=_text(now),
+        file=name_of_labels("correction.jsonl", data),
+        annotator=name,
+        ids=[id],
+        numbers_are_classes=log.numbers_are_classes if model.classes else None,
+        overruled=overruled[:LISTED],
+        num_overruled=len(overruled),
+    )
+    write_action(run, action)
+    keep_file(run, run.rounds()[-1], "correction.jsonl", data)
+    return action
+
+
+def _correction(data: bytes, read: Callable[[str, str], str]) -> Label:
+    """Return the label of a correction in canonical form; raises LabelError if it is empty, or no label."""
+    (row,) = parse(data, "the correction")
+    if row.status == "blank":
+        raise LabelError(f"the correction of {quoted(row.id)} is empty: give a label, or ? for can't tell")
+    return row if row.label is None else row._replace(label=read(row.id, row.label))
+
+
+def _overruled_by(correction: Label, answers: Sequence[Answered], read: Callable[[str, str], str]) -> list[Overruling]:
+    """Return the answers that counted, or were in conflict, and differ from their correction."""
+    return [
+        Overruling(
+            id=item.id,
+            label=item.label,
+            annotator=item.annotator,
+            place=item.place,
+            by_label=correction.label,
+            by_annotator=correction.annotator,
+            by_place=None,
+        )
+        for item in answers
+        if item.state in ("counts", "in conflict") and item.label and read(item.id, item.label) != correction.label
+    ]
+
+
+def withdraw(run: Run, what: str) -> WithdrawnLabels:
+    """Withdraw the labels of a file or an example; they are kept in the log, and can be imported again.
+
+    Parameters
+    ----------
+    what : id of an example; or a file, by its own name or the name under which it is kept.
+
+    Raises
+    ------
+    LabelError
+        There is no such example or file, or several fit.
+    """
+    log = read_log(run)
+    files, ids = _files_and_ids(run, log, what)
+    concerned = [file for file in log.returned if not file.withdrawn and (ids or file.name in files)]
+    answers = Counter(
+        row.id
+        for file in concerned
+        for row in file.labels()
+        if row.status != "blank" and not file.is_withdrawn(row.id) and (not ids or row.id == what)
+    )
+    action = LabelAction(action="withdraw", at=_text(now_after(log)), file=files[0] if files else None, ids=ids)
+    write_action(run, action)
+    return _withdrawn(run, action, concerned[0], answers)
+
+
+def _files_and_ids(run: Run, log: LabelLog, what: str) -> tuple[list[str], list[str]]:
+    """Return the one file, or the one id, that a text names."""
+    files = sorted({file.name for file in log.returned if not file.withdrawn and what in _names(file)})
+    ids = [what] if what in chosen_ids(run) else []
+    if len(files) + len(ids) > 1:
+        names = few([*files, *(["an id"] if ids else [])])
+        raise LabelError(f"{quoted(what)} could be {names}; name a file as it is kept")
+    if ids and all(item.state == "withdrawn" for item in answers_of(run, log, what)):
+        raise LabelError(f"{quoted(what)} has no label in {run.uri} that could be withdrawn")
+    if not ids and not files:
+        raise LabelError(f"{quoted(what)} is neither a selected id nor a file of {run.uri}; see `opacc labels list`")
+    return files, ids
+
+
+def _withdrawn(run: Run, action: LabelAction, file: Returned, answers: Counter[str]) -> WithdrawnLabels:
+    """Describe a withdrawal, with the rounds after it as far as their labels can be counted."""
+    log, tracks, unread = read_log(run), read_tracks(run), None
+    rounds = import_summary.answered_rounds(tracks, answers.keys())
+    first = {item.track: item.round for item in reversed(rounds)}
+    try:
+        joined = join_labels(tracks, log.labels(), log.conflict)
+        now = import_summary.rounds_now(tracks, joined, log.score, rounds)
+    except LabelError as error:  # the withdrawal is done; other labels are in conflict
+        now, unread = [], str(error)
+    return WithdrawnLabels(
+        run=run.uri,
+        at=action.at,
+        file=action.file,
+        source=file.title if action.file else None,
+        id=action.ids[0] if action.ids else None,
+        labels=answers.total(),
+        answers=rounds,
+        rounds=now,
+        drawn_later=[
+            RoundOfTrack(track=own.track, round=selection.round)
+            for own, selections in tracks
+            for selection in selections
+            if selection.round > first.get(own.track, selection.round)
+        ],
+        unread=unread,
+    )
+
+
+def _names(file: Returned) -> set[str]:
+    """Return the names of a file: as it is kept, and as it came, with or without its folder."""
+    return {file.name, file.place, file.title, file.title.rpartition("/")[2]}
+
+
+def set_rule(run: Run, conflict: ConflictRule) -> LabelAction:
+    """Set the rule for labels that differ, for every command from now on.
+
+    Raises
+    ------
+    LabelError
+        Labels are in conflict under the new rule; the rule is not changed.
+    """
+    log = read_log(run)
+    for track in run.tracks():
+        if track.rounds():
+            read_rounds(track, conflict=conflict)
+    action = LabelAction(action="rule", at=_text(now_after(log)), conflict=conflict)
+    write_action(run, action)
+    return action
+
+
+def _text(time: datetime) -> str:
+    return time.isoformat(timespec="microseconds")

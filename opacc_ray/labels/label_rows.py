@@ -1,0 +1,216 @@
+"""Rows that all label formats share: tasks for annotators, and the labels that come back.
+
+An empty label means that the row is not answered yet: status ``blank``. One of `UNSURE`, as the label or as the status,
+means "can't tell": status ``unsure``, never a guess. (A class with such a name is answered by its index.)
+"""
+
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from opacc_ray.errors import LabelError, shown
+from opacc_ray.labels.messages import quoted
+from opacc_ray.lake.examples import LONGEST_ID
+
+Status = Literal["labelled", "unsure", "blank"]
+
+COLUMNS = ("id", "label", "annotator", "status", "run", "round", "labelled_at")
+"""Columns that are read from a file of labels; others are ignored."""
+
+LONGEST = {"id": LONGEST_ID, "label": 1000, "annotator": 200, "status": 100, "run": 200, "round": 20, "labelled_at": 64}
+"""Most characters of each column."""
+
+LONGEST_LINE = 1 << 20
+"""Most characters of a line: a longer one is no row of a table."""
+
+HEAD = 1 << 16
+"""Bytes from which the format of a file is recognised."""
+
+ZIP = b"PK\x03\x04"
+"""First bytes of archives and workbooks (.xlsx, .ods)."""
+
+WHOLE = re.compile(r"(\d{1,18})(\.0*)?", re.ASCII)
+UNSURE = frozenset({"?", "unsure", "can't tell", "cannot tell", "skipped"})
+ANSWERED = frozenset({"", "labelled", "labeled", "done", "completed"})
+
+
+@dataclass(frozen=True)
+class Task:
+    """One example to label.
+
+    Attributes
+    ----------
+    id : id of the example in the pool; labels come back with it.
+    uri : what shows it: a link, the place of a copy, or a picture as a data URI; None if there is nothing.
+    run : run that chose it.
+    round : round of that run, from 1.
+    order : position in the order of choice, from 1.
+    prediction : the model's prediction, only if annotators shall see it; tasks of labelling tools never have it.
+    note : what the annotator must know about this example, such as that its file changed.
+    """
+
+    id: str
+    uri: str | None
+    run: str
+    round: int
+    order: int
+    prediction: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a format needs to know about the run.
+
+    Attributes
+    ----------
+    classes : class names by index; None if they are unknown, or in a regression.
+    task : whether a label is a class or a number.
+    """
+
+    classes: tuple[str, ...] | None = None
+    task: Literal["classification", "regression"] = "classification"
+
+
+class Label(NamedTuple):
+    """One answer of one annotator to one example.
+
+    `label` is None unless the status is ``labelled``. `annotator`, `run`, `round` and `labelled_at` are read from
+    the file; `place` is its name and line, such as ``batch.csv line 7``. `returned` numbers the files in the order in
+    which they came back. `correction` is 0, or numbers the corrections: each outranks every earlier answer. `lines`
+    counts the lines with the same answer.
+    """
+
+    id: str
+    label: str | None
+    status: Status = "labelled"
+    annotator: str | None = None
+    run: str | None = None
+    round: int | None = None
+    labelled_at: str | None = None
+    place: str = ""
+    returned: int = 0
+    correction: int = 0
+    lines: int = 1
+
+
+class LabelFile(NamedTuple):
+    """A file of labels: its content, and its name for messages."""
+
+    name: str
+    data: bytes
+
+    def lines(self, newline: str = "") -> Iterator[str]:
+        """Yield the lines with their ends, one in memory at a time.
+
+        Lines end at line feeds, carriage returns and both; or at ``newline`` alone.
+
+        Raises
+        ------
+        LabelError : a line is too long, or not UTF-8, and the message names it; or the file is an archive.
+        """
+        if self.data.startswith(ZIP):
+            what = "is a ZIP archive or a workbook"
+            raise LabelError(f"{self.name} {what}: import the file of labels in it, or save the sheet as CSV UTF-8")
+        text = io.TextIOWrapper(io.BytesIO(self.data), encoding="utf-8-sig", newline=newline)
+        number = 0
+        try:
+            while line := text.readline(LONGEST_LINE + 1):
+                number += 1
+                if len(line) > LONGEST_LINE:
+                    raise LabelError(
+                        f"{self.name} line {number} is longer than {LONGEST_LINE} characters: write one label per line"
+                    )
+                yield line
+        except UnicodeDecodeError:
+            place = f"{self.name} line {self._first_undecodable()}"
+            raise LabelError(f"{place} is not UTF-8: save it as UTF-8 (in Excel: CSV UTF-8)") from None
+
+    def head(self) -> str:
+        """Return the first characters, without leading white space; bytes that are not UTF-8 are replaced."""
+        return self.data[:HEAD].decode("utf-8-sig", errors="replace").lstrip()
+
+    def json(self) -> Any:
+        """Return the whole file as one JSON value; raises LabelError if it is none."""
+        try:
+            return json.loads(self.data.decode("utf-8-sig"))
+        except UnicodeDecodeError:
+            raise LabelError(f"{self.name} is not UTF-8: export it again") from None
+        except (ValueError, RecursionError) as error:
+            reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+            raise LabelError(f"{self.name} is not valid JSON ({reason}): export it again") from None
+
+    def _first_undecodable(self) -> int:
+        for number, line in enumerate(io.BytesIO(self.data), start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+        return 1
+
+
+def checked_annotator(name: object) -> str:
+    """Return an annotator's name without spaces around it; raises LabelError if it is empty, long or unprintable."""
+    text = name.strip() if isinstance(name, str) else ""
+    if not text or len(text) > LONGEST["annotator"] or not text.isprintable():
+        raise LabelError(f"annotator {shown(name)}: give a name of 1 to {LONGEST['annotator']} letters")
+    return text
+
+
+def label_of(fields: Mapping[str, str], place: str) -> Label:
+    """Build a label from the texts of its columns; the id is kept as it is, the others are trimmed."""
+    for column, found in fields.items():
+        if len(found) > LONGEST[column]:
+            what = f"{len(found)} characters in the column {column}, where at most {LONGEST[column]} are allowed"
+            raise LabelError(f"{place} has {what}: {quoted(found, 40)}")
+    text = {column: found.strip() for column, found in fields.items()}
+    id = fields.get("id")
+    if not id:
+        raise LabelError(f"{place} has no id: labels are joined by id, so give each row the id of its example")
+    label = text.get("label", "")
+    status = _status(label, text.get("status", ""), place)
+    return Label(
+        id,
+        label if status == "labelled" else None,
+        status,
+        text.get("annotator") or None,
+        text.get("run") or None,
+        _round(text["round"], place) if text.get("round") else None,
+        text.get("labelled_at") or None,
+        place,
+    )
+
+
+def _round(text: str, place: str) -> int:
+    number = whole_number(text)
+    if number is None:
+        raise LabelError(f"{place} has the round {quoted(text)}: use a whole number, or leave it empty")
+    return number
+
+
+def _status(label: str, status: str, place: str) -> Status:
+    if is_cant_tell(label) or is_cant_tell(status):
+        return "unsure"
+    if status and _plain(status) not in ANSWERED:
+        raise LabelError(f"{place} has the status {quoted(status)}: use labelled or unsure, or leave it empty")
+    if status and not label:
+        raise LabelError(f"{place} has the status {quoted(status)} but no label: fill it in, or clear the status")
+    return "labelled" if label else "blank"
+
+
+def is_cant_tell(text: str) -> bool:
+    """Return whether a text, as a label or a status, means "can't tell"."""
+    return bool(text) and len(text) <= 40 and _plain(text) in UNSURE
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("’", "'").lower().split())
+
+
+def whole_number(text: str) -> int | None:
+    """Parse "7", and "7.0", which some tools write for a column of numbers with gaps; None for other texts."""
+    found = WHOLE.fullmatch(text)
+    return int(found[1]) if found else None

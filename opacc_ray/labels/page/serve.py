@@ -1,0 +1,108 @@
+"""Serve the labelling page at an address until it is interrupted."""
+
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.labels.example_files import NO_PICTURES
+from opacc_ray.labels.label_documents import LabelSession
+from opacc_ray.labels.label_rows import checked_annotator
+from opacc_ray.labels.page.label_queue import LabelQueue
+from opacc_ray.runs.run import Run
+
+TOKEN = "OPACC_LABEL_TOKEN"
+"""Environment variable for a token that stays the same from one start to the next."""
+
+SHORTEST_TOKEN = 16
+
+SETTINGS: dict[str, Any] = {
+    "log_level": "warning",
+    "access_log": False,
+    "server_header": False,
+    "lifespan": "off",
+    "ws": "none",
+    "timeout_graceful_shutdown": 3,
+}
+"""Settings of uvicorn."""
+
+
+class Address(NamedTuple):
+    """Address of the page; port 0: any free port."""
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+
+
+def serve(
+    run: Run,
+    address: Address,
+    announce: Callable[[str], None],
+    *,
+    annotator: str | None = None,
+    overlap: float | None = None,
+) -> LabelSession:
+    """Serve the page until SIGINT; ``announce`` is called with its URL once it can be opened.
+
+    Raises
+    ------
+    SpecError
+        Packages are missing, the address cannot be used, or the token is too short.
+    LabelError
+        The run has no selection, or the annotator's name is invalid.
+    DataError
+        The pool has no pictures.
+    """
+    try:
+        import uvicorn
+
+        from opacc_ray.labels.page.web_app import WebApp
+    except ImportError as error:
+        raise SpecError(f"opacc label needs {error.name}: pip install 'opacc_ray[page]'") from None
+    run.drawn_rounds()
+    if run.spec.pool.holds_features:
+        raise DataError(f"{run.spec.pool.uri} cannot be labelled on a page: {NO_PICTURES}")
+    queue, token = LabelQueue(run, overlap), _token()
+    page = WebApp(run, queue, token, None if annotator is None else checked_annotator(annotator))
+    with _bound(address) as opened:
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        announce(f"http://{host}:{opened.getsockname()[1]}/{token}/")
+        settings = uvicorn.Config(page, **SETTINGS)
+        try:
+            uvicorn.Server(settings).run(sockets=[opened])
+        except KeyboardInterrupt as end:
+            if signal.SIGTERM in end.args:  # SIGTERM has its own exit code
+                raise
+    progress = queue.progress("")
+    return LabelSession(
+        run=run.uri, saved=queue.saved, done=progress.done, total=progress.total, different=queue.num_different()
+    )
+
+
+def _token() -> str:
+    given = os.environ.get(TOKEN)
+    if given is None:
+        return secrets.token_urlsafe(24)
+    if len(given) < SHORTEST_TOKEN or not given.replace("-", "").replace("_", "").isalnum() or not given.isascii():
+        raise SpecError(f"{TOKEN} must be at least {SHORTEST_TOKEN} random letters, digits, '-' and '_'")
+    return given
+
+
+def _bound(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    opened = socket.socket(family)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((address.host, address.port))
+        opened.listen()  # before the address is announced, so that it can be opened at once
+    except (OSError, OverflowError) as error:
+        opened.close()
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise SpecError(
+            f"{address.host}:{address.port} cannot be used ({reason}): give another --host or --port, or --port 0 "
+            "for any free port"
+        ) from None
+    return opened
