@@ -9,8 +9,8 @@ from opacc_ray.labels.formats import fiftyone
 from opacc_ray.labels.formats.fiftyone import LabelledExample
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds
 from opacc_ray.labels.tasks import context_of, copy_examples, refuse_other_files
-from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import write_files
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 

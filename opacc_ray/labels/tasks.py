@@ -18,8 +18,8 @@ from opacc_ray.labels.log import read_log
 from opacc_ray.labels.overlap import deal, doubled
 from opacc_ray.labels.pictures import THUMBNAIL, thumbnail
 from opacc_ray.labels.rows import Context, Task
-from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import write_files
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.pool_objects import find_changed
 from opacc_ray.runs.run import Run
 

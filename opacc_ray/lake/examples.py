@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.lake.decode import Alpha
@@ -105,6 +106,14 @@ class Example(NamedTuple):
     own_id: bool = False  # whether the id is the file's own; ids made of keys are unique without a check
 
 
+class Batch(NamedTuple):
+    """Some rows of one file."""
+
+    entry: Entry
+    rows: NDArray[np.int64]  # (k,) their numbers in the file
+    columns: Any  # pyarrow.Table of k rows, with the columns that the rules name
+
+
 LONGEST_ID = 4096
 """Characters that an id may have."""
 
@@ -147,7 +156,7 @@ class Rules(NamedTuple):
     filter: str | None = None
     version: int | None = None  # of a table; None: the newest
     timestamp: str | None = None  # or the newest at that time
-    metadata: str | None = None  # URI of the file that tells an Iceberg table
+    file: str | None = None  # URI of the file that the pool's URI names, if it names one
     catalog: tuple[str, str] | None = None  # or its catalog, and its name there
     readers: int = 1  # threads that decode images
     split: str | None = None  # of a Hugging Face dataset; several are joined by +

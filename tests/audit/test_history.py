@@ -26,7 +26,7 @@ from opacc_ray.audit.verify import verify
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.labels import actions
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.gather import gather
 from opacc_ray.report.page import page
 from opacc_ray.runs import feature_store

@@ -28,9 +28,9 @@ from opacc_ray.cli.texts import changed
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.labels import actions
-from opacc_ray.lake import iceberg
-from opacc_ray.lake.storage import Store, open_store
-from opacc_ray.lake.table_files import storage_options
+from opacc_ray.lake.formats import iceberg
+from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.lake.table_logs import storage_options
 from opacc_ray.runs.pool_objects import find_changed
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec

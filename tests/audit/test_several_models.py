@@ -20,7 +20,7 @@ from opacc_ray.cli import texts
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.labels import actions
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import neyman
 from opacc_ray.spec import parse_spec

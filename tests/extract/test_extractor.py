@@ -19,10 +19,10 @@ from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.inference import in_halves
 from opacc_ray.extract.model import Activations, Model
 from opacc_ray.extract.shards import ShardReport, encode_shard, read_table
-from opacc_ray.lake.arrow import to_numpy
+from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.pools import plan_shards
-from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import ChangedError
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import Spec, parse_spec
 
 

@@ -21,7 +21,7 @@ from small_pictures import picture
 from opacc_ray.audit import results, steps
 from opacc_ray.cli.main import main
 from opacc_ray.labels.actions import import_labels
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 
 POLICY = json.loads((INFRA / "s3-policy.json").read_text())

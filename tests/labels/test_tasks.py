@@ -23,7 +23,7 @@ from opacc_ray.labels.formats.tools import TOOLS
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.log import adopt_rules, read_log
 from opacc_ray.labels.tasks import Wanted, write_tasks
-from opacc_ray.lake.storage import join, open_store
+from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs.run import Run
 
 

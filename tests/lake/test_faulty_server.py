@@ -7,7 +7,7 @@ from faulty_proxy import FAULTS, FaultyProxy
 
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 
 CONTENT = bytes(range(256)) * 40
 

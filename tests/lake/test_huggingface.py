@@ -10,7 +10,7 @@ from tables import parquet, read_pool, refusal
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import plan_shards, read_rows
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 
 X = Rules(columns=Columns(array=("x",)))
 

@@ -14,10 +14,10 @@ from pyiceberg.types import DoubleType, StringType
 from pyiceberg.utils.config import Config
 from tables import parquet, read_pool, refusal
 
-from opacc_ray.lake import iceberg
 from opacc_ray.lake.examples import Columns, Rules
+from opacc_ray.lake.formats import iceberg
 from opacc_ray.lake.pools import newest_version, plan_shards, read_rows
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 
 X = Rules(columns=Columns(id="id", array=("x",)))
 
@@ -72,7 +72,7 @@ def test_the_table_is_told_by_its_metadata_file_and_by_its_catalog_too(make: Cal
     table, store = make(rows(0, 10))
     before = table.metadata_location
     table.append(rows(10, 15))
-    assert ids(store, X._replace(metadata=before)) == list(range(10))
+    assert ids(store, X._replace(file=before)) == list(range(10))
     assert ids(store, X._replace(catalog=("lake", "db.pool"))) == list(range(15))
     assert "there is no Iceberg table" in refusal(store, "iceberg", X._replace(catalog=("lake", "db.other")))
 
@@ -205,7 +205,7 @@ def test_what_is_not_there_is_one_sentence(make: Callable[..., tuple[Any, Store]
     table, store = make(rows(0, 10))
     said = refusal(store, "iceberg", X._replace(version=7))
     assert f"has no snapshot 7; its last are {table.current_snapshot().snapshot_id} of " in said
-    said = refusal(store, "iceberg", X._replace(metadata=store.uri_of("metadata/none.metadata.json")))
+    said = refusal(store, "iceberg", X._replace(file=store.uri_of("metadata/none.metadata.json")))
     assert "there is no Iceberg table" in said
     [data] = [entry.key for entry in store.list("data/")]
     store.delete(data)

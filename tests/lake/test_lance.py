@@ -10,8 +10,8 @@ from tables import read_pool, refusal
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import Columns, Example, Rules
 from opacc_ray.lake.pools import newest_version, plan_shards, read_chosen
-from opacc_ray.lake.storage import Store, open_store
-from opacc_ray.lake.table_files import storage_options
+from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.lake.table_logs import storage_options
 
 X = Rules(columns=Columns(id="id", array=("x",)))
 WITHOUT_IDS = Rules(columns=Columns(array=("x",)))

@@ -11,8 +11,8 @@ import pytest
 
 from opacc_ray.errors import DataError, StorageError
 from opacc_ray.lake.pools import plan_shards
-from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import ChangedError
+from opacc_ray.lake.store_uris import open_store
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_links_are_followed_if_asked_and_each_folder_once(odd: Path) -> None:
     assert [entry.key for entry in found.entries] == ["a.png", "folder/b.png", "link.png"]
     assert [store.read_entry(entry) for entry in found.entries] == [b"x", b"yy", b"yy"]
     assert found.oddities == [
-        ("circle", "symbolic link to a folder that holds it"),
+        ("circle", "symbolic link to one of its parent folders"),
         ("dangling.png", "dangling symbolic link"),
         ("fifo.png", "FIFO"),
         ("self.png", "dangling symbolic link"),
@@ -152,7 +152,7 @@ def test_name_that_is_no_unicode_is_one_sentence(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     assert str(plan_shards(store, "images", 10).ignored[0]) == "1 x .txt (\\udcff.txt)"
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png")).write_bytes(b"x")
-    with pytest.raises(DataError, match="holds a file whose name is no Unicode"):
+    with pytest.raises(DataError, match="holds a file whose name is not Unicode"):
         plan_shards(store, "images", 10)
 
 

@@ -16,8 +16,8 @@ from opacc_ray.errors import DataError
 from opacc_ray.lake import parquet_io
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import plan_shards, read_examples
-from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import ChangedError
+from opacc_ray.lake.store_uris import Store, open_store
 
 X = Rules(columns=Columns(array=("x",)))
 
@@ -134,7 +134,7 @@ def test_named_images_are_read_from_the_pool_and_from_s3_alone(bucket: str, tmp_
     assert [item.id for item in bad] == [f"index.parquet#{row}" for row in (2, 3, 4, 5, 6)]
     reasons = [item.reason for item in bad]
     assert "neither at s3:// nor below" in reasons[0]
-    assert "no key below" in reasons[1]
+    assert "is not a key below" in reasons[1]
     assert reasons[2] == f"there is no object {bucket}/c.png"
     assert reasons[3] == "its uri is null"
 

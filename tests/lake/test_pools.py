@@ -10,8 +10,9 @@ from PIL import Image
 
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import BadItem, Example, Ignored, Rules
-from opacc_ray.lake.pools import DEFAULTS, FORMATS, plan_shards, read_examples
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.formats import FORMATS
+from opacc_ray.lake.pools import DEFAULTS, plan_shards, read_examples
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.spec import PoolSpec
 
 

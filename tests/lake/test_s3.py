@@ -4,15 +4,18 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
 
 import pytest
 from botocore.exceptions import ClientError
 
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import StorageError
-from opacc_ray.lake import s3 as s3_module
-from opacc_ray.lake import s3_client
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake import s3_client, s3_store
+from opacc_ray.lake.store import warn_of_one_writer
+from opacc_ray.lake.store_uris import Store, open_store
 
 
 def every_call(store: Store) -> list[Callable[[], object]]:
@@ -229,32 +232,68 @@ def test_a_key_that_a_browser_would_change_has_no_link_and_any_other_has(bucket:
 
 
 class ConditionalS3:
-    """A client of a server that answers a conditional write with one status."""
+    """A client of a server that holds one object or none, and answers conditional writes with a status of its own."""
 
-    def __init__(self, status: int) -> None:
-        self.status, self.keys = status, set[str]()
+    def __init__(self, status: int, *keys: str) -> None:
+        self.status, self.keys, self.writes = status, set(keys), 0
+        self.meta = SimpleNamespace(endpoint_url=f"http://{uuid4().hex}")
 
     def put_object(self, Key: str, IfNoneMatch: str | None = None, **_: object) -> None:
-        if IfNoneMatch and self.status != 200:
+        honoured = self.status == 412
+        if IfNoneMatch and self.status != 200 and (not honoured or Key in self.keys):
             answer = {"Error": {"Code": str(self.status)}, "ResponseMetadata": {"HTTPStatusCode": self.status}}
             raise ClientError(answer, "PutObject")
         self.keys.add(Key)
+        self.writes += 1
 
-    def delete_object(self, Key: str, **_: object) -> None:
-        self.keys.remove(Key)
+    def list_objects_v2(self, Prefix: str, **_: object) -> dict[str, Any]:
+        return {"Contents": [{"Key": key} for key in self.keys if key.startswith(Prefix)]}
 
 
-@pytest.mark.parametrize(("status", "creates"), [(412, True), (200, False), (501, False), (400, False)])
-def test_whether_a_server_knows_conditional_writes_is_tried(status: int, creates: bool) -> None:
+def store_on(client: ConditionalS3, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(s3_store, "client_for", lambda _: client)
+    warn_of_one_writer.cache_clear()
+    return open_store("s3://b/p")
+
+
+@pytest.mark.parametrize("status", [200, 400, 501])
+def test_a_server_without_conditional_writes_is_recognised_and_reported_once(
+    status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     client = ConditionalS3(status)
-    assert s3_module._creates_once(client, "b", "p/") is creates
-    assert not client.keys
+    store = store_on(client, monkeypatch)
+    for key in "ab":
+        assert store.create(key, b"1") == b"1"
+    assert client.keys == {"p/a", "p/b"}
+    assert [record.getMessage() for record in caplog.records] == [
+        "this S3 server has no conditional writes: let one command at a time draw rounds of a run"
+    ]
+
+
+def test_a_server_with_conditional_writes_writes_each_object_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = ConditionalS3(412)
+    store = store_on(client, monkeypatch)
+    assert [store.create(key, b"1") for key in "ab"] == [b"1", b"1"]
+    assert client.writes == 2
+    assert not caplog.records
+
+
+def test_an_unknown_server_never_overwrites_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = ConditionalS3(200, "p/a")
+    store = store_on(client, monkeypatch)
+    monkeypatch.setattr(s3_store, "_get_object", lambda *_, **__: SimpleNamespace(content=b"first"))
+    assert store.create("a", b"second") == b"first"
+    assert client.writes == 0
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_server_that_is_busy_says_nothing_of_conditional_writes(status: int) -> None:
-    """Who took it for one without them would overwrite what others create."""
+def test_a_busy_server_is_not_taken_for_one_without_conditional_writes(
+    status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     client = ConditionalS3(status)
-    with pytest.raises(ClientError):
-        s3_module._creates_once(client, "b", "p/")
-    assert not client.keys
+    with pytest.raises(StorageError, match=r"^cannot write s3://b/p/a"):
+        store_on(client, monkeypatch).create("a", b"1")
+    assert client.writes == 0
+    assert not caplog.records

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.storage import join, open_store, split
+from opacc_ray.lake.store_uris import join, open_store, split
 
 
 def test_uris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def test_uris_that_name_no_object(uri: str) -> None:
 
 def test_folders_need_no_boto3(tmp_path: Path) -> None:
     script = (
-        "import sys; from opacc_ray.lake.storage import open_store; store = open_store(sys.argv[1]);"
+        "import sys; from opacc_ray.lake.store_uris import open_store; store = open_store(sys.argv[1]);"
         "store.write('a', b'x'); store.list(); open_store('s3://lake').store('a');"
         "assert not {'boto3', 'botocore'} & set(sys.modules)"
     )

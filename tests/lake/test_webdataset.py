@@ -11,7 +11,7 @@ from tables import read_pool
 
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import plan_shards, read_examples
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 
 
 @pytest.fixture(params=["folder", "s3"])

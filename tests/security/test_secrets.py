@@ -8,7 +8,7 @@ import pytest
 
 from opacc_ray.errors import OpaccError, StorageError
 from opacc_ray.lake.redaction import redacted, without_values
-from opacc_ray.lake.storage import join, open_store, read_uri
+from opacc_ray.lake.store_uris import join, open_store, read_uri
 
 SECRET = "hUsH/wJalrXUtnFEMI+K7"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from opacc_ray.errors import SpecError
-from opacc_ray.spec import modules as looked_at
 from opacc_ray.spec import modules_of, parse_spec, sources_of, users_files
+from opacc_ray.spec import user_modules as looked_at
 
 FILES = {
     "models.py": "import numpy\nfrom parts.blocks import Block\ndef net():\n    import late\n",

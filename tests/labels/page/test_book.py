@@ -16,7 +16,7 @@ from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.log import read_log
 from opacc_ray.labels.page.book import LOAN, LOOK, Book, TakenError, UnsureError
 from opacc_ray.labels.rows import checked_annotator
-from opacc_ray.lake.local import LocalStore
+from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.runs.run import Run
 
 

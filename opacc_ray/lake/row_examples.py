@@ -1,11 +1,4 @@
-"""Pools of Parquet files: one example a row.
-
-``pool.columns`` says what is an example: ``image``, a column of image files (bytes, or a struct with ``bytes``, as
-Hugging Face writes them); ``array``, one column of lists of numbers, nested to any depth, or several of one number
-each; or ``uri`` alone, a column that names image files at s3:// or below the pool's prefix. ``id`` is a column of
-unique ids; without it an id is the file's key and the row's number in it, ``part-0.parquet#7``, whatever the filter
-leaves. Folders named ``column=value`` are columns, too.
-"""
+"""Examples from rows of tables: ids, places, images and arrays, by the columns that the spec names."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,36 +6,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError
-from opacc_ray.lake.arrow import numbers, to_numpy
-from opacc_ray.lake.cells import is_list, numbers_of
+from opacc_ray.errors import DataError, OpaccError, StorageError
+from opacc_ray.lake.arrow_columns import is_list, numbers, numbers_of, to_numpy
 from opacc_ray.lake.decode import ImageError, decode_image
-from opacc_ray.lake.examples import BadItem, Example, Found, Items, Rules, Shard, fault_of_id
-from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.named_objects import NamedObjects
-from opacc_ray.lake.partitions import partitions_of
-from opacc_ray.lake.store import Store, in_order
-from opacc_ray.lake.tables import Batch, cut_table, read_batches
-
-SUFFIXES = (".parquet", ".parq")
+from opacc_ray.lake.examples import BadItem, Batch, Example, Items, Rules, fault_of_id
+from opacc_ray.lake.read_ahead import in_order
+from opacc_ray.lake.store import Store, check_key
+from opacc_ray.lake.store_uris import open_store, split
 
 THREADS = 16
-"""Objects that a column of URIs names, read at a time."""
-
-
-def find(store: Store, rules: Rules, what: str) -> Found:
-    """Return all Parquet files below the prefix, with what their folders say."""
-    found = find_files(store, SUFFIXES, what, hidden=False)
-    return found._replace(constants=partitions_of(found.entries))
-
-
-cut, batches = cut_table, read_batches
-
-
-def read(store: Store, shard: Shard, rules: Rules) -> Items:
-    """Yield the examples of a shard's rows in their order."""
-    for batch in read_batches(store, shard, rules):
-        yield from examples_of(store, batch, rules)
+"""Objects named by a column of URIs that are read at a time."""
 
 
 def examples_of(store: Store, batch: Batch, rules: Rules) -> Items:
@@ -152,3 +125,48 @@ def _rows(column: Any, name: str) -> Any:
 def _row(column: Any, name: str) -> NDArray[Any] | str:
     found = numbers_of(column, name)
     return f"its {name} holds lists of different lengths" if found is None else found[0]
+
+
+class NamedObjects:
+    """Reads what URIs name, relative to the pool's place."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @staticmethod
+    def uri(store: Store, text: str) -> str:
+        """The URI that a text stands for."""
+        return text if "://" in text or text.startswith("/") else store.uri_of(text)
+
+    def read(self, text: str | None) -> bytes | str:
+        """The content of an object, or in words why there is none.
+
+        Raises
+        ------
+        StorageError
+            It is there, and cannot be read.
+        """
+        if not text:
+            return "its uri is null"
+        try:
+            place, key = self._locate(text)
+        except OpaccError as error:
+            return str(error)
+        try:
+            return place.read(key)
+        except StorageError:
+            if not place.exists(key):
+                return f"there is no object {place.uri_of(key)}"
+            raise
+
+    def _locate(self, text: str) -> tuple[Store, str]:
+        key = text.removeprefix(f"{self._store.uri}/")
+        if key.startswith("s3://"):
+            parent, name = split(key)
+            return open_store(parent), name
+        if "://" in key or key.startswith("/"):
+            raise DataError(f"its uri {text!r} is neither at s3:// nor below {self._store.uri}")
+        check_key(key, self._store.uri)
+        if self._store.is_linked(key):
+            raise DataError(f"its uri {text!r} is a symbolic link; name the file, or set pool.follow_links: true")
+        return self._store, key

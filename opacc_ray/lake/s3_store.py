@@ -1,9 +1,12 @@
-"""Objects on AWS S3, or on any server that speaks its protocol.
+"""Objects on AWS S3, or on any server with its protocol.
 
-What arrives is checked: its length against the answer's and the listing's, its MD5 against the ETag where that is one
-(32 hexadecimal digits, of an object that came in one part and is not encrypted with a customer's key), and the
-checksums that the server keeps, which are asked for. What differs is asked for again. Servers whose ETags look like an
-MD5 and are none need OPACC_OPAQUE_ETAGS=1 in the environment. Importing this module does not import boto3.
+Every answer is checked: its length against the headers and the listing, its checksums if the server keeps some, and its
+MD5 if the ETag is one. An ETag is an MD5 if it has 32 hexadecimal digits and the object was uploaded in one part,
+without a customer's key. A damaged answer is requested again. Set OPACC_OPAQUE_ETAGS=1 for servers whose ETags look
+like an MD5 but are not. Importing this module does not import boto3.
+
+An object is created once by a write with `If-None-Match: *`. Some servers ignore or refuse that condition. A process
+finds out at its first such write, which it then repeats: the condition is honoured if the repetition fails.
 """
 
 import functools
@@ -12,7 +15,6 @@ import io
 import os
 import re
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,15 +23,18 @@ from typing import Any, NamedTuple
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.s3_client import ATTEMPTS, check_endpoint, client_for, reason_of, signing
-from opacc_ray.lake.store import Entries, Entry, Store, changed, check_key, whole_range
+from opacc_ray.lake.store import Entries, Entry, Store, changed, check_key, warn_of_one_writer, whole_range
 
 _NO_ETAG = "modified "  # begins the tag of an object whose server gives no ETag
-MULTIPART_BYTES = 64 << 20  # larger objects travel in parts
+MULTIPART_BYTES = 64 << 20  # larger objects are uploaded in parts
+
+_CONDITIONAL: dict[str, bool] = {}
+"""Whether the server at an endpoint honours conditional writes, as far as this process knows."""
 
 
 @dataclass(frozen=True)
 class S3Store(Store):
-    """A prefix of a bucket on AWS or on any server that speaks S3. An empty prefix is the whole bucket."""
+    """A prefix of a bucket on AWS or another S3 server. An empty prefix is the whole bucket."""
 
     bucket: str
     prefix: str  # empty, or ends in '/'
@@ -47,7 +52,7 @@ class S3Store(Store):
         with self._client("read", entry.key) as s3:
             found = _get_object(s3, self.bucket, self.prefix + entry.key, listed=entry)
         if found.tag != entry.tag and not _lack_etags(found.tag, entry.tag):
-            raise changed(self.uri_of(entry.key), "its ETag is another")
+            raise changed(self.uri_of(entry.key), "its ETag differs")
         return found.content
 
     def read_range(self, key: str, start: int, stop: int) -> bytes:
@@ -55,7 +60,7 @@ class S3Store(Store):
             return b""
         with self._client("read", key) as s3:
             found = _get_object(s3, self.bucket, self.prefix + key, Range=f"bytes={start}-{stop - 1}").content
-        if len(found) > stop - start:  # from a server that does not know ranges: it is the whole object
+        if len(found) > stop - start:  # a server without ranges sends the whole object
             found = found[start:stop]
         return whole_range(found, start, stop, self.uri_of(key))
 
@@ -65,8 +70,8 @@ class S3Store(Store):
         with self._client("read", entry.key) as s3:
             found = _get_object(s3, self.bucket, self.prefix + entry.key, Range=f"bytes={start}-{stop - 1}")
         if found.tag != entry.tag and not _lack_etags(found.tag, entry.tag):
-            raise changed(self.uri_of(entry.key), "its ETag is another")
-        whole = len(found.content) == entry.size > stop - start  # from a server that does not know ranges
+            raise changed(self.uri_of(entry.key), "its ETag differs")
+        whole = len(found.content) == entry.size > stop - start  # a server without ranges
         content = found.content[start:stop] if whole else found.content
         return whole_range(content, start, stop, self.uri_of(entry.key))
 
@@ -85,9 +90,18 @@ class S3Store(Store):
     def _create(self, key: str, data: bytes) -> bool | None:
         check_key(key, self.uri)
         with self._client("write", key) as s3:
-            if not _creates_once(s3, self.bucket, self.prefix):
+            known = _CONDITIONAL.get(s3.meta.endpoint_url)
+            if known is False:
                 return None
-            return _put_new(s3, self.bucket, self.prefix + key, data)
+            if known is None and self.exists(key):  # the server may ignore the condition
+                return False
+            put = functools.partial(_put_new, s3, self.bucket, self.prefix + key, data)
+            created = put()
+            if known is None:
+                _CONDITIONAL[s3.meta.endpoint_url] = known = created is False or (created is True and put() is False)
+                if not known:
+                    warn_of_one_writer("this S3 server has no conditional writes")
+            return created
 
     def entry(self, key: str) -> Entry | None:
         from botocore.exceptions import ClientError
@@ -107,18 +121,18 @@ class S3Store(Store):
             return found
 
     def exists(self, key: str) -> bool:
-        # Unlike HEAD, listing tells a missing bucket from a missing object. A key is its own first match.
+        # Unlike HEAD, a listing distinguishes a missing bucket from a missing object. A key is its own first match.
         full_key = self.prefix + key
         with self._client("look for", key) as s3:
             page = s3.list_objects_v2(Bucket=self.bucket, Prefix=full_key, MaxKeys=1)
         return any(found["Key"] == full_key for found in page.get("Contents", []))
 
     def link(self, key: str, seconds: int) -> str:
-        """Do as every store: sign a request with this process's credentials; the server is not asked."""
+        """Return a link signed with this process's credentials, without a request."""
         if {".", ".."} & set(key.split("/")):
             raise StorageError(
-                f"{self.uri_of(key)} has no link that a browser opens: it takes '.' and '..' in an address for steps; "
-                "send copies or thumbnails instead"
+                f"{self.uri_of(key)} has no link that a browser opens: a browser resolves '.' and '..' in "
+                "an address; send copies or thumbnails instead"
             )
         with self._client("sign", key) as s3:
             asked = {"Bucket": self.bucket, "Key": self.prefix + key}
@@ -146,7 +160,7 @@ class S3Store(Store):
 
     @contextmanager
     def _client(self, action: str, key: str) -> Iterator[Any]:
-        """Yield the S3 client, and put its errors into words."""
+        """Yield the S3 client, and raise its errors as StorageError."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -154,34 +168,17 @@ class S3Store(Store):
             yield client_for(self.checksums)
         except _Damaged as error:
             raise StorageError(
-                f"cannot read {self.uri_of(key)}: {error}, after retries too; the object or the way to it is damaged: "
-                "restore it, or check proxies and the network (OPACC_OPAQUE_ETAGS=1 if this server's ETags are no MD5)"
+                f"cannot read {self.uri_of(key)}: {error}, also after retries; the object or the connection is "
+                "damaged: restore it, or check proxies and the network (or set OPACC_OPAQUE_ETAGS=1, if this server's "
+                "ETags only look like MD5s)"
             ) from None
         except (BotoCoreError, ClientError, ValueError) as error:
             reason = reason_of(error, self.checksums)
             raise StorageError(f"cannot {action} {self.uri_of(key).rstrip('/')}: {reason}") from error
 
 
-@functools.lru_cache(maxsize=64)
-def _creates_once(s3: Any, bucket: str, prefix: str) -> bool:
-    """Tell whether the server honours `If-None-Match: *`, tried once on an object of this prefix. Some ignore it."""
-    from botocore.exceptions import ClientError
-
-    probe = f"{prefix}.opacc-probe-{uuid.uuid4().hex}"
-    s3.put_object(Bucket=bucket, Key=probe, Body=b"")
-    try:
-        return not _put_new(s3, bucket, probe, b"")
-    except ClientError as error:
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if status == 429 or (status >= 500 and status != 501):  # it is busy or broken, which says nothing of conditions
-            raise
-        return False  # it refuses the condition itself
-    finally:
-        s3.delete_object(Bucket=bucket, Key=probe)
-
-
-def _put_new(s3: Any, bucket: str, key: str, data: bytes) -> bool:
-    """Write the object on the condition that it is not there; tell whether it was written."""
+def _put_new(s3: Any, bucket: str, key: str, data: bytes) -> bool | None:
+    """Write the object if it does not exist, and return whether it was written; None if the condition is refused."""
     from botocore.exceptions import ClientError
 
     for _ in range(ATTEMPTS):
@@ -192,7 +189,10 @@ def _put_new(s3: Any, bucket: str, key: str, data: bytes) -> bool:
             code = error.response["Error"]["Code"]
             if code in ("PreconditionFailed", "412"):
                 return False
-            if code not in ("ConditionalRequestConflict", "409"):  # two at once: ask again
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            if status in (400, 501):
+                return None
+            if code not in ("ConditionalRequestConflict", "409"):  # two writers at once: try again
                 raise
             time.sleep(0.1)
     return False
@@ -204,11 +204,11 @@ class _Object(NamedTuple):
 
 
 class _Damaged(Exception):
-    """An answer that is not the object's content; the text says how that shows."""
+    """An answer that is not the object's content; the text names the evidence."""
 
 
 def _get_object(s3: Any, bucket: str, key: str, listed: Entry | None = None, **options: str) -> _Object:
-    """Return the object's content; ask again if the answer breaks off or is damaged, which boto3 does not do."""
+    """Return the object's content; retry if the answer is truncated or damaged, which boto3 does not do."""
     from botocore.exceptions import FlexibleChecksumError, HTTPClientError, IncompleteReadError
 
     if "Range" not in options:
@@ -228,18 +228,18 @@ def _get_object(s3: Any, bucket: str, key: str, listed: Entry | None = None, **o
 
 
 def _check(content: bytes, answer: Any, listed: Entry | None) -> None:
-    """Raise _Damaged if the content is not that of the object which the answer names."""
+    """Raise _Damaged if the content does not match the size or the ETag."""
     tag = _tag(answer)
     if listed is not None and tag == listed.tag and len(content) != listed.size:
-        raise _Damaged(f"{len(content)} bytes came, and the listing says {listed.size}")
+        raise _Damaged(f"{len(content)} bytes arrived, and the listing has {listed.size}")
     if "ContentRange" in answer or not _is_md5(tag, answer):
         return
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != tag:
-        raise _Damaged(f"{len(content)} bytes came whose MD5 is not the ETag {tag}")
+        raise _Damaged(f"{len(content)} bytes arrived whose MD5 is not the ETag {tag}")
 
 
 def _is_md5(tag: str, answer: Any) -> bool:
-    """Whether an ETag is the MD5 of the content: see the S3 API reference, "Object", ETag."""
+    """Return whether an ETag is the MD5 of the content: see the S3 API reference, "Object", ETag."""
     customers_key = "SSECustomerAlgorithm" in answer or answer.get("ServerSideEncryption", "AES256") != "AES256"
     is_opaque = customers_key or bool(os.environ.get("OPACC_OPAQUE_ETAGS"))
     return not is_opaque and re.fullmatch(r"[0-9a-f]{32}", tag) is not None
@@ -250,5 +250,5 @@ def _lack_etags(*tags: str) -> bool:
 
 
 def _tag(found: Any) -> str:
-    """What differs when an object has changed, from a listing or an answer."""
+    """Return the change token of an object in a listing or an answer."""
     return str(found.get("ETag") or f"{_NO_ETAG}{found.get('LastModified', '')}").strip('"')

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from opacc_ray.lake.ahead import NextAhead, ahead
+from opacc_ray.lake.read_ahead import NextAhead, in_order
 
 
 def test_results_come_in_order() -> None:
@@ -15,7 +15,7 @@ def test_results_come_in_order() -> None:
         time.sleep(0.01 * (number % 3))
         return number
 
-    assert list(ahead(work, range(40), 8, lambda _: 1, 1000)) == list(range(40))
+    assert list(in_order(work, range(40), 8, lambda _: 1, 1000)) == list(range(40))
 
 
 def test_what_waits_stays_within_the_budget() -> None:
@@ -29,7 +29,7 @@ def test_what_waits_stays_within_the_budget() -> None:
         return size
 
     sizes = [30, 40, 30, 10, 90, 10, 250, 5, 60]
-    for size in ahead(work, sizes, 8, lambda size: size, 100):
+    for size in in_order(work, sizes, 8, lambda size: size, 100):
         held -= size
     assert held == 0
     assert 100 < most <= 250 + 100  # what was just taken, and one item larger than the budget
@@ -41,7 +41,7 @@ def test_an_error_comes_when_its_turn_does() -> None:
             raise ValueError("three")
         return number
 
-    results = ahead(work, range(9), 4, lambda _: 1, 100)
+    results = in_order(work, range(9), 4, lambda _: 1, 100)
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="three"):
         next(results)

@@ -1,10 +1,11 @@
-"""YAML that others wrote, read within limits and checked: one sentence for whatever is wrong with it."""
+"""Validated sections of a spec, and YAML from others, read within limits; each error is one sentence."""
 
+import re
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from opacc_ray.documents import first_problem
 from opacc_ray.errors import SpecError, shortened
@@ -14,11 +15,43 @@ Model = TypeVar("Model", bound=BaseModel)
 MAX_TEXT, MAX_NODES = 1 << 18, 50_000
 """Characters and values that a YAML file may hold."""
 
-_KINDS = {list: "list", str: "text", bool: "boolean", int: "number", float: "number"}
+_TYPE_NAMES = {list: "list", str: "text", bool: "boolean", int: "number", float: "number"}
+
+
+class Section(BaseModel):
+    """A section of a spec: immutable, without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true and false as numbers, which pydantic would read as 1 and 0."""
+        kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            raise ValueError("give a number; YAML reads yes, no, on and off as true and false")
+        return value
+
+
+def _kinds(annotation: Any) -> set[type]:
+    """Return the types in an annotation."""
+    found: set[type] = {annotation} if isinstance(annotation, type) else set()
+    return found.union(*map(_kinds, get_args(annotation)))
+
+
+def function_name(value: str) -> str:
+    """Return a name in the form ``module:function``; raises ValueError for any other."""
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        raise ValueError("write module:function, such as mypkg.models:lenet5")
+    return value
+
+
+FunctionName = Annotated[str, AfterValidator(function_name)]
+"""A user's function as ``module:function``."""
 
 
 def read_yaml(path: str | Path, what: str = "spec") -> Any:
-    """The content of a YAML file; raises SpecError if it is missing or no YAML. ``what`` names it in errors."""
+    """Return the content of a YAML file, which errors call ``what``; raises SpecError if it is missing or not YAML."""
     place = f"the {what} {shortened(str(path))}"
     try:
         with open(path, encoding="utf-8") as file:
@@ -34,22 +67,22 @@ def read_yaml(path: str | Path, what: str = "spec") -> Any:
 
 
 def parse_yaml(text: str, place: str) -> Any:
-    """The content of YAML that others wrote; aliases are followed, and what they stand for is counted before.
+    """Return the content of YAML text, which errors call ``place``; aliases count as all that they expand to.
 
     Raises
     ------
     SpecError
-        It is no YAML, larger or deeper than any spec, or names a key twice; ``place`` names it.
+        It is not YAML, larger or deeper than any spec, or has a key twice.
     """
     if len(text) > MAX_TEXT:
-        raise SpecError(f"{place} is longer than {MAX_TEXT} characters, which no spec is; check the path")
+        raise SpecError(f"{place} has more than {MAX_TEXT} characters, so it is not a spec; check the path")
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
             return None
         if _is_larger(node, MAX_NODES):
-            raise SpecError(f"{place} holds more than {MAX_NODES} values, aliases counted; write less")
+            raise SpecError(f"{place} has more than {MAX_NODES} values, with aliases expanded; shorten it")
         _check_keys(node, place)
         return loader.construct_document(node)
     except yaml.YAMLError as error:
@@ -58,12 +91,12 @@ def parse_yaml(text: str, place: str) -> Any:
         raise SpecError(f"{place} is nested too deeply to be read") from None
     except SpecError:
         raise
-    except (ValueError, OverflowError, TypeError, AttributeError) as error:  # a number or date that cannot be
-        raise SpecError(f"{place} holds a value that cannot be read: {shortened(str(error))}") from None
+    except (ValueError, OverflowError, TypeError, AttributeError) as error:  # an impossible number or date
+        raise SpecError(f"{place} has a value that cannot be read: {shortened(str(error))}") from None
 
 
 def _is_larger(node: yaml.Node, limit: int) -> bool:
-    """Whether a document holds more than ``limit`` values, each alias counted as all that it stands for."""
+    """Return whether a document has more than ``limit`` values, with aliases expanded."""
     pending, found = [node], 0
     while pending and found <= limit:
         found += 1
@@ -72,14 +105,14 @@ def _is_larger(node: yaml.Node, limit: int) -> bool:
 
 
 def _parts(node: yaml.Node) -> list[yaml.Node]:
-    """The keys and values of a section, or the items of a list."""
+    """Return the keys and values of a section, or the items of a list."""
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     return node.value if isinstance(node, yaml.SequenceNode) else []
 
 
 def _check_keys(node: yaml.Node, place: str) -> None:
-    """Raise SpecError where a section names a key twice: YAML's reader would take the last one and say nothing."""
+    """Raise SpecError if a section has a key twice: the YAML parser would silently take the last one."""
     lines: dict[str, int] = {}
     for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
         if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
@@ -87,19 +120,19 @@ def _check_keys(node: yaml.Node, place: str) -> None:
         line = key.start_mark.line + 1
         if key.value in lines:
             shown = shortened(repr(key.value))
-            raise SpecError(f"{place} names {shown} twice, in lines {lines[key.value]} and {line}; keep one")
+            raise SpecError(f"{place} has the key {shown} twice, in lines {lines[key.value]} and {line}; remove one")
         lines[key.value] = line
     for part in _parts(node):
         _check_keys(part, place)
 
 
 def validated(kind: type[Model], content: Any, source: str) -> Model:
-    """``content`` as an object of ``kind``; raises SpecError with one sentence, in which ``source`` names the place."""
+    """Return ``content`` as an object of ``kind``; raises SpecError in one sentence that names ``source``."""
     if content is None:
         raise SpecError(f"{source} is empty; `opacc spec --template` prints one to start from")
     if not isinstance(content, dict):
         raise SpecError(
-            f"{source} holds a {_KINDS.get(type(content), 'value')}, not keys and values such as name: digits"
+            f"{source} holds a {_TYPE_NAMES.get(type(content), 'value')}, not keys and values such as name: digits"
         )
     try:
         return kind.model_validate(content)

@@ -14,18 +14,25 @@ from datetime import datetime
 from typing import Any
 
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.lake import parquet
 from opacc_ray.lake.examples import Constants, Found, Rules
 from opacc_ray.lake.filters import parse_filter
-from opacc_ray.lake.s3 import S3Store
+from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
+from opacc_ray.lake.parquet_tables import wanted_columns
 from opacc_ray.lake.s3_client import connection
+from opacc_ray.lake.s3_store import S3Store
 from opacc_ray.lake.store import Store
-from opacc_ray.lake.table_files import entries_of, import_package, moment
-from opacc_ray.lake.tables import wanted_columns
+from opacc_ray.lake.store_uris import split
+from opacc_ray.lake.table_logs import entries_of, import_package, moment
+
+TRAITS = Traits(
+    (*ROW_COLUMNS, *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp", "catalog", "table")
+)
 
 cut = parquet.cut
 read = parquet.read
 batches = parquet.batches
+
+METADATA_SUFFIX = ".metadata.json"
 
 _METADATA = re.compile(r"metadata/v?(\d+)(-[^/]*)?\.metadata\.json")
 
@@ -52,6 +59,11 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     )
 
 
+def place_of_file(uri: str) -> str | None:
+    """Return the URI of the table if ``uri`` is that of a metadata file of it."""
+    return split(split(uri)[0])[0] if uri.endswith(METADATA_SUFFIX) else None
+
+
 def newest(store: Store, rules: Rules, what: str) -> str:
     """Return the table's snapshot as it is now."""
     plain = rules._replace(version=None, timestamp=None)
@@ -66,7 +78,7 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
             catalog, name = rules.catalog
             load = import_package("pyiceberg.catalog", "iceberg", what).load_catalog
             return load(catalog, **_options(store)).load_table(name)
-        return tables.StaticTable.from_metadata(rules.metadata or _newest_metadata(store, what), _options(store))
+        return tables.StaticTable.from_metadata(rules.file or _newest_metadata(store, what), _options(store))
     except DataError:
         raise
     except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, FileNotFoundError) as error:

@@ -19,12 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
-from opacc_ray.lake import parquet
-from opacc_ray.lake.examples import Cut, Found, Items, Limits, Piece, Rules, Shard, in_shards
-from opacc_ray.lake.filters import check_filter, columns_of, parse_filter, rows_kept
+from opacc_ray.lake.examples import Batch, Cut, Found, Items, Limits, Piece, Rules, Shard, in_shards
+from opacc_ray.lake.filters import columns_of, parse_filter, rows_kept
+from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
+from opacc_ray.lake.parquet_tables import check_columns
+from opacc_ray.lake.row_examples import examples_of, ids_of
 from opacc_ray.lake.store import Store
-from opacc_ray.lake.table_files import entries_of, import_package, moment, storage_options, unknown_version
-from opacc_ray.lake.tables import Batch, wanted_columns
+from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, unknown_version
+
+TRAITS = Traits((*ROW_COLUMNS, *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp"))
 
 DATA = "data/"
 VERSION = "_version"
@@ -58,7 +61,7 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
     """Return rows of fragments for each shard, by the table's metadata alone."""
     entries = {entry.key: entry for entry in found.entries}
     table = _open(store, _at(found.constants[found.entries[0].key], rules), what)
-    _check_columns(table, store, rules, what)
+    check_columns(table.schema, rules, store.uri, what)
     pieces, sizes = [], []
     for fragment in table.get_fragments():
         first, *others = (entries[path] for path in _paths(fragment))
@@ -78,7 +81,7 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
 def read(store: Store, shard: Shard, rules: Rules) -> Items:
     """Yield the examples of a shard's rows in their order."""
     for batch in batches(store, shard, rules):
-        yield from parquet.examples_of(store, batch, rules)
+        yield from examples_of(store, batch, rules)
 
 
 def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
@@ -91,10 +94,10 @@ def read_chosen(store: Store, shard: Shard, rules: Rules, ids: Collection[str]) 
     """Yield those examples of a shard that have these ids, in their order; of other rows the ids alone are read."""
     column = rules.columns.id
     for part in _parts(store, shard, rules):
-        names = [name for batch in part.scanned([column] if column else []) for name in parquet.ids_of(batch, column)]
+        names = [name for batch in part.scanned([column] if column else []) for name in ids_of(batch, column)]
         places = np.flatnonzero([name in ids for name in names])
         for batch in part.taken(places, rules):
-            yield from parquet.examples_of(store, batch, rules)
+            yield from examples_of(store, batch, rules)
 
 
 def _paths(fragment: Any) -> list[str]:
@@ -135,17 +138,6 @@ def _at_time(table: Any, store: Store, timestamp: str, what: str) -> Any:
 def _reason(error: Exception) -> str:
     """What lance says, without the places in its own source."""
     return shortened(str(error).partition(", /")[0], 200)
-
-
-def _check_columns(table: Any, store: Store, rules: Rules, what: str) -> None:
-    """Raise DataError unless the table has the columns that are read; SpecError if the filter does not read."""
-    condition = parse_filter(rules.filter, f"{what}.filter") if rules.filter else None
-    for name in wanted_columns(rules, condition):
-        if name not in table.schema.names:
-            there = shortened(", ".join(table.schema.names), 200)
-            raise DataError(f"{store.uri} has no column {name!r}; it has {there}")
-    if condition is not None:
-        check_filter(condition, table.schema)
 
 
 def _at(constants: Sequence[tuple[str, Any]], rules: Rules) -> Rules:

@@ -8,9 +8,9 @@ import os
 from urllib.parse import unquote, urlsplit
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.local import LocalStore
+from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.lake.redaction import refuse_credentials
-from opacc_ray.lake.s3 import S3Store
+from opacc_ray.lake.s3_store import S3Store
 from opacc_ray.lake.store import Entry, Store
 
 __all__ = ["Entry", "Store", "absolute", "join", "open_store", "read_uri", "split"]

@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from opacc_ray.errors import DataError, StorageError, shortened
-from opacc_ray.lake import parquet
 from opacc_ray.lake.examples import Found, Rules
+from opacc_ray.lake.formats import FEATURE_COLUMNS, ROW_COLUMNS, Traits, parquet
 from opacc_ray.lake.store import Store
-from opacc_ray.lake.table_files import entries_of, import_package, moment, storage_options, unknown_version
+from opacc_ray.lake.table_logs import entries_of, import_package, moment, storage_options, unknown_version
+
+TRAITS = Traits((*ROW_COLUMNS, *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter", "version", "timestamp"))
 
 cut = parquet.cut
 read = parquet.read

@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.lake.s3 import S3Store
 from opacc_ray.lake.s3_client import connection
+from opacc_ray.lake.s3_store import S3Store
 from opacc_ray.lake.store import Entry, Store
 
 

@@ -8,12 +8,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from opacc_ray.errors import SpecError
+from opacc_ray.lake.formats import FEATURE_COLUMNS
 from opacc_ray.samplers.select import find_method, parse_parameters
-from opacc_ray.spec.extract import PLACEMENT, ExtractSpec
-from opacc_ray.spec.model import WAYS, ModelSpec
-from opacc_ray.spec.pool import TABLE_FEATURES, PoolSpec, ReferenceSpec
-from opacc_ray.spec.reading import read_yaml, validated
-from opacc_ray.spec.section import FunctionName, Section
+from opacc_ray.spec.extract_spec import PLACEMENT, ExtractSpec
+from opacc_ray.spec.model_spec import WAYS, ModelSpec
+from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec
+from opacc_ray.spec.validation import FunctionName, Section, read_yaml, validated
 
 ConflictRule = Literal["error", "majority", "latest"]
 """What happens where labels of one example differ."""
@@ -328,7 +328,7 @@ class Spec(Section):
 
 def _way_to_store(feature: str) -> str:
     """How a pool of features comes to have one more."""
-    return f"name its column in pool.columns.{feature}" if feature in TABLE_FEATURES else "run the model for it"
+    return f"name its column in pool.columns.{feature}" if feature in FEATURE_COLUMNS else "run the model for it"
 
 
 def load_spec(path: str | Path) -> Spec:

@@ -7,7 +7,7 @@ from unicodedata import normalize
 
 from pydantic import Field, field_validator, model_validator
 
-from opacc_ray.spec.section import FunctionName, Section, function_name
+from opacc_ray.spec.validation import FunctionName, Section, function_name
 
 WAYS = ("factory", "program", "function")
 """Keys of a model that name it; one of them is given."""

@@ -17,13 +17,17 @@ from urllib.parse import quote
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened
-from opacc_ray.lake import images
-from opacc_ray.lake.arrays import read_npy
 from opacc_ray.lake.decode import ImageError, decode_image
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard
+from opacc_ray.lake.formats import Traits, images
 from opacc_ray.lake.listing import find_files
+from opacc_ray.lake.numpy_files import read_npy
 from opacc_ray.lake.object_file import ObjectFile
 from opacc_ray.lake.store import Entry, Store
+
+TRAITS = Traits(columns=("image", "array"))
+
+TRAITS = Traits(columns=("image", "array"))
 
 SUFFIXES = (".tar",)
 

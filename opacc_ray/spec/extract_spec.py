@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from opacc_ray.documents import first_problem
 from opacc_ray.errors import shortened
 from opacc_ray.neurons.coverage import Criterion
-from opacc_ray.spec.section import Section
+from opacc_ray.spec.validation import Section
 
 Feature = Literal["hidden", "output", "prediction", "confidence", "dsa", "lsa", "coverage"]
 

@@ -1,4 +1,4 @@
-"""Work on threads ahead of whoever takes the results, in their order and within a number of bytes."""
+"""Work on threads ahead of the caller: results in the order of the items, within limits of number and bytes."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -9,17 +9,21 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def ahead(
-    work: Callable[[Item], Result], items: Iterable[Item], threads: int, cost: Callable[[Item], int], budget: int
+def in_order(
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    threads: int,
+    cost: Callable[[Item], int] = lambda _: 0,
+    budget: int = 0,
 ) -> Iterator[Result]:
-    """Yield ``work(item)`` in the order of the items.
+    """Yield ``work(item)`` in the order of the items, with up to ``2 * threads`` of them submitted.
 
     Parameters
     ----------
-    work : called on ``threads`` threads; what it raises is raised when the item's turn comes
+    work : called on ``threads`` threads; its exception is raised when the item's turn comes
     items : taken one by one
     cost : bytes that an item's result holds until it is taken
-    budget : bytes that results which wait may hold together; one item alone may exceed them
+    budget : bytes that waiting results may hold together; one item alone may exceed them
     """
     with ThreadPoolExecutor(threads, thread_name_prefix="opacc-ahead") as pool:
         waiting: deque[tuple[Future[Result], int]] = deque()
@@ -28,8 +32,8 @@ def ahead(
             for item in items:
                 more = cost(item)
                 while waiting and (held + more > budget or len(waiting) >= 2 * threads):
-                    future, given = waiting.popleft()
-                    held -= given
+                    future, freed = waiting.popleft()
+                    held -= freed
                     yield future.result()
                 waiting.append((pool.submit(work, item), more))
                 held += more
@@ -41,9 +45,9 @@ def ahead(
 
 
 class NextAhead(Generic[Item]):
-    """Takes items, none of which is None, on a thread of its own: the first when it is made, and then one ahead.
+    """An iterator whose next item is taken on a thread of its own, one ahead of the caller; no item is None.
 
-    To be used in a ``with``, which ends the thread. The thread calls ``begin`` first.
+    Use it in a ``with``, which ends the thread. The thread calls ``begin`` first.
     """
 
     def __init__(self, items: Iterator[Item], begin: Callable[[], object] | None = None) -> None:
@@ -53,11 +57,11 @@ class NextAhead(Generic[Item]):
 
     @property
     def is_there(self) -> bool:
-        """Whether the next item, or the end, need not be waited for."""
+        """Whether :meth:`take` returns without waiting."""
         return self._coming.done()
 
     def take(self) -> Item | None:
-        """Return the next item, None after the last; what taking it raised is raised here."""
+        """Return the next item, or None after the last; raises what taking the item raised."""
         item = self._coming.result()
         if item is not None:
             self._coming = self._pool.submit(next, self._items, None)

@@ -13,10 +13,14 @@ from typing import Any
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.lake.arrays import HEAD_BYTES, Rows, locate_rows, read_npy, read_npz
 from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Piece, Rules, Shard, fault_of_id
+from opacc_ray.lake.formats import Traits
 from opacc_ray.lake.listing import find_files
-from opacc_ray.lake.store import Entry, Store, in_order
+from opacc_ray.lake.numpy_files import HEAD_BYTES, Rows, locate_rows, read_npy, read_npz
+from opacc_ray.lake.read_ahead import in_order
+from opacc_ray.lake.store import Entry, Store
+
+TRAITS = Traits()
 
 SUFFIXES = (".npy", ".npz")
 

@@ -14,26 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
-from opacc_ray.lake.arrow import numbers
-from opacc_ray.lake.examples import Constants, Cut, Found, Limits, Piece, Rules, Shard, in_shards
+from opacc_ray.lake.arrow_columns import numbers
+from opacc_ray.lake.examples import Batch, Constants, Cut, Found, Limits, Piece, Rules, Shard, in_shards
 from opacc_ray.lake.filters import Condition, check_filter, columns_of, keeps, needed_of, parse_filter, rows_kept
 from opacc_ray.lake.object_file import ObjectFile
 from opacc_ray.lake.parquet_io import Footer, footer_at, group_bytes, read_group
-from opacc_ray.lake.store import Entry, Store, in_order
+from opacc_ray.lake.read_ahead import in_order
+from opacc_ray.lake.store import Entry, Store
 
 THREADS = 16
 """Footers that are read at a time."""
 
-
 _FIELD_ID = b"PARQUET:field_id"
-
-
-class Batch(NamedTuple):
-    """Some rows of one file."""
-
-    entry: Entry
-    rows: NDArray[np.int64]  # (k,) their numbers in the file
-    columns: Any  # pyarrow.Table of k rows, with the columns that the rules name
 
 
 class _Described(NamedTuple):
@@ -99,6 +91,16 @@ def read_batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
 def wanted_columns(rules: Rules, condition: Condition | None) -> tuple[str, ...]:
     """All columns that are read, to use or to filter by."""
     return tuple(dict.fromkeys([*rules.columns.names, *(columns_of(condition) if condition else ())]))
+
+
+def check_columns(schema: Any, rules: Rules, source: str, what: str) -> None:
+    """Raise DataError unless a schema has the columns that are read; SpecError if the filter is not valid."""
+    condition = parse_filter(rules.filter, f"{what}.filter") if rules.filter else None
+    missing = next((name for name in wanted_columns(rules, condition) if name not in schema.names), None)
+    if missing is not None:
+        raise DataError(f"{source} has no column {missing!r}; it has {shortened(', '.join(schema.names), 200)}")
+    if condition is not None:
+        check_filter(condition, schema)
 
 
 def readable_footer(file: ObjectFile, source: str) -> Footer:

@@ -18,13 +18,16 @@ from typing import Any
 import numpy as np
 
 from opacc_ray.errors import DataError, OpaccError, shortened
-from opacc_ray.lake import parquet
-from opacc_ray.lake.arrow import numbers
-from opacc_ray.lake.examples import BadItem, Cut, Found, Items, Limits, Rules, Shard
-from opacc_ray.lake.filters import check_filter, parse_filter, rows_kept
+from opacc_ray.lake.arrow_columns import numbers
+from opacc_ray.lake.examples import BadItem, Batch, Cut, Found, Items, Limits, Rules, Shard
+from opacc_ray.lake.filters import parse_filter, rows_kept
+from opacc_ray.lake.formats import parquet
 from opacc_ray.lake.listing import find_files
+from opacc_ray.lake.parquet_tables import check_columns, wanted_columns
+from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Entry, Store
-from opacc_ray.lake.tables import Batch, wanted_columns
+
+TRAITS = parquet.TRAITS._replace(keys=("filter", "split"))
 
 CHUNK_BYTES = 8 << 20
 """Bytes of one request."""
@@ -99,7 +102,7 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
         return parquet.cut(store, found, rules, limits, what)
     first = found.entries[0]
     with _opened(store, first) as reader:
-        _check(reader.schema, rules, store.uri_of(first.key), what)
+        check_columns(reader.schema, rules, store.uri_of(first.key), what)
     return Cut([(entry,) for entry in found.entries])
 
 
@@ -111,7 +114,7 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
     for entry in shard.entries:
         try:
             for batch in read_arrow(store, entry, rules):
-                yield from parquet.examples_of(store, batch, rules)
+                yield from examples_of(store, batch, rules)
         except _BrokenOff as error:
             yield BadItem(entry.key, f"the Arrow file breaks off ({error}); write it again")
 
@@ -155,7 +158,7 @@ def read_arrow(store: Store, entry: Entry, rules: Rules) -> Iterator[Batch]:
     condition = parse_filter(rules.filter) if rules.filter else None
     start = 0
     with _opened(store, entry) as reader:
-        _check(reader.schema, rules, store.uri_of(entry.key), "pool")
+        check_columns(reader.schema, rules, store.uri_of(entry.key), "pool")
         batches = iter(reader)
         while (batch := _next(batches)) is not None:
             table = pa.table({name: batch[name] for name in wanted_columns(rules, condition)})
@@ -181,16 +184,6 @@ def _next(batches: Iterator[Any]) -> Any:
         raise
     except Exception as error:  # Arrow raises many kinds
         raise _BrokenOff(_said(error)) from None
-
-
-def _check(schema: Any, rules: Rules, source: str, what: str) -> None:
-    """Raise DataError unless a file has the columns that are read."""
-    condition = parse_filter(rules.filter, f"{what}.filter") if rules.filter else None
-    missing = next((name for name in wanted_columns(rules, condition) if name not in schema.names), None)
-    if missing is not None:
-        raise DataError(f"{source} has no column {missing!r}; it has {shortened(', '.join(schema.names), 200)}")
-    if condition is not None:
-        check_filter(condition, schema)
 
 
 def _said(error: Exception) -> str:

@@ -1,8 +1,8 @@
-"""Objects in a local folder, or in one on a file system that all nodes share.
+"""Objects in a local folder, or in a folder on a file system that all nodes share.
 
-An object is a regular file. A FIFO, a socket or a device is never opened, since reading one may take for ever. A
-symbolic link is followed where somebody named the file (weights, a file of labels); below a folder that is listed, only
-if ``follow_links`` says so, since it leads to what nobody chose.
+An object is a regular file. A FIFO, a socket or a device is never opened, since reading it may block for ever. A
+symbolic link is followed if a user named the file (weights, a file of labels). In a listed folder it is followed only
+with ``follow_links``.
 """
 
 import errno
@@ -25,6 +25,7 @@ from opacc_ray.lake.store import (
     Store,
     changed,
     check_key,
+    warn_of_one_writer,
     whole_range,
 )
 
@@ -34,10 +35,10 @@ _Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class LocalStore(Store):
-    """A local folder, or one on a file system that all nodes share. It need not exist yet."""
+    """A folder, local or on a shared file system. It need not exist yet."""
 
     root: str  # absolute
-    follow_links: bool = False  # list what symbolic links lead to, too
+    follow_links: bool = False  # whether listings follow symbolic links
 
     @property
     def uri(self) -> str:
@@ -53,7 +54,7 @@ class LocalStore(Store):
                 content = _read_all(file, entry.size)
                 if len(content) == entry.size and _tag(os.fstat(file)) == entry.tag:
                     return content
-        raise changed(self.uri_of(entry.key), "its time of change or its size is another")
+        raise changed(self.uri_of(entry.key), "its modification time or its size differs")
 
     def is_linked(self, key: str) -> bool:
         own = os.path.join(os.path.realpath(self.root), key)
@@ -71,7 +72,7 @@ class LocalStore(Store):
                 content = _read_all(file, stop - start)
                 if len(content) == stop - start and _tag(os.fstat(file)) == entry.tag:
                     return content
-        raise changed(self.uri_of(entry.key), "its time of change or its size is another")
+        raise changed(self.uri_of(entry.key), "its modification time or its size differs")
 
     def size(self, key: str) -> int:
         with self._explained("read", key):
@@ -89,13 +90,14 @@ class LocalStore(Store):
                 return False
             except OSError as error:
                 if error.errno in _NO_LINKS:
+                    warn_of_one_writer("this file system has no hard links")
                     return None
                 raise
         return True
 
     @contextmanager
     def _written(self, key: str, data: bytes) -> Iterator[Path]:
-        """Yield a temporary file beside the object's place, which holds ``data`` and is gone afterwards."""
+        """Yield a temporary file with ``data`` in the object's folder, and remove it afterwards."""
         path = self._path(key)
         temporary = path.with_name(f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
         with self._explained("write", key):
@@ -110,7 +112,7 @@ class LocalStore(Store):
                 temporary.unlink(missing_ok=True)
 
     def try_writing(self) -> None:
-        """Try as :meth:`Store.try_writing`; of a folder that is not there, the nearest one above it is tried."""
+        """Check write access to the folder, or to its nearest parent that exists."""
         there = next(path for path in (Path(self.root), *Path(self.root).parents) if os.path.lexists(path))
         if there == Path(self.root):
             super().try_writing()
@@ -165,7 +167,7 @@ class LocalStore(Store):
 
     @contextmanager
     def _opened(self, key: str, flags: int = 0) -> Iterator[int]:
-        """Open a regular file, and nothing else: opening a FIFO would wait for a writer."""
+        """Open a regular file; anything else is an error, since opening a FIFO would wait for a writer."""
         with self._explained("read", key):
             file = os.open(self._path(key), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
             try:
@@ -183,23 +185,23 @@ class LocalStore(Store):
         try:
             yield
         except OSError as error:
-            # A listing meets many files, so it names the one; a write would name its temporary file.
+            # A listing names the file at fault; a write must not name its temporary file.
             place = (action == "list" and error.filename) or self.uri_of(key).rstrip("/")
             reason = _LOCAL_REASONS.get(error.errno or 0, error.strerror or str(error))
             raise StorageError(f"cannot {action} {place}: {reason}") from error
 
 
 class _Walk:
-    """Finds everything below a folder, at any depth."""
+    """Walk everything below a folder, at any depth."""
 
     def __init__(self, follow_links: bool) -> None:
         self._follow = follow_links
-        self._folders: list[tuple[str, str, tuple[_Place, ...]]] = []  # to visit: path, key, the folders that hold it
+        self._folders: list[tuple[str, str, tuple[_Place, ...]]] = []  # to visit: path, key, parent folders
         self.entries: Entries = []
         self.oddities: list[Oddity] = []
 
     def below(self, top: str, key: str) -> "_Walk":
-        """Add what lies below a folder, whose own key is given; one that does not exist is empty."""
+        """Add everything below the folder ``top`` with this key; a missing folder is empty."""
         self._folders.append((top, key, ()))
         while self._folders:
             folder, inside, above = self._folders.pop()
@@ -226,7 +228,7 @@ class _Walk:
         elif not stat.S_ISDIR(status.st_mode):
             self.oddities.append(Oddity(key, _kind(status.st_mode)))
         elif _place(status) in above:
-            self.oddities.append(Oddity(key, "symbolic link to a folder that holds it"))
+            self.oddities.append(Oddity(key, "symbolic link to one of its parent folders"))
         else:
             self._folders.append((item.path, key, above))
 
@@ -245,7 +247,7 @@ def _kind(mode: int) -> str:
 
 
 def _read_all(file: int, size: int | None = None) -> bytes:
-    """Read an open file from its place to its end, or ``size`` bytes of it."""
+    """Return the rest of an open file, or ``size`` bytes of it."""
     with open(file, "rb", closefd=False) as stream:
         return stream.read() if size is None else stream.read(size)
 
