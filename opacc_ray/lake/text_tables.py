@@ -7,6 +7,7 @@ frequent one of ``,``, ``;``, tab and ``|`` in its first line. With semicolons, 
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from opacc_ray.errors import DataError, OpaccError, shortened
@@ -46,7 +47,7 @@ def read_table(store: Store, entry: Entry, rules: Rules) -> Any:
     return parse_table(store.read_entry(entry), source, text_columns)
 
 
-def parse_table(content: bytes, source: str, text_columns: list[str]) -> Any:
+def parse_table(content: bytes, source: str, text_columns: Sequence[str]) -> Any:
     """Return the content of a CSV or JSON file as an Arrow table; ``text_columns`` are read as text.
 
     ``source`` ends in the file's suffix, and names it in errors. Raises as :func:`read_table`.
@@ -72,7 +73,7 @@ def parse_table(content: bytes, source: str, text_columns: list[str]) -> Any:
     return table
 
 
-def _parse_csv(content: bytes, text_columns: list[str]) -> Any:
+def _parse_csv(content: bytes, text_columns: Sequence[str]) -> Any:
     import pyarrow as pa
     from pyarrow import csv
 
@@ -96,7 +97,7 @@ def _parse_csv(content: bytes, text_columns: list[str]) -> Any:
     )
 
 
-def _parse_json(content: bytes, text_columns: list[str]) -> Any:
+def _parse_json(content: bytes, text_columns: Sequence[str]) -> Any:
     import pyarrow as pa
     from pyarrow import json
 

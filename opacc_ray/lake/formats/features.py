@@ -4,7 +4,8 @@ The pool is a folder of Parquet files, or one file: Parquet (``.parquet``), CSV 
 (``.jsonl``). Ids and filters are those of the format ``parquet``. A CSV or JSON file is read whole and is one shard.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +15,11 @@ from opacc_ray.lake.arrow_columns import numbers
 from opacc_ray.lake.examples import Batch, Cut, Found, Items, Limits, Rules, Shard
 from opacc_ray.lake.filters import parse_filter, rows_kept
 from opacc_ray.lake.formats import FEATURE_COLUMNS, Traits, parquet
-from opacc_ray.lake.parquet_tables import check_columns
+from opacc_ray.lake.parquet_io import read_columns
+from opacc_ray.lake.parquet_tables import check_columns, readable_footer
 from opacc_ray.lake.row_examples import examples_of
 from opacc_ray.lake.store import Store
-from opacc_ray.lake.store_uris import split
+from opacc_ray.lake.store_uris import open_store, split
 
 TRAITS = Traits(columns=("id", "uri", "prior", *FEATURE_COLUMNS), needs=("output", "prediction"), keys=("filter",))
 
@@ -66,3 +68,21 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
     """Yield the examples of a shard's rows, whose images are the files of the column ``uri``."""
     for batch in batches(store, shard, rules):
         yield from examples_of(store, batch, rules)
+
+
+def read_file(uri: str, text_columns: Sequence[str] = ()) -> Any:
+    """Return the columns of a single file that hold one value per row, as an Arrow table; raises DataError.
+
+    In CSV and JSON, ``text_columns`` are read as text.
+    """
+    place, key = split(uri)
+    store = open_store(place)
+    entry = store.entry(key)
+    if entry is None:
+        raise DataError(f"there is no file {uri}; check the path")
+    if text_tables.is_text(key):
+        return text_tables.parse_table(store.read_entry(entry), uri, text_columns)
+    with store.open_entry(entry) as file:
+        schema = readable_footer(file, uri).metadata.schema.to_arrow_schema()
+    names = [field.name for field in schema if not field.type.num_fields]
+    return read_columns(store, key, names, size=entry.size)
