@@ -145,7 +145,7 @@ def test_what_is_not_there_is_one_sentence(folder: Store) -> None:
 def test_a_damaged_file_is_named(folder: Store) -> None:
     write(folder, 0, 4)
     [key] = [entry.key for entry in folder.list() if entry.key.startswith("data/")]
-    [shard] = plan_shards(folder, "lance", 100, rules=X).shards
     folder.write(key, folder.read(key)[:-20])
+    [shard] = plan_shards(folder, "lance", 100, rules=X).shards
     with pytest.raises(DataError, match=r"\.lance does not read as Lance \(.*; restore it, or write it again$"):
         list(read_chosen(folder, "lance", shard, {"2"}, X))

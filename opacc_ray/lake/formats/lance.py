@@ -184,7 +184,9 @@ class _Part:
 
 
 def _parts(store: Store, shard: Shard, rules: Rules) -> Iterator[_Part]:
-    """The rows of each piece of a shard that has some."""
+    """Yield the rows of each piece of a shard; raises ChangedError if a file has changed since the plan."""
+    for entry in shard.entries:
+        store.read_entry_range(entry, 0, min(1, entry.size))  # lance itself does not compare files with the plan
     table = _open(store, _at(shard.pieces[0].constants, rules), "pool")
     fragments = {_paths(fragment)[0]: fragment for fragment in table.get_fragments()}
     for piece in shard.pieces:
