@@ -1,7 +1,7 @@
-"""Arrow arrays of NumPy's numbers and of texts, and back, without pandas.
+"""Conversions between NumPy arrays or texts and Arrow columns, without pandas.
 
-Arrow's own conversions (``pyarrow.array``, ``to_numpy``) import pandas wherever it is installed, which takes a third of
-a second in every process.
+Arrow's own conversions (``pyarrow.array``, ``to_numpy``) import pandas where it is installed, which takes a third of a
+second in every process.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError
 
 _MOST_BYTES = 2**31 - 1
-"""Bytes of texts that one Arrow array of the type ``string`` holds."""
+"""Most bytes of text in one Arrow array of the type ``string``."""
 
 
 def numbers(values: NDArray[Any]) -> Any:
-    """Return numbers or booleans (N,), or (N, width) as lists of fixed size, as an Arrow array; numbers are shared."""
+    """Return numbers or booleans (N,) as an Arrow array, or (N, width) as lists of fixed size; it shares memory."""
     import pyarrow as pa
 
     if values.ndim == 2:
@@ -66,24 +66,16 @@ def to_numpy(column: Any) -> NDArray[Any]:
 
 
 def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
-    """Numbers of a column without nulls, (k,), or of lists of equal lengths, nested to any depth, (k, ...).
+    """Return the numbers of a column without nulls: (k,), or (k, ...) for lists, nested to any depth.
 
-    Returns
-    -------
-    None
-        The lists differ in length.
-
-    Raises
-    ------
-    DataError
-        The column holds something else than numbers.
+    Returns None if the lists differ in length; raises DataError if they do not hold numbers.
     """
     import pyarrow as pa
 
     kind = column.type
     if isinstance(kind, pa.FixedShapeTensorType):
         return np.asarray(column.to_numpy_ndarray())
-    if isinstance(kind, pa.BaseExtensionType):  # of a library that is imported here; else Arrow sees what it is made of
+    if isinstance(kind, pa.BaseExtensionType):  # of an imported library; else Arrow sees the storage type
         return numbers_of(column.storage, name)
     if is_list(kind):
         inner = numbers_of(column.flatten(), name)
@@ -91,7 +83,7 @@ def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
         if inner is None or (lengths != lengths[:1]).any():
             return None
         return inner.reshape(len(column), -1 if len(inner) else 0, *inner.shape[1:])
-    if pa.types.is_null(kind):  # of no row, since nulls are none
+    if pa.types.is_null(kind):  # no rows, since there are no nulls
         return np.empty(0)
     check_number(kind, name)
     if pa.types.is_decimal(kind):
@@ -100,7 +92,7 @@ def numbers_of(column: Any, name: str) -> NDArray[Any] | None:
 
 
 def is_list(kind: Any) -> bool:
-    """Whether a type is one of lists."""
+    """Return whether a type is one of lists."""
     import pyarrow as pa
 
     types = pa.types
@@ -108,7 +100,7 @@ def is_list(kind: Any) -> bool:
 
 
 def check_number(kind: Any, name: str) -> None:
-    """Raise DataError if a type is neither of numbers nor of lists of them."""
+    """Raise DataError unless a type is one of numbers or lists of numbers."""
     import pyarrow as pa
 
     types = pa.types
@@ -118,4 +110,4 @@ def check_number(kind: Any, name: str) -> None:
         kind = kind.value_type
     fits = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
     if not fits:
-        raise DataError(f"the column {name!r} is {kind}, not numbers or lists of them; name another one")
+        raise DataError(f"the column {name!r} is {kind}, not numbers or lists of numbers; choose another column")

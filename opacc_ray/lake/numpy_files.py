@@ -1,8 +1,8 @@
-"""NumPy files read with limits: nothing is allocated, or unpacked, before the header has been checked.
+"""NumPy files, read within limits: headers are checked before anything is allocated or unpacked.
 
-An .npy header of a hundred bytes can ask for gigabytes, and a megabyte of .npz can hold a thousand of them. So the
-type must be one of numbers, booleans and text, the shape must fit the bytes that follow, and what a zip archive says of
-its members is compared with the limits and with what comes out.
+A short .npy header can ask for gigabytes, and so can a small .npz archive. So the type must be numbers, booleans or
+text, and the shape must match the bytes after the header. The sizes that a zip archive announces are compared with the
+limits, and with the unpacked bytes.
 """
 
 import io
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, shortened
 
 MAX_BYTES = 8 << 30
-"""What an array may take in memory, unless the caller says otherwise."""
+"""Default of the largest array in bytes."""
 
 MAX_EXPANSION = 200
-"""How many times larger a member of an archive may be than its compressed form; deflate reaches 1,032 on zeros."""
+"""Largest ratio of the sizes of an archive's member, unpacked to compressed; deflate reaches 1,032 on zeros."""
 
-_FREE_BYTES = 64 << 20  # up to here any expansion is harmless
+_FREE_BYTES = 64 << 20  # any ratio is harmless up to here
 _MAX_HEADER = 10_000
-_MAX_ITEM = 1024  # bytes of one item: numbers take 16 at most, a text 4 a character
+_MAX_ITEM = 1024  # bytes of one item: numbers have at most 16, text has 4 per character
 
 
 class _Header(NamedTuple):
@@ -37,26 +37,23 @@ class _Header(NamedTuple):
 
 
 def read_npy(content: bytes, name: str, max_bytes: int = MAX_BYTES) -> NDArray[Any]:
-    """The array of an .npy file; a view of ``content``, which is not copied.
+    """Return the array of an .npy file, as a view of ``content``.
 
-    Raises
-    ------
-    DataError
-        It is no such file, its header does not fit the bytes that follow, or the array is larger than ``max_bytes``.
+    Raises DataError if the file is not valid, or the array is larger than ``max_bytes``.
     """
     header, start = _read_header(content, name, max_bytes)
     there = len(content) - start
     if header.num_bytes != there:
         raise DataError(
-            f"{name} says that it holds {header.num_bytes} bytes of {header.dtype} in the shape {header.shape}, and "
-            f"{there} bytes follow; write it again"
+            f"{name} announces {header.num_bytes} bytes of {header.dtype} in the shape {header.shape}, and has "
+            f"{there}; write it again"
         )
     flat = np.frombuffer(content, header.dtype, offset=start)
     return flat.reshape(header.shape, order="F" if header.fortran else "C")
 
 
 class Rows(NamedTuple):
-    """Where the rows of an .npy file lie, if one follows the other."""
+    """The layout of an .npy file whose rows are contiguous."""
 
     shape: tuple[int, ...]  # of all of them
     dtype: np.dtype[Any]
@@ -67,25 +64,22 @@ class Rows(NamedTuple):
         return prod(self.shape[1:]) * self.dtype.itemsize
 
     def range(self, start: int, stop: int) -> tuple[int, int]:
-        """First byte, and the one after the last, of the rows from ``start`` up to ``stop``."""
+        """Return the first byte, and the one after the last, of the rows from ``start`` up to ``stop``."""
         return self.start + start * self.row_bytes, self.start + stop * self.row_bytes
 
     def decode(self, content: bytes) -> NDArray[Any]:
-        """The rows that some bytes hold; a view of them."""
+        """Return the rows in some bytes, as a view."""
         return np.frombuffer(content, self.dtype).reshape(-1, *self.shape[1:])
 
 
 HEAD_BYTES = _MAX_HEADER + 16
-"""Bytes at the beginning of an .npy file that hold its header, whatever its version."""
+"""Bytes at the beginning of an .npy file that contain its header in any version."""
 
 
 def locate_rows(head: bytes, size: int, name: str) -> Rows | None:
-    """Where the rows of an .npy file of ``size`` bytes lie, by its first bytes; None if it must be read as a whole.
+    """Return the layout of an .npy file of ``size`` bytes, by its first bytes; None if it must be read as a whole.
 
-    Raises
-    ------
-    DataError
-        It is no such file.
+    Raises DataError if the file is not valid.
     """
     header, start = _read_header(head, name, size)
     if header.fortran or len(header.shape) < 2 or header.num_bytes != size - start or header.num_bytes == 0:
@@ -94,12 +88,9 @@ def locate_rows(head: bytes, size: int, name: str) -> Rows | None:
 
 
 def read_npz(content: bytes, name: str, max_bytes: int = MAX_BYTES) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz archive by their names.
+    """Return the arrays of an .npz archive by their names.
 
-    Raises
-    ------
-    DataError
-        It is no such archive, one of its members is no array, or they take more than ``max_bytes`` together.
+    Raises DataError if the archive or a member is not valid, or the arrays have more than ``max_bytes`` together.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -114,16 +105,16 @@ def read_npz(content: bytes, name: str, max_bytes: int = MAX_BYTES) -> dict[str,
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{name} does not read as an .npz archive ({error}); write it again") from None
-    except Exception as error:  # zlib and lzma raise kinds of their own on damaged members
+        raise DataError(f"{name} is not a valid .npz archive ({error}); write it again") from None
+    except Exception as error:  # zlib and lzma raise their own errors for damaged members
         if isinstance(error, DataError | MemoryError):
             raise
-        raise DataError(f"{name} does not unpack ({type(error).__name__}: {error}); write it again") from None
+        raise DataError(f"{name} cannot be unpacked ({type(error).__name__}: {error}); write it again") from None
 
 
 def _check_members(members: list[zipfile.ZipInfo], name: str, max_bytes: int) -> None:
     if len({member.filename for member in members}) < len(members):
-        raise DataError(f"{name} holds two arrays of one name; write it again")
+        raise DataError(f"{name} has two arrays of one name; write it again")
     for member in members:
         limit = max(_FREE_BYTES, MAX_EXPANSION * member.compress_size)
         if member.file_size > limit:
@@ -133,34 +124,32 @@ def _check_members(members: list[zipfile.ZipInfo], name: str, max_bytes: int) ->
             )
     total = sum(member.file_size for member in members)
     if total > max_bytes:
-        raise DataError(f"{name} holds {total} bytes of arrays, and at most {max_bytes} are read; write smaller files")
+        raise DataError(f"{name} has {total} bytes of arrays, and at most {max_bytes} are read; write smaller files")
 
 
 def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> bytes:
-    """The bytes of a member, no more of them than it has announced."""
+    """Return the bytes of a member; raises DataError if their number is not the announced one."""
     with archive.open(member) as stream:
         content = stream.read(member.file_size + 1)
     if len(content) != member.file_size:
-        raise DataError(f"{name}: {member.filename} does not hold the {member.file_size} bytes that it announces")
+        raise DataError(f"{name}: {member.filename} does not have the {member.file_size} bytes that it announces")
     return content
 
 
 def _read_header(content: bytes, name: str, max_bytes: int) -> tuple[_Header, int]:
-    """What an .npy file says of its array, and where the array begins."""
+    """Return the header of an .npy file, and the first byte of its array."""
     stream = io.BytesIO(content[:HEAD_BYTES])
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         header = _Header(*read(stream, max_header_size=_MAX_HEADER))
-    except Exception as error:  # NumPy's parser raises many kinds on damaged headers
+    except Exception as error:  # NumPy raises many kinds for damaged headers
         reason = shortened(str(error), 200)
-        raise DataError(f"{name} does not read as a NumPy file ({reason}); write it again") from None
+        raise DataError(f"{name} is not a valid NumPy file ({reason}); write it again") from None
     if header.dtype.kind not in "biufSU" or header.dtype.itemsize > _MAX_ITEM:
-        raise DataError(
-            f"{name} holds items of the type {str(header.dtype)[:60]}; give numbers, booleans or short text"
-        )
+        raise DataError(f"{name} has items of the type {str(header.dtype)[:60]}; store numbers, booleans or short text")
     if any(length < 0 for length in header.shape) or (0 in header.shape and header.shape[0] > 0):
-        raise DataError(f"{name} has the shape {header.shape}: its rows hold nothing; give one example per row")
+        raise DataError(f"{name} has the shape {header.shape}: its rows are empty; store one example per row")
     if header.num_bytes > max_bytes:
         raise DataError(
             f"{name} announces {header.num_bytes} bytes in the shape {header.shape}, and at most {max_bytes} are read; "

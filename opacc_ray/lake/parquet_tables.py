@@ -1,9 +1,9 @@
-"""Parquet files that are one table: which row groups are a shard, and their rows as they are needed.
+"""Tables of several Parquet files: the row groups of each shard, and their filtered rows.
 
-A plan reads the footer of every file, and no row. It compares the columns that are asked for: all files must have them,
-of one type. In a table that numbers its columns, a column is the one of its number, whatever a file calls it.
-Conditions of the filter on columns that folders tell pass over whole files. Rows are read row group by row group: first
-the columns of the filter, then, if it leaves any row, the others.
+A plan reads the footer of every file, and no row. All files must have the required columns, of one type. In a table
+that numbers its columns, the number identifies a column, whatever its name in a file. Conditions on columns from
+folders skip whole files. Rows are read by row group: first the columns of the filter, then the others if any row
+remains.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,11 +29,11 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 class _Described(NamedTuple):
-    """What a footer says of the columns that are read."""
+    """The columns that are read, according to a footer."""
 
     types: dict[str, Any]  # of the wanted columns that the file has
     every: list[str]  # names of all columns
-    names: tuple[tuple[str, str | None], ...]  # wanted columns that the file calls otherwise: see Piece
+    names: tuple[tuple[str, str | None], ...]  # wanted columns with another name in the file: see Piece
     groups: list[tuple[int, int]]  # rows and bytes of each row group
 
 
@@ -43,9 +43,9 @@ def cut_table(store: Store, found: Found, rules: Rules, limits: Limits, what: st
     Raises
     ------
     DataError
-        A file is no Parquet, lacks a column or has it of another type, or no row is left to read.
+        A file is not Parquet, lacks a column or has it with another type, or no row remains.
     SpecError
-        The filter does not read.
+        The filter is not valid.
     """
     condition = parse_filter(rules.filter, f"{what}.filter") if rules.filter else None
     entries = [entry for entry in found.entries if _may_keep(condition, found.constants.get(entry.key, ()))]
@@ -58,8 +58,12 @@ def cut_table(store: Store, found: Found, rules: Rules, limits: Limits, what: st
         pieces += [Piece(entry, group, group + 1, constants, names) for group, size in enumerate(groups) if size[0]]
         sizes += [size for size in groups if size[0]]
     if not pieces:
-        reason = f"{what}.filter {shortened(rules.filter, 80)!r} leaves none of its files" if rules.filter else "no row"
-        raise DataError(f"the {what} {store.uri} holds {reason}; check {what}.uri and {what}.filter")
+        why = (
+            f"{what}.filter {shortened(rules.filter, 80)!r} excludes all of its files"
+            if rules.filter
+            else "it has no row"
+        )
+        raise DataError(f"the {what} {store.uri} is empty: {why}; check {what}.uri and {what}.filter")
     known = condition is None or all(
         _is_constant(part, found.constants.get(entries[0].key, ())) for part in needed_of(condition)
     )
@@ -67,14 +71,14 @@ def cut_table(store: Store, found: Found, rules: Rules, limits: Limits, what: st
 
 
 def read_batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
-    """Yield the rows of a shard that the filter leaves, in their order, with the columns of the rules.
+    """Yield the rows of a shard that the filter keeps, in their order, with the columns of the rules.
 
     Raises
     ------
     DataError
-        A file does not read as Parquet.
+        A file is not valid Parquet.
     ChangedError
-        It is another one than when it was planned.
+        It has changed since the plan.
     """
     condition = parse_filter(rules.filter) if rules.filter else None
     for piece in shard.pieces:
@@ -89,7 +93,7 @@ def read_batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
 
 
 def wanted_columns(rules: Rules, condition: Condition | None) -> tuple[str, ...]:
-    """All columns that are read, to use or to filter by."""
+    """Return all columns that are read, including those of the filter."""
     return tuple(dict.fromkeys([*rules.columns.names, *(columns_of(condition) if condition else ())]))
 
 
@@ -104,21 +108,21 @@ def check_columns(schema: Any, rules: Rules, source: str, what: str) -> None:
 
 
 def readable_footer(file: ObjectFile, source: str) -> Footer:
-    """The footer of a file; raises DataError if it has none."""
+    """Return the footer of a file; raises DataError if there is none."""
     with _parquet(source):
         return footer_at(file)
 
 
 @contextmanager
 def _parquet(source: str) -> Iterator[None]:
-    """Raise DataError, which names the file, where Arrow says in its many ways that it is damaged."""
+    """Raise DataError, which names the file, for any error of Arrow."""
     try:
         yield
     except (OpaccError, MemoryError):
         raise
     except Exception as error:
         reason = shortened(str(error), 200)
-        raise DataError(f"{source} does not read as Parquet ({reason}); write it again, or remove it") from None
+        raise DataError(f"{source} is not valid Parquet ({reason}); write it again, or remove it") from None
 
 
 def _read(
@@ -130,7 +134,7 @@ def _read(
     piece: Piece,
     source: str,
 ) -> Iterator[tuple[NDArray[np.int64], Any]]:
-    """Rows of a group that the filter leaves, counted from its first, and their columns; batch by batch."""
+    """Yield the rows of a group that the filter keeps, numbered from its first, and their columns; in batches."""
     rows = footer.metadata.row_group(group).num_rows
     kept = np.arange(rows)
     if condition is not None:
@@ -151,7 +155,7 @@ def _read(
 def _tables(
     file: ObjectFile, footer: Footer, group: int, names: Sequence[str], piece: Piece, source: str
 ) -> Iterator[Any]:
-    """Some columns of a row group, those that the file lacks made of constants."""
+    """Yield some columns of a row group in batches, with constants for those that the file lacks."""
     import pyarrow as pa
 
     constant, called = dict(piece.constants), dict(piece.names)
@@ -163,7 +167,7 @@ def _tables(
             rows = footer.metadata.row_group(group).num_rows
             yield pa.table({name: _repeated(constant.get(name), rows) for name in names})
         for batch in read_group(file, footer.metadata, group, [*own.values()]) if own else ():
-            batch.validate(full=True)  # lengths and texts are as the file has them
+            batch.validate(full=True)  # lengths and texts are unchecked so far
             yield pa.table(
                 {name: batch[own[name]] if name in own else _repeated(constant.get(name), len(batch)) for name in names}
             )
@@ -195,20 +199,17 @@ def _describe(store: Store, entry: Entry, wanted: Sequence[str], found: Found) -
 
 
 def _names_in(schema: Any, wanted: Sequence[str], found: Found, source: str) -> dict[str, str]:
-    """What a file calls each wanted column that it has; where a table numbers its columns, their numbers alone say so.
+    """Return the name in a file of each wanted column that it has, by number if the table numbers its columns.
 
-    Raises
-    ------
-    DataError
-        The file has no numbers, and the table does not say which of its names are which columns.
+    Raises DataError if the file has no numbers and the table does not map names to them.
     """
     if not found.field_ids:
         return {name: name for name in wanted if name in schema.names}
     numbered = {int(item.metadata[_FIELD_ID]): item.name for item in schema if _FIELD_ID in (item.metadata or {})}
     if not numbered and not found.imported:
         raise DataError(
-            f"{source} has no field ids, and its table has no schema.name-mapping.default that says which of the "
-            "file's names are which columns; set that property, or rewrite the table's data files"
+            f"{source} has no field ids, and its table has no schema.name-mapping.default for the file's names; "
+            "set that property, or rewrite the table's data files"
         )
     if not numbered:
         numbered = {found.imported[name]: name for name in schema.names if name in found.imported}
@@ -224,7 +225,7 @@ def _check_schema(
     wanted: Sequence[str],
     condition: Condition | None,
 ) -> None:
-    """Raise DataError unless all files have the wanted columns, of the types of the first one that has them."""
+    """Raise DataError unless all files have the wanted columns, with one type each."""
     import pyarrow as pa
 
     types: dict[str, Any] = {}
@@ -251,12 +252,12 @@ def _check_schema(
 
 
 def _is_constant(condition: Condition, constants: Constants) -> bool:
-    """Whether folders, or the table, say all that a condition asks."""
+    """Return whether all columns of a condition are constants of the file."""
     return set(columns_of(condition)) <= {name for name, _ in constants}
 
 
 def _may_keep(condition: Condition | None, constants: Constants) -> bool:
-    """Whether a file may hold rows that the filter leaves, by what its folder says."""
+    """Return whether a file may have rows that the filter keeps, according to its constants."""
     if condition is None:
         return True
     constant: Mapping[str, Any] = dict(constants)

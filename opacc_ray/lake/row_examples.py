@@ -33,7 +33,7 @@ def examples_of(store: Store, batch: Batch, rules: Rules) -> Items:
 
 
 def ids_of(batch: Batch, column: str | None) -> list[str | BadItem]:
-    """Id of each row; one that is null, empty or too long is a bad item, named by its place."""
+    """Return the id of each row; a null, empty or too long id is a bad item, named by the row's place."""
     places = [f"{batch.entry.key}#{row}" for row in batch.rows.tolist()]
     if column is None:
         return [*places]
@@ -41,7 +41,7 @@ def ids_of(batch: Batch, column: str | None) -> list[str | BadItem]:
     unfit = next((value for value in found if not (value is None or isinstance(value, str | int))), None)
     if unfit is not None or any(isinstance(value, bool) for value in found):
         raise DataError(
-            f"pool.columns.id: {column!r} is {batch.columns[column].type}; name one of text or whole numbers"
+            f"pool.columns.id: {column!r} is {batch.columns[column].type}; choose a column of text or whole numbers"
         )
     faults = [f"its {column} is null" if value is None else fault_of_id(str(value)) for value in found]
     return [
@@ -51,18 +51,18 @@ def ids_of(batch: Batch, column: str | None) -> list[str | BadItem]:
 
 
 def uris_of(store: Store, batch: Batch, column: str | None) -> list[str]:
-    """Where each row lies: what a column says, or its file and number."""
+    """Return the URI of each row: the value of a column, or the file and the row's number."""
     own = [f"{store.uri_of(batch.entry.key)}#row={row}" for row in batch.rows.tolist()]
     if column is None:
         return own
-    said = batch.columns[column].to_pylist()
-    if not all(value is None or isinstance(value, str) for value in said):
-        raise DataError(f"pool.columns.uri: {column!r} is {batch.columns[column].type}; name one of text")
-    return [NamedObjects.uri(store, text) if text else place for text, place in zip(said, own, strict=True)]
+    found = batch.columns[column].to_pylist()
+    if not all(value is None or isinstance(value, str) for value in found):
+        raise DataError(f"pool.columns.uri: {column!r} is {batch.columns[column].type}; choose a column of text")
+    return [NamedObjects.uri(store, text) if text else place for text, place in zip(found, own, strict=True)]
 
 
 def _values(store: Store, batch: Batch, rules: Rules) -> Iterator[NDArray[Any] | str]:
-    """The array of each row, or why there is none."""
+    """Yield the array of each row, or why there is none."""
     columns = rules.columns
     if columns.image is not None:
         return (_image(value, columns.image, rules) for value in batch.columns[columns.image])
@@ -93,19 +93,20 @@ def _decoded(content: bytes, rules: Rules) -> NDArray[Any] | str:
 
 
 def _named(store: Store, uris: Sequence[str | None], rules: Rules) -> Iterator[NDArray[Any] | str]:
-    """The images that a column names, some read ahead."""
+    """Yield the images at some URIs, with read-ahead."""
     objects = NamedObjects(store)
     for content in in_order(objects.read, uris, THREADS):
         yield content if isinstance(content, str) else _decoded(content, rules)
 
 
 def _arrays(table: Any, names: Sequence[str]) -> Iterator[NDArray[Any] | str]:
-    """The numbers of each row: those of one column, or of several beside one another."""
-
+    """Yield the numbers of each row: those of one column, or one number from each of several."""
     columns = [table[name].combine_chunks() for name in names]
     several = next((f"{n!r} is {c.type}" for n, c in zip(names, columns, strict=True) if is_list(c.type)), None)
     if len(names) > 1 and several:
-        raise DataError(f"pool.columns.array: of several columns each holds one number a row, and {several}; name one")
+        raise DataError(
+            f"pool.columns.array: each of several columns must hold one number per row, and {several}; give one column"
+        )
     absent = [to_numpy(column.is_null()) for column in columns]
     null = np.logical_or.reduce(absent)
     sound = numbers(~null)
@@ -117,7 +118,7 @@ def _arrays(table: Any, names: Sequence[str]) -> Iterator[NDArray[Any] | str]:
 
 
 def _rows(column: Any, name: str) -> Any:
-    """The rows of a column without nulls, as one array or, if they differ in length, one by one."""
+    """Return the rows of a column without nulls, as one array or, if they differ in length, one by one."""
     whole = numbers_of(column, name)
     return (_row(column.slice(row, 1), name) for row in range(len(column))) if whole is None else whole
 
@@ -128,24 +129,22 @@ def _row(column: Any, name: str) -> NDArray[Any] | str:
 
 
 class NamedObjects:
-    """Reads what URIs name, relative to the pool's place."""
+    """Reader of the objects that a column of a table names by URI.
+
+    Tables are data from others, so they must not lead to arbitrary files. A URI is s3://, or a key below the pool's
+    prefix, or a path that begins with that prefix.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     @staticmethod
     def uri(store: Store, text: str) -> str:
-        """The URI that a text stands for."""
+        """Return the URI for the text of a column."""
         return text if "://" in text or text.startswith("/") else store.uri_of(text)
 
     def read(self, text: str | None) -> bytes | str:
-        """The content of an object, or in words why there is none.
-
-        Raises
-        ------
-        StorageError
-            It is there, and cannot be read.
-        """
+        """Return the content of an object, or why there is none; raises StorageError if it cannot be read."""
         if not text:
             return "its uri is null"
         try:
@@ -168,5 +167,7 @@ class NamedObjects:
             raise DataError(f"its uri {text!r} is neither at s3:// nor below {self._store.uri}")
         check_key(key, self._store.uri)
         if self._store.is_linked(key):
-            raise DataError(f"its uri {text!r} is a symbolic link; name the file, or set pool.follow_links: true")
+            raise DataError(
+                f"its uri {text!r} is a symbolic link; give the file itself, or set pool.follow_links: true"
+            )
         return self._store, key

@@ -25,7 +25,7 @@ from opacc_ray.errors import StorageError
 from opacc_ray.lake.s3_client import ATTEMPTS, check_endpoint, client_for, reason_of, signing
 from opacc_ray.lake.store import Entries, Entry, Store, changed, check_key, warn_of_one_writer, whole_range
 
-_NO_ETAG = "modified "  # begins the tag of an object whose server gives no ETag
+_NO_ETAG = "modified "  # first word of the tag of an object without an ETag
 MULTIPART_BYTES = 64 << 20  # larger objects are uploaded in parts
 
 _CONDITIONAL: dict[str, bool] = {}
@@ -51,29 +51,30 @@ class S3Store(Store):
     def read_entry(self, entry: Entry) -> bytes:
         with self._client("read", entry.key) as s3:
             found = _get_object(s3, self.bucket, self.prefix + entry.key, listed=entry)
-        if found.tag != entry.tag and not _lack_etags(found.tag, entry.tag):
-            raise changed(self.uri_of(entry.key), "its ETag differs")
+        self._check_unchanged(entry, found)
         return found.content
 
     def read_range(self, key: str, start: int, stop: int) -> bytes:
+        return self._read_range(key, start, stop)
+
+    def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
+        return self._read_range(entry.key, start, stop, entry)
+
+    def _read_range(self, key: str, start: int, stop: int, listed: Entry | None = None) -> bytes:
         if start >= stop:
             return b""
         with self._client("read", key) as s3:
-            found = _get_object(s3, self.bucket, self.prefix + key, Range=f"bytes={start}-{stop - 1}").content
-        if len(found) > stop - start:  # a server without ranges sends the whole object
-            found = found[start:stop]
-        return whole_range(found, start, stop, self.uri_of(key))
+            found = _get_object(s3, self.bucket, self.prefix + key, Range=f"bytes={start}-{stop - 1}")
+        if listed is not None:
+            self._check_unchanged(listed, found)
+        content = found.content
+        if len(content) > stop - start:  # a server without ranges sends the whole object
+            content = content[start:stop]
+        return whole_range(content, start, stop, self.uri_of(key))
 
-    def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
-        if start >= stop:
-            return b""
-        with self._client("read", entry.key) as s3:
-            found = _get_object(s3, self.bucket, self.prefix + entry.key, Range=f"bytes={start}-{stop - 1}")
-        if found.tag != entry.tag and not _lack_etags(found.tag, entry.tag):
+    def _check_unchanged(self, entry: Entry, found: "_Object") -> None:
+        if found.tag != entry.tag and _NO_ETAG not in found.tag + entry.tag:
             raise changed(self.uri_of(entry.key), "its ETag differs")
-        whole = len(found.content) == entry.size > stop - start  # a server without ranges
-        content = found.content[start:stop] if whole else found.content
-        return whole_range(content, start, stop, self.uri_of(entry.key))
 
     def size(self, key: str) -> int:
         with self._client("read", key) as s3:
@@ -243,10 +244,6 @@ def _is_md5(tag: str, answer: Any) -> bool:
     customers_key = "SSECustomerAlgorithm" in answer or answer.get("ServerSideEncryption", "AES256") != "AES256"
     is_opaque = customers_key or bool(os.environ.get("OPACC_OPAQUE_ETAGS"))
     return not is_opaque and re.fullmatch(r"[0-9a-f]{32}", tag) is not None
-
-
-def _lack_etags(*tags: str) -> bool:
-    return any(tag.startswith(_NO_ETAG) for tag in tags)
 
 
 def _tag(found: Any) -> str:

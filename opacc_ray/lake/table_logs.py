@@ -1,4 +1,4 @@
-"""What tables have in common that keep a log: their data files as entries of a store, and how a version is named."""
+"""Helpers for tables with a log: data files as listed objects, versions, credentials, optional packages."""
 
 import importlib
 from collections.abc import Iterable
@@ -13,12 +13,9 @@ from opacc_ray.lake.store import Entry, Store
 
 
 def entries_of(store: Store, paths: Iterable[str], version: str) -> dict[str, Entry]:
-    """Return the listed object of each path of a log, which is a key of the store or a URI below it.
+    """Return the listed object of each path in a log, which is a key of the store or a URI below it.
 
-    Raises
-    ------
-    DataError
-        One is gone, or lies elsewhere; ``version`` names the version of the table in the message.
+    Raises DataError, which names ``version``, if a file is gone or not below the store.
     """
     listed = {entry.key: entry for entry in store.list()}
     found = {}
@@ -28,7 +25,7 @@ def entries_of(store: Store, paths: Iterable[str], version: str) -> dict[str, En
         if entry is None:
             raise DataError(
                 f"{version} of the table {store.uri} needs the file {path}, which is gone; "
-                "ask for a version whose files were not vacuumed or expired"
+                "choose a version whose files were not vacuumed or expired"
             )
         found[path] = entry
     return found
@@ -39,14 +36,12 @@ def _key_of(store: Store, path: str) -> str:
         path = path.replace(scheme, "s3://", 1) if path.startswith(scheme) else path
     key = path.removeprefix("file://").removeprefix(f"{store.uri}/")
     if "://" in key or key.startswith("/"):
-        raise DataError(
-            f"the table {store.uri} has the data file {path}, which lies elsewhere; give a table of its own"
-        )
+        raise DataError(f"the table {store.uri} has the data file {path}, which is not below it; copy the table")
     return key
 
 
 def import_package(module: str, kind: str, what: str) -> Any:
-    """Return a module that reads a format; raises SpecError naming the extra if it is not installed."""
+    """Return a module of an optional package; raises SpecError with the extra to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -56,7 +51,7 @@ def import_package(module: str, kind: str, what: str) -> Any:
 
 
 def storage_options(store: Store) -> dict[str, str] | None:
-    """What a library of Rust's crate object_store needs to open the place as we do; None of a folder."""
+    """Return the options of Rust's object_store for the same access to S3; None for a folder."""
     if not isinstance(store, S3Store):
         return None
     known = connection()
@@ -73,14 +68,14 @@ def storage_options(store: Store) -> dict[str, str] | None:
 
 
 def moment(text: str, what: str) -> datetime:
-    """A time in ISO 8601; without a zone it is UTC."""
+    """Return a time in ISO 8601, in UTC if it has no zone."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise DataError(f"{what}.timestamp {text!r} is no time; write it as 2026-01-31T12:00:00Z") from None
+        raise DataError(f"{what}.timestamp {text!r} is not a time; write it as 2026-01-31T12:00:00Z") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def unknown_version(store: Store, wanted: str, reason: str, what: str) -> DataError:
-    """The error of a version that a table does not have."""
+    """Return the error for a version that a table does not have."""
     return DataError(f"the table {store.uri} has no {wanted} ({reason}); correct {what}.version or {what}.timestamp")

@@ -232,7 +232,7 @@ def test_a_regression_of_another_framework_is_audited(bucket: str, outputs: dict
         ({"prediction": "large"}, {}, "has no column 'large'; it has key, embedding, logits, answer, score"),
         ({"output": "logits", "confidence": "logit"}, {}, "and lies in [0, 1]; give a probability"),
         ({"output": "logits"}, {"output": "probabilities"}, "model.output says probabilities, and a row"),
-        ({"output": "answer"}, {}, "the column 'answer' is string, not numbers or lists of them"),
+        ({"output": "answer"}, {}, "the column 'answer' is string, not numbers or lists of numbers"),
         ({"output": "logits", "confidence": "percent"}, {}, "and lies in [0, 1]; divide a percentage by 100"),
         ({"output": ["logits", "score"]}, {}, "of several columns of output each holds one number a row"),
         ({"output": "logits", "hidden": "ragged"}, {}, "hidden ('ragged') holds lists of different lengths"),

@@ -64,7 +64,9 @@ def test_image_that_cannot_be_used_is_an_error_or_left_out(tmp_path: Path, fault
     content = {"no rule": glass.getvalue(), "too large": large.getvalue(), "damaged": picture(3)[:60]}[fault]
     pool.write("003.png", content)
     section = {"uri": str(tmp_path / "pool"), "format": "images", "max_pixels": 1000}
-    reason = {"no rule": "set pool.alpha", "too large": "pool.max_pixels is 1000", "damaged": "do not decode"}[fault]
+    reason = {"no rule": "set pool.alpha", "too large": "pool.max_pixels is 1000", "damaged": "cannot be decoded"}[
+        fault
+    ]
     with pytest.raises(DataError, match=rf"example '003\.png' of .*{reason}.*on_bad_item: exclude"):
         extract(spec_of(tmp_path, pool=section), tmp_path)
     report = extract(spec_of(tmp_path, pool=section, extract={"batch_size": 4, "on_bad_item": "exclude"}), tmp_path)

@@ -61,8 +61,8 @@ def test_a_time_names_the_newest_version_before_it(folder: Store) -> None:
     write(folder, rows(10, 15))
     assert ids(folder, X._replace(timestamp="2999-01-01")) == list(range(15))
     said = refusal(folder, "delta", X._replace(timestamp="2020-01-01T00:00:00Z"))
-    assert "has no version at 2020-01-01T00:00:00Z (version 0, the oldest, is of " in said
-    assert "is no time; write it as" in refusal(folder, "delta", X._replace(timestamp="yesterday"))
+    assert "has no version at 2020-01-01T00:00:00Z (version 0, the oldest, was written at " in said
+    assert "is not a time; write it as" in refusal(folder, "delta", X._replace(timestamp="yesterday"))
 
 
 def test_partitions_are_columns_whatever_their_values(store: Store) -> None:
@@ -116,12 +116,12 @@ def test_deleted_rows_are_gone_and_vacuumed_versions_are_said(folder: Store) -> 
     assert ids(folder) == [5, 6, 7, 8, 9]
     assert ids(folder, X._replace(version=0)) == list(range(10))
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-    assert "ask for a version whose files were not vacuumed" in refusal(folder, "delta", X._replace(version=0))
+    assert "choose a version whose files were not vacuumed" in refusal(folder, "delta", X._replace(version=0))
 
 
 def test_a_damaged_log_is_named_with_the_version_that_was_asked_for(folder: Store) -> None:
     write(folder, rows(0, 10))
     folder.write("_delta_log/00000000000000000000.json", b"{")
     newest, first = refusal(folder, "delta", X), refusal(folder, "delta", X._replace(version=0))
-    assert newest.startswith(f"the Delta table {folder.uri} does not open (")
+    assert newest.startswith(f"the Delta table {folder.uri} cannot be opened (")
     assert first.startswith(f"the table {folder.uri} has no version 0 (")

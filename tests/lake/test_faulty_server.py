@@ -33,7 +33,9 @@ def test_faults_of_the_server_are_outlived(door: FaultyProxy, bucket: str, fault
     assert door.met[fault] > 0
 
 
-@pytest.mark.parametrize(("fault", "reason"), [("503", "asks to slow down, after retries too"), ("reset", "no answer")])
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("503", "asks to slow down, also after retries"), ("reset", "no answer")]
+)
 def test_faults_that_never_end_are_an_error(
     door: FaultyProxy, bucket: str, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
 ) -> None:

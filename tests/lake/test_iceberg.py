@@ -204,9 +204,9 @@ def test_what_is_not_there_is_one_sentence(make: Callable[..., tuple[Any, Store]
     assert "there is no Iceberg table at" in refusal(open_store(f"{bucket}/empty"), "iceberg", X)
     table, store = make(rows(0, 10))
     said = refusal(store, "iceberg", X._replace(version=7))
-    assert f"has no snapshot 7; its last are {table.current_snapshot().snapshot_id} of " in said
+    assert f"has no snapshot 7; its last are {table.current_snapshot().snapshot_id} at " in said
     said = refusal(store, "iceberg", X._replace(file=store.uri_of("metadata/none.metadata.json")))
     assert "there is no Iceberg table" in said
     [data] = [entry.key for entry in store.list("data/")]
     store.delete(data)
-    assert "which is gone; ask for a version whose files were not vacuumed or expired" in refusal(store, "iceberg", X)
+    assert "which is gone; choose a version whose files were not vacuumed or expired" in refusal(store, "iceberg", X)

@@ -131,11 +131,11 @@ def test_what_is_not_there_is_one_sentence(folder: Store) -> None:
         f"the table {folder.uri} has no version 7 (the newest is 1); correct pool.version or pool.timestamp"
     )
     said = refusal(folder, "lance", X._replace(timestamp="2020-01-01T00:00:00Z"))
-    assert "has no version at 2020-01-01T00:00:00Z (version 1, the oldest, is of " in said
+    assert "has no version at 2020-01-01T00:00:00Z (version 1, the oldest, was written at " in said
     assert ids(folder, X._replace(timestamp="2999-01-01")) == list(range(10))
     assert "has no column 'y'; it has id, x, n" in refusal(folder, "lance", Rules(columns=Columns(array=("y",))))
     lance.dataset(folder.uri).delete("id >= 0")
-    assert f"version 2 of the table {folder.uri} holds no row" in refusal(folder, "lance", X)
+    assert f"version 2 of the table {folder.uri} has no row" in refusal(folder, "lance", X)
     first = next(entry.key for entry in folder.list() if entry.key.startswith("data/"))
     folder.delete(first)
     said = refusal(folder, "lance", X._replace(version=1))
@@ -147,5 +147,5 @@ def test_a_damaged_file_is_named(folder: Store) -> None:
     [key] = [entry.key for entry in folder.list() if entry.key.startswith("data/")]
     folder.write(key, folder.read(key)[:-20])
     [shard] = plan_shards(folder, "lance", 100, rules=X).shards
-    with pytest.raises(DataError, match=r"\.lance does not read as Lance \(.*; restore it, or write it again$"):
+    with pytest.raises(DataError, match=r"\.lance is not valid Lance \(.*; restore it, or write it again$"):
         list(read_chosen(folder, "lance", shard, {"2"}, X))

@@ -133,12 +133,12 @@ def test_rows_have_ids_and_places(store: Store) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"not numpy", "does not read as a NumPy file"),
-        (npy(np.arange(3)), "has shape (3,); give one example per row"),
-        (npz(a=np.zeros((2, 2)), b=np.zeros((2, 2))), "holds the arrays a, b; name the examples 'x'"),
+        (b"not numpy", "is not a valid NumPy file"),
+        (npy(np.arange(3)), "has shape (3,); store one example per row"),
+        (npz(a=np.zeros((2, 2)), b=np.zeros((2, 2))), "has the arrays a, b; name that of the examples 'x'"),
         (npz(x=np.zeros((2, 2)), ids=np.array(["one"])), "2 rows and 1 ids"),
-        (npz(x=np.zeros((2, 2)))[:-9], "rows.npz does not read as an .npz archive"),
-        (npy(np.zeros((2, 0))), "its rows hold nothing"),
+        (npz(x=np.zeros((2, 2)))[:-9], "rows.npz is not a valid .npz archive"),
+        (npy(np.zeros((2, 0))), "its rows are empty"),
         (npy(np.zeros((200, 2000))), "3200128 bytes, and pool.max_bytes is 2000000"),
     ],
 )
@@ -158,7 +158,7 @@ def test_pickled_objects_are_not_loaded(store: Store, tmp_path: Path) -> None:
     np.save(sink, np.array([[Attack()]], dtype=object), allow_pickle=True)
     store.write("rows.npy", sink.getvalue())
     _, [bad] = read(store, "npy")
-    assert "give numbers, booleans or short text" in bad.reason
+    assert "store numbers, booleans or short text" in bad.reason
     assert not (tmp_path / "owned").exists()
 
 

@@ -152,7 +152,7 @@ def ids_of(table: Table, text: str) -> list[int]:
     try:
         shards = plan_shards(store, table.kind, 1000, rules=rules).shards
     except Exception as error:
-        if "leaves none of its files" in str(error):
+        if "excludes all of its files" in str(error):
             return []
         raise
     parts = [

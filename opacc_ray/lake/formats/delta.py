@@ -1,9 +1,9 @@
-"""Pools that are Delta tables: the files of one version, read as Parquet.
+"""Pools that are Delta tables: the Parquet files of one version.
 
-The log is read by the package ``deltalake`` (extra ``delta``), on the driver alone; data files are read as those of
-``parquet.py``, from the same store. The version is the one of ``pool.version``, the newest at ``pool.timestamp``, or
-the newest of all when the run is made; the run keeps its number. Columns that older files lack are null. Tables with
-deletion vectors or column mapping are refused, since their files alone do not say which rows and columns there are.
+The package ``deltalake`` (extra ``delta``) reads the log, on the driver only. Data files are read as in the format
+``parquet``. The version is ``pool.version``, the newest at ``pool.timestamp``, or the newest when the run is made; the
+run keeps its number. Columns that older files lack are null. Tables with deletion vectors or column mapping are
+refused, since their rows and columns are not determined by the files.
 """
 
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ batches = parquet.batches
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
-    """Return the data files of a version, with what the log says of each file's partition."""
+    """Return the data files of a version, with the values of each file's partition."""
     import pyarrow as pa
 
     table = _open(store, rules, what)
@@ -31,7 +31,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     _refuse_unfit(table, store, version)
     added = pa.table(table.get_add_actions(flatten=False))
     if not len(added):
-        raise DataError(f"{version} of the table {store.uri} holds no file; check {what}.uri and {what}.version")
+        raise DataError(f"{version} of the table {store.uri} has no file; check {what}.uri and {what}.version")
     paths = added["path"].to_pylist()
     entries = entries_of(store, paths, version)
     values = added["partition"] if "partition" in added.column_names else [{}] * len(paths)
@@ -41,12 +41,12 @@ def find(store: Store, rules: Rules, what: str) -> Found:
 
 
 def newest(store: Store, rules: Rules, what: str) -> str:
-    """Return the table's version as it is now."""
+    """Return the version that the table has now."""
     return f"version {_open(store, Rules(), what).version()}"
 
 
 def _open(store: Store, rules: Rules, what: str) -> Any:
-    """The table at the version that the rules ask for."""
+    """Open the table at the version in the rules."""
     deltalake = import_package("deltalake", "delta", what)
     exceptions = import_package("deltalake.exceptions", "delta", what)
     try:
@@ -64,18 +64,20 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
         reason = shortened(str(error), 200)
         if rules.version is not None:
             raise unknown_version(store, f"version {rules.version}", reason, what) from None
-        raise DataError(f"the Delta table {store.uri} does not open ({reason}); check {what}.uri") from None
+        raise DataError(f"the Delta table {store.uri} cannot be opened ({reason}); check {what}.uri") from None
     except OSError as error:
         raise StorageError(f"cannot read the log of {store.uri}: {shortened(str(error), 200)}") from None
 
 
 def _go_to(table: Any, store: Store, timestamp: str, what: str) -> None:
-    """Go to the newest version at a time, which deltalake takes for the first version if the time is before it."""
+    """Load the newest version at a time; deltalake would load the first one for an earlier time."""
     wanted = moment(timestamp, what)
     history = table.history()
     first = datetime.fromtimestamp(history[-1]["timestamp"] / 1000, UTC)
     if first > wanted:
-        oldest = f"version {history[-1].get('version', 0)}, the oldest, is of {first.isoformat(timespec='seconds')}"
+        oldest = (
+            f"version {history[-1].get('version', 0)}, the oldest, was written at {first.isoformat(timespec='seconds')}"
+        )
         raise unknown_version(store, f"version at {timestamp}", oldest, what)
     table.load_as_version(wanted)
 
@@ -84,12 +86,12 @@ def _refuse_unfit(table: Any, store: Store, version: str) -> None:
     mapping = table.metadata().configuration.get("delta.columnMapping.mode", "none")
     if mapping != "none":
         raise DataError(
-            f"the table {store.uri} maps its columns by {mapping}, so its files have other names; "
-            "write it anew without delta.columnMapping.mode"
+            f"the table {store.uri} maps its columns by {mapping}, so names differ in its files; "
+            "write it again without delta.columnMapping.mode"
         )
     features = table.protocol().reader_features or []
     if "deletionVectors" in features and table.deletion_vectors().read_all().num_rows:
         raise DataError(
-            f"{version} of the table {store.uri} has deletion vectors: its files hold rows that were deleted; "
-            "purge them (REORG TABLE ... APPLY (PURGE)) and take that version"
+            f"{version} of the table {store.uri} has deletion vectors: its files have deleted rows; "
+            "purge them (REORG TABLE ... APPLY (PURGE)) and choose that version"
         )

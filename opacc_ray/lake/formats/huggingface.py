@@ -1,12 +1,12 @@
 """Pools of the Hugging Face library on disk: Arrow files of ``save_to_disk``, or the Parquet files of the Hub.
 
-Columns, ids and filters are those of ``parquet.py``. An Arrow file is a stream without a table of contents: it is one
-shard, read batch after batch from its beginning. Parquet files are cut as ever. A prefix that holds both is refused,
-since they may well be one dataset in two forms. Files of the library's cache (``cache-*.arrow``) are not read.
+Columns, ids and filters are those of the format ``parquet``. An Arrow file has no index, so it is one shard, read from
+its beginning. A prefix with Arrow and Parquet files is refused: they may be one dataset in two formats. Files of the
+library's cache (``cache-*.arrow``) are ignored.
 
-A split is what the library takes for one: the folder of a ``DatasetDict`` (``train/data-00000-of-00002.arrow``), the
-name before a file's number (``data/train-00000-of-00002.parquet``), or a word such as ``test`` in a file's or folder's
-name. Where there are several, ``pool.split`` says which is meant; ``train+test`` is both.
+Splits are those of the library: the folder of a ``DatasetDict`` (``train/data-00000-of-00002.arrow``), the name before
+a file's number (``data/train-00000-of-00002.parquet``), or a word such as ``test`` in the name of a file or folder. If
+there are several, ``pool.split`` chooses one, or more: ``train+test``.
 """
 
 import io
@@ -33,12 +33,12 @@ CHUNK_BYTES = 8 << 20
 """Bytes of one request."""
 
 _NUMBERED = re.compile(r"(?:.*-)?([^-]+)-\d+-of-\d+(?:-[0-9a-f]+)?")
-"""The name of one of several files, without its suffix, and the split in it."""
+"""Name of a numbered file, without its suffix, and the split in it."""
 
 _WORD = re.compile(r"(?<![a-z])(train|training|validation|valid|dev|val|test|testing|eval|evaluation)(?![a-z])", re.I)
 
 _END = b"\xff\xff\xff\xff\0\0\0\0"
-"""The mark of a message, and no bytes of it: the last bytes of a stream."""
+"""Last bytes of a complete stream: the header of an empty message."""
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
@@ -47,28 +47,25 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     entries = tuple(entry for entry in found.entries if not entry.key.rpartition("/")[2].startswith("cache-"))
     kinds = {entry.key.lower().endswith(".arrow") for entry in entries}
     if len(kinds) > 1:
-        raise DataError(f"the {what} {store.uri} holds Arrow and Parquet files; name the folder of one of them")
+        raise DataError(f"the {what} {store.uri} has Arrow and Parquet files; give the folder of one format")
     if not entries:
-        raise DataError(f"the {what} {store.uri} holds cached files alone; save the dataset with save_to_disk")
+        raise DataError(f"the {what} {store.uri} has cached files only; save the dataset with save_to_disk")
     return found._replace(entries=_of_split(store, entries, rules.split, what))
 
 
 def _of_split(store: Store, entries: tuple[Entry, ...], wanted: str | None, what: str) -> tuple[Entry, ...]:
-    """The files of a split, or of all where there is only one.
+    """Return the files of a split, or all files if there is only one split.
 
-    Raises
-    ------
-    DataError
-        There are several and none is asked for, or there is none of that name.
+    Raises DataError if there are several splits and none is chosen, or none of that name.
     """
     splits = {entry: split_of(entry.key) for entry in entries}
     there = sorted({split for split in splits.values() if split is not None})
     listed = ", ".join(there) or "none"
     if wanted is None:
         if len(set(splits.values())) > 1:
-            unnamed = " and files of no split" if None in splits.values() else ""
+            unnamed = " and files without a split" if None in splits.values() else ""
             raise DataError(
-                f"the {what} {store.uri} holds several splits: {listed}{unnamed}; name the one to audit, such as "
+                f"the {what} {store.uri} has several splits: {listed}{unnamed}; choose one, such as "
                 f"{what}.split: {there[-1]}"
             )
         return entries
@@ -82,7 +79,7 @@ def _of_split(store: Store, entries: tuple[Entry, ...], wanted: str | None, what
 
 
 def split_of(key: str) -> str | None:
-    """The split that a file is of, by its key; None if that says none."""
+    """Return the split of a file, by its key; None if there is none in it."""
     *folders, name = key.split("/")
     stem = name.rpartition(".")[0]
     numbered = _NUMBERED.fullmatch(stem)
@@ -107,7 +104,7 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
 
 
 def read(store: Store, shard: Shard, rules: Rules) -> Items:
-    """Yield the examples of a shard's rows in their order. An Arrow file that breaks off is a bad item by its key."""
+    """Yield the examples of a shard's rows in their order. A truncated Arrow file is a bad item by its key."""
     if not _is_arrow(shard.entries[0]):
         yield from parquet.read(store, shard, rules)
         return
@@ -115,24 +112,25 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
         try:
             for batch in read_arrow(store, entry, rules):
                 yield from examples_of(store, batch, rules)
-        except _BrokenOff as error:
-            yield BadItem(entry.key, f"the Arrow file breaks off ({error}); write it again")
+        except _Truncated as error:
+            yield BadItem(entry.key, f"the Arrow file is cut short ({error}); write it again")
 
 
 def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
-    """Yield the rows of a shard that the filter leaves, with the columns of the rules. An Arrow file that breaks off
-    ends them where it does: it is a bad item of the pool, whose rows before that count.
+    """Yield the rows of a shard that the filter keeps, with the columns of the rules.
+
+    A truncated Arrow file yields its rows up to there, and is a bad item of the pool.
     """
     if not _is_arrow(shard.entries[0]):
         yield from parquet.batches(store, shard, rules)
         return
     for entry in shard.entries:
-        with suppress(_BrokenOff):
+        with suppress(_Truncated):
             yield from read_arrow(store, entry, rules)
 
 
-class _BrokenOff(Exception):
-    """An Arrow file is not whole; the text says how that shows."""
+class _Truncated(Exception):
+    """An Arrow file is truncated; the text names the evidence."""
 
 
 def _is_arrow(entry: Entry) -> bool:
@@ -140,7 +138,7 @@ def _is_arrow(entry: Entry) -> bool:
 
 
 def _opened(store: Store, entry: Entry) -> Any:
-    """A reader of the record batches of a stream."""
+    """Open the record batches of a stream."""
     import pyarrow as pa
 
     try:
@@ -148,11 +146,11 @@ def _opened(store: Store, entry: Entry) -> Any:
     except (OpaccError, MemoryError):
         raise
     except Exception as error:  # Arrow raises many kinds
-        raise DataError(f"{store.uri_of(entry.key)} does not read as a stream of Arrow ({_said(error)})") from None
+        raise DataError(f"{store.uri_of(entry.key)} is not a valid Arrow stream ({_reason(error)})") from None
 
 
 def read_arrow(store: Store, entry: Entry, rules: Rules) -> Iterator[Batch]:
-    """Yield the rows of an Arrow file that the filter leaves, with the columns of the rules."""
+    """Yield the rows of an Arrow file that the filter keeps, with the columns of the rules."""
     import pyarrow as pa
 
     condition = parse_filter(rules.filter) if rules.filter else None
@@ -170,21 +168,21 @@ def read_arrow(store: Store, entry: Entry, rules: Rules) -> Iterator[Batch]:
                 yield Batch(entry, start + kept, columns if len(kept) == len(table) else columns.take(numbers(kept)))
             start += len(table)
     if not store.read_entry_range(entry, entry.size - len(_END), entry.size).endswith(_END):
-        raise _BrokenOff("it has no end")  # Arrow takes one that ends between two batches for whole
+        raise _Truncated("it has no end")  # Arrow accepts one that ends between two batches
 
 
 def _next(batches: Iterator[Any]) -> Any:
-    """The next batch; None at the end."""
+    """Return the next batch; None at the end."""
     try:
         batch = next(batches, None)
         if batch is not None:
-            batch.validate(full=True)  # a stream says where its values lie, and Arrow believes it
+            batch.validate(full=True)  # Arrow trusts the offsets in a stream
         return batch
     except (OpaccError, MemoryError):
         raise
     except Exception as error:  # Arrow raises many kinds
-        raise _BrokenOff(_said(error)) from None
+        raise _Truncated(_reason(error)) from None
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return shortened(str(error), 200)

@@ -1,12 +1,12 @@
-"""Pools that are Iceberg tables: the data files of one snapshot, read as Parquet.
+"""Pools that are Iceberg tables: the Parquet files of one snapshot.
 
-The metadata are read by the package ``pyiceberg`` (extra ``iceberg``), on the driver alone; data files are read as
-those of ``parquet.py``, from the same store. The table is named by ``pool.uri``, its location, whose newest metadata
-file counts, or that file itself; or by ``pool.catalog`` and ``pool.table``, with the catalog's address in pyiceberg's
-own configuration. The snapshot is ``pool.version``, the newest at ``pool.timestamp``, or the newest of all when the run
-is made; the run keeps its number. A column is the one of its field id, so one that was renamed is read under its new
-name, and a name that was given to another column brings none of the old values. Files without field ids, which were
-imported, are read by the table's property schema.name-mapping.default. Snapshots with delete files are refused.
+The package ``pyiceberg`` (extra ``iceberg``) reads the metadata, on the driver only. Data files are read as in the
+format ``parquet``. ``pool.uri`` is the table's location, of which the newest metadata file counts, or a metadata file.
+With ``pool.catalog`` and ``pool.table``, the catalog's address is in pyiceberg's configuration. The snapshot is
+``pool.version``, the newest at ``pool.timestamp``, or the newest when the run is made; the run keeps its number.
+
+Columns are identified by field id: a renamed column has its new name, and a reused name has no old values. Imported
+files without field ids need the table's property schema.name-mapping.default. Snapshots with delete files are refused.
 """
 
 import re
@@ -38,14 +38,14 @@ _METADATA = re.compile(r"metadata/v?(\d+)(-[^/]*)?\.metadata\.json")
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
-    """Return the data files of a snapshot, with the values of its partitions by identity."""
+    """Return the data files of a snapshot, with the values of identity partitions."""
     table = _open(store, rules, what)
     snapshot = _snapshot(table, store, rules, what)
     version = f"snapshot {snapshot.snapshot_id}"
     schema = _schema(table, snapshot, rules)
     tasks = list(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
     if not tasks:
-        raise DataError(f"{version} of the table {store.uri} holds no file; check {what}.version")
+        raise DataError(f"{version} of the table {store.uri} has no file; check {what}.version")
     _refuse_unfit(tasks, store, version)
     _refuse_defaults(schema, store, rules)
     entries = entries_of(store, (task.file.file_path for task in tasks), version)
@@ -65,7 +65,7 @@ def place_of_file(uri: str) -> str | None:
 
 
 def newest(store: Store, rules: Rules, what: str) -> str:
-    """Return the table's snapshot as it is now."""
+    """Return the snapshot that the table has now."""
     plain = rules._replace(version=None, timestamp=None)
     return f"snapshot {_snapshot(_open(store, plain, what), store, plain, what).snapshot_id}"
 
@@ -84,11 +84,11 @@ def _open(store: Store, rules: Rules, what: str) -> Any:
     except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, FileNotFoundError) as error:
         raise DataError(f"there is no Iceberg table: {shortened(str(error), 200)}; check {what}.uri") from None
     except Exception as error:  # catalogs and damaged metadata raise many kinds
-        raise DataError(f"the Iceberg table {store.uri} does not open ({shortened(str(error), 200)})") from None
+        raise DataError(f"the Iceberg table {store.uri} cannot be opened ({shortened(str(error), 200)})") from None
 
 
 def _newest_metadata(store: Store, what: str) -> str:
-    """URI of the metadata file with the highest number."""
+    """Return the URI of the metadata file with the highest number."""
     found = [(int(match[1]), key) for key in _keys(store) if (match := _METADATA.fullmatch(key))]
     if not found:
         raise DataError(
@@ -121,7 +121,7 @@ def _snapshot(table: Any, store: Store, rules: Rules, what: str) -> Any:
     else:
         found, wanted = table.current_snapshot(), "snapshot"
     if found is None:
-        last = ", ".join(f"{item.snapshot_id} of {_text(item.timestamp_ms)}" for item in there[-3:]) or "none"
+        last = ", ".join(f"{item.snapshot_id} at {_text(item.timestamp_ms)}" for item in there[-3:]) or "none"
         raise DataError(
             f"the table {store.uri} has no {wanted}; its last are {last}; correct {what}.version or {what}.timestamp"
         )
@@ -129,7 +129,7 @@ def _snapshot(table: Any, store: Store, rules: Rules, what: str) -> Any:
 
 
 def _schema(table: Any, snapshot: Any, rules: Rules) -> Any:
-    """The columns: those of the snapshot if one was asked for, else those that the table has now."""
+    """Return the columns of the snapshot if the spec chooses one, else those of the table now."""
     is_asked = rules.version is not None or rules.timestamp is not None
     return table.schemas()[snapshot.schema_id] if is_asked and snapshot.schema_id is not None else table.schema()
 
@@ -143,13 +143,13 @@ def _refuse_unfit(tasks: list[Any], store: Store, version: str) -> None:
     if deleted is not None:
         raise DataError(
             f"{version} of the table {store.uri} has delete files, such as one for {deleted}; "
-            "rewrite its data files and take the snapshot after that"
+            "rewrite its data files and choose the snapshot after that"
         )
     other = next(
         (task.file for task in tasks if str(task.file.file_format).upper().rpartition(".")[2] != "PARQUET"), None
     )
     if other is not None:
-        raise DataError(f"the table {store.uri} has {other.file_path}, which is no Parquet; only that is read")
+        raise DataError(f"the table {store.uri} has {other.file_path}, which is not Parquet; only Parquet is supported")
 
 
 def _refuse_defaults(schema: Any, store: Store, rules: Rules) -> None:
@@ -157,19 +157,19 @@ def _refuse_defaults(schema: Any, store: Store, rules: Rules) -> None:
     given = [column.name for column in schema.fields if column.initial_default is not None and column.name in wanted]
     if given:
         raise DataError(
-            f"the table {store.uri} gives {given[0]!r} an initial default for older files, which is not read; "
+            f"the table {store.uri} gives {given[0]!r} an initial default for older files, which is not supported; "
             "rewrite its data files"
         )
 
 
 def _imported(table: Any) -> dict[str, int]:
-    """The field id of each name that a file without field ids may have."""
+    """Return the field id of each name in files without field ids."""
     mapping = table.name_mapping()
     return {name: field.field_id for field in mapping or () if field.field_id is not None for name in field.names}
 
 
 def _constants(table: Any, schema: Any, file: Any) -> Constants:
-    """Values of the columns by which a file is partitioned as they are; others, such as by day, are in the file."""
+    """Return the values of a file's identity partitions; other columns, such as of days, are in the file."""
     import pyarrow as pa
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
@@ -184,7 +184,7 @@ def _constants(table: Any, schema: Any, file: Any) -> Constants:
 
 
 def _options(store: Store) -> dict[str, str]:
-    """What pyiceberg needs to open the place as we do."""
+    """Return pyiceberg's options for the same access to S3."""
     if not isinstance(store, S3Store):
         return {}
     known = connection()

@@ -1,13 +1,13 @@
-"""Pools that are Lance tables: the rows of one version, fragment by fragment.
+"""Pools that are Lance tables: the rows of one version, by fragment.
 
-Data files are opened by the package ``lance`` (extra ``lance``: pylance), on the driver and by the workers, with the
-credentials of this environment. The version is the one of ``pool.version``, the newest at ``pool.timestamp``, or the
-newest of all when the run is made; the run keeps its number. Rows that the version has deleted are not seen. Columns,
-filters and ids are those of ``parquet.py``: without a column of ids, an id is the fragment's first data file and the
-row's number in it, deleted ones counted, which later versions keep. Chosen rows are read alone, not with their shard.
+The package ``lance`` (extra ``lance``: pylance) opens data files, on the driver and on workers, with the credentials of
+the environment. The version is ``pool.version``, the newest at ``pool.timestamp``, or the newest when the run is made;
+the run keeps its number. Deleted rows are left out. Columns and filters are those of the format ``parquet``. Without a
+column of ids, an id is the fragment's first data file and the row's number in it. Numbers count deleted rows, so later
+versions keep them. Chosen rows are read without the rest of their shard.
 
-A fragment's other files, of columns that were added later and of rows that were deleted, belong to the listing as
-pieces without rows: a run notices if one of them is another.
+The other files of a fragment, of later columns and deleted rows, are pieces without rows, so that a run notices changes
+of them.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -31,13 +31,13 @@ TRAITS = Traits((*ROW_COLUMNS, *FEATURE_COLUMNS), parquet.TRAITS.needs, ("filter
 
 DATA = "data/"
 VERSION = "_version"
-"""The constant of each file by which a worker finds the version that was planned."""
+"""Constant of each file with the planned version, for workers."""
 
 BATCH_BYTES, BATCH_ROWS = 16 << 20, 8192
-"""About how much is read at a time, and how many rows at most."""
+"""Approximate bytes that are read at a time, and most rows."""
 
 ROW = 0xFFFFFFFF
-"""The bits of a row's address that are its number in the fragment."""
+"""Bits of a row's address for its number in the fragment."""
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
@@ -46,19 +46,19 @@ def find(store: Store, rules: Rules, what: str) -> Found:
     version = f"version {table.version}"
     paths = [path for fragment in table.get_fragments() for path in _paths(fragment)]
     if not paths:
-        raise DataError(f"{version} of the table {store.uri} holds no row; check {what}.uri and {what}.version")
+        raise DataError(f"{version} of the table {store.uri} has no row; check {what}.uri and {what}.version")
     entries = entries_of(store, paths, version)
     constants = {entry.key: ((VERSION, table.version),) for entry in entries.values()}
     return Found(tuple(entries[path] for path in paths), constants=constants, version=version)
 
 
 def newest(store: Store, rules: Rules, what: str) -> str:
-    """Return the table's version as it is now."""
+    """Return the version that the table has now."""
     return f"version {_open(store, Rules(), what).version}"
 
 
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
-    """Return rows of fragments for each shard, by the table's metadata alone."""
+    """Return the rows of each shard, by the table's metadata alone."""
     entries = {entry.key: entry for entry in found.entries}
     table = _open(store, _at(found.constants[found.entries[0].key], rules), what)
     check_columns(table.schema, rules, store.uri, what)
@@ -85,13 +85,13 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
 
 
 def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
-    """Yield the rows of a shard that the filter leaves, in their order, with the columns of the rules."""
+    """Yield the rows of a shard that the filter keeps, in their order, with the columns of the rules."""
     for part in _parts(store, shard, rules):
         yield from part.taken(_kept(part, rules), rules)
 
 
 def read_chosen(store: Store, shard: Shard, rules: Rules, ids: Collection[str]) -> Items:
-    """Yield those examples of a shard that have these ids, in their order; of other rows the ids alone are read."""
+    """Yield the examples of a shard with these ids, in their order; of other rows, only the ids are read."""
     column = rules.columns.id
     for part in _parts(store, shard, rules):
         names = [name for batch in part.scanned([column] if column else []) for name in ids_of(batch, column)]
@@ -101,52 +101,54 @@ def read_chosen(store: Store, shard: Shard, rules: Rules, ids: Collection[str]) 
 
 
 def _paths(fragment: Any) -> list[str]:
-    """Keys of a fragment's files: of its first columns, of further ones, of the rows that were deleted."""
+    """Return the keys of a fragment's files: first columns, further columns, deleted rows."""
     files = [f"{DATA}{file.path}" for file in fragment.data_files()]
     deleted = fragment.metadata.deletion_file
     return files if deleted is None else [*files, str(deleted.path(fragment.fragment_id))]
 
 
 def _open(store: Store, rules: Rules, what: str) -> Any:
-    """The table at the version that the rules ask for."""
+    """Open the table at the version in the rules."""
     lance = import_package("lance", "lance", what)
     options = {name.lower(): value for name, value in (storage_options(store) or {}).items()}
     try:
         table = lance.dataset(store.uri, version=rules.version, storage_options=options or None)
         return table if rules.timestamp is None else _at_time(table, store, rules.timestamp, what)
+    except OpaccError:
+        raise
     except (ValueError, OSError) as error:
         if not store.list("_versions/"):
             raise DataError(f"there is no Lance table at {store.uri}; check {what}.uri and {what}.format") from None
         if rules.version is not None:
             reason = f"the newest is {_open(store, Rules(), what).version}"
             raise unknown_version(store, f"version {rules.version}", reason, what) from None
-        raise DataError(f"the Lance table {store.uri} does not open ({_reason(error)}); check {what}.uri") from None
+        raise DataError(f"the Lance table {store.uri} cannot be opened ({_reason(error)}); check {what}.uri") from None
 
 
 def _at_time(table: Any, store: Store, timestamp: str, what: str) -> Any:
-    """The table as of the newest version at a time."""
+    """Return the table at the newest version at a time."""
     wanted = moment(timestamp, what)
     times = [(each["timestamp"].astimezone(UTC), each["version"]) for each in table.versions()]
     before = [number for time, number in times if time <= wanted]
     if not before:
         time, number = min(times)
-        oldest = f"version {number}, the oldest, is of {time.isoformat(timespec='seconds')}"
+        oldest = f"version {number}, the oldest, was written at {time.isoformat(timespec='seconds')}"
         raise unknown_version(store, f"version at {timestamp}", oldest, what)
     return table.checkout_version(max(before))
 
 
 def _reason(error: Exception) -> str:
-    """What lance says, without the places in its own source."""
+    """Return the message of lance, without places in its source code."""
     return shortened(str(error).partition(", /")[0], 200)
 
 
 def _at(constants: Sequence[tuple[str, Any]], rules: Rules) -> Rules:
-    """The rules, for the version that a file was planned of."""
+    """Return the rules with the planned version."""
     return rules._replace(version=dict(constants)[VERSION], timestamp=None)
 
 
 class _Part:
-    """The rows of a piece, by their places in it: those that the version has, from 0."""
+    """The rows of a piece, by their places among its rows that are not deleted."""
 
     def __init__(self, store: Store, piece: Piece, fragment: Any) -> None:
         self._source, self._piece, self._fragment = store.uri_of(piece.entry.key), piece, fragment
@@ -154,14 +156,14 @@ class _Part:
         self.rows = (np.concatenate(addresses) & ROW).astype(np.int64)  # (n,) numbers in the fragment
 
     def scanned(self, columns: Sequence[str]) -> Iterator[Batch]:
-        """Some columns of all rows, in their order."""
+        """Yield some columns of all rows, in their order."""
         start = 0
         for table in self._scan(columns):
             yield Batch(self._piece.entry, self.rows[start : start + len(table)], table)
             start += len(table)
 
     def taken(self, places: NDArray[np.int64], rules: Rules) -> Iterator[Batch]:
-        """Some rows, with the columns of the rules."""
+        """Yield some rows, with the columns of the rules."""
         each = max(1, self._piece.entry.size // max(1, self._fragment.physical_rows))
         step = min(BATCH_ROWS, max(1, BATCH_BYTES // each))
         for start in range(0, len(places), step):
@@ -195,7 +197,7 @@ def _parts(store: Store, shard: Shard, rules: Rules) -> Iterator[_Part]:
 
 
 def _kept(part: _Part, rules: Rules) -> NDArray[np.int64]:
-    """Places of the rows that the filter leaves."""
+    """Return the places of the rows that the filter keeps."""
     if not rules.filter:
         return np.arange(len(part.rows))
     condition = parse_filter(rules.filter)
@@ -206,10 +208,10 @@ def _kept(part: _Part, rules: Rules) -> NDArray[np.int64]:
 
 @contextmanager
 def _lance(source: str) -> Iterator[None]:
-    """Raise DataError, which names the file, where lance says in its ways that it is damaged."""
+    """Raise DataError, which names the file, for any error of lance."""
     try:
         yield
     except (OpaccError, MemoryError):
         raise
     except Exception as error:
-        raise DataError(f"{source} does not read as Lance ({_reason(error)}); restore it, or write it again") from None
+        raise DataError(f"{source} is not valid Lance ({_reason(error)}); restore it, or write it again") from None

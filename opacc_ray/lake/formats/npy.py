@@ -1,10 +1,10 @@
-"""Pools of NumPy files: one example a row.
+"""Pools of NumPy files: one example per row.
 
-An ``.npz`` holds the rows under ``x`` (or its only name), and may hold their ``ids``; else an id is the file's key and
-the row's number, ``digits.npy:7``. A file that cannot be used is one bad item, named by its key.
+An ``.npz`` file has the rows under ``x`` (or its only name), and may have ``ids``. Otherwise an id is the file's key
+and the row's number, ``digits.npy:7``. An unusable file is one bad item, named by its key.
 
-The header of an ``.npy`` file says where each row lies, so a shard is some rows of one and reads only those. An
-``.npz`` file, and an array in the order of Fortran, are read as a whole.
+A shard is some rows of one ``.npy`` file, and reads only those. An ``.npz`` file, and an array in Fortran order, are
+read as a whole.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def find(store: Store, rules: Rules, what: str) -> Found:
 
 
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
-    """Return the rows of each shard, which are of one file; or the file, if it must be read as a whole."""
+    """Return the rows of each shard, which are in one file; or the file, if it must be read as a whole."""
     shards: list[tuple[Entry, ...] | tuple[Piece, ...]] = []
     num_examples: int | None = 0
     located = in_order(lambda entry: _locate(store, entry), found.entries, THREADS)
@@ -51,7 +51,7 @@ def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> 
 
 
 def _locate(store: Store, entry: Entry) -> Rows | None:
-    """Where the rows of a file lie; None if it is read as a whole, also to say what is wrong with it."""
+    """Return the layout of a file's rows; None if the file must be read as a whole, or is damaged."""
     if not entry.key.lower().endswith(".npy"):
         return None
     try:
@@ -73,10 +73,10 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
 
 
 def _slice(store: Store, piece: Piece) -> Iterator[Example]:
-    """The rows of a piece, and no others, are read."""
+    """Yield the rows of a piece, reading no others."""
     entry = piece.entry
     rows = _locate(store, entry)
-    assert rows is not None  # the file is the one of the plan, or reading it has raised
+    assert rows is not None  # the file is that of the plan, or reading it raises
     found = rows.decode(store.read_entry_range(entry, *rows.range(piece.start, piece.stop)))
     uri = store.uri_of(entry.key)
     for row, array in enumerate(found, piece.start):
@@ -88,9 +88,9 @@ def _rows(store: Store, entry: Entry, max_bytes: int) -> list[Example | BadItem]
         raise DataError(f"{entry.key} has {entry.size} bytes, and pool.max_bytes is {max_bytes}")
     rows, ids = _load(entry.key, store.read_entry(entry), max_bytes)
     if rows.ndim < 2:
-        raise DataError(f"{entry.key} has shape {rows.shape}; give one example per row")
+        raise DataError(f"{entry.key} has shape {rows.shape}; store one example per row")
     if ids is not None and ids.shape != (len(rows),):
-        raise DataError(f"{entry.key} has {len(rows)} rows and {ids.size} ids; give one id per row")
+        raise DataError(f"{entry.key} has {len(rows)} rows and {ids.size} ids; store one id per row")
     places = [f"{entry.key}:{row}" for row in range(len(rows))]
     names = places if ids is None else [str(name) for name in ids]
     uri, own = store.uri_of(entry.key), ids is not None
@@ -100,11 +100,11 @@ def _rows(store: Store, entry: Entry, max_bytes: int) -> list[Example | BadItem]
 
 
 def _load(key: str, content: bytes, max_bytes: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Rows, and their ids if the file has some."""
+    """Return the rows, and their ids if the file has some."""
     if not content.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return read_npy(content, key, max_bytes), None
     archive = read_npz(content, key, max_bytes)
     names = [name for name in archive if name != "ids"]
     if "x" not in names and len(names) != 1:
-        raise DataError(f"{key} holds the arrays {', '.join(names)}; name the examples 'x'")
+        raise DataError(f"{key} has the arrays {', '.join(names)}; name that of the examples 'x'")
     return archive["x" if "x" in names else names[0]], archive.get("ids")

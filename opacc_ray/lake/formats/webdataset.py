@@ -1,11 +1,11 @@
-"""Pools of tar files as WebDataset lays them out: members that share a key are one example.
+"""Pools of tar files in the layout of WebDataset: members with one key are one example.
 
-The key of a member is its path up to the first dot of its name, what follows is its extension: ``0001.jpg`` and
-``0001.cls`` are of the example ``0001``. The example is the member that ``pool.columns.image`` or ``columns.array``
-names by extension (``jpg``, or ``npy``); by default the first that is an image or an ``.npy`` file. An id is the tar
-file's key, a slash and the example's, ``train-000.tar/0001``.
+The key of a member is its path up to the first dot of its name, and the rest is its extension. So ``0001.jpg`` and
+``0001.cls`` belong to the example ``0001``. Its input is the member with the extension in ``pool.columns.image`` or
+``columns.array`` (``jpg``, or ``npy``); by default the first image or ``.npy`` file. An id is the tar file's key, a
+slash and the example's key: ``train-000.tar/0001``.
 
-A tar file has no index, so it is read from its beginning, some megabytes at a time, and is one shard.
+A tar file has no index, so it is one shard, read from its beginning, some megabytes at a time.
 """
 
 import io
@@ -41,7 +41,7 @@ class _Member(NamedTuple):
     name: str
     key: str
     extension: str
-    content: bytes | None  # None: it is larger than pool.max_bytes, and was passed over
+    content: bytes | None  # None: it is not needed, or larger than pool.max_bytes
     size: int
 
 
@@ -51,12 +51,12 @@ def find(store: Store, rules: Rules, what: str) -> Found:
 
 
 def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
-    """Return the files of each shard: one."""
+    """Return one file for each shard."""
     return Cut([(entry,) for entry in found.entries])
 
 
 def read(store: Store, shard: Shard, rules: Rules) -> Items:
-    """Yield the examples of a tar file in its order. A file that is cut short, or no tar, is a bad item by its key."""
+    """Yield the examples of a tar file in their order. A truncated or invalid file is a bad item by its key."""
     for entry in shard.entries:
         count = 0
         try:
@@ -65,7 +65,7 @@ def read(store: Store, shard: Shard, rules: Rules) -> Items:
                 yield item
         except (tarfile.TarError, EOFError, DataError) as error:
             reason = shortened(str(error), 200)
-            yield BadItem(entry.key, f"the tar file breaks off after {count} examples ({reason}); write it again")
+            yield BadItem(entry.key, f"the tar file is cut short after {count} examples ({reason}); write it again")
 
 
 def _examples(store: Store, entry: Entry, rules: Rules) -> Items:
@@ -81,7 +81,7 @@ def _examples(store: Store, entry: Entry, rules: Rules) -> Items:
 
 
 def _members(file: ObjectFile, rules: Rules) -> Iterator[_Member]:
-    """The regular files of a tar, whose contents are kept where they may be the example."""
+    """Yield the regular files of a tar, with the contents of those that may be the input."""
     wanted = _extensions(rules)
     with tarfile.open(fileobj=io.BufferedReader(file, CHUNK_BYTES), mode="r|", bufsize=CHUNK_BYTES) as tar:
         for info in tar:
@@ -100,12 +100,12 @@ def _members(file: ObjectFile, rules: Rules) -> Iterator[_Member]:
                     raise tarfile.ReadError(f"{info.name} ends after {len(content)} of {info.size} bytes")
             yield _Member(info.name, key, extension.lower(), content, info.size)
         end = tar.offset
-    if file.size < end + tarfile.BLOCKSIZE:  # a tar that is whole ends with blocks of zeros
+    if file.size < end + tarfile.BLOCKSIZE:  # a complete tar ends with blocks of zeros
         raise tarfile.ReadError("it has no end")
 
 
 def _extensions(rules: Rules) -> tuple[str, ...]:
-    """Extensions of what may be the example."""
+    """Return the extensions of possible inputs."""
     columns = rules.columns
     if columns.image is not None:
         return tuple(columns.image.lower().split(";"))
@@ -113,13 +113,13 @@ def _extensions(rules: Rules) -> tuple[str, ...]:
 
 
 def _example(tar: str, uri: str, members: list[_Member], rules: Rules) -> Example | BadItem:
-    """The example that members of one key are."""
+    """Return the example of the members with one key."""
     wanted = _extensions(rules)
     name = f"{tar}/{members[0].key}"
     found = next((member for member in members if member.extension in wanted), None)
     if found is None:
         there = ", ".join(member.extension or "no extension" for member in members)
-        return BadItem(name, f"no member of it is {' or '.join(wanted)}; it has {there}")
+        return BadItem(name, f"it has no member {' or '.join(wanted)}, only {there}")
     if found.content is None:
         return BadItem(name, f"{found.name} has {found.size} bytes, and pool.max_bytes is {rules.max_bytes}")
     try:

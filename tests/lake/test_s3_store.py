@@ -38,7 +38,7 @@ def test_a_missing_bucket_is_an_error(s3: LocalS3, call: int) -> None:
     ("variable", "value", "words"),
     [
         ("AWS_SECRET_ACCESS_KEY", "wrong-secret", "the secret key is wrong; check AWS_SECRET_ACCESS_KEY"),
-        ("AWS_ACCESS_KEY_ID", "wrong-key", "the server does not know the access key; check AWS_ACCESS_KEY_ID"),
+        ("AWS_ACCESS_KEY_ID", "wrong-key", "the server does not have the access key; check AWS_ACCESS_KEY_ID"),
         ("AWS_ACCESS_KEY_ID", None, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
         (
             "AWS_ENDPOINT_URL_S3",
