@@ -1,7 +1,7 @@
-"""A job's specification: YAML in, validated objects out; one file per section.
+"""The specification of an audit: validated sections from YAML, one file per section.
 
-Every key is declared once, with its default. A wrong key is refused with its full path, its value and the nearest key
-that exists.
+Every key is declared once, with its default. The error for a wrong key has its full path, its value and the nearest
+valid key.
 """
 
 from opacc_ray.spec.audit_spec import (

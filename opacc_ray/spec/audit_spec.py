@@ -1,4 +1,4 @@
-"""One audit: all sections together, and what must fit between them."""
+"""The whole spec: all sections, and the checks between them."""
 
 import re
 from collections.abc import Sequence
@@ -16,38 +16,38 @@ from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec
 from opacc_ray.spec.validation import FunctionName, Section, read_yaml, validated
 
 ConflictRule = Literal["error", "majority", "latest"]
-"""What happens where labels of one example differ."""
+"""Treatment of examples with different labels."""
 
 LINK_FIELDS = ("id", "uri", "run", "round")
-"""What a manifest's link may name in braces."""
+"""Fields in braces of a manifest's link."""
 
 SURPRISE = ("dsa", "lsa")
 """Features that compare an example with reference traces."""
 
 _OF_CLASSES = {
-    "confidence": "a regression has no confidence; choose a method that goes without, such as srs or ces",
-    "dsa": "dsa compares classes, of which a regression has none; choose lsa",
+    "confidence": "a regression has no confidence; choose a method without it, such as srs or ces",
+    "dsa": "dsa compares classes, and a regression has none; choose lsa",
 }
 """Why a regression lacks some features."""
 
 _OF_A_RUN_MODEL = (*WAYS, "arguments", "weights", "sha256", "hidden_layer")
-"""Keys of a model that a pool of features has no use for."""
+"""Keys of a model that are not supported for stored features."""
 
 
 class SampleSpec(BaseModel):
-    """The method, its budget, and the method's own parameters beside them."""
+    """The method, its budget, and the method's own parameters."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     method: str = Field(default="neyman", description="see methods.md, or `opacc methods`")
     budget: int | None = Field(
-        default=None, description="labels that can be paid for; only deepreduce, and ces with stop_at_kl, need none"
+        default=None, description="number of labels; only deepreduce, and ces with stop_at_kl, need none"
     )
-    replicates: int | None = Field(default=None, ge=2, description="choose from that many parts of the pool apart")
+    replicates: int | None = Field(default=None, ge=2, description="draw from that many parts of the pool separately")
     models: list[str] | None = Field(
         default=None,
         min_length=1,
-        description="URIs of runs of other models on the same pool, which the same labels are to serve; neyman",
+        description="neyman: URIs of runs of other models on the same pool, to be audited with the same labels",
     )
 
     @property
@@ -58,23 +58,23 @@ class SampleSpec(BaseModel):
     def _fits_the_method(self) -> "SampleSpec":
         parameters = parse_parameters(self.method, self.parameters)
         if self.models and not parameters.serves_several:
-            raise ValueError(f"models: method {self.method!r} chooses for one model; leave models out, or take neyman")
+            raise ValueError(f"models is not supported for method {self.method!r}; remove it, or choose neyman")
         if self.models and self.replicates is not None:
-            raise ValueError("replicates are of one model's pool; leave models or replicates out")
+            raise ValueError("replicates cannot be combined with models; remove one")
         if self.budget is not None and self.budget < 1:
             raise ValueError(f"budget={self.budget}: give a whole number of labels, at least 1")
         return self
 
 
 class ManifestSpec(Section):
-    """What annotators are given."""
+    """Files and links for annotators."""
 
-    formats: list[Literal["jsonl", "csv"]] = Field(default=["jsonl", "csv"], description="files that are written")
-    show_prediction: bool = Field(default=False, description="an annotator who sees the answer tends to agree with it")
+    formats: list[Literal["jsonl", "csv"]] = Field(default=["jsonl", "csv"], description="file formats")
+    show_prediction: bool = Field(default=False, description="include the model's prediction; it biases annotators")
 
     link: str | None = Field(
         default=None,
-        description="what annotators open, with {id}, {uri}, {run} and {round}; default: the URI, but no local path",
+        description="link for annotators, with {id}, {uri}, {run} and {round}; default: the URI, except local paths",
     )
 
     @field_validator("link")
@@ -87,27 +87,26 @@ class ManifestSpec(Section):
 
 
 class LabelsSpec(Section):
-    """How labels that came back are read; `opacc labels rule` changes it for a run that is there."""
+    """Rules for returned labels; `opacc labels rule` changes them for an existing run."""
 
     conflict: ConflictRule = Field(
         default="error",
-        description="where labels of one example differ: refuse them, take the most frequent, or take the latest",
+        description="treatment of examples with different labels: refuse them, or take the most frequent or the latest",
     )
     overlap: float = Field(
         default=0.0,
         ge=0,
         le=1,
-        description="share of the examples that two people label, by which the noise of labels is measured",
+        description="fraction of the examples that two people label, to measure label noise",
     )
     numbers_are_classes: bool = Field(
         default=False,
-        description="where classes have names: read a number as the index of a class, counted from 0; else it is "
-        "refused",
+        description="classes with names: accept a number as the index of a class, from 0",
     )
 
 
 class ScoreSpec(Section):
-    """What a regression's prediction is worth, in [0, 1]; of the outcome only, so that no feature depends on it."""
+    """Score of a regression's prediction, in [0, 1]; features do not depend on it."""
 
     error_scale: float | None = Field(
         default=None, gt=0, description="score = max(0, 1 - (error / error_scale)²); default: model.error_scale"
@@ -117,45 +116,51 @@ class ScoreSpec(Section):
     @model_validator(mode="after")
     def _is_one(self) -> "ScoreSpec":
         if self.error_scale is not None and self.within is not None:
-            raise ValueError("give error_scale or within, not both")
+            raise ValueError("error_scale and within both define the score; remove one")
         return self
 
 
 class Spec(Section):
-    """One audit."""
+    """The specification of an audit."""
 
-    name: str = Field(description="of the audit; the prefix of its run begins with it")
-    seed: int = Field(default=0, ge=0, lt=2**63, description="of every random draw: the same seed, the same selection")
-    pool: PoolSpec = Field(description="the examples whose accuracy is asked for")
+    name: str = Field(description="name of the audit, and first part of its run's name")
+    seed: int = Field(
+        default=0, ge=0, lt=2**63, description="seed of all random draws: the same seed gives the same selection"
+    )
+    pool: PoolSpec = Field(description="the examples on which accuracy is estimated")
     population: str | None = Field(
         default=None,
         min_length=1,
-        description="name of what the pool is drawn from: runs that share it are one series over time, even if place, "
-        "filter, split or table of their pools differ; default: these keys decide",
+        description="name of the population of the pool: runs with one name are one series over time; default: "
+        "determined by place, filter, split and table of the pool",
     )
     model: ModelSpec = Field(default=ModelSpec(), description="the model under audit")
-    transform: FunctionName | None = Field(default=None, description="module:function: decoded example -> model input")
+    transform: FunctionName | None = Field(
+        default=None, description="module:function from a decoded example to the model's input"
+    )
     reference: ReferenceSpec | None = Field(
         default=None,
-        description="training data, which dsa, lsa and some coverage compare with; keys left out: the pool's",
+        description="training data, for dsa, lsa and some coverage; missing keys: those of the pool",
     )
     history: Literal["auto"] | list[str] | None = Field(
         default=None,
-        description="earlier audits whose labels neyman starts from: URIs of runs; or auto: those of the same weights "
-        "and source files under the output",
+        description="neyman: earlier audits to learn from: URIs of runs, or auto: runs under the output with the same "
+        "weights and source files",
     )
-    extract: ExtractSpec = Field(default=ExtractSpec(), description="what is computed of each example, and how")
-    sample: SampleSpec = Field(default=SampleSpec(), description="what is chosen, and the method's own parameters")
-    manifest: ManifestSpec = Field(default=ManifestSpec(), description="what annotators are given")
-    labels: LabelsSpec = Field(default=LabelsSpec(), description="how labels that came back are read")
-    score: ScoreSpec = Field(default=ScoreSpec(), description="a regression: how an error becomes a score")
-    output: str = Field(description="where runs go: s3://bucket/prefix, or a folder that all workers see")
+    extract: ExtractSpec = Field(default=ExtractSpec(), description="features to compute, and how")
+    sample: SampleSpec = Field(
+        default=SampleSpec(), description="sampling method, budget, and the method's own parameters"
+    )
+    manifest: ManifestSpec = Field(default=ManifestSpec(), description="files and links for annotators")
+    labels: LabelsSpec = Field(default=LabelsSpec(), description="rules for returned labels")
+    score: ScoreSpec = Field(default=ScoreSpec(), description="regression: score of an error")
+    output: str = Field(description="place for runs: s3://bucket/prefix, or a folder that all workers can write")
 
     @field_validator("name")
     @classmethod
     def _fits_a_path(cls, value: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
-            raise ValueError("use letters, digits, '.', '_' and '-': it becomes part of the run's prefix")
+            raise ValueError("use letters, digits, '.', '_' and '-': it becomes part of the run's name")
         return value
 
     @field_validator("history", mode="before")
@@ -171,10 +176,12 @@ class Spec(Section):
             unused = next((key for key in _OF_A_RUN_MODEL if getattr(self.model, key)), None)
             if unused or self.transform:
                 key = f"model.{unused}" if unused else "transform"
-                raise SpecError(f"{key} is of a model that is run, and the pool holds its features; leave {key} out")
+                raise SpecError(
+                    f"{key} is not supported for a pool of stored features, for which no model runs; remove it"
+                )
         elif not any(getattr(self.model, key) for key in WAYS):
             raise SpecError(
-                "key 'model.factory' is missing; add it, or audit stored outputs with pool.format: features"
+                "key 'model.factory' is missing; add it, or audit stored predictions with pool.format: features"
             )
         return self
 
@@ -195,21 +202,21 @@ class Spec(Section):
                 f"{key} is of neyman; sample.method {self.sample.method!r} learns from none: leave {key} out"
             )
         if self.sample.replicates is not None:
-            raise SpecError(f"{key} is of the whole pool, and replicates are of parts of it; leave one of them out")
+            raise SpecError(f"{key} cannot be combined with replicates, which draw from parts of the pool; remove one")
         return self
 
     @model_validator(mode="after")
     def _scores_values_only(self) -> "Spec":
         if self.model.task != "regression" and self.score != ScoreSpec():
-            raise SpecError("score is of regressions, and model.task is classification; leave score out")
+            raise SpecError("score is only supported for regressions, and model.task is classification; remove it")
         return self
 
     @model_validator(mode="after")
     def _numbers_can_be_classes(self) -> "Spec":
         digits = next((name for name in self.model.classes or () if name.strip().isdecimal()), None)
         if self.labels.numbers_are_classes and (digits or self.model.task == "regression"):
-            why = f"the class {digits!r} has a number for its name" if digits else "labels of a regression are values"
-            raise SpecError(f"labels.numbers_are_classes: {why}; leave it out")
+            why = f"the name of class {digits!r} is a number" if digits else "labels of a regression are values"
+            raise SpecError(f"labels.numbers_are_classes: {why}; remove it")
         return self
 
     @model_validator(mode="before")
@@ -227,13 +234,13 @@ class Spec(Section):
     def _can_extract_its_features(self) -> "Spec":
         needed = self._needed()
         for name in dict.fromkeys([*needed, *self.features()]):
-            who = f"sample.method {self.sample.method!r} needs" if name in needed else "extract.features names"
+            who = f"sample.method {self.sample.method!r} needs" if name in needed else "extract.features has"
             if name in _OF_CLASSES and self.model.task == "regression":
                 raise SpecError(f"{who} {name}, and {_OF_CLASSES[name]}")
             if self.pool.holds_features and name not in (*self.stored(), *SURPRISE):
                 instead = parse_parameters(self.sample.method, self.sample.parameters).instead
                 way = f", or {instead[name]}" if name in needed and name in instead else ""
-                raise SpecError(f"{who} {name}, which the pool of features lacks: {_way_to_store(name)}{way}")
+                raise SpecError(f"{who} {name}, which the stored features lack: {_way_to_store(name)}{way}")
             if name not in self.features():
                 raise SpecError(f"{who} {name}, which is not extracted: add {name} to extract.features")
             if self._compares_with(name) and self.reference is None:
@@ -241,9 +248,9 @@ class Spec(Section):
         return self
 
     def features(self) -> tuple[str, ...]:
-        """Features to extract: those the spec names, else those of the forward pass and what the method needs.
+        """Return the features to extract: those in the spec, else those of the forward pass and of the method.
 
-        And always the prediction.
+        The prediction is always one of them.
         """
         every: Sequence[str] | None = self.extract.features
         if every is None and self.pool.holds_features:
@@ -256,24 +263,24 @@ class Spec(Section):
         return tuple(dict.fromkeys([*every, "prediction"]))
 
     def stored(self) -> tuple[str, ...]:
-        """Features that the columns of the pool are, or that follow from them."""
+        """Return the features in the pool's columns, and those computed from them."""
         named = list(self.pool.columns.features)
         follows = ["prediction"] if self.model.task == "regression" else ["prediction", "confidence"]
         return tuple(dict.fromkeys([*named, *(follows if "output" in named else [])]))
 
     @property
     def reads_reference(self) -> bool:
-        """Whether a feature compares with the reference, or its labels are learned from."""
+        """Return whether a feature, or the method, uses the reference."""
         return self.reference is not None and bool(self.compares_with() or self.reference.labels)
 
     @property
     def has_history(self) -> bool:
-        """Whether anything is to be known before the first label."""
+        """Return whether the method starts from earlier labels or a prior."""
         labelled = self.reference is not None and self.reference.labels is not None
         return bool(self.history) or labelled or self.pool.columns.prior is not None
 
     def compares_with(self) -> set[str]:
-        """What of the reference the features compare with: traces, ranges, both or nothing."""
+        """Return what the features need of the reference: traces, ranges, both or nothing."""
         return set().union(*(self._compares_with(name) for name in self.features()))
 
     def _compares_with(self, feature: str) -> set[str]:
@@ -284,11 +291,11 @@ class Spec(Section):
         return {"traces"} if feature in SURPRISE else set()
 
     def remedy(self, feature: str) -> str:
-        """What to do if a run without a feature should have it."""
+        """Return the remedy for a run that lacks a feature."""
         if feature in _OF_CLASSES and self.model.task == "regression":
             return _OF_CLASSES[feature]
         if self.pool.holds_features and feature not in SURPRISE:
-            return f"{_way_to_store(feature)} of a spec and run that"
+            return f"{_way_to_store(feature)} in a spec and run that"
         there = [name for name in self.features() if name != "prediction"]
         keys = f"extract.features: [{', '.join(dict.fromkeys([*there, feature]))}]"
         if self._compares_with(feature) and self.reference is None:
@@ -296,13 +303,13 @@ class Spec(Section):
         return f"add {keys} to the spec and run that"
 
     def _needed(self) -> tuple[str, ...]:
-        """Features that the method needs."""
+        """Return the features that the method needs."""
         return find_method(self.sample.method).needs(parse_parameters(self.sample.method, self.sample.parameters))
 
     def identity(self) -> dict[str, Any]:
-        """All that decides features and selections.
+        """Return everything that determines features and selections.
 
-        Where and how fast they are computed is left out, what no feature uses, and how labels are read and scored.
+        Left out are placement and speed, keys that no feature uses, and how labels are read and scored.
         """
         content = self.model_dump(exclude={"output", "labels", "score", "population"})
         content["pool"] = self.pool.identity()
@@ -327,15 +334,15 @@ class Spec(Section):
 
 
 def _way_to_store(feature: str) -> str:
-    """How a pool of features comes to have one more."""
-    return f"name its column in pool.columns.{feature}" if feature in FEATURE_COLUMNS else "run the model for it"
+    """Return how to add a feature to stored features."""
+    return f"set pool.columns.{feature} to its column" if feature in FEATURE_COLUMNS else "run the model for it"
 
 
 def load_spec(path: str | Path) -> Spec:
-    """Read a spec from a YAML file; raises SpecError naming key, value and fix."""
+    """Read a spec from a YAML file; raises SpecError with key, value and remedy."""
     return parse_spec(read_yaml(path), str(path))
 
 
 def parse_spec(content: Any, source: str) -> Spec:
-    """Validate the content of a spec; ``source`` names it in errors."""
+    """Validate the content of a spec, which errors call ``source``."""
     return validated(Spec, content, source)

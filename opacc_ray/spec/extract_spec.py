@@ -1,4 +1,4 @@
-"""What is computed of each example, and how: ``extract``."""
+"""Features to compute, and how: ``extract``."""
 
 import re
 from typing import Any, Literal
@@ -23,7 +23,7 @@ PLACEMENT = (
     "start_timeout",
     "shard_timeout",
 )
-"""Keys of ``extract`` that say where and how patiently the work is done, and change no feature."""
+"""Keys of ``extract`` for placement and timeouts, which do not change features."""
 
 
 class CoverageSpec(Section):
@@ -31,9 +31,11 @@ class CoverageSpec(Section):
 
     criterion: str = Field(default="nc:0.5", description="nc:β, kmnc:k, nbc, snac or tknc:k")
     layers: list[str] | None = Field(
-        default=None, min_length=1, description="dotted names; default: every layer with weights that the model runs"
+        default=None, min_length=1, description="dotted names; default: every layer with weights"
     )
-    channels: Literal["mean", "max"] = Field(default="mean", description="what a channel's positions are reduced to")
+    channels: Literal["mean", "max"] = Field(
+        default="mean", description="how a channel's positions are reduced to one number"
+    )
 
     @field_validator("criterion")
     @classmethod
@@ -46,10 +48,10 @@ class CoverageSpec(Section):
 
 
 class ActorRange(Section):
-    """Between how many and how many copies of the model are at work."""
+    """Least and largest number of model copies."""
 
-    min: int = Field(default=1, ge=1, description="fewer than that, and the run does not start")
-    max: int | None = Field(default=None, ge=1, description="null: as many as the cluster has room for")
+    min: int = Field(default=1, ge=1, description="least number of actors with which the run starts")
+    max: int | None = Field(default=None, ge=1, description="null: as many as fit on the cluster")
 
     @model_validator(mode="after")
     def _is_a_range(self) -> "ActorRange":
@@ -59,59 +61,59 @@ class ActorRange(Section):
 
 
 class ExtractSpec(Section):
-    """What is computed, by batch_size, shard_size, shard_bytes, precision, threads, features and coverage.
+    """Features to compute, and how.
 
-    The rest says how.
+    batch_size, shard_size, shard_bytes, precision, threads, features and coverage determine the result.
     """
 
-    batch_size: int = Field(default=256, ge=1, description="examples that the model is given at a time")
+    batch_size: int = Field(default=256, ge=1, description="examples per call of the model")
     shard_size: int = Field(default=1024, ge=1, description="examples per shard, the unit of work and of resume")
-    shard_bytes: int = Field(
-        default=256 << 20, ge=1, description="bytes of image files per shard; fewer examples where they are large"
-    )
+    shard_bytes: int = Field(default=256 << 20, ge=1, description="most bytes of image files per shard")
     precision: Literal["float32", "bfloat16", "float16"] = Field(
-        default="float32", description="in which the model computes; features are kept as float32"
+        default="float32", description="number type of the model's computation; features are stored as float32"
     )
-    threads_per_actor: int = Field(default=1, ge=1, description="CPU threads of the model in one actor")
+    threads_per_actor: int = Field(default=1, ge=1, description="CPU threads of the model per actor")
     channels_last: bool = Field(
         default=False,
-        description="images and weights with channels last in memory: often faster for convolutions over colour "
-        "images, on CPUs and with bfloat16 on GPUs",
+        description="memory layout of images and weights: channels last is often faster for convolutions on CPUs, and "
+        "with bfloat16 on GPUs",
     )
     readers: int | Literal["auto"] = Field(
         default="auto",
-        description="threads of an actor that decode images; auto: 1 without a GPU, else its share of the node's CPUs, "
+        description="threads per actor for decoding images; auto: 1 without a GPU, else its share of the node's CPUs, "
         "at most 16",
     )
     actors: int | Literal["auto"] | ActorRange = Field(
         default="auto",
-        description="copies of the model at work: a number; {min: 2, max: 8}, as the cluster grows and shrinks; or "
-        "auto: as many as it has room for, at least one",
+        description="copies of the model: a number; {min: 2, max: 8}, if the cluster grows and shrinks; or auto: as "
+        "many as fit, at least one",
     )
     gpus_per_actor: float | Literal["auto"] = Field(
-        default="auto", description="0.5: two actors share a GPU; auto: one if the cluster has GPUs, else none"
+        default="auto", description="GPUs per actor; 0.5: two actors share one; auto: 1 if the cluster has GPUs, else 0"
     )
     accelerator_type: str | None = Field(
-        default=None, description="only on nodes with this accelerator, by Ray's name for it, such as A100 or H100"
+        default=None, description="only nodes with this accelerator, by Ray's name, such as A100 or H100"
     )
     node_labels: dict[str, str] = Field(
         default={},
-        description="only on nodes with these labels, such as {region: eu}; also !eu, in(eu,us) and !in(eu,us)",
+        description="only nodes with these labels, such as {region: eu}; also !eu, in(eu,us) and !in(eu,us)",
     )
-    attempts: int = Field(default=3, ge=1, description="tries per shard before the run fails with its name")
-    autoscaling: bool = Field(default=False, description="the cluster may grow: wait for actors instead of refusing")
-    start_timeout: float = Field(default=300, gt=0, description="seconds an actor may take to start")
+    attempts: int = Field(default=3, ge=1, description="attempts per shard before the run fails")
+    autoscaling: bool = Field(
+        default=False, description="wait for actors, because the cluster may grow, instead of refusing the run"
+    )
+    start_timeout: float = Field(default=300, gt=0, description="most seconds for the start of an actor")
     shard_timeout: float | None = Field(
         default=1800,
         gt=0,
-        description="seconds an actor may go without finishing a shard before it counts as hung; null: for ever",
+        description="most seconds for a shard before its actor counts as hung; null: no limit",
     )
     features: list[Feature] | None = Field(
-        default=None, description="default: those of the forward pass, and what the method needs beside them"
+        default=None, description="default: those of the forward pass, and those that the method needs"
     )
     coverage: CoverageSpec = Field(default=CoverageSpec(), description="for methods that need coverage: deepreduce")
     on_bad_item: Literal["error", "exclude"] = Field(
-        default="error", description="an example that cannot be read ends the run, or is counted and left out"
+        default="error", description="treatment of an unreadable example: end the run, or exclude and count it"
     )
 
     @field_validator("actors", mode="before")
@@ -131,13 +133,13 @@ class ExtractSpec(Section):
     @field_validator("node_labels")
     @classmethod
     def _are_selectors(cls, value: dict[str, str]) -> dict[str, str]:
-        """Each value as Ray's label selectors have it, without spaces."""
+        """Return the values as Ray's label selectors, without spaces."""
         packed = {key: "".join(wanted.split()) for key, wanted in value.items()}
         name = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
         for key, wanted in packed.items():
             if not re.fullmatch(rf"!?({name}|in\({name}(,{name})*\))", wanted):
                 raise ValueError(
-                    f"{key}: {shortened(value[key])} selects no label; write eu, !eu, in(eu,us) or !in(eu,us)"
+                    f"{key}: {shortened(value[key])} is not a label selector; write eu, !eu, in(eu,us) or !in(eu,us)"
                 )
         return packed
 

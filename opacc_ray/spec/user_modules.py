@@ -1,11 +1,11 @@
-"""The user's own code: which files the functions of a spec need, found without running any of them.
+"""The user's own code: load the functions of a spec, and find the files that they need without running them.
 
-Each module that the spec names is looked for as Python would, what is installed first. A module that is not installed
-is the user's: a file, or a package with all that lies in it. What those import is looked for in turn, by the import
-statements that they hold; one that is imported by a name made at run time must be named.
+Each module in the spec is searched as Python does, with installed packages first. A module that is not installed is the
+user's: a file, or a package with all of its files. Their import statements are followed in turn; imports by a name made
+at run time are not found.
 
-What is sent to a cluster is whole packages (:func:`users_files`). What decides features is less: the files that import
-statements reach (:func:`sources_of`), so that a README or an unrelated module beside them decides nothing.
+Whole packages are sent to a cluster (:func:`users_files`). Only the files that import statements reach determine
+features (:func:`sources_of`), so a README or an unrelated module changes nothing.
 """
 
 import ast
@@ -27,7 +27,7 @@ from opacc_ray.errors import SpecError, shortened
 from opacc_ray.spec.audit_spec import Spec
 
 MAX_BYTES = 100 << 20
-"""Most that the modules of a spec may hold: what is sent to a cluster is code, not weights or data."""
+"""Most bytes of the modules of a spec: a cluster gets code, not weights or data."""
 
 _LEFT_OUT = re.compile(r"(^|/)(\.|__pycache__(/|$))")
 _INSTALLED = tuple(
@@ -35,39 +35,39 @@ _INSTALLED = tuple(
 )
 
 _PARSING = threading.Lock()
-"""Held while a file is parsed: in Python 3.11 two threads that do so may end with a SystemError (gh-106905)."""
+"""Lock for parsing: in Python 3.11, two threads at once may raise SystemError (gh-106905)."""
 
 
 class Sources(NamedTuple):
-    """The code that modules are made of."""
+    """The code of some modules."""
 
-    files: dict[str, Path]  # the user's, by path below a folder of modules: where each lies
-    installed: set[str]  # top-level names of what is installed, and named or imported
+    files: dict[str, Path]  # the user's, by path below a folder of modules
+    installed: set[str]  # top-level names of installed modules that are used
 
 
 def modules_of(spec: Spec) -> list[str]:
-    """Names of the modules whose functions a spec names, without those of this package, timm and transformers."""
+    """Return the modules of the functions in a spec, without this package, timm and transformers."""
     named = (spec.model.factory, spec.model.function, spec.transform)
     return [name.partition(":")[0] for name in named if name and not re.match(r"timm:|hf:|opacc_ray\b", name)]
 
 
 def users_files(modules: Iterable[str], folder: str) -> dict[str, Path]:
-    """The files of modules and of what they import, as far as those are not installed, nor of this package.
+    """Return the files of modules and of their imports, except installed ones and this package.
 
     Parameters
     ----------
-    modules : names, such as mypkg.models; opacc_ray, if it is named here, is as any other
-    folder : where modules are looked for that are nowhere else, the current one
+    modules : names, such as mypkg.models; opacc_ray is included only if it is one of them
+    folder : searched last, such as the current one
 
     Returns
     -------
     dict
-        By the path that each file has below a folder of modules: where it lies.
+        Place of each file, by its path below a folder of modules.
 
     Raises
     ------
     SpecError
-        There is no such module, or they hold more than code does.
+        A module does not exist, or the files are larger than code.
     """
     places = [*(place for place in sys.path if place), folder]
     files: dict[str, Path] = {}
@@ -87,7 +87,7 @@ def users_files(modules: Iterable[str], folder: str) -> dict[str, Path]:
 
 
 def sources_of(modules: Iterable[str], folder: str) -> Sources:
-    """The files of modules, and of those that they import in turn; one that is nowhere is passed over.
+    """Return the files of modules and of all modules that they import; missing modules are skipped.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def sources_of(modules: Iterable[str], folder: str) -> Sources:
 
 
 def _file_of(name: str, places: Sequence[str], installed: set[str]) -> Iterator[tuple[Path, str]]:
-    """The file of a module of the user's and its path below the folder of modules; none if ``name`` is no module."""
+    """Yield the file of a user's module, and its path below the folder of modules; nothing for other names."""
     within: Sequence[str] = places
     parts = name.split(".")
     found = None
@@ -122,7 +122,7 @@ def _file_of(name: str, places: Sequence[str], installed: set[str]) -> Iterator[
         found = _find(".".join(parts[: number + 1]), within, nested=number > 0)
         if found is None:
             return
-        if not number and _lies_installed(found):
+        if not number and _is_installed_module(found):
             installed.add(parts[0])
             return
         within = list(found.submodule_search_locations or ())
@@ -132,17 +132,17 @@ def _file_of(name: str, places: Sequence[str], installed: set[str]) -> Iterator[
         yield file, "/".join([*parts, *last]) + "".join(file.suffixes)
 
 
-def _lies_installed(found: ModuleSpec) -> bool:
-    """Whether a top-level module came from an installer, or is a part of Python's interpreter."""
+def _is_installed_module(found: ModuleSpec) -> bool:
+    """Return whether a top-level module is installed or part of Python."""
     places = [found.origin] if found.has_location and found.origin else list(found.submodule_search_locations or ())
     return all(_is_installed(Path(place)) for place in places)
 
 
 def _imported_modules(file: Path, package: str) -> Iterator[str]:
-    """Dotted names that a file of a package may import; those that are no modules are functions and values."""
+    """Yield dotted names that a file of a package imports, including functions and values."""
     try:
         tree = _parsed(file)
-    except SpecError:  # whoever runs it says so
+    except SpecError:  # running it raises the error
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -155,7 +155,7 @@ def _imported_modules(file: Path, package: str) -> Iterator[str]:
 
 
 def _find(name: str, places: Sequence[str], *, nested: bool = False) -> ModuleSpec | None:
-    """Where a module lies, without running it: in one of the places, or where an installer has put a finder."""
+    """Find a module without running it, in some places or by an installed finder."""
     if name in sys.builtin_module_names:
         return ModuleSpec(name, None)
     found = PathFinder.find_spec(name, list(places))
@@ -166,7 +166,7 @@ def _find(name: str, places: Sequence[str], *, nested: bool = False) -> ModuleSp
 
 
 def _files(name: str, places: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """The files of a top-level module, unless it is installed."""
+    """Yield the files of a top-level module, unless it is installed."""
     found = _find(name, places)
     if found is None:
         return
@@ -183,14 +183,14 @@ def _files(name: str, places: Sequence[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _is_installed(path: Path) -> bool:
-    """Whether a file or folder came from an installer: that of Python, of this environment or of the system."""
+    """Return whether a file or folder is that of an installed package or of Python."""
     if {"site-packages", "dist-packages"} & set(path.parts):
         return True
     return str(path.resolve()).startswith(tuple(f"{place}/" for place in _INSTALLED))
 
 
 def _imports(file: Path) -> Iterator[str]:
-    """Top-level names that a file imports."""
+    """Yield the top-level names that a file imports."""
     for node in ast.walk(_parsed(file)):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -203,7 +203,7 @@ def _parsed(file: Path) -> ast.Module:
         with _PARSING:
             return ast.parse(file.read_bytes())
     except (SyntaxError, ValueError) as error:
-        raise SpecError(f"{file} is no Python: {shortened(str(error))}") from None
+        raise SpecError(f"{file} is not valid Python: {shortened(str(error))}") from None
 
 
 def _check_size(files: dict[str, Path]) -> None:
@@ -211,19 +211,19 @@ def _check_size(files: dict[str, Path]) -> None:
     if sum(sizes.values()) > MAX_BYTES:
         largest = max(sizes, key=lambda name: sizes[name])
         raise SpecError(
-            f"the modules of the spec hold {sum(sizes.values()) >> 20} MiB with what lies beside them, most of it "
-            f"{largest}; keep weights and data apart from code"
+            f"the packages of the spec have {sum(sizes.values()) >> 20} MiB, with the largest file {largest}; "
+            "move weights and data out of them"
         )
 
 
 def see_modules(folder: str) -> None:
-    """Let modules be imported from a folder of the user's, after all that is installed: it never hides a package."""
+    """Add a folder to the module path, after installed packages."""
     if folder not in sys.path:
         sys.path.append(folder)
 
 
 def load_function(name: str, key: str) -> Any:
-    """The callable that ``module:function`` under the spec's ``key`` names, also of a module in the current folder."""
+    """Return the function ``module:function`` of the spec's ``key``, also from a module in the current folder."""
     see_modules(os.getcwd())
     module, _, function = name.partition(":")
     try:
@@ -231,7 +231,7 @@ def load_function(name: str, key: str) -> Any:
     except ImportError as error:
         reason, remedy = shortened(str(error)), _import_remedy(module, error)
         raise SpecError(f"{key}: {name!r} cannot be imported ({reason}); {remedy}") from None
-    except (Exception, SystemExit) as error:  # a script that ends itself would end this command, as if all were done
+    except (Exception, SystemExit) as error:  # sys.exit in a script must not end this command
         failure = SpecError(f"{key}: importing {module!r} raised {type(error).__name__}: {shortened(str(error))}")
         failure.details = traceback.format_exc()
         raise failure from None

@@ -254,22 +254,22 @@ def test_stored_features_that_do_not_fit_are_one_sentence(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": {"factory": "a:b"}}, "model.factory is of a model that is run, and the pool holds its features"),
-        ({"transform": "a:b"}, "transform is of a model that is run"),
+        ({"model": {"factory": "a:b"}}, "model.factory is not supported for a pool of stored features"),
+        ({"transform": "a:b"}, "transform is not supported for a pool of stored features"),
         (
             {"sample": {"method": "deepreduce"}},
-            "needs output, which the pool of features lacks: name its column in pool",
+            "needs output, which the stored features lack: set pool",
         ),
         (
             {"extract": {"features": ["coverage", "hidden"]}},
-            "coverage, which the pool of features lacks: run the model for it",
+            "coverage, which the stored features lack: run the model for it",
         ),
         (
             {"pool": {"uri": "home", "format": "features", "columns": {"output": "o"}}},
             "pool.columns.hidden, or compare the output, if it is there, with layer=output",
         ),
         ({"sample": {"method": "deepest", "budget": 9, "auxiliary": "dsa"}}, "add reference"),
-        ({"extract": {"features": ["hidden", "output"]}}, "names output, which the pool of features lacks: name its"),
+        ({"extract": {"features": ["hidden", "output"]}}, "has output, which the stored features lack: set pool"),
     ],
 )
 def test_specs_of_stored_features_say_what_they_lack(changes: dict[str, Any], message: str) -> None:
@@ -286,7 +286,7 @@ def test_advice_to_compare_another_layer_of_stored_features_works(bucket: str, o
     with pytest.raises(SpecError) as caught:
         steps.select(run, "ces", 40, {})
     assert str(caught.value).endswith(
-        "not hidden; name its column in pool.columns.hidden of a spec and run that, or compare the output, if it is "
+        "not hidden; set pool.columns.hidden to its column in a spec and run that, or compare the output, if it is "
         "there, with layer=output"
     )
     assert len(steps.select(run, "ces", 40, {"layer": "output"})) == 40

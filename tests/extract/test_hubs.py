@@ -84,11 +84,11 @@ def content(**model: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({}, "key 'model.factory' is missing; add it, or audit stored outputs"),
-        ({"factory": "a:b", "function": "c:d"}, "factory and function name a model each; give one"),
-        ({"program": "m.pt2"}, "a program is code that runs as you; set trust: true"),
-        ({"program": "m.pt2", "trust": True, "hidden_layer": "fc"}, "hidden_layer goes with a factory"),
-        ({"function": "a:b", "weights": "w"}, "weights goes with a factory; a function brings its own"),
+        ({}, "key 'model.factory' is missing; add it, or audit stored predictions"),
+        ({"factory": "a:b", "function": "c:d"}, "factory and function both name a model; remove one"),
+        ({"program": "m.pt2"}, "a program is code with your permissions; set trust: true"),
+        ({"program": "m.pt2", "trust": True, "hidden_layer": "fc"}, "hidden_layer is only supported for a factory"),
+        ({"function": "a:b", "weights": "w"}, "weights is only supported for a factory; a function has its own"),
         ({"function": "no colon"}, "model.function: write module:function"),
     ],
 )

@@ -73,14 +73,14 @@ def test_module_that_is_nowhere_is_refused(folder: str) -> None:
 
 def test_module_that_is_no_python_is_refused(folder: str) -> None:
     Path(folder, "late.py").write_text("def f(:\n")
-    with pytest.raises(SpecError, match=r"late\.py is no Python"):
+    with pytest.raises(SpecError, match=r"late\.py is not valid Python"):
         users_files(["models"], folder)
 
 
 def test_data_beside_code_is_refused(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looked_at, "MAX_BYTES", 1000)
     Path(folder, "parts", "weights.bin").write_bytes(bytes(2000))
-    with pytest.raises(SpecError, match=r"most of it parts/weights\.bin; keep weights and data apart from code"):
+    with pytest.raises(SpecError, match=r"with the largest file parts/weights\.bin; move weights and data out of them"):
         users_files(["models"], folder)
 
 
