@@ -77,7 +77,7 @@ def test_object_that_was_replaced_since_the_listing_is_not_read(store: Store, s3
         ("not-hex", {}, False),
     ],
 )
-def test_tag_is_an_md5_where_s3_says_so(tag: str, answer: dict[str, str], expected: bool) -> None:
+def test_a_tag_is_an_md5_according_to_the_s3_reference(tag: str, answer: dict[str, str], expected: bool) -> None:
     assert _is_md5(tag, answer) == expected
 
 

@@ -95,7 +95,7 @@ def test_columns_that_older_files_lack_are_null(folder: Store) -> None:
     assert (len(found), len(bad)) == (3, 5)
 
 
-def test_what_is_not_there_is_one_sentence(folder: Store) -> None:
+def test_a_missing_table_or_version_is_one_sentence(folder: Store) -> None:
     assert refusal(folder, "delta", X) == f"there is no Delta table at {folder.uri}; check pool.uri and pool.format"
     write(folder, rows(0, 10))
     said = refusal(folder, "delta", X._replace(version=7))
@@ -109,7 +109,7 @@ def test_what_is_not_there_is_one_sentence(folder: Store) -> None:
     assert f"version 0 of the table {folder.uri} needs the file {data}, which is gone" in said
 
 
-def test_deleted_rows_are_gone_and_vacuumed_versions_are_said(folder: Store) -> None:
+def test_deleted_rows_are_left_out_and_vacuumed_versions_are_errors(folder: Store) -> None:
     write(folder, rows(0, 10))
     table = deltalake.DeltaTable(folder.uri)
     table.delete("id < 5")

@@ -129,7 +129,7 @@ def test_names_in_backticks_are_any_columns() -> None:
         ("(score = 1) and " * 60 + "(" * 60 + "score = 1" + ")" * 60, "nested more than 50 levels deep"),
     ],
 )
-def test_what_is_no_filter_is_refused_with_its_place(text: str, message: str) -> None:
+def test_an_invalid_filter_is_refused_with_the_place_of_the_mistake(text: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         parse_filter(text)
 
@@ -152,7 +152,7 @@ def test_what_does_not_fit_the_columns_is_refused(text: str, message: str) -> No
         check_filter(parse_filter(text), TABLE.schema)
 
 
-def test_conditions_on_folders_are_told_apart() -> None:
+def test_conditions_on_folders_are_separated() -> None:
     condition = parse_filter("country = 'NL' and score > 1 and (day = 3 or day = 4)")
     assert [columns_of(part) for part in needed_of(condition)] == [("country",), ("score",), ("day",)]
     assert keeps(needed_of(condition)[2], {"day": pa.scalar(4)})

@@ -68,7 +68,7 @@ def test_a_snapshot_is_what_it_was(make: Callable[..., tuple[Any, Store]]) -> No
     assert newest_version(store, "iceberg", X) == f"snapshot {second}"
 
 
-def test_the_table_is_told_by_its_metadata_file_and_by_its_catalog_too(make: Callable[..., tuple[Any, Store]]) -> None:
+def test_a_table_is_found_by_its_metadata_file_and_by_its_catalog(make: Callable[..., tuple[Any, Store]]) -> None:
     table, store = make(rows(0, 10))
     before = table.metadata_location
     table.append(rows(10, 15))
@@ -132,7 +132,7 @@ def test_a_renamed_column_is_read_by_its_new_name_alone(make: Callable[..., tupl
     assert said.endswith("has no column 'x'; it has id, pixels, kind")
 
 
-def test_a_name_that_is_used_again_brings_none_of_the_old_values(make: Callable[..., tuple[Any, Store]]) -> None:
+def test_a_reused_name_has_none_of_the_old_values(make: Callable[..., tuple[Any, Store]]) -> None:
     table, store = make(rows(0, 4).append_column("conf", pa.array([0.1, 0.2, 0.3, 0.4])))
     with table.update_schema() as update:
         update.rename_column("conf", "old_conf")
@@ -200,7 +200,7 @@ def test_partitions_of_any_type_by_identity_pass_over_files(column: str, catalog
     assert ids(store) == [0, 1, 2]
 
 
-def test_what_is_not_there_is_one_sentence(make: Callable[..., tuple[Any, Store]], bucket: str) -> None:
+def test_a_missing_table_or_version_is_one_sentence(make: Callable[..., tuple[Any, Store]], bucket: str) -> None:
     assert "there is no Iceberg table at" in refusal(open_store(f"{bucket}/empty"), "iceberg", X)
     table, store = make(rows(0, 10))
     said = refusal(store, "iceberg", X._replace(version=7))

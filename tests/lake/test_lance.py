@@ -123,7 +123,7 @@ def test_columns_that_older_rows_lack_are_null(folder: Store) -> None:
     assert (found, [item.reason for item in bad]) == ([], ["its score is null"] * 4)
 
 
-def test_what_is_not_there_is_one_sentence(folder: Store) -> None:
+def test_a_missing_table_or_version_is_one_sentence(folder: Store) -> None:
     assert refusal(folder, "lance", X) == f"there is no Lance table at {folder.uri}; check pool.uri and pool.format"
     write(folder, 0, 10)
     said = refusal(folder, "lance", X._replace(version=7))

@@ -140,7 +140,7 @@ def test_file_that_changed_since_the_listing_is_refused(tmp_path: Path, change: 
 
 
 @pytest.mark.parametrize(("name", "what"), [("nowhere", "there is no such folder"), ("a", "it is a file")])
-def test_pool_that_is_no_folder_says_so(tmp_path: Path, name: str, what: str) -> None:
+def test_a_pool_that_is_not_a_folder_is_an_error(tmp_path: Path, name: str, what: str) -> None:
     (tmp_path / "a").write_bytes(b"x")
     with pytest.raises(StorageError, match=f"cannot list {tmp_path}/{name}: {what}"):
         plan_shards(open_store(str(tmp_path / name)), "images", 10)

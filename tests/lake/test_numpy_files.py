@@ -51,7 +51,7 @@ def test_arrays_come_back_as_they_were(array: np.ndarray) -> None:
         assert np.array_equal(archive["x"], array)
 
 
-def test_nothing_is_allocated_for_what_a_header_only_says() -> None:
+def test_nothing_is_allocated_by_the_header_alone() -> None:
     files = [
         header("{'descr': '<f8', 'fortran_order': False, 'shape': (5000000, 0), }"),
         header("{'descr': '<f8', 'fortran_order': False, 'shape': (100000000000,), }", b"x" * 80),

@@ -222,7 +222,7 @@ def test_a_file_that_changes_after_the_plan_is_an_error(store: Store) -> None:
         list(read_examples(store, "parquet", plan.shards[0], X))
 
 
-def test_columns_and_row_groups_that_nobody_asks_for_are_not_fetched(folder: Store) -> None:
+def test_only_required_columns_and_row_groups_are_fetched(folder: Store) -> None:
     wide = numbers(0, 4000).append_column("blob", pa.array([np.random.default_rng(0).bytes(2000)] * 4000, pa.binary()))
     folder.write("a.parquet", parquet(wide, row_group_size=500, use_dictionary=False, compression="none"))
     [entry] = folder.list()

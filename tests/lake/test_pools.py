@@ -77,7 +77,7 @@ def test_what_is_not_read_is_counted_and_named(store: Store, caplog: pytest.LogC
     assert "4 x .avif (b.avif, c.AVIF, d.avif, ...), 1 x no suffix (README)" in caplog.text
 
 
-def test_empty_pool_says_what_it_looked_for(store: Store) -> None:
+def test_the_error_for_an_empty_pool_names_the_files_it_needs(store: Store) -> None:
     store.write("notes.txt", b"x")
     with pytest.raises(DataError, match=r"holds no \.png or .* file; it holds 1 x \.txt \(notes\.txt\)"):
         plan_shards(store, "images", 10)
@@ -162,7 +162,7 @@ def test_pickled_objects_are_not_loaded(store: Store, tmp_path: Path) -> None:
     assert not (tmp_path / "owned").exists()
 
 
-def test_ids_of_the_files_are_told_from_ids_made_of_keys(store: Store) -> None:
+def test_ids_from_files_are_distinguished_from_ids_from_keys(store: Store) -> None:
     store.write("made.npz", npz(x=np.zeros((2, 2))))
     store.write("own.npz", npz(x=np.zeros((2, 2)), ids=np.array(["one", "two"])))
     found, _ = read(store, "npy")

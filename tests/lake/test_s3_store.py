@@ -205,7 +205,7 @@ def test_a_range_that_breaks_off_is_asked_for_again(scripted: ScriptedS3) -> Non
     ],
     ids=str,
 )
-def test_times_are_those_of_botocore_and_say_the_same(text: str | float) -> None:
+def test_times_are_parsed_as_botocore_does(text: str | float) -> None:
     """They are the tags of objects without an ETag, which earlier runs keep."""
     from botocore.utils import parse_timestamp
 

@@ -78,7 +78,7 @@ def test_an_object_lives_and_dies(store: Store) -> None:
     assert store.list() == []
 
 
-def test_an_object_says_when_it_was_written(store: Store) -> None:
+def test_an_object_has_the_time_of_its_writing(store: Store) -> None:
     before = datetime.now(UTC) - timedelta(seconds=2)  # a server may keep whole seconds
     store.write("a.bin", b"first")
     assert before <= store.written("a.bin") <= datetime.now(UTC) + timedelta(seconds=2)
@@ -239,7 +239,7 @@ def test_a_listing_has_every_page(s3: LocalS3, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
-def test_a_folder_made_by_a_console_is_no_object(store: Store) -> None:
+def test_a_folder_made_by_a_console_is_not_an_object(store: Store) -> None:
     bucket = store.uri.split("/")[2]
     client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL_S3"])
     client.put_object(Bucket=bucket, Key="audits/digits/")

@@ -68,7 +68,7 @@ def test_the_extension_may_be_named(folder: Store) -> None:
 
 
 @pytest.mark.parametrize("kept", [10, 1000, 1536, 10 * 1024, -10240])
-def test_a_tar_that_breaks_off_is_said_after_the_examples_before(folder: Store, kept: int) -> None:
+def test_a_truncated_tar_is_a_bad_item_after_its_examples(folder: Store, kept: int) -> None:
     whole = samples(0, 20)
     folder.write("a.tar", whole[:kept])
     [shard] = plan_shards(folder, "webdataset", 5).shards

@@ -105,7 +105,7 @@ def test_refusal(changes: dict[str, Any], message: str) -> None:
         ("sample:\n  budget: 4\n  budget: 400", "has the key 'budget' twice, in lines 2 and 3; remove one"),
     ],
 )
-def test_file_that_is_no_spec(text: str, message: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_spec_is_refused(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(text)
     with pytest.raises(SpecError, match=message):
@@ -192,7 +192,7 @@ def test_features_that_are_named_are_all() -> None:
     assert spec.compares_with() == {"traces", "ranges"}
 
 
-def test_remedy_says_all_that_is_to_be_added() -> None:
+def test_the_remedy_has_all_keys_to_add() -> None:
     spec = parse_spec(content(sample=DEEPREDUCE), "spec")
     keys = r"extract.features: \[hidden, output, confidence, coverage, dsa\] and reference: \{uri: ...\}"
     assert re.match(f"add {keys}.* to the spec", spec.remedy("dsa"))
@@ -200,7 +200,7 @@ def test_remedy_says_all_that_is_to_be_added() -> None:
     assert "a regression has none" in parse_spec(content(model=REGRESSION), "spec").remedy("dsa")
 
 
-def test_reference_has_the_format_of_the_pool_unless_it_says_so() -> None:
+def test_the_reference_has_the_format_of_the_pool_by_default() -> None:
     reference = parse_spec(content(**TRAIN), "spec").reference
     assert (reference.uri, reference.format) == ("s3://lake/train", "images")
     assert parse_spec(content(reference={"uri": "x", "format": "npy"}), "spec").reference.format == "npy"
