@@ -189,7 +189,7 @@ class Spec(Section):
     def _knows_the_layers(self) -> "Spec":
         if self.model.factory is None and not self.pool.holds_features and "coverage" in self.features():
             way = next(key for key in WAYS if getattr(self.model, key))
-            raise SpecError(f"coverage needs the layers of a module, which a {way} does not show; give model.factory")
+            raise SpecError(f"coverage needs the layers of a module, and a {way} has none; set model.factory")
         return self
 
     @model_validator(mode="after")
@@ -199,7 +199,7 @@ class Spec(Section):
             return self
         if not parse_parameters(self.sample.method, self.sample.parameters).learns_from_history:
             raise SpecError(
-                f"{key} is of neyman; sample.method {self.sample.method!r} learns from none: leave {key} out"
+                f"{key} is only supported for neyman, and sample.method is {self.sample.method!r}; remove {key}"
             )
         if self.sample.replicates is not None:
             raise SpecError(f"{key} cannot be combined with replicates, which draw from parts of the pool; remove one")

@@ -266,7 +266,7 @@ def test_stored_features_that_do_not_fit_are_one_sentence(
         ),
         (
             {"pool": {"uri": "home", "format": "features", "columns": {"output": "o"}}},
-            "pool.columns.hidden, or compare the output, if it is there, with layer=output",
+            "pool.columns.hidden to its column, or compare the output, if it is there, with layer=output",
         ),
         ({"sample": {"method": "deepest", "budget": 9, "auxiliary": "dsa"}}, "add reference"),
         ({"extract": {"features": ["hidden", "output"]}}, "has output, which the stored features lack: set pool"),

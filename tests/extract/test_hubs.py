@@ -98,5 +98,5 @@ def test_specs_of_models_say_what_does_not_go_together(model: dict[str, object],
 
 
 def test_coverage_needs_a_module() -> None:
-    with pytest.raises(SpecError, match="coverage needs the layers of a module, which a function does not show"):
+    with pytest.raises(SpecError, match="coverage needs the layers of a module, and a function has none"):
         parse_spec(content(function="a:b") | {"extract": {"features": ["coverage"]}}, "spec")

@@ -11,7 +11,7 @@ from tables import parquet
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.spec import load_spec
-from opacc_ray.spec.predictions_table import read_predictions, spec_of_predictions, write_spec
+from opacc_ray.spec.predictions_table import is_table, read_predictions, spec_of_predictions, write_spec
 
 
 @pytest.fixture
@@ -21,6 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(folder: Path, name: str, content: str | bytes) -> str:
+    (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
     return name
 
@@ -60,6 +61,12 @@ def test_a_parquet_file_is_read_without_its_layers(folder: Path) -> None:
     assert found.columns == {"id": "id", "prediction": "prediction"}
     assert found.classes is None
     assert np.array_equal(found.pool.prediction, [3, 0])
+
+
+def test_a_folder_with_the_suffix_of_parquet_is_a_folder(folder: Path) -> None:
+    assert not is_table(write(folder, "out.parquet/part-0.parquet", b"").partition("/")[0])
+    assert is_table(write(folder, "a.parquet", b""))
+    assert is_table("a.csv")
 
 
 def test_a_column_of_paths_stands_in_for_ids(folder: Path) -> None:

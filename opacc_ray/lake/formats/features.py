@@ -25,8 +25,11 @@ TRAITS = Traits(columns=("id", "uri", "prior", *FEATURE_COLUMNS), needs=("output
 
 
 def place_of_file(uri: str) -> str | None:
-    """Return the URI of the folder of a single file; None if ``uri`` is that of a folder."""
-    return split(uri)[0] if uri.lower().endswith((*text_tables.SUFFIXES, *parquet.SUFFIXES)) else None
+    """Return the URI of the folder of a single file; None for a folder, which Spark may call ``out.parquet``."""
+    if uri.lower().endswith(parquet.SUFFIXES):
+        place, key = split(uri)
+        return None if open_store(place).entry(key) is None else place
+    return split(uri)[0] if text_tables.is_text(uri) else None
 
 
 def find(store: Store, rules: Rules, what: str) -> Found:
