@@ -85,7 +85,7 @@ def read_columns(
             file.hold(file.size - len(footer), footer)
         if names is None:
             file.load([(0, file.size)])
-        found = _footer(file, len(footer) if footer else footer_size)
+        found = footer_at(file, len(footer) if footer else footer_size)
         if check:
             check(found, file.held(0, file.size - len(found.data)))
         file.load(_chunks(found.metadata, names or []))
@@ -95,12 +95,27 @@ def read_columns(
 def read_footer(store: Store, key: str, *, size: int | None = None) -> Footer:
     """Return the footer of a file; raises as :func:`read_columns`."""
     with store.open(key, size) as file:
-        return _footer(file, None)
+        return footer_at(file)
 
 
-def footer_at(file: ObjectFile) -> Footer:
-    """Return the footer of an open Parquet file; raises as :func:`read_columns`."""
-    return _footer(file, None)
+def footer_at(file: ObjectFile, footer_size: int | None = None) -> Footer:
+    """Return the footer of an open file, which keeps the bytes read with it; raises as :func:`read_columns`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    size = file.size
+    start = 0 if size <= WHOLE else size - min(footer_size or TAIL, size)
+    file.load([(start, size)])
+    file.seek(max(size - _ENDING, 0))
+    ending = file.read()
+    if len(ending) == _ENDING and ending[4:] == b"PAR1":
+        begin = max(size - _ENDING - int.from_bytes(ending[:4], "little"), 0)
+        if begin < start:  # a large footer
+            file.load([(begin, size)])
+        file.seek(begin)
+        ending = file.read()
+    # The footer after the magic number is a file without rows to Arrow.
+    return Footer(pq.read_metadata(pa.BufferReader(arrow_owned(b"PAR1" + ending))), ending)
 
 
 def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]) -> Iterator[Any]:
@@ -150,7 +165,7 @@ def group_bytes(metadata: Any, group: int, names: Sequence[str], *, packed: bool
 
 def footer_of(data: bytes) -> Footer:
     """Return the footer of a Parquet file in memory; raises as :func:`read_columns`."""
-    return _footer(ObjectFile(lambda start, stop: data[start:stop], len(data)), None)
+    return footer_at(ObjectFile(lambda start, stop: data[start:stop], len(data)))
 
 
 def read_bytes(data: bytes) -> Any:
@@ -186,26 +201,6 @@ def _decode(source: Any, names: Sequence[str] | None, metadata: Any = None) -> A
     there = file.schema_arrow.names
     wanted = there if names is None else [name for name in names if name in there]
     return file.read(wanted, use_threads=False)
-
-
-def _footer(file: ObjectFile, footer_size: int | None) -> Footer:
-    """Return the footer of a file, and keep the bytes that were read with it."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    size = file.size
-    start = 0 if size <= WHOLE else size - min(footer_size or TAIL, size)
-    file.load([(start, size)])
-    file.seek(max(size - _ENDING, 0))
-    ending = file.read()
-    if len(ending) == _ENDING and ending[4:] == b"PAR1":
-        begin = max(size - _ENDING - int.from_bytes(ending[:4], "little"), 0)
-        if begin < start:  # a large footer
-            file.load([(begin, size)])
-        file.seek(begin)
-        ending = file.read()
-    # The footer after the magic number is a file without rows to Arrow.
-    return Footer(pq.read_metadata(pa.BufferReader(arrow_owned(b"PAR1" + ending))), ending)
 
 
 def _chunks(metadata: Any, names: Sequence[str], groups: Sequence[int] | None = None) -> list[Range]:
