@@ -22,7 +22,7 @@ import numpy as np
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.index import INDEX, read_index
 from opacc_ray.extract.shards import FeatureShard, encode_shard
-from opacc_ray.lake.local import LocalStore
+from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store import Entry, Listing
 from opacc_ray.runs.feature_store import index_features

@@ -25,7 +25,7 @@ from opacc_ray.cluster.parts import ActorParts
 from opacc_ray.cluster.session import connected
 from opacc_ray.extract.features import FeatureFile, Features
 from opacc_ray.extract.shards import FeatureShard, encode_shard
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.select import find_method, parse_parameters, select

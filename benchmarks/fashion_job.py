@@ -23,7 +23,7 @@ from PIL import Image
 
 from opacc_ray.audit import steps
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import select

@@ -4,9 +4,9 @@
 
 Flips and mutations are those of `tests/mutations.py`, seeded: each is "named" (`opacc verify` names the file),
 "refused" (in a sentence that names something else), "harmless" (all that the run says is as it was) or "silent". Pairs
-of `opacc next` with different budgets start together, half of them in threads and half in processes, on a local folder,
-on rclone's S3 server and on moto's, in turn: of each pair one must draw the round, the other be told, and the files of
-the round belong to one draw.
+of `opacc next` with different budgets start together, half of them in threads and half in processes, on a local folder
+and on moto's S3 server, in turn. Of each pair one must draw the round, the other must fail with an error that says so,
+and all files of the round must belong to one draw.
 """
 
 import argparse
@@ -30,9 +30,8 @@ from audited_run import label, write_features, write_pool
 from mutations import Damage
 
 from opacc_ray.audit import results, steps
-from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import LabelError
-from opacc_ray.lake.storage import join
+from opacc_ray.lake.store_uris import join
 from opacc_ray.runs.run import Run
 
 STATE: dict[str, Any] = {}
@@ -85,18 +84,16 @@ def homes(stack: ExitStack) -> list[tuple[str, tuple[str, dict[str, str]]]]:
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line a request
     folder = stack.enter_context(tempfile.TemporaryDirectory())
-    rclone = stack.enter_context(LocalS3(Path(folder) / "s3"))
     moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     moto.start()
     stack.callback(moto.stop)
     host, port = moto.get_host_and_port()
-    settings = rclone.environment()
+    settings = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
     other = settings | dict.fromkeys(("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"), f"http://{host}:{port}")
     os.environ.update(other)
     boto3.client("s3", endpoint_url=f"http://{host}:{port}").create_bucket(Bucket="audits")
     return [
         ("folder", (join(folder, "local"), settings)),
-        ("rclone", (rclone.create_bucket("audits"), settings)),
         ("moto", ("s3://audits", other)),
     ]
 

@@ -27,7 +27,7 @@ from PIL import Image
 from safetensors.torch import save
 
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 
 METHODS = ("srs", "css", "ces", "deepest", "neyman")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import markdown_table as markdown
 import yaml
 
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 
 ROOT = Path(__file__).parents[1]
 PARTS = {

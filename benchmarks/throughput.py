@@ -30,7 +30,7 @@ from PIL import Image
 
 from opacc_ray.audit import steps
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.spec import parse_spec
 
 HERE = Path(__file__).parent

@@ -11,7 +11,7 @@ from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.pools import plan_shards
-from opacc_ray.lake.storage import join, open_store
+from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.pool_objects import write_listing
 from opacc_ray.runs.provenance import header_of

@@ -13,7 +13,7 @@ import pytest
 from small_spec import small_spec
 
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 
 ISOLATED = {
     "AWS_CONFIG_FILE": os.devnull,

@@ -26,7 +26,7 @@ from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.labels.page.serve import TOKEN, Address, serve
 from opacc_ray.lake.pools import plan_shards
-from opacc_ray.lake.storage import join, open_store
+from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.pool_objects import write_listing
 from opacc_ray.runs.provenance import header_of

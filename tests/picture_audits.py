@@ -3,7 +3,7 @@
 from typing import Any
 
 from opacc_ray.audit import steps
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 

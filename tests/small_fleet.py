@@ -12,7 +12,7 @@ from small_model import Net, network, trained
 from small_pictures import picture
 
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import provenance
 from opacc_ray.runs.run import Run
 

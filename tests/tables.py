@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import BadItem, Example, Rules
 from opacc_ray.lake.pools import DEFAULTS, plan_shards, read_examples
-from opacc_ray.lake.storage import Store
+from opacc_ray.lake.store_uris import Store
 
 
 def parquet(table: pa.Table, **options: Any) -> bytes:

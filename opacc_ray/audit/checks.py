@@ -18,7 +18,7 @@ from opacc_ray.errors import OpaccError, SpecError, counted
 from opacc_ray.extract import reference
 from opacc_ray.extract.source import plan_pool
 from opacc_ray.lake.examples import Plan
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.provenance import checked_weights
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.spec import Spec

@@ -13,7 +13,7 @@ from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_outcomes import Score, class_of
 from opacc_ray.labels.labelled_rounds import Track, join_labels, no_label, outcome_of, read_tracks
-from opacc_ray.lake.storage import open_store, split
+from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.pool import FEATURES
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.documents import ChangedObjects

@@ -15,7 +15,7 @@ from opacc_ray.extract.feature_set import ALL, describe, loses, write_descriptio
 from opacc_ray.extract.index import INDEX, read_index
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.lake.examples import BadItem, Plan, Shard
-from opacc_ray.lake.storage import Store
+from opacc_ray.lake.store_uris import Store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.soundness import Found, unfinished

@@ -10,13 +10,16 @@ from opacc_ray.audit.history import read_history
 from opacc_ray.audit.results import whole_rounds
 from opacc_ray.estimators.intervals import inside
 from opacc_ray.estimators.looks import expected_half_width, planned_rounds, shrinkage_rate
+from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
+from opacc_ray.parts.view import View, view_of
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous
 from opacc_ray.samplers.label_forecast import forecast_labels, forecast_method, forecast_widths
 from opacc_ray.samplers.neyman import Parameters
 from opacc_ray.samplers.select import find_method, parse_parameters
+from opacc_ray.spec.predictions_table import read_predictions
 
 FIRST_ROUND = 0.1
 """Share of the labels forecast that the first round takes."""
@@ -45,6 +48,11 @@ def label_budget(run: Run, half_width: float, *, level: float = 0.95, method: st
     return found.model_copy(update={"method": method, "method_labels": own, "course": course})
 
 
+def label_budget_of_table(uri: str, half_width: float, *, level: float = 0.95) -> LabelBudget:
+    """Return the labels that an interval of ± ``half_width`` takes for a file of predictions, before there is a run."""
+    return _by_forecast(view_of(read_predictions(uri).pool), uri, half_width, level, Parameters(), NO_HISTORY)
+
+
 def width_course(run: Run, *, level: float = 0.95, reach: int = 0) -> WidthCourse:
     """Half-widths against labels: after the rounds so far, and as forecast up to ``reach`` labels and beyond."""
     whole = _whole(run)
@@ -59,11 +67,17 @@ def _whole(run: Run) -> list[LabelledRound]:
 def _by_the_models_word(run: Run, half_width: float, level: float) -> LabelBudget:
     parameters = Parameters()
     with feature_store.open_view(run, (), parameters.optional_features) as view:
-        found = forecast_labels(view, half_width, level, parameters, read_history(run, keep=False))
-        first = min(max(round(FIRST_ROUND * found.neyman), 10), view.size)
-        sizes = [first] if first >= found.neyman else [first, *planned_rounds(first, found.neyman, view.size)]
+        return _by_forecast(view, run.uri, half_width, level, parameters, read_history(run, keep=False))
+
+
+def _by_forecast(
+    view: View, uri: str, half_width: float, level: float, parameters: Parameters, history: History
+) -> LabelBudget:
+    found = forecast_labels(view, half_width, level, parameters, history)
+    first = min(max(round(FIRST_ROUND * found.neyman), 10), view.size)
+    sizes = [first] if first >= found.neyman else [first, *planned_rounds(first, found.neyman, view.size)]
     return LabelBudget(
-        run=run.uri,
+        run=uri,
         half_width=half_width,
         level=level,
         labels=0,

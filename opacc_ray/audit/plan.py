@@ -18,8 +18,8 @@ from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.pace import Pace, measure
 from opacc_ray.lake.examples import Plan
-from opacc_ray.lake.images import DECODED_BYTES, READ_BYTES
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.provenance import checked_weights, located
 from opacc_ray.spec import SURPRISE, ActorRange, Spec
 

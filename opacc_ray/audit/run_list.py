@@ -10,7 +10,7 @@ from opacc_ray.audit.state_documents import RunStatus
 from opacc_ray.audit.status import status
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.documents import StatedEstimate
 from opacc_ray.runs.failure import FAILURE, write_failure
 from opacc_ray.runs.feature_sets import list_sets

@@ -36,7 +36,7 @@ from opacc_ray.labels.labelled_rounds import (
     read_rounds,
     refuse_empty_strata,
 )
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.failure import failure_kept
 from opacc_ray.runs.pool_objects import compare_objects, write_listing

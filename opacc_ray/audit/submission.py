@@ -25,7 +25,7 @@ from opacc_ray.audit.state_documents import Ended, RunExit, Submission
 from opacc_ray.audit.status import status
 from opacc_ray.errors import ClusterError, DataError, LabelsAwaited, OpaccError, SpecError, shown
 from opacc_ray.lake.redaction import without_values
-from opacc_ray.lake.storage import join, open_store, read_uri, split
+from opacc_ray.lake.store_uris import join, open_store, read_uri, split
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import Spec, modules_of, users_files
 

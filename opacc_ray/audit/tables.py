@@ -22,7 +22,7 @@ from pydantic import Field
 from opacc_ray.documents import Document
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.lake.parquet_io import encode, read_bytes
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.feature_store import read_tables
 from opacc_ray.runs.population import Population

@@ -34,8 +34,8 @@ from opacc_ray.labels.label_documents import (
     LabelSession,
     WithdrawnLabels,
 )
-from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import write_files
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.documents import RunReport, WrittenCharacterization, WrittenReport
 from opacc_ray.runs.documents import (
     AccuracyEstimate,

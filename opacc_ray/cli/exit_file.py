@@ -48,7 +48,7 @@ def _write_failed(uri: str, error: BaseException) -> None:
 
 
 def _write(uri: str, data: bytes) -> None:
-    from opacc_ray.lake.storage import open_store, split
+    from opacc_ray.lake.store_uris import open_store, split
 
     place, name = split(uri)
     open_store(place).write(name, data)

@@ -62,6 +62,20 @@ SVG_FILE = _SvgFile()
 
 run_argument = click.argument("uri", metavar="RUN")
 track_option = click.option("--track", metavar="NAME", help="The track that is meant; default: the first one.")
+
+
+def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of an audit of a file of predictions, which has no spec."""
+    for option in (
+        click.option("--name", metavar="NAME", help="CSV: name of the audit (default: the file's name)."),
+        click.option("--output", metavar="URI", help="CSV: folder of the run and its spec (default: ./audits)."),
+        click.option("--method", type=METHOD, help="CSV: sampling method (default: neyman)."),
+        click.option("--budget", type=int, metavar="N", help="CSV: number of labels."),
+    ):
+        function = option(function)
+    return function
+
+
 budget_option = click.option("--budget", type=int, metavar="N", help="Number of labels.")
 
 

@@ -98,7 +98,7 @@ def export(uri: str, file: str | None, partial: bool, lake: str | None, no_featu
 
 
 @command("budget")
-@run_argument
+@click.argument("uri", metavar="RUN|FILE.csv")
 @track_option
 @click.option("--until", type=HALF_WIDTH, metavar="±W", required=True, help="The interval to reach.")
 @click.option("--method", metavar="METHOD", help="Say what this method takes, too, in one round from the beginning.")
@@ -108,11 +108,15 @@ def export(uri: str, file: str | None, partial: bool, lake: str | None, no_featu
 @click.option("--level", type=LEVEL, default=0.95, show_default=True, help="Confidence level.")
 def budget(uri: str, track: str | None, until: float, method: str | None, picture: str | None, level: float) -> Answer:
     """Say how many labels an interval of ±W takes, before any label and after every round. The run stays as it is."""
-    from opacc_ray.audit.label_budget import label_budget
+    from opacc_ray.audit.label_budget import label_budget, label_budget_of_table
     from opacc_ray.cli import texts
     from opacc_ray.runs.run import Run
+    from opacc_ray.spec.predictions_table import is_table
 
-    found = label_budget(Run.open(uri, track), until, level=level, method=method)
+    if is_table(uri):
+        found = label_budget_of_table(uri, until, level=level)
+    else:
+        found = label_budget(Run.open(uri, track), until, level=level, method=method)
     if picture is not None:
         from opacc_ray.report.width_figure import with_picture
 

@@ -1,5 +1,7 @@
 """Commands that make runs and choose what to label: check, run, status, select, next, verify."""
 
+from typing import Any
+
 import click
 
 from opacc_ray.audit.progress import Progress
@@ -11,6 +13,7 @@ from opacc_ray.cli.options import (
     parse_assignments,
     run_argument,
     set_option,
+    table_options,
     track_option,
 )
 
@@ -20,20 +23,21 @@ def _selecting() -> Progress:
 
 
 @command("run")
-@click.argument("spec", metavar="SPEC.yaml")
+@click.argument("spec", metavar="SPEC.yaml|FILE.csv")
+@table_options
 @click.option(
     "--no-trial",
     is_flag=True,
     help="Skip the trial on this machine's CPU: some examples, or a comparison with stored ones.",
 )
 @click.option("--exit-file", metavar="URI", help="Write how it ended there, also if the spec is wrong.")
-def run_spec(spec: str, no_trial: bool, exit_file: str | None) -> Answer:
+def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -> Answer:
     """Extract features, select, write manifests; run it again and it does what is missing."""
     from opacc_ray.audit import steps
     from opacc_ray.cli.answers import drawn
     from opacc_ray.cli.exit_file import noted
     from opacc_ray.cluster import local
-    from opacc_ray.spec import load_spec
+    from opacc_ray.spec.predictions_table import load_spec_or_table
 
     with (
         noted(exit_file) as note,
@@ -41,20 +45,21 @@ def run_spec(spec: str, no_trial: bool, exit_file: str | None) -> Answer:
         _selecting() as selecting,
         local.ahead(),
     ):
-        run = steps.run(load_spec(spec), extracting, selecting, trial=not no_trial)
+        run = steps.run(load_spec_or_table(spec, **options), extracting, selecting, trial=not no_trial)
         note(run)
         return drawn(run)
 
 
 @command("check")
-@click.argument("spec", metavar="SPEC.yaml")
-def check(spec: str) -> Answer:
+@click.argument("spec", metavar="SPEC.yaml|FILE.csv")
+@table_options
+def check(spec: str, **options: Any) -> Answer:
     """Check all that can be checked before Ray starts, and nothing else."""
     from opacc_ray.audit.checks import check as make_checks
     from opacc_ray.cli import texts
-    from opacc_ray.spec import load_spec
+    from opacc_ray.spec.predictions_table import load_spec_or_table
 
-    made, failure = make_checks(load_spec(spec), spec)
+    made, failure = make_checks(load_spec_or_table(spec, **options, write=False), spec)
     if failure is not None:  # the answer has its sentence
         wrong = [item.name for item in made.checks if not item.ok]
         short = f"{len(wrong)} of {len(made.checks)} checks failed: {', '.join(wrong)}; the answer says why"

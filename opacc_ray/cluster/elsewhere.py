@@ -12,7 +12,7 @@ from opacc_ray.errors import OpaccError
 from opacc_ray.extract.planned import check_plan
 from opacc_ray.extract.shards import ShardReport, read_report
 from opacc_ray.lake.examples import Shard
-from opacc_ray.lake.storage import Store
+from opacc_ray.lake.store_uris import Store
 
 log = logging.getLogger(__name__)
 

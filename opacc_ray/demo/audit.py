@@ -26,7 +26,7 @@ from opacc_ray.demo.documents import DemoResult
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.estimators.intervals import inside
 from opacc_ray.labels import label_actions
-from opacc_ray.lake.storage import open_store, read_uri
+from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.documents import AccuracyEstimate, StatedEstimate
 from opacc_ray.runs.run import Run

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from opacc_ray.errors import OpaccError
 from opacc_ray.extract.ids import digest_of
 from opacc_ray.lake.parquet_io import read_bytes
-from opacc_ray.lake.storage import Store
+from opacc_ray.lake.store_uris import Store
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from opacc_ray.extract.code import Code
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.index import INDEX, Index, read_index
 from opacc_ray.lake.examples import Plan
-from opacc_ray.lake.storage import Store, join, open_store
+from opacc_ray.lake.store_uris import Store, join, open_store
 from opacc_ray.spec import SURPRISE, Spec
 
 FORWARD = ("hidden", "output", "confidence", "prediction")

@@ -12,7 +12,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.extract.ids import digest_of
 from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import REMEDY, ShardReport, read_table, widths
-from opacc_ray.lake.storage import Store
+from opacc_ray.lake.store_uris import Store
 
 INDEX = "index.json"
 

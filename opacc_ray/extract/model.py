@@ -21,7 +21,7 @@ from opacc_ray.extract.hubs import create, hub_of
 from opacc_ray.extract.machine import Machine, cpu_name
 from opacc_ray.extract.neighbours import Arrays
 from opacc_ray.extract.user_code import user_code
-from opacc_ray.lake.storage import read_uri
+from opacc_ray.lake.store_uris import read_uri
 from opacc_ray.spec import CoverageSpec, ModelSpec, load_function
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

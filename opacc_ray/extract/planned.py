@@ -8,7 +8,7 @@ from opacc_ray.extract.ids import digest_of
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.pools import planned_ids
-from opacc_ray.lake.storage import Store
+from opacc_ray.lake.store_uris import Store
 
 
 def check_plan(folder: Store, kind: str, shard: Shard, report: ShardReport) -> None:

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.source import open_pool, rules_of
-from opacc_ray.lake.arrow import to_numpy
-from opacc_ray.lake.cells import numbers_of
+from opacc_ray.lake.arrow_columns import numbers_of, to_numpy
 from opacc_ray.lake.examples import Columns, Plan, Shard
-from opacc_ray.lake.parquet import ids_of
 from opacc_ray.lake.pools import read_rows
-from opacc_ray.lake.store import in_order
+from opacc_ray.lake.read_ahead import in_order
+from opacc_ray.lake.row_examples import ids_of
 from opacc_ray.spec import PoolSpec
 
 THREADS = 4

@@ -20,10 +20,10 @@ from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.extract.columns import Columns
 from opacc_ray.extract.ids import Hashes, digest_of, hashes_of
 from opacc_ray.extract.machine import Machine
-from opacc_ray.lake.arrow import numbers, texts, to_numpy
+from opacc_ray.lake.arrow_columns import numbers, texts, to_numpy
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.parquet_io import Footer, footer_of, read_columns, read_footer
-from opacc_ray.lake.storage import Store
+from opacc_ray.lake.store_uris import Store
 
 FEATURES_FORMAT = 2
 """Raised when the same spec would give other features, so that runs of different versions do not mix."""

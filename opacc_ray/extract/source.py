@@ -1,20 +1,15 @@
 """A pool as the spec names it: its store, the rules by which it is read, its plan of shards."""
 
 from opacc_ray.lake.examples import Columns, Plan, Rules
+from opacc_ray.lake.formats import place_of
 from opacc_ray.lake.pools import plan_shards
-from opacc_ray.lake.storage import Store, open_store, split
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.spec import ExtractSpec, PoolSpec
-
-METADATA = ".metadata.json"
-"""How the URI ends of the file that tells an Iceberg table."""
 
 
 def open_pool(source: PoolSpec) -> Store:
-    """Return the place of a pool; of an Iceberg table's metadata file, the table's."""
-    uri = source.uri
-    if source.format == "iceberg" and uri.endswith(METADATA):
-        uri = split(split(uri)[0])[0]
-    return open_store(uri, follow_links=source.follow_links)
+    """Return the store of a pool, or that of the folder whose file the pool's URI names."""
+    return open_store(place_of(source.format, source.uri)[0], follow_links=source.follow_links)
 
 
 def rules_of(source: PoolSpec) -> Rules:
@@ -30,7 +25,7 @@ def rules_of(source: PoolSpec) -> Rules:
         source.filter,
         source.version,
         source.timestamp,
-        source.uri if source.uri.endswith(METADATA) else None,
+        place_of(source.format, source.uri)[1],
         None if source.catalog is None or source.table is None else (source.catalog, source.table),
         split=source.split,
     )

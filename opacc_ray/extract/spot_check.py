@@ -31,10 +31,10 @@ from opacc_ray.extract.inputs import load_transform, transformed
 from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.shards import read_report, read_table
 from opacc_ray.extract.source import open_pool, rules_of
-from opacc_ray.lake.arrow import to_numpy
+from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.examples import Example, Plan, Shard
 from opacc_ray.lake.pools import read_examples
-from opacc_ray.lake.storage import Store
+from opacc_ray.lake.store_uris import Store
 from opacc_ray.spec import PoolSpec, Spec
 
 log = logging.getLogger(__name__)

@@ -20,13 +20,11 @@ from opacc_ray.extract.outputs import read_output
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.extract.trial import left_nothing
-from opacc_ray.lake.arrow import numbers, to_numpy
-from opacc_ray.lake.cells import is_list, numbers_of
-from opacc_ray.lake.examples import BadItem, Plan, Shard
-from opacc_ray.lake.parquet import ids_of, uris_of
+from opacc_ray.lake.arrow_columns import is_list, numbers, numbers_of, to_numpy
+from opacc_ray.lake.examples import BadItem, Batch, Plan, Shard
 from opacc_ray.lake.pools import read_rows
-from opacc_ray.lake.store import in_order
-from opacc_ray.lake.tables import Batch
+from opacc_ray.lake.read_ahead import in_order
+from opacc_ray.lake.row_examples import ids_of, uris_of
 from opacc_ray.pool import LAYERS
 from opacc_ray.spec import ModelSpec, Spec
 

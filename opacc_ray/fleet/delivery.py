@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 from opacc_ray.errors import OpaccError, SpecError, shortened
 from opacc_ray.fleet.documents import AlertNotice, DeliveredAlerts, DeliveredItem, Delivery, FailedAudit
-from opacc_ray.lake.storage import open_store, split
 from opacc_ray.lake.store import Store
+from opacc_ray.lake.store_uris import open_store, split
 
 log = logging.getLogger(__name__)
 

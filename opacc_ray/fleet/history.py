@@ -12,7 +12,7 @@ from opacc_ray.audit.tables import POPULATION
 from opacc_ray.errors import DataError
 from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint, HistoryPopulation
 from opacc_ray.lake.parquet_io import read_bytes
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.failure import read_failure
 from opacc_ray.runs.population import Population

@@ -26,7 +26,7 @@ from pydantic import Field, field_validator, model_validator
 
 from opacc_ray.errors import SpecError, shown
 from opacc_ray.spec import Spec, parse_spec, read_yaml, validated
-from opacc_ray.spec.section import Section
+from opacc_ray.spec.validation import Section
 
 MOST_AUDITS = 10_000
 """Audits of a fleet: a small file may ask for very many pairs."""

@@ -15,8 +15,8 @@ from opacc_ray.fleet.queue import Ended, work_through
 from opacc_ray.fleet.sentences import alert_text
 from opacc_ray.fleet.spec import Fleet
 from opacc_ray.fleet.summary import folder_of, summarise
-from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import write_files
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.samplers.base import Report, unreported
 
 log = logging.getLogger(__name__)

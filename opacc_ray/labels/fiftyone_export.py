@@ -18,8 +18,8 @@ from opacc_ray.labels.label_documents import ExportedLabels
 from opacc_ray.labels.label_rows import Context
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds
 from opacc_ray.labels.labelling_tasks import context_of, copy_examples, refuse_other_files
-from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import write_files
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_rows import is_cant_tell, whole_number
 from opacc_ray.labels.messages import few, quoted
-from opacc_ray.spec.model import plain_name
+from opacc_ray.spec.model_spec import plain_name
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)  # unambiguous: linear time
 

@@ -17,8 +17,8 @@ from opacc_ray.labels.label_documents import AnnotatorShare, LabellingTasks
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_rows import Context, Task
 from opacc_ray.labels.picture_rendering import THUMBNAIL, thumbnail
-from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import write_files
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.pool_objects import find_changed
 from opacc_ray.runs.run import Run
 

@@ -1,17 +1,17 @@
-"""One image file's bytes as the array that the file holds, or the reason why not.
+"""Decoding of an image file to an array.
 
-    the file holds                             the transform is given
+    file                                       array
     grey, 8 bits; 1 bit                        (H, W) uint8; a bit as 0 or 255
     grey, 16 bits                              (H, W) uint16, not scaled
     grey, 32 bits or floating point (TIFF)     (H, W) int32 or float32, not scaled
     colour, 8 bits                             (H, W, 3) uint8
     palette                                    its colours: (H, W, 3) uint8
     CMYK, YCbCr                                (H, W, 3) uint8, by Pillow's conversion
-    an alpha channel that is opaque            the same without it
-    an alpha channel that is not               by the spec's ``pool.alpha``: over white or black, dropped, or kept
+    an opaque alpha channel                    the same without it
+    another alpha channel                      by the spec's ``pool.alpha``: over white or black, dropped, or kept
 
-What has no rule is refused: colour with more than 8 bits a channel, which Pillow reads as 8; other colour spaces; and,
-unless the spec says how, transparency. Of an animation the first frame is read. An EXIF orientation is not applied.
+Refused are: colour with more than 8 bits per channel, which Pillow reads as 8; other colour spaces; and transparency,
+unless the spec has a rule for it. Of an animation the first frame is read. An EXIF orientation is not applied.
 """
 
 import io
@@ -26,7 +26,7 @@ from opacc_ray.errors import shortened
 Alpha = Literal["refuse", "drop", "white", "black", "keep"]
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
-"""What Pillow may try, so that no other of its decoders ever sees a pool's bytes."""
+"""Decoders that Pillow may try; no other one ever reads a pool's bytes."""
 
 _TRUE_DEPTH = {"L": np.uint8, "RGB": np.uint8, "I;16": np.uint16, "I": np.int32, "F": np.float32}
 _CONVERTED = {"1": "L", "CMYK": "RGB", "YCbCr": "RGB"}
@@ -34,26 +34,26 @@ _SHADE = {"white": 255, "black": 0}
 
 
 class ImageError(ValueError):
-    """The bytes are no image that can be used; the text is the reason."""
+    """The bytes are not a usable image; the text is the reason."""
 
 
 def decode_image(content: bytes, *, alpha: Alpha = "refuse", max_pixels: int = 1 << 26) -> NDArray[Any]:
-    """The pixels of an image file, as the table above says.
+    """Return the pixels of an image file, by the table above.
 
     Parameters
     ----------
     content : the whole file
-    alpha : what to do with an alpha channel that is not opaque
-    max_pixels : refuse larger images, by their header, before any pixel is decoded
+    alpha : treatment of an alpha channel that is not opaque
+    max_pixels : refuse larger images by their header, before any pixel is decoded
 
     Raises
     ------
     ImageError
-        The bytes do not decode, hold too many pixels, or have no rule.
+        The bytes are not a valid image, have too many pixels, or have no rule.
     """
     from PIL import Image, UnidentifiedImageError
 
-    # Pillow warns of sizes that max_pixels allows, and says nothing of smaller ones that it does not
+    # Pillow warns at a size of its own, whatever max_pixels is
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
@@ -64,42 +64,42 @@ def decode_image(content: bytes, *, alpha: Alpha = "refuse", max_pixels: int = 1
     except Image.DecompressionBombError:
         raise ImageError(_too_large("more than 178 million pixels", max_pixels)) from None
     except UnidentifiedImageError:
-        raise ImageError(f"{len(content)} bytes that are no image of {', '.join(FORMATS)}") from None
-    except Exception as error:  # Pillow raises many kinds on damaged files
+        raise ImageError(f"{len(content)} bytes that are not an image in {', '.join(FORMATS)}") from None
+    except Exception as error:  # Pillow raises many kinds for damaged files
         reason = shortened(str(error), 200) or type(error).__name__
-        raise ImageError(f"{len(content)} bytes that do not decode as an image ({reason})") from None
+        raise ImageError(f"{len(content)} bytes that cannot be decoded as an image ({reason})") from None
 
 
 def decoded_bytes(content: bytes | None) -> int:
-    """About how many bytes the pixels of an image file take, by its header; 0 if it has none that reads."""
+    """Estimate the bytes of an image file's pixels by its header; 0 if that is not valid."""
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(content or b""), formats=FORMATS) as image:
             return image.width * image.height * 4
-    except Exception:  # decoding says what is wrong
+    except Exception:  # decoding raises the error
         return 0
 
 
 def _check_header(image: Any, content: bytes, max_pixels: int) -> None:
-    """Refuse what the header alone tells."""
+    """Raise ImageError for a header with too many pixels or bits."""
     width, height = image.size
     if width * height > max_pixels:
         raise ImageError(_too_large(f"{width} x {height} pixels", max_pixels))
     bits = _bits_per_channel(image, content)
     if bits > 8 and image.mode not in ("I;16", "I;16B", "I;16L", "I", "F"):
         raise ImageError(
-            f"{bits} bits in each of several channels, which would be cut to 8; "
-            "convert it to 8 bits a channel, or give the pool as npy files"
+            f"{bits} bits per channel of colour, which would be cut to 8; convert it to 8 bits per channel, or store "
+            "the pool as npy files"
         )
 
 
 def _too_large(size: str, max_pixels: int) -> str:
-    return f"{size}, and pool.max_pixels is {max_pixels}; raise that if the image is meant to be so large"
+    return f"{size}, and pool.max_pixels is {max_pixels}; increase that if the size is right"
 
 
 def _bits_per_channel(image: Any, content: bytes) -> int:
-    """Bits per channel, as the file says; Pillow's mode does not tell 16 bits of colour from 8."""
+    """Return the bits per channel in the file; Pillow has one mode for colour of 8 and 16 bits."""
     if image.format == "PNG":
         return content[24]  # IHDR: length, type, width, height, then the depth
     if image.format == "TIFF":
@@ -119,19 +119,19 @@ def _pixels(image: Any, alpha: Alpha) -> NDArray[Any]:
         image = image.convert(_CONVERTED[image.mode])
     mode = "I;16" if image.mode.startswith("I;16") else image.mode
     if mode not in _TRUE_DEPTH:
-        raise ImageError(f"colours of the kind {image.mode}, for which there is no rule; convert it to RGB or grey")
-    is_deep_grey = mode == "I" and image.format == "PNG"  # how older versions of Pillow read 16 bits
+        raise ImageError(f"the colour mode {image.mode}, which is not supported; convert it to RGB or grey")
+    is_deep_grey = mode == "I" and image.format == "PNG"  # older versions of Pillow read 16 bits so
     return np.asarray(image).astype(np.uint16 if is_deep_grey else _TRUE_DEPTH[mode], copy=False)
 
 
 def _without_alpha(pixels: NDArray[np.uint8], alpha: Alpha) -> NDArray[np.uint8]:
-    """(H, W, 2 or 4) with the alpha channel last -> (H, W) or (H, W, 3), or as it is where alpha is kept."""
+    """Convert (H, W, 2 or 4) with the alpha channel last to (H, W) or (H, W, 3), unless alpha is kept."""
     colour, opacity = pixels[..., :-1], pixels[..., -1:]
     if alpha == "keep":
         return pixels
     if alpha == "refuse" and (opacity < 255).any():
         raise ImageError(
-            "an alpha channel that is not opaque; set pool.alpha to white or black (what lies behind), drop or keep"
+            "an alpha channel that is not opaque; set pool.alpha to white or black (the background), drop or keep"
         )
     if alpha in _SHADE:
         share = opacity / 255

@@ -1,33 +1,34 @@
-"""What a pool's listing is cut into, and what a piece of it holds once it is read."""
+"""Types of pools: files, shards and plans; examples, bad items and rows; the rules for reading them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.lake.decode import Alpha
 from opacc_ray.lake.store import Entry
 
 Constants = tuple[tuple[str, Any], ...]
-"""Columns of which all rows of a file have one value, which its folder or its table says: name, scalar of Arrow."""
+"""Columns with one value for a whole file, from its folder or the table: name, Arrow scalar."""
 
 
 class Piece(NamedTuple):
-    """Consecutive units of one file, which is what a shard reads of it: row groups, or rows."""
+    """Consecutive row groups, or rows, of one file: what a shard reads of it."""
 
     entry: Entry
     start: int  # the first unit
     stop: int  # the one after the last
     constants: Constants = ()
-    names: tuple[tuple[str, str | None], ...] = ()  # columns that the file calls otherwise; None: it has none of them
+    names: tuple[tuple[str, str | None], ...] = ()  # names in the file, where they differ; None: it lacks the column
 
 
 class Shard(NamedTuple):
-    """The unit of work, of failure and of resume: consecutive files of a listing, or pieces of files."""
+    """The unit of work, of failure and of resume: consecutive files, or pieces of files."""
 
     number: int
     entries: tuple[Entry, ...]
-    pieces: tuple[Piece, ...] = ()  # what is read of the entries; none: all of each
+    pieces: tuple[Piece, ...] = ()  # what to read of the entries; empty: all
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -39,14 +40,14 @@ class Shard(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The key of its features."""
+        """Return the key of the shard's features."""
         return f"{self.name}.parquet"
 
 
 class Ignored(NamedTuple):
-    """What a pool's prefix holds beside the files of its format."""
+    """Files below a pool's prefix that are not of its format, by kind."""
 
-    kind: str  # a suffix such as ".txt", "no suffix", or what is no regular file: "symbolic link", "FIFO"
+    kind: str  # a suffix such as ".txt", "no suffix", "symbolic link", "FIFO", ...
     num_files: int
     first: tuple[str, ...]  # some of their names
 
@@ -56,17 +57,17 @@ class Ignored(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A pool's shards, a digest of its listing (keys, sizes, change tokens), and what else its prefix holds."""
+    """A pool's shards, the digest of its listing (keys, sizes, change tokens), and its ignored files."""
 
     shards: tuple[Shard, ...]
     digest: str
     ignored: tuple[Ignored, ...] = ()
-    num_examples: int | None = None  # if metadata tell
-    version: str | None = None  # of a table: the one that was planned
+    num_examples: int | None = None  # if the metadata determine it
+    version: str | None = None  # of a table
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The listing of the pool's files, each once."""
+        """Return the pool's files, each once."""
         return tuple(dict.fromkeys(entry for shard in self.shards for entry in shard.entries))
 
 
@@ -75,22 +76,22 @@ class Found(NamedTuple):
 
     entries: tuple[Entry, ...]
     ignored: tuple[Ignored, ...] = ()
-    constants: Mapping[str, Constants] = {}  # key -> what its folder or the table says of all its rows
+    constants: Mapping[str, Constants] = {}  # by key of the file
     version: str | None = None  # of a table
-    optional: frozenset[str] = frozenset()  # columns of a table that its older files may lack
-    field_ids: Mapping[str, int] = {}  # of the columns of a table, where names may change
-    imported: Mapping[str, int] = {}  # such a number by the name in files that came to the table without numbers
+    optional: frozenset[str] = frozenset()  # columns that older files of a table may lack
+    field_ids: Mapping[str, int] = {}  # of a table's columns, if it identifies them by number
+    imported: Mapping[str, int] = {}  # these numbers by name, for files without numbers
 
 
 class Cut(NamedTuple):
     """The files of a pool in shards, by metadata alone."""
 
     shards: Sequence[tuple[Entry, ...] | tuple[Piece, ...]]
-    num_examples: int | None = None  # if metadata tell
+    num_examples: int | None = None  # if the metadata determine it
 
 
 class BadItem(NamedTuple):
-    """An example, or a file of them, that could not be used."""
+    """An example, or a file, that could not be used."""
 
     id: str
     reason: str
@@ -100,9 +101,17 @@ class Example(NamedTuple):
     """One decoded example."""
 
     id: str
-    uri: str  # where it lies; a row of a file as a fragment, ``digits.npy#row=7``
-    array: NDArray[Any]  # (H, W) or (H, W, channels) of an image, or what the file holds
-    own_id: bool = False  # whether the id is the file's own; ids made of keys are unique without a check
+    uri: str  # a row of a file has a fragment: ``digits.npy#row=7``
+    array: NDArray[Any]  # (H, W) or (H, W, channels) of an image, or the array in the file
+    own_id: bool = False  # whether the id is from the file; ids from keys need no check for duplicates
+
+
+class Batch(NamedTuple):
+    """Some rows of one file."""
+
+    entry: Entry
+    rows: NDArray[np.int64]  # (k,) numbers in the file
+    columns: Any  # pyarrow.Table of k rows with the columns of the rules
 
 
 LONGEST_ID = 4096
@@ -110,47 +119,47 @@ LONGEST_ID = 4096
 
 
 def fault_of_id(id: str) -> str | None:
-    """Say why a text is no id, which a label could never name; None if it is one."""
+    """Return why a text cannot be an id; None if it can."""
     if not id:
         return "its id is empty"
-    return f"its id has {len(id)} characters, and {LONGEST_ID} are the most" if len(id) > LONGEST_ID else None
+    return f"its id has {len(id)} characters, and {LONGEST_ID} are allowed" if len(id) > LONGEST_ID else None
 
 
 Items = Iterator[Example | BadItem]
-"""The examples of one shard, and those that cannot be used with their reasons, in the order of files."""
+"""The examples of a shard in the order of its files, with bad items in the place of unusable ones."""
 
 
 class Columns(NamedTuple):
-    """Which columns of a table are what; None: none is. Several columns of numbers make one array."""
+    """Columns of a table by their meaning. Several columns of numbers make one array."""
 
     id: str | None = None
     uri: str | None = None
     image: str | None = None
     array: tuple[str, ...] = ()
-    features: tuple[tuple[str, tuple[str, ...]], ...] = ()  # name of a feature, and its columns
+    features: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (name, columns) of each feature
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All columns that are read, each once."""
+        """Return all columns that are read, each once."""
         single = (self.id, self.uri, self.image)
         several = (name for _, columns in self.features for name in columns)
         return tuple(dict.fromkeys(name for name in (*single, *self.array, *several) if name is not None))
 
 
 class Rules(NamedTuple):
-    """How a pool is read, and what is too large to be: see ``PoolSpec``."""
+    """How a pool is read: see ``PoolSpec``."""
 
     alpha: Alpha = "refuse"
     max_pixels: int = 1 << 26
     max_bytes: int = 8 << 30
     columns: Columns = Columns()
     filter: str | None = None
-    version: int | None = None  # of a table; None: the newest
+    version: int | None = None  # None: the newest
     timestamp: str | None = None  # or the newest at that time
-    metadata: str | None = None  # URI of the file that tells an Iceberg table
-    catalog: tuple[str, str] | None = None  # or its catalog, and its name there
+    file: str | None = None  # URI of the file that the pool's URI names, if it names one
+    catalog: tuple[str, str] | None = None  # of an Iceberg table: catalog and name
     readers: int = 1  # threads that decode images
-    split: str | None = None  # of a Hugging Face dataset; several are joined by +
+    split: str | None = None  # several are joined by +
 
 
 class Limits(NamedTuple):
@@ -161,9 +170,9 @@ class Limits(NamedTuple):
 
 
 def in_shards(pieces: Sequence[Piece], sizes: Sequence[tuple[int, int]], limits: Limits) -> list[tuple[Piece, ...]]:
-    """Put consecutive pieces together while they stay within the limits; one piece alone may exceed them.
+    """Return shards of consecutive pieces within the limits; one piece alone may exceed them.
 
-    ``sizes``: examples and bytes of each piece. Pieces that follow one another in a file become one.
+    ``sizes`` has the examples and bytes of each piece. Adjacent pieces of a file become one.
     """
     shards: list[list[Piece]] = []
     examples = num_bytes = 0

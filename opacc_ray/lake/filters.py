@@ -1,4 +1,4 @@
-"""The filter of a pool of tables: a condition on its columns, in words that are parsed and never run.
+"""The filter of a table: a condition on its columns, which is parsed, never run as code.
 
     condition  = all { "or" all }
     all        = one { "and" one }
@@ -9,11 +9,11 @@
     column     = name | `any name`
     value      = number | 'text' | "text" | true | false
 
-Words may be in capitals. A quote inside of a text is written twice. Dates and times are texts such as '2026-01-31',
-which are read as the column's type. Numbers are compared exactly with whole numbers and decimals, and rounded to the
-type of floating columns, of which NaN is greater than every number. A comparison with a null is unknown, and so are its
-negation and what depends on it, whether the null is in a file, a folder's name or a column that a file lacks: the
-three-valued logic of SQL. A row for which the condition is unknown is left out.
+Words may be in capitals. A quote inside a text is doubled. Dates and times are texts such as '2026-01-31', which are
+converted to the column's type. Numbers are compared exactly with whole numbers and decimals. They are rounded to the
+type of floating-point columns, where NaN is greater than every number. Comparisons with a null follow the three-valued
+logic of SQL, also for nulls in a folder's name or a column that a file lacks. A row is left out if its condition is
+unknown.
 
     split = 'test' and (score >= 0.5 or score is null) and country not in ('NL', 'BE')
 """
@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError, shortened
-from opacc_ray.lake.arrow import to_numpy
+from opacc_ray.lake.arrow_columns import to_numpy
 
 Value = str | Decimal | bool
 
@@ -49,48 +49,48 @@ _OPERATORS = {
     "<=": ("less_equal", False),
     ">": ("less_equal", True),
 }
-"""Arrow's function of each sign, and whether its answer is negated."""
+"""Arrow's function for each operator, and whether its result is negated."""
 
 _MAX_DEPTH = 50
 
 _MAX_EXPONENT = 400
-"""Digits before or after the point that a number may have: more than any column's."""
+"""Most digits of a number before or after the point: more than any column has."""
 
 _DIGITS = Context(prec=100)
 """Enough for every decimal of Arrow."""
 
 
 class Comparison(NamedTuple):
-    """``column operator values``; the operator is a sign, "in" or "null"."""
+    """A comparison ``column operator values``; the operator is a sign, "in" or "null"."""
 
     column: str
     operator: str
     values: tuple[Value, ...]
 
 
-class Both(NamedTuple):
-    """All of some conditions, or any of them."""
+class Combined(NamedTuple):
+    """Conditions joined by "and" or "or"."""
 
     word: str  # "and" or "or"
     parts: tuple["Condition", ...]
 
 
 class Not(NamedTuple):
-    """A condition that must not hold."""
+    """The negation of a condition."""
 
     part: "Condition"
 
 
-Condition = Comparison | Both | Not
+Condition = Comparison | Combined | Not
 
 
 def parse_filter(text: str, key: str = "pool.filter") -> Condition:
-    """Parse a filter; raises SpecError naming the place where it cannot be read."""
+    """Parse a filter; raises SpecError with the place of a mistake."""
     return _Parser(text, key).whole()
 
 
 def columns_of(condition: Condition) -> tuple[str, ...]:
-    """Columns that a condition reads, each once."""
+    """Return the columns of a condition, each once."""
     if isinstance(condition, Comparison):
         return (condition.column,)
     parts = (condition.part,) if isinstance(condition, Not) else condition.parts
@@ -98,24 +98,21 @@ def columns_of(condition: Condition) -> tuple[str, ...]:
 
 
 def needed_of(condition: Condition) -> tuple[Condition, ...]:
-    """Conditions that must all hold for this one to."""
-    if isinstance(condition, Both) and condition.word == "and":
+    """Return the conditions that are joined by "and" at the top level."""
+    if isinstance(condition, Combined) and condition.word == "and":
         return tuple(inner for part in condition.parts for inner in needed_of(part))
     return (condition,)
 
 
 def check_filter(condition: Condition, schema: Any) -> None:
-    """Raise DataError if a condition names a column that a schema lacks, or a value that does not fit its type."""
+    """Raise DataError if a condition has a column that a schema lacks, or a value of another type."""
     rows_kept(condition, schema.empty_table())
 
 
 def rows_kept(condition: Condition, table: Any) -> NDArray[np.bool_]:
-    """Rows of a table that a condition keeps, (N,): it is true for them, neither false nor unknown.
+    """Return which rows of a table a condition keeps, (N,): it is true for them, neither false nor unknown.
 
-    Raises
-    ------
-    DataError
-        A column is not there, or a value does not fit its type.
+    Raises DataError if the table lacks a column, or a value has another type.
     """
     import pyarrow.compute as pc
 
@@ -123,7 +120,7 @@ def rows_kept(condition: Condition, table: Any) -> NDArray[np.bool_]:
 
 
 def keeps(condition: Condition, constants: Mapping[str, Any]) -> bool:
-    """Whether a condition on constants alone, which are scalars of Arrow, holds for them."""
+    """Return whether a condition holds for constants, which are Arrow scalars."""
     import pyarrow as pa
 
     row = pa.table({name: pa.repeat(value, 1) for name, value in constants.items()})
@@ -131,18 +128,18 @@ def keeps(condition: Condition, constants: Mapping[str, Any]) -> bool:
 
 
 def _truth(condition: Condition, table: Any) -> Any:
-    """True, false or, where that is unknown, null for each row, by the three-valued logic of SQL."""
+    """Return true, false or null (unknown) for each row, by the three-valued logic of SQL."""
     import pyarrow.compute as pc
 
     if isinstance(condition, Not):
         return pc.invert(_truth(condition.part, table))
-    if isinstance(condition, Both):
+    if isinstance(condition, Combined):
         parts = (_truth(part, table) for part in condition.parts)
         return reduce(pc.and_kleene if condition.word == "and" else pc.or_kleene, parts)
     name, operator, values = condition
     if name not in table.column_names:
         there = shortened(", ".join(table.column_names))
-        raise DataError(f"pool.filter names the column {name!r}, and the pool has {there}")
+        raise DataError(f"pool.filter has the column {name!r}, and the pool has only {there}")
     column = _plain(table[name])
     if operator == "null":
         return pc.is_null(column)
@@ -152,7 +149,7 @@ def _truth(condition: Condition, table: Any) -> Any:
 
 
 def _plain(column: Any) -> Any:
-    """A column in a type that Arrow compares: without a dictionary or views, booleans and half floats as numbers."""
+    """Convert a column to a type that Arrow compares: no dictionary, no view, no half floats."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -181,7 +178,7 @@ def _compared(column: Any, operator: str, value: Value, name: str) -> Any:
 
 
 def _on_grid(column: Any, base: str, value: Decimal) -> Any:
-    """Compare whole numbers or decimals with any number, also one between two of theirs or beyond all of them."""
+    """Compare whole numbers or decimals exactly with any number."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -196,14 +193,14 @@ def _on_grid(column: Any, base: str, value: Decimal) -> Any:
     exact = Fraction(value) * Fraction(10) ** scale  # in units of the last digit
     below = min(floor(exact), most)
     if below < least or (base == "equal" and below != exact):
-        return pc.not_equal(column, column)  # false, and unknown of a null
+        return pc.not_equal(column, column)  # false, or null for a null
     units = Decimal(below).scaleb(-scale, _DIGITS)
     scalar = pa.scalar(units if pa.types.is_decimal(kind) else below, kind)
     return getattr(pc, base if below == exact else "less_equal")(column, scalar)
 
 
 def _literal(value: Value, kind: Any, name: str) -> Any:
-    """A value as an Arrow scalar of a column's type; raises DataError if it is none of that type."""
+    """Convert a value to an Arrow scalar of a column's type; raises DataError if that is not possible."""
     import pyarrow as pa
 
     types = pa.types
@@ -216,12 +213,12 @@ def _literal(value: Value, kind: Any, name: str) -> Any:
             return pa.scalar(value).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         pass
-    said = repr(value) if isinstance(value, str) else str(value).lower()
-    raise DataError(f"pool.filter compares {name}, which is {kind}, with {said}; {_wanted(kind)}")
+    shown = repr(value) if isinstance(value, str) else str(value).lower()
+    raise DataError(f"pool.filter compares {name}, which is {kind}, with {shown}; {_wanted(kind)}")
 
 
 def _wanted(kind: Any) -> str:
-    """How a value of a type is written."""
+    """Return the remedy for a value of another type."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
@@ -233,7 +230,7 @@ def _wanted(kind: Any) -> str:
 
 
 class _Parser:
-    """Recursive descent over the tokens of one filter."""
+    """Recursive-descent parser of one filter."""
 
     def __init__(self, text: str, key: str) -> None:
         self._key = key
@@ -249,12 +246,12 @@ class _Parser:
         return found
 
     def _split(self, text: str) -> list[tuple[str, str, int]]:
-        """(kind, text, first character) of each token."""
+        """Return (kind, text, first character) of each token."""
         tokens, place = [], 0
         while text[place:].strip():
             match = _TOKEN.match(text, place)
             if match is None:
-                raise SpecError(f"{self._key}: cannot read {shortened(text[place:], 30)!r} in {shortened(text, 80)!r}")
+                raise SpecError(f"{self._key}: cannot parse {shortened(text[place:], 30)!r} in {shortened(text, 80)!r}")
             kind = match.lastgroup or ""
             word, start = match[kind], match.start(kind)
             if kind == "name" and word.lower() in _WORDS:
@@ -264,12 +261,13 @@ class _Parser:
         return tokens
 
     def _error(self, wanted: str) -> SpecError:
-        there = "it ends" if self._place == len(self._tokens) else f"{shortened(self._tokens[self._place][1], 30)!r}"
-        after = self._text[: self._tokens[self._place][2]] if self._place < len(self._tokens) else self._text
-        return SpecError(f"{self._key}: {wanted} should follow {shortened(after.strip(), 80)!r}, and {there} does")
+        is_end = self._place == len(self._tokens)
+        found = "its end" if is_end else f"{shortened(self._tokens[self._place][1], 30)!r}"
+        before = self._text if is_end else self._text[: self._tokens[self._place][2]]
+        return SpecError(f"{self._key}: expected {wanted} after {shortened(before.strip(), 80)!r}, found {found}")
 
     def _take(self, kind: str, *words: str) -> str | None:
-        """The next token if it is of a kind, and one of the words."""
+        """Take the next token if it has the kind and is one of the words; else return None."""
         if self._place < len(self._tokens):
             found, word, _ = self._tokens[self._place]
             if found == kind and (not words or word in words):
@@ -290,12 +288,12 @@ class _Parser:
         parts: Sequence[Condition] = [part()]
         while self._take("word", word):
             parts = [*parts, part()]
-        return parts[0] if len(parts) == 1 else Both(word, tuple(parts))
+        return parts[0] if len(parts) == 1 else Combined(word, tuple(parts))
 
     def _one(self) -> Condition:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise SpecError(f"{self._key} is nested more than {_MAX_DEPTH} deep; write less")
+            raise SpecError(f"{self._key} is nested more than {_MAX_DEPTH} levels deep; simplify it")
         if self._take("word", "not"):
             found: Condition = Not(self._one())
         elif self._take("sign", "("):
@@ -340,5 +338,5 @@ class _Parser:
     def _number(self, text: str) -> Decimal:
         exponent = re.search(r"[eE]([-+]?\d+)", text)
         if len(text) > _MAX_EXPONENT or (exponent and len(exponent[1].lstrip("+-0")) > 3):
-            raise SpecError(f"{self._key}: {shortened(text, 30)} has more digits than any column; write fewer")
+            raise SpecError(f"{self._key}: {shortened(text, 30)} has more digits than any column; use fewer")
         return Decimal(text)

@@ -1,4 +1,4 @@
-"""The files of a format below a prefix, and what else lies there."""
+"""The files of a format below a prefix, and the files that are ignored."""
 
 from pathlib import PurePosixPath
 
@@ -6,21 +6,21 @@ from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import Found, Ignored
 from opacc_ray.lake.store import Listing, Store
 
-_NAMED = 3  # ignored files of a kind that are named
+_NAMED = 3  # ignored files of a kind whose names are shown
 
 
 def find_files(store: Store, suffixes: tuple[str, ...], what: str, *, hidden: bool = True) -> Found:
-    """List the files whose keys end in one of ``suffixes``, in any case; others are counted by kind.
+    """Return the files whose keys end in one of ``suffixes``, in any case, and count the others by kind.
 
     Parameters
     ----------
-    what : section of the spec that the store is of
-    hidden : whether files count that other tools pass over, since a part of their path begins with '_' or '.'
+    what : name of the pool in errors
+    hidden : whether to include files with a part of the path that begins with '_' or '.'
 
     Raises
     ------
     DataError
-        There is none.
+        There is no such file.
     """
     listing = store.survey()
     wanted = [
@@ -38,12 +38,12 @@ def find_files(store: Store, suffixes: tuple[str, ...], what: str, *, hidden: bo
 
 
 def _is_hidden(key: str) -> bool:
-    """Whether Spark, Hive and their kin take a path for none of the data: ``_delta_log``, ``.checkpoint``."""
+    """Return whether Spark and Hive ignore a path, such as ``_delta_log`` or ``.checkpoint``."""
     return any(part.startswith(("_", ".")) and "=" not in part for part in key.split("/"))
 
 
 def _ignored(listing: Listing, wanted: set[str]) -> tuple[Ignored, ...]:
-    """What is no file of the format, by kind, the most frequent first."""
+    """Count the files of other formats by kind, the most frequent first."""
     kinds: dict[str, list[str]] = {}
     for entry in listing.entries:
         if entry.key not in wanted:
@@ -55,5 +55,5 @@ def _ignored(listing: Listing, wanted: set[str]) -> tuple[Ignored, ...]:
 
 
 def _safe(name: str) -> str:
-    """A name with what is no Unicode as escapes."""
+    """Return a name with invalid Unicode escaped."""
     return name.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""An object as a file that reads only the bytes it is asked for."""
+"""An object of a store as a file: a read fetches only the bytes that it needs."""
 
 import io
 from collections.abc import Callable, Iterable
@@ -7,20 +7,20 @@ Range = tuple[int, int]
 """First byte, and the one after the last."""
 
 NEAR = 64 << 10
-"""Bytes between two ranges below which one request for both costs less than two."""
+"""Largest gap in bytes between two ranges that are fetched in one request."""
 
 READ_AHEAD = 64 << 10
-"""Bytes that a read brings at least, for the reads that follow it."""
+"""Bytes that a read fetches at least, for the reads after it."""
 
 
 class ObjectFile(io.RawIOBase):
-    """A file to read, at any place, whose bytes are fetched range by range.
+    """A seekable file whose bytes are fetched range by range.
 
-    What is needed may be announced: :meth:`load` fetches it in few requests, and reads inside it cost none.
+    :meth:`load` fetches ranges in few requests; reads inside them need no request.
 
     Parameters
     ----------
-    fetch : gives the bytes from a place up to another
+    fetch : function of the first byte and the one after the last that returns the bytes between them
     size : of the whole object, in bytes
     """
 
@@ -28,8 +28,8 @@ class ObjectFile(io.RawIOBase):
         self._fetch = fetch
         self.size = size
         self._place = 0
-        self._loaded: list[tuple[int, bytes]] = []  # announced pieces, each with its first byte
-        self._ahead: tuple[int, bytes] = (0, b"")  # the last piece that was not announced
+        self._loaded: list[tuple[int, bytes]] = []  # pieces from load and hold, each with its first byte
+        self._ahead: tuple[int, bytes] = (0, b"")  # the piece of the last read
 
     def readable(self) -> bool:
         return True
@@ -43,21 +43,21 @@ class ObjectFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self.size}[whence]
         if base + offset < 0:
-            raise ValueError(f"cannot seek to {base + offset}, which lies before the object's first byte")
+            raise ValueError(f"cannot seek to {base + offset}, which is before the first byte")
         self._place = base + offset
         return self._place
 
     def load(self, ranges: Iterable[Range]) -> None:
-        """Fetch ranges that will be read: one request for each run of ranges that lie near one another."""
+        """Fetch ranges ahead of their reads, nearby ranges in one request."""
         missing = [(start, stop) for start, stop in ranges if self.held(start, stop) is None]
         self._loaded += [(start, self._fetch(start, stop)) for start, stop in merged(missing)]
 
     def hold(self, start: int, piece: bytes) -> None:
-        """Take the bytes from a place on, which were fetched before."""
+        """Keep bytes that were fetched elsewhere, from ``start`` on."""
         self._loaded.append((start, piece))
 
     def forget(self) -> None:
-        """Let go of what was fetched."""
+        """Release all fetched bytes."""
         self._loaded.clear()
         self._ahead = (0, b"")
 
@@ -73,7 +73,7 @@ class ObjectFile(io.RawIOBase):
         return self._ahead[1][: stop - start]
 
     def held(self, start: int, stop: int) -> bytes | None:
-        """Return the bytes from a place up to another if they have been fetched together, else None."""
+        """Return the bytes from ``start`` up to ``stop`` if one fetched piece has them, else None."""
         for first, piece in (*self._loaded, self._ahead):
             if first <= start and stop <= first + len(piece):
                 return piece[start - first : stop - first]
@@ -89,7 +89,7 @@ class ObjectFile(io.RawIOBase):
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Return the fewest ranges that hold all of ``ranges``, in order, and no gap of more than ``NEAR`` bytes."""
+    """Return sorted ranges that cover ``ranges``, merged across gaps of up to ``NEAR`` bytes."""
     found: list[Range] = []
     for start, stop in sorted(ranges):
         if found and start <= found[-1][1] + NEAR:

@@ -1,11 +1,11 @@
-"""Parquet files, read by the bytes of what is wanted. All Parquet of the package is read here.
+"""Reading and writing Parquet files, with requests for the required bytes only. The package reads all Parquet here.
 
-A file is read in two requests: its footer, then the wanted columns, of which those that lie near one another come
-together. A small file, or one of which all columns are wanted, is read whole.
+A file is read in two requests: one for its footer, one for the required columns, if they are close together. A small
+file, or one of which all columns are required, is read whole.
 
-Arrow's threads outlive the interpreter's last line, and one that then still holds a buffer that Python owns ends the
-process by a signal ("terminate called without an active exception"). So nothing here lets them have one: files are
-decoded in the thread that asks, from its own reads, without pre-buffering, and bytes are copied into Arrow's memory.
+Arrow's threads may outlive the interpreter. A thread that then holds a buffer owned by Python aborts the process
+("terminate called without an active exception"). So files are decoded in the calling thread, without pre-buffering, and
+bytes are copied into Arrow's memory.
 """
 
 import io
@@ -16,39 +16,39 @@ from opacc_ray.lake.object_file import ObjectFile, Range
 from opacc_ray.lake.store import Store
 
 TAIL = 64 << 10
-"""Bytes read at the end of a file whose footer's size is not known: most footers are smaller."""
+"""Bytes read at the end of a file with a footer of unknown size: most footers are smaller."""
 
 WHOLE = 64 << 10
-"""A file up to this size is read whole: a second request would cost more than its bytes."""
+"""Largest file in bytes that is read whole: a second request would take longer."""
 
 HELD_BYTES = 64 << 20
-"""What is held of a row group at most; a larger one is fetched piece by piece."""
+"""Most bytes of a row group in memory; a larger one is fetched in pieces."""
 
 BATCH_BYTES = 8 << 20
-"""Bytes, about, of the rows that are decoded at a time, and of a request for a piece."""
+"""Approximate bytes of the rows that are decoded at a time, and of a request for a piece."""
 
 MOST_ROWS = 1 << 16
 
 FEW_ROWS = 32
-"""Rows that are decoded at a time where a file may hold one image for many rows: each takes its bytes anew."""
+"""Rows that are decoded at a time if a dictionary may hold one image for many rows: each row copies its bytes."""
 
 _ENDING = 8
-"""Bytes after the footer: its length, and the format's name."""
+"""Bytes after the footer: its length, and the magic number."""
 
 
 class Footer(NamedTuple):
-    """What a file says of itself at its end."""
+    """The metadata at the end of a file."""
 
     metadata: Any  # pyarrow.parquet.FileMetaData
-    data: bytes  # as it is in the file, with the ending
+    data: bytes  # its bytes in the file, with the ending
 
     def described(self, key: bytes) -> bytes | None:
-        """Return what the writer put under a key; None if there is nothing."""
+        """Return the writer's value of a metadata key; None if there is none."""
         return (self.metadata.metadata or {}).get(key)
 
 
 Check = Callable[[Footer, bytes | None], None]
-"""Given a file's footer, and all bytes before it if they were read."""
+"""Function of a file's footer and, if they were read, all bytes before it; raises if they are wrong."""
 
 
 def read_columns(
@@ -61,22 +61,22 @@ def read_columns(
     footer: bytes | None = None,
     check: Check | None = None,
 ) -> Any:
-    """Return the named columns of a Parquet file as an Arrow table; names that it lacks are left out.
+    """Return the named columns of a Parquet file as an Arrow table; missing names are left out.
 
     Parameters
     ----------
     names : columns at the top level; None for all
-    size : of the file in bytes, if it is known; else it is asked for
-    footer_size : bytes from the footer to the end of the file, if that is known
-    footer : these bytes, if they were read before
-    check : raises if the footer, or the bytes before it, are not those that were expected
+    size : of the file in bytes, if it is known; else it takes a request
+    footer_size : bytes from the footer to the end of the file, if known
+    footer : these bytes, if they are in memory
+    check : raises if the footer, or the bytes before it, are not as expected
 
     Raises
     ------
     StorageError
         The bytes cannot be read.
     pyarrow.ArrowException, OSError
-        They are not Parquet, or a page does not fit its checksum.
+        They are not Parquet, or a page does not match its checksum.
     """
     import pyarrow as pa
 
@@ -85,7 +85,7 @@ def read_columns(
             file.hold(file.size - len(footer), footer)
         if names is None:
             file.load([(0, file.size)])
-        found = _footer(file, len(footer) if footer else footer_size)
+        found = footer_at(file, len(footer) if footer else footer_size)
         if check:
             check(found, file.held(0, file.size - len(found.data)))
         file.load(_chunks(found.metadata, names or []))
@@ -93,20 +93,35 @@ def read_columns(
 
 
 def read_footer(store: Store, key: str, *, size: int | None = None) -> Footer:
-    """Return a file's footer alone; raises as :func:`read_columns`."""
+    """Return the footer of a file; raises as :func:`read_columns`."""
     with store.open(key, size) as file:
-        return _footer(file, None)
+        return footer_at(file)
 
 
-def footer_at(file: ObjectFile) -> Footer:
-    """Return the footer of a Parquet file that is open; raises as :func:`read_columns`."""
-    return _footer(file, None)
+def footer_at(file: ObjectFile, footer_size: int | None = None) -> Footer:
+    """Return the footer of an open file, which keeps the bytes read with it; raises as :func:`read_columns`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    size = file.size
+    start = 0 if size <= WHOLE else size - min(footer_size or TAIL, size)
+    file.load([(start, size)])
+    file.seek(max(size - _ENDING, 0))
+    ending = file.read()
+    if len(ending) == _ENDING and ending[4:] == b"PAR1":
+        begin = max(size - _ENDING - int.from_bytes(ending[:4], "little"), 0)
+        if begin < start:  # a large footer
+            file.load([(begin, size)])
+        file.seek(begin)
+        ending = file.read()
+    # The footer after the magic number is a file without rows to Arrow.
+    return Footer(pq.read_metadata(pa.BufferReader(arrow_owned(b"PAR1" + ending))), ending)
 
 
 def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]) -> Iterator[Any]:
-    """Yield some columns of one row group as record batches of some ``BATCH_BYTES``; raises as :func:`read_columns`.
+    """Yield columns of a row group as record batches of about ``BATCH_BYTES``; raises as :func:`read_columns`.
 
-    What is wanted of a group is fetched in few requests, if that is at most ``HELD_BYTES``, else as it is decoded.
+    Up to ``HELD_BYTES`` are fetched in few requests; more are fetched during decoding.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -130,10 +145,7 @@ def read_group(file: ObjectFile, metadata: Any, group: int, names: Sequence[str]
 
 
 def _may_repeat(metadata: Any, group: int, names: Sequence[str]) -> bool:
-    """Whether a column of bytes has a dictionary, so that its size in the file says nothing of what it takes unpacked.
-
-    Texts have one, too; they are short.
-    """
+    """Return whether a column of bytes has a dictionary, so that its unpacked size is unknown. Texts are short."""
     row_group = metadata.row_group(group)
     chunks = ((row_group.column(place), metadata.schema.column(place)) for place in range(metadata.num_columns))
     return any(
@@ -144,7 +156,7 @@ def _may_repeat(metadata: Any, group: int, names: Sequence[str]) -> bool:
 
 
 def group_bytes(metadata: Any, group: int, names: Sequence[str], *, packed: bool = True) -> int:
-    """Return the bytes of some columns of a row group, as they are stored or as they are once unpacked."""
+    """Return the stored, or unpacked, bytes of some columns of a row group."""
     row_group = metadata.row_group(group)
     chunks = (row_group.column(place) for place in range(metadata.num_columns))
     wanted = (chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in names)
@@ -153,7 +165,7 @@ def group_bytes(metadata: Any, group: int, names: Sequence[str], *, packed: bool
 
 def footer_of(data: bytes) -> Footer:
     """Return the footer of a Parquet file in memory; raises as :func:`read_columns`."""
-    return _footer(ObjectFile(lambda start, stop: data[start:stop], len(data)), None)
+    return footer_at(ObjectFile(lambda start, stop: data[start:stop], len(data)))
 
 
 def read_bytes(data: bytes) -> Any:
@@ -173,7 +185,7 @@ def encode(table: Any, **options: Any) -> bytes:
 
 
 def arrow_owned(data: bytes) -> Any:
-    """Return a copy of ``data`` in Arrow's own memory, which its threads may hold as long as they like."""
+    """Return a copy of ``data`` in memory that Arrow owns."""
     import pyarrow as pa
 
     buffer = pa.allocate_buffer(len(data))
@@ -191,28 +203,8 @@ def _decode(source: Any, names: Sequence[str] | None, metadata: Any = None) -> A
     return file.read(wanted, use_threads=False)
 
 
-def _footer(file: ObjectFile, footer_size: int | None) -> Footer:
-    """The footer of a file, of which its end, or all of it if it is small, has been read after."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    size = file.size
-    start = 0 if size <= WHOLE else size - min(footer_size or TAIL, size)
-    file.load([(start, size)])
-    file.seek(max(size - _ENDING, 0))
-    ending = file.read()
-    if len(ending) == _ENDING and ending[4:] == b"PAR1":
-        begin = max(size - _ENDING - int.from_bytes(ending[:4], "little"), 0)
-        if begin < start:  # a large footer
-            file.load([(begin, size)])
-        file.seek(begin)
-        ending = file.read()
-    # Arrow takes the footer with the beginning of every file before it for a file without rows to read.
-    return Footer(pq.read_metadata(pa.BufferReader(arrow_owned(b"PAR1" + ending))), ending)
-
-
 def _chunks(metadata: Any, names: Sequence[str], groups: Sequence[int] | None = None) -> list[Range]:
-    """Where the named columns lie in the file, in all row groups or in some."""
+    """Return the byte ranges of the named columns, in all row groups or in some."""
     ranges = []
     for group in range(metadata.num_row_groups) if groups is None else groups:
         row_group = metadata.row_group(group)

@@ -1,4 +1,4 @@
-"""Credentials that somebody wrote into an address, or gave as variables: never repeated in a message or a log."""
+"""Redaction: credentials in addresses and environment variables never appear in messages or logs."""
 
 import re
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from opacc_ray.errors import StorageError
 
 _AUTHORITY = re.compile(r"(?<![^\s@'\"/])(\w[\w.+-]*://)?[^\s/@'\":]{0,2000}:(?!//)[^\s@'\"]{0,2000}@")
-"""A secret may hold a slash, and a user may be missing; lengths are bounded, or long texts would take for ever."""
+"""A secret may contain a slash, and the user may be missing; bounded lengths keep the search fast."""
 
 SHORTEST_SECRET = 8
-"""Characters of the shortest value that is hidden: `1` or `yes` is no secret, and is in every text."""
+"""Characters of the shortest value that is hidden: `1` or `yes` is not a secret, and common in texts."""
 
 
 def without_values(text: str, variables: Mapping[str, str]) -> str:
@@ -21,12 +21,12 @@ def without_values(text: str, variables: Mapping[str, str]) -> str:
 
 
 def redacted(text: str) -> str:
-    """Return a text with what stands before the @ of an address replaced by ***."""
+    """Return a text with the credentials of addresses replaced by ***."""
     return _AUTHORITY.sub(r"\1***@", text)
 
 
 def refuse_credentials(uri: str) -> None:
-    """Raise StorageError if an address holds credentials, which would be kept where others read them."""
+    """Raise StorageError if an address contains credentials."""
     scheme, mark, rest = uri.partition("://")
     if not mark or scheme == "file":
         return
@@ -34,6 +34,6 @@ def refuse_credentials(uri: str) -> None:
     if "@" in first or (":" in first and not first.startswith("arn:")):
         name = f"{scheme}://***" + ("@" + rest.rpartition("@")[2] if "@" in rest else "")
         raise StorageError(
-            f"{name} holds credentials, and a spec is kept where others read it; write s3://bucket/prefix, and give "
-            "them as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name an AWS_PROFILE"
+            f"{name} contains credentials, which others can read in a spec; write s3://bucket/prefix, and "
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
         )

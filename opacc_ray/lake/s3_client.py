@@ -1,6 +1,6 @@
-"""Clients of S3: where it is, who asks, and what its errors mean.
+"""S3 clients: endpoint, credentials, and the meaning of errors.
 
-Each process makes one client per configuration, when it is first needed, from the standard AWS variables and profile.
+Each process makes one client per configuration, when it first needs it, from the standard AWS variables and profile.
 Importing this module does not import boto3.
 """
 
@@ -19,7 +19,7 @@ AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn")  # any other endpoint is a
 
 
 class Connection(NamedTuple):
-    """Where S3 is and who asks, for a library that opens objects itself."""
+    """Endpoint and credentials, for a library with its own S3 client."""
 
     endpoint: str | None  # None: AWS's own
     region: str
@@ -29,7 +29,7 @@ class Connection(NamedTuple):
 
 
 def connection() -> Connection:
-    """Return what this environment and profile say; the secrets in it are not to be logged or kept."""
+    """Return the connection of this environment and profile; never log or store its secrets."""
     import boto3
 
     check_endpoint()
@@ -50,7 +50,7 @@ _client_lock = threading.Lock()
 
 
 def client_for(checksums: str) -> Any:
-    """Return the client of this process for the environment as it is; ``checksums`` as botocore names them, or auto."""
+    """Return this process's client for the present environment; ``checksums`` is botocore's setting, or auto."""
     settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_")))
     with _client_lock:
         return _new_client(os.getpid(), checksums, settings)
@@ -58,7 +58,7 @@ def client_for(checksums: str) -> Any:
 
 @functools.lru_cache(maxsize=8)
 def _new_client(process: int, checksums: str, settings: tuple[tuple[str, str], ...]) -> Any:
-    """Return boto3's client for this environment and profile, with what long parallel jobs need on top.
+    """Return a boto3 client for this environment and profile, with settings for long parallel jobs.
 
     The arguments are the cache's key: a client must not cross a fork, nor outlive its configuration.
     """
@@ -82,14 +82,14 @@ def _new_client(process: int, checksums: str, settings: tuple[tuple[str, str], .
         s3={"addressing_style": "path"} if custom else None,
         request_checksum_calculation=when,
         response_checksum_validation=when,
-        user_agent=plain.config.user_agent,  # as it is: botocore would write it anew for each request
+        user_agent=plain.config.user_agent,  # fixed, since botocore would build it again for each request
     )
     return session.client("s3", region_name=region, config=config)
 
 
 @functools.lru_cache(maxsize=8)
 def signing(s3: Any) -> Any:
-    """Return the same client with links of the present signature: boto3 signs them as of 2006 unless it is asked."""
+    """Return the same client with signature version 4 for links, where boto3's default is the one of 2006."""
     import boto3
     from botocore.config import Config
 
@@ -101,7 +101,7 @@ def signing(s3: Any) -> Any:
 
 
 def _parse_time(value: Any) -> datetime:
-    """What botocore makes of a time in an answer, and a hundred times faster for those of listings and objects."""
+    """Parse a time in an answer as botocore does, a hundred times faster for times of listings and objects."""
     from email.utils import parsedate_to_datetime
 
     for parse in (datetime.fromisoformat, parsedate_to_datetime):
@@ -117,7 +117,7 @@ def _parse_time(value: Any) -> datetime:
 
 
 def reason_of(error: Exception, checksums: str) -> str:
-    """What an error means, and what to do about it."""
+    """Return what an error means, and what to do about it."""
     from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
     code = error.response["Error"]["Code"] if isinstance(error, ClientError) else type(error).__name__
@@ -131,7 +131,7 @@ def reason_of(error: Exception, checksums: str) -> str:
 
 
 def check_endpoint() -> None:
-    """Refuse an endpoint without a scheme, which boto3 would repeat with the credentials that it may hold."""
+    """Refuse an endpoint without a scheme, which boto3 would show with its credentials in an error."""
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
         value = os.environ.get(name, "")
         if value and not value.startswith(("http://", "https://")):
@@ -149,11 +149,11 @@ _REASONS = {
         ),
         ("AccessDenied 403", "access is denied; the credentials lack s3:ListBucket, s3:GetObject or s3:PutObject"),
         ("SignatureDoesNotMatch", "the secret key is wrong; check AWS_SECRET_ACCESS_KEY"),
-        ("InvalidAccessKeyId", "the server does not know the access key; check AWS_ACCESS_KEY_ID"),
+        ("InvalidAccessKeyId", "the server does not have the access key; check AWS_ACCESS_KEY_ID"),
         ("ExpiredToken TokenRefreshRequired", "the credentials have expired; renew them"),
         ("NoCredentialsError", "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"),
         ("PermanentRedirect AuthorizationHeaderMalformed", "the bucket is elsewhere; set AWS_REGION to its region"),
-        ("SlowDown", "the server asks to slow down, after retries too; use fewer actors"),
+        ("SlowDown", "the server asks to slow down, also after retries; use fewer actors"),
     ]
     for code in codes.split()
 }

@@ -1,6 +1,6 @@
 """Figures as files of their own, in the colours of whoever looks at them."""
 
-from opacc_ray.lake.storage import open_store, split
+from opacc_ray.lake.store_uris import open_store, split
 from opacc_ray.report.rendering import style
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from opacc_ray.errors import DataError, shortened
 from opacc_ray.lake import parquet_io
-from opacc_ray.lake.arrow import numbers, texts
+from opacc_ray.lake.arrow_columns import numbers, texts
 
 
 class Chosen(NamedTuple):

@@ -16,8 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from opacc_ray.errors import DataError, StorageError
-from opacc_ray.lake.storage import Store
-from opacc_ray.lake.store import in_order
+from opacc_ray.lake.read_ahead import in_order
+from opacc_ray.lake.store_uris import Store
 from opacc_ray.runs.documents import Draw, DrawnFile
 from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection

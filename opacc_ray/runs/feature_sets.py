@@ -14,7 +14,7 @@ from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.feature_set import DESCRIPTION, HOME, FeatureSetDescription, read_description
 from opacc_ray.extract.index import INDEX, Index, read_index
-from opacc_ray.lake.storage import Entry, Store, open_store
+from opacc_ray.lake.store_uris import Entry, Store, open_store
 from opacc_ray.runs.documents import RunHeader
 from opacc_ray.runs.run import HEADER
 

@@ -19,7 +19,7 @@ from opacc_ray.extract.planned import check_plan
 from opacc_ray.extract.shards import ShardReport, read_report
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan
-from opacc_ray.lake.store import in_order
+from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import COLUMNS
 from opacc_ray.runs.chosen import Chosen

@@ -14,7 +14,7 @@ from pydantic import Field
 from opacc_ray.documents import Part
 from opacc_ray.errors import shortened
 from opacc_ray.spec import Spec
-from opacc_ray.spec.model import plain_name
+from opacc_ray.spec.model_spec import plain_name
 
 POOL_KEYS = ("pool", "format", "filter", "split", "catalog", "table")
 """What a population's own name stands for."""

@@ -13,7 +13,7 @@ from opacc_ray.extract.code import Code
 from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.extract.shards import FEATURES_FORMAT
 from opacc_ray.lake.examples import Plan
-from opacc_ray.lake.storage import absolute, read_uri
+from opacc_ray.lake.store_uris import absolute, read_uri
 from opacc_ray.runs.documents import IgnoredFiles, ModelDigest, PoolListing, ReferenceListing, RunHeader
 from opacc_ray.spec import Spec
 

@@ -36,7 +36,7 @@ from opacc_ray.errors import DataError, LabelError, SpecError, shown
 from opacc_ray.extract.feature_set import Complete, FeatureReader, feature_set
 from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import finished_shards
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import draws
 from opacc_ray.runs.chosen import Chosen, decode, encode
 from opacc_ray.runs.documents import AccuracyEstimate, ClosedRound, Goal, RunHeader

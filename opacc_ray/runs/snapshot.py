@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.storage import Store
 from opacc_ray.lake.store import Entries, Entry
+from opacc_ray.lake.store_uris import Store
 
 
 class Snapshot(Store):

@@ -18,7 +18,7 @@ from opacc_ray.extract.index import INDEX, Index, IndexedShard, check_shard, rea
 from opacc_ray.extract.planned import check_plan
 from opacc_ray.extract.shards import ShardReport, read_report
 from opacc_ray.lake.examples import Plan, Shard
-from opacc_ray.lake.store import in_order
+from opacc_ray.lake.read_ahead import in_order
 
 log = logging.getLogger(__name__)
 

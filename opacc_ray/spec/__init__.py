@@ -1,16 +1,10 @@
-"""A job's specification: YAML in, validated objects out; one file per section.
+"""The specification of an audit: validated sections from YAML, one file per section.
 
-Every key is declared once, with its default. A wrong key is refused with its full path, its value and the nearest key
-that exists.
+Every key is declared once, with its default. The error for a wrong key has its full path, its value and the nearest
+valid key.
 """
 
-from opacc_ray.spec.extract import PLACEMENT, ActorRange, CoverageSpec, ExtractSpec
-from opacc_ray.spec.functions import load_function, see_modules
-from opacc_ray.spec.model import ModelSpec
-from opacc_ray.spec.modules import modules_of, sources_of, users_files
-from opacc_ray.spec.pool import ColumnsSpec, PoolSpec, ReferenceSpec
-from opacc_ray.spec.reading import MAX_NODES, MAX_TEXT, parse_yaml, read_yaml, validated
-from opacc_ray.spec.whole import (
+from opacc_ray.spec.audit_spec import (
     LINK_FIELDS,
     SURPRISE,
     ConflictRule,
@@ -22,6 +16,11 @@ from opacc_ray.spec.whole import (
     load_spec,
     parse_spec,
 )
+from opacc_ray.spec.extract_spec import PLACEMENT, ActorRange, CoverageSpec, ExtractSpec
+from opacc_ray.spec.model_spec import ModelSpec
+from opacc_ray.spec.pool_spec import ColumnsSpec, PoolSpec, ReferenceSpec
+from opacc_ray.spec.user_modules import load_function, modules_of, see_modules, sources_of, users_files
+from opacc_ray.spec.validation import MAX_NODES, MAX_TEXT, parse_yaml, read_yaml, validated
 
 __all__ = [
     "LINK_FIELDS",

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shortened, shown
 from opacc_ray.lake.parquet_io import arrow_owned, read_bytes
-from opacc_ray.lake.storage import join, open_store, read_uri
+from opacc_ray.lake.store_uris import join, open_store, read_uri
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import FEATURES, Pool
 from opacc_ray.study.spec import CaseSpec

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opacc_ray.errors import SpecError
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import read_yaml, validated
 from opacc_ray.study.documents import StudyResults
 from opacc_ray.study.experiment import Report, run_study

@@ -23,7 +23,7 @@ from opacc_ray import __version__
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.base import is_binary
 from opacc_ray.estimators.without_labels import guesses
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Case, Source, find_cases, read_case

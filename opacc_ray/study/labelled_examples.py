@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, shown
 from opacc_ray.parts.view import View, view_of
-from opacc_ray.spec.model import plain_name
+from opacc_ray.spec.model_spec import plain_name
 from opacc_ray.study.cases import UNKNOWN, Source, Table, are_numbers, open_table, pool_of
 
 MOST_NAMES = 20

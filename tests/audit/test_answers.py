@@ -14,7 +14,7 @@ from opacc_ray.audit import goals, results, several_models, steps
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
 from opacc_ray.labels import label_actions
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 

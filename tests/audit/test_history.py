@@ -26,7 +26,7 @@ from opacc_ray.audit.verify import verify
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.labels import label_actions
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report.gather import gather
 from opacc_ray.report.page import page
 from opacc_ray.runs import feature_store
@@ -198,8 +198,11 @@ def test_a_column_that_is_no_prior_is_refused_before_anything_is_written(
 def test_a_history_is_refused_where_nothing_learns_from_it(tmp_path: Path) -> None:
     content = {"name": "x", "pool": {"uri": "p", "format": "images"}, "model": {"factory": "user:net"}, "output": "o"}
     for sections, message in (
-        ({"history": "auto", "sample": {"method": "css", "budget": 5}}, "history is of neyman; sample.method 'css'"),
-        ({"history": "auto", "sample": {"budget": 5, "replicates": 3}}, "replicates are of parts of it"),
+        (
+            {"history": "auto", "sample": {"method": "css", "budget": 5}},
+            "history is only supported for neyman, and sample.method is 'css'",
+        ),
+        ({"history": "auto", "sample": {"budget": 5, "replicates": 3}}, "cannot be combined with replicates"),
         ({"history": "s3://b/run"}, r"history: give a list of runs, such as \[RUN\], or auto"),
         ({"reference": {"uri": "r", "labls": "x.csv"}}, "did you mean 'labels'"),
     ):

@@ -16,7 +16,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from tables import parquet
 
 from opacc_ray.audit import steps
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.spec import PoolSpec, parse_spec
 

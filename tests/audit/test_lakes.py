@@ -28,9 +28,9 @@ from opacc_ray.cli.texts import changed
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.labels import label_actions
-from opacc_ray.lake import iceberg
-from opacc_ray.lake.storage import Store, open_store
-from opacc_ray.lake.table_files import storage_options
+from opacc_ray.lake.formats import iceberg
+from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.lake.table_logs import storage_options
 from opacc_ray.runs.pool_objects import find_changed
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -232,7 +232,7 @@ def test_a_regression_of_another_framework_is_audited(bucket: str, outputs: dict
         ({"prediction": "large"}, {}, "has no column 'large'; it has key, embedding, logits, answer, score"),
         ({"output": "logits", "confidence": "logit"}, {}, "and lies in [0, 1]; give a probability"),
         ({"output": "logits"}, {"output": "probabilities"}, "model.output says probabilities, and a row"),
-        ({"output": "answer"}, {}, "the column 'answer' is string, not numbers or lists of them"),
+        ({"output": "answer"}, {}, "the column 'answer' is string, not numbers or lists of numbers"),
         ({"output": "logits", "confidence": "percent"}, {}, "and lies in [0, 1]; divide a percentage by 100"),
         ({"output": ["logits", "score"]}, {}, "of several columns of output each holds one number a row"),
         ({"output": "logits", "hidden": "ragged"}, {}, "hidden ('ragged') holds lists of different lengths"),
@@ -254,22 +254,22 @@ def test_stored_features_that_do_not_fit_are_one_sentence(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": {"factory": "a:b"}}, "model.factory is of a model that is run, and the pool holds its features"),
-        ({"transform": "a:b"}, "transform is of a model that is run"),
+        ({"model": {"factory": "a:b"}}, "model.factory is not supported for a pool of stored features"),
+        ({"transform": "a:b"}, "transform is not supported for a pool of stored features"),
         (
             {"sample": {"method": "deepreduce"}},
-            "needs output, which the pool of features lacks: name its column in pool",
+            "needs output, which the stored features lack: set pool",
         ),
         (
             {"extract": {"features": ["coverage", "hidden"]}},
-            "coverage, which the pool of features lacks: run the model for it",
+            "coverage, which the stored features lack: run the model for it",
         ),
         (
             {"pool": {"uri": "home", "format": "features", "columns": {"output": "o"}}},
-            "pool.columns.hidden, or compare the output, if it is there, with layer=output",
+            "pool.columns.hidden to its column, or compare the output, if it is there, with layer=output",
         ),
         ({"sample": {"method": "deepest", "budget": 9, "auxiliary": "dsa"}}, "add reference"),
-        ({"extract": {"features": ["hidden", "output"]}}, "names output, which the pool of features lacks: name its"),
+        ({"extract": {"features": ["hidden", "output"]}}, "has output, which the stored features lack: set pool"),
     ],
 )
 def test_specs_of_stored_features_say_what_they_lack(changes: dict[str, Any], message: str) -> None:
@@ -286,7 +286,7 @@ def test_advice_to_compare_another_layer_of_stored_features_works(bucket: str, o
     with pytest.raises(SpecError) as caught:
         steps.select(run, "ces", 40, {})
     assert str(caught.value).endswith(
-        "not hidden; name its column in pool.columns.hidden of a spec and run that, or compare the output, if it is "
+        "not hidden; set pool.columns.hidden to its column in a spec and run that, or compare the output, if it is "
         "there, with layer=output"
     )
     assert len(steps.select(run, "ces", 40, {"layer": "output"})) == 40

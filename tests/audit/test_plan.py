@@ -15,7 +15,7 @@ from opacc_ray.errors import SpecError
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.pace import measure, resident_bytes
 from opacc_ray.extract.source import plan_pool
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import Spec, parse_spec
 
 

@@ -8,7 +8,7 @@ from small_pictures import picture
 from opacc_ray.audit import results
 from opacc_ray.errors import ClusterError, DataError, OpaccError, SpecError, StorageError
 from opacc_ray.labels import label_actions
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

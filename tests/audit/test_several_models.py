@@ -20,7 +20,7 @@ from opacc_ray.cli import texts
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
 from opacc_ray.labels import label_actions
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers import neyman
 from opacc_ray.spec import parse_spec
@@ -114,8 +114,8 @@ def test_a_pool_in_another_order_is_compared_by_ids_and_by_the_design_alone(tmp_
 def test_models_that_labels_cannot_serve_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     content = {"name": "x", "pool": {"uri": "p", "format": "images"}, "model": {"factory": "user:net"}, "output": "o"}
     for sample, message in (
-        ({"method": "css", "budget": 10, "models": ["r"]}, "method 'css' chooses for one model"),
-        ({"budget": 10, "replicates": 4, "models": ["r"]}, "leave models or replicates out"),
+        ({"method": "css", "budget": 10, "models": ["r"]}, "models is not supported for method 'css'"),
+        ({"budget": 10, "replicates": 4, "models": ["r"]}, "replicates cannot be combined with models"),
         ({"budget": 10, "models": []}, "sample.models"),
     ):
         with pytest.raises(SpecError, match=message):

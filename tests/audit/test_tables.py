@@ -17,7 +17,7 @@ from opacc_ray.audit import results, steps
 from opacc_ray.audit.tables import TABLES, export_tables
 from opacc_ray.cli.main import main
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "lakes.md"

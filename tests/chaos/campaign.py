@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from chaos.site import Site
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 
 DISTURBANCES = (
     "kill the driver",
@@ -37,9 +37,8 @@ STARTS = 8
 SECONDS = 120
 """That one start may take."""
 
-LEFT = re.compile(r"\.claims/|\.opacc-probe-|\.opacc-tmp-")
-"""What may stay behind, as docs/scale.md says: votes of writers on servers without conditional writes, probes, and
-files that a killed process was writing."""
+LEFT = re.compile(r"\.opacc-tmp-")
+"""What may stay behind, as docs/scale.md says: files that a killed process was writing."""
 
 
 Moment = Callable[[Site, str, float], bool]

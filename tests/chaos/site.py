@@ -16,7 +16,7 @@ from small_model import network
 from small_pictures import picture
 
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 
 TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent

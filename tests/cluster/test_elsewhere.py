@@ -10,8 +10,8 @@ from opacc_ray.cluster import elsewhere
 from opacc_ray.cluster.elsewhere import Elsewhere
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.lake.examples import Shard
-from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import Entry
+from opacc_ray.lake.store_uris import open_store
 
 
 def shard(number: int) -> Shard:

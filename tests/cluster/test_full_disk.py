@@ -12,7 +12,7 @@ import pytest
 from small_pictures import picture
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 
 TESTS = Path(__file__).parents[1]
 

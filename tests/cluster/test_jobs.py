@@ -19,7 +19,7 @@ from opacc_ray.cluster.jobs import Job
 from opacc_ray.demo import digits
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.lake.storage import open_store, read_uri
+from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.runs.run import Run
 
 pytestmark = pytest.mark.slow

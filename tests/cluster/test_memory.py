@@ -13,7 +13,7 @@ import yaml
 from ray._common.utils import get_system_memory
 from small_pictures import picture
 
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 
 TESTS = Path(__file__).parents[1]

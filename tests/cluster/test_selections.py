@@ -14,7 +14,7 @@ import opacc_ray as opacc
 from opacc_ray.cluster.parts import ActorParts
 from opacc_ray.extract.features import FeatureFile, Features
 from opacc_ray.extract.shards import FeatureShard, encode_shard
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import METHODS
 

@@ -12,7 +12,7 @@ from small_pictures import picture
 from opacc_ray.audit import steps
 from opacc_ray.cluster.visibility import refuse_unseen
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 

@@ -14,7 +14,7 @@ import pytest
 from opacc_ray.demo import s3_server
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 
 
 def test_the_server_ends_with_its_block(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from opacc_ray.extract import derived as derived_module
 from opacc_ray.extract.derived import Derived
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 
 RNG = np.random.default_rng(0)
 WIDE = np.iinfo(np.int64)

@@ -19,10 +19,10 @@ from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.inference import in_halves
 from opacc_ray.extract.model import Activations, Model
 from opacc_ray.extract.shards import ShardReport, encode_shard, read_table
-from opacc_ray.lake.arrow import to_numpy
+from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.pools import plan_shards
-from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import ChangedError
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import Spec, parse_spec
 
 
@@ -64,7 +64,9 @@ def test_image_that_cannot_be_used_is_an_error_or_left_out(tmp_path: Path, fault
     content = {"no rule": glass.getvalue(), "too large": large.getvalue(), "damaged": picture(3)[:60]}[fault]
     pool.write("003.png", content)
     section = {"uri": str(tmp_path / "pool"), "format": "images", "max_pixels": 1000}
-    reason = {"no rule": "set pool.alpha", "too large": "pool.max_pixels is 1000", "damaged": "do not decode"}[fault]
+    reason = {"no rule": "set pool.alpha", "too large": "pool.max_pixels is 1000", "damaged": "cannot be decoded"}[
+        fault
+    ]
     with pytest.raises(DataError, match=rf"example '003\.png' of .*{reason}.*on_bad_item: exclude"):
         extract(spec_of(tmp_path, pool=section), tmp_path)
     report = extract(spec_of(tmp_path, pool=section, extract={"batch_size": 4, "on_bad_item": "exclude"}), tmp_path)

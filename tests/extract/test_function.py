@@ -16,8 +16,8 @@ from opacc_ray.extract.function import FunctionModel
 from opacc_ray.extract.model import Model
 from opacc_ray.extract.shards import read_table
 from opacc_ray.extract.source import plan_pool
-from opacc_ray.lake.arrow import to_numpy
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.arrow_columns import to_numpy
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import ModelSpec, Spec, parse_spec
 
 BATCH = np.random.default_rng(0).random((5, 1, 8, 8), dtype=np.float32)
@@ -103,7 +103,7 @@ import sys
 from pathlib import Path
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.source import plan_pool
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import parse_spec
 import numpy as np, io
 folder = {str(tmp_path)!r}

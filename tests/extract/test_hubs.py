@@ -84,11 +84,11 @@ def content(**model: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({}, "key 'model.factory' is missing; add it, or audit stored outputs"),
-        ({"factory": "a:b", "function": "c:d"}, "factory and function name a model each; give one"),
-        ({"program": "m.pt2"}, "a program is code that runs as you; set trust: true"),
-        ({"program": "m.pt2", "trust": True, "hidden_layer": "fc"}, "hidden_layer goes with a factory"),
-        ({"function": "a:b", "weights": "w"}, "weights goes with a factory; a function brings its own"),
+        ({}, "key 'model.factory' is missing; add it, or audit stored predictions"),
+        ({"factory": "a:b", "function": "c:d"}, "factory and function both name a model; remove one"),
+        ({"program": "m.pt2"}, "a program is code with your permissions; set trust: true"),
+        ({"program": "m.pt2", "trust": True, "hidden_layer": "fc"}, "hidden_layer is only supported for a factory"),
+        ({"function": "a:b", "weights": "w"}, "weights is only supported for a factory; a function has its own"),
         ({"function": "no colon"}, "model.function: write module:function"),
     ],
 )
@@ -98,5 +98,5 @@ def test_specs_of_models_say_what_does_not_go_together(model: dict[str, object],
 
 
 def test_coverage_needs_a_module() -> None:
-    with pytest.raises(SpecError, match="coverage needs the layers of a module, which a function does not show"):
+    with pytest.raises(SpecError, match="coverage needs the layers of a module, and a function has none"):
         parse_spec(content(function="a:b") | {"extract": {"features": ["coverage"]}}, "spec")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from opacc_ray.lake.images import DECODED_BYTES, READ_BYTES
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
+from opacc_ray.lake.store_uris import open_store
 
 SCRIPT = """
 import resource, sys

@@ -14,9 +14,9 @@ from opacc_ray.errors import DataError
 from opacc_ray.extract.ids import digest_of, hashes_of
 from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import FeatureShard, encode_shard, read_report, read_table, report_on
-from opacc_ray.lake.arrow import to_numpy
+from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.examples import BadItem
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 
 RNG = np.random.default_rng(0)
 MACHINE = Machine(processor="a chip", capability="AVX2", torch="2.9")

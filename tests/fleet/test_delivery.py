@@ -22,7 +22,7 @@ from opacc_ray.fleet import delivery, outcomes
 from opacc_ray.fleet.documents import AlertNotice, FleetSummary
 from opacc_ray.fleet.queue import work_through
 from opacc_ray.fleet.spec import load_fleet
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import unreported
 

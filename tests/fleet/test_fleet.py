@@ -10,7 +10,7 @@ from small_fleet import label, model, write_fleet
 from opacc_ray.cli.main import main
 from opacc_ray.cluster import extraction
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 
 PAIRS = [f"weekly-{model}-{pool}" for model in ("random", "trained", "biased") for pool in ("shop", "field")]

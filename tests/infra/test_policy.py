@@ -21,7 +21,7 @@ from small_pictures import picture
 from opacc_ray.audit import results, steps
 from opacc_ray.cli.main import main
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 
 POLICY = json.loads((INFRA / "s3-policy.json").read_text())
@@ -86,6 +86,8 @@ def audited(account: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
     }
     (folder / "spec.yaml").write_text(json.dumps(spec))
     command = ["run", str(folder / "spec.yaml"), "--json", "--exit-file", "s3://audits/exits/weekly.json"]
+    with extracting_here(), redirect_stdout(io.StringIO()):
+        assert main(["check", str(folder / "spec.yaml")]) == 0
     with extracting_here(), redirect_stdout(io.StringIO()) as said:
         assert main(command) == 0
     run = Run.open(json.loads(said.getvalue())["run"])

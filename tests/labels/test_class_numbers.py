@@ -182,7 +182,7 @@ def test_names_that_are_numbers_are_names(tmp_path: Path, classes: list[str]) ->
     taken = label_actions.import_labels(run, "back.csv", data)
     assert (taken.labels, taken.class_numbers) == (20, [])
     assert read_rounds(run)[0].truth == tuple(classes[index_of(id)] for id in ids)
-    with pytest.raises(SpecError, match=r"labels\.numbers_are_classes: the class '.*' has a number for its name"):
+    with pytest.raises(SpecError, match=r"labels\.numbers_are_classes: the name of class '.*' is a number"):
         parse_spec(run.spec.model_dump() | {"labels": {"numbers_are_classes": True}}, "spec")
 
 

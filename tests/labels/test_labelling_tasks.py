@@ -22,7 +22,7 @@ from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.labels.label_log import adopt_rules, read_log
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.labelling_tasks import Wanted, deal, doubled, write_tasks
-from opacc_ray.lake.storage import join, open_store
+from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs.run import Run
 
 

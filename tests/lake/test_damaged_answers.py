@@ -9,9 +9,9 @@ from damaging_proxy import Damage, DamagingProxy
 
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.s3 import _is_md5
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.s3_store import _is_md5
 from opacc_ray.lake.store import ChangedError
+from opacc_ray.lake.store_uris import Store, open_store
 
 CONTENT = bytes(range(256)) * 40
 
@@ -51,7 +51,7 @@ def test_damage_on_the_way_is_asked_for_again(store: Store, proxy: DamagingProxy
 def test_damage_that_stays_is_an_error_of_storage(store: Store, proxy: DamagingProxy, damage: str) -> None:
     [entry, _] = store.list()
     proxy.damage, proxy.times = DAMAGES[damage], -1
-    with pytest.raises(StorageError, match=r"^cannot read s3://\S+/pool/a: \d+ bytes came.* after retries too"):
+    with pytest.raises(StorageError, match=r"^cannot read s3://\S+/pool/a: \d+ bytes arrived.* also after retries"):
         store.read_entry(entry)
 
 
@@ -62,7 +62,7 @@ def test_object_that_was_replaced_since_the_listing_is_not_read(store: Store, s3
     client.put_object(Bucket=bucket, Key=key, Body=CONTENT[::-1])
     while client.get_object(Bucket=bucket, Key=key)["Body"].read() != CONTENT[::-1]:
         time.sleep(0.05)  # a busy rclone may show an object of the same size as it was, for a moment
-    with pytest.raises(ChangedError, match=r"/pool/a has changed since the pool was listed \(its ETag is another\)"):
+    with pytest.raises(ChangedError, match=r"/pool/a has changed since the pool was listed \(its ETag differs\)"):
         store.read_entry(entry)
 
 
@@ -77,7 +77,7 @@ def test_object_that_was_replaced_since_the_listing_is_not_read(store: Store, s3
         ("not-hex", {}, False),
     ],
 )
-def test_tag_is_an_md5_where_s3_says_so(tag: str, answer: dict[str, str], expected: bool) -> None:
+def test_a_tag_is_an_md5_according_to_the_s3_reference(tag: str, answer: dict[str, str], expected: bool) -> None:
     assert _is_md5(tag, answer) == expected
 
 

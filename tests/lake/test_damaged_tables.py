@@ -14,7 +14,7 @@ from tables import parquet
 from opacc_ray.errors import OpaccError
 from opacc_ray.lake.examples import BadItem, Columns, Example, Rules
 from opacc_ray.lake.pools import DEFAULTS, plan_shards, read_examples
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 
 MUTANTS = 60
 

@@ -10,8 +10,8 @@ from tables import read_pool, refusal
 
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import newest_version, plan_shards
-from opacc_ray.lake.storage import Store, open_store
-from opacc_ray.lake.table_files import storage_options
+from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.lake.table_logs import storage_options
 
 X = Rules(columns=Columns(id="id", array=("x",)))
 
@@ -61,8 +61,8 @@ def test_a_time_names_the_newest_version_before_it(folder: Store) -> None:
     write(folder, rows(10, 15))
     assert ids(folder, X._replace(timestamp="2999-01-01")) == list(range(15))
     said = refusal(folder, "delta", X._replace(timestamp="2020-01-01T00:00:00Z"))
-    assert "has no version at 2020-01-01T00:00:00Z (version 0, the oldest, is of " in said
-    assert "is no time; write it as" in refusal(folder, "delta", X._replace(timestamp="yesterday"))
+    assert "has no version at 2020-01-01T00:00:00Z (version 0, the oldest, was written at " in said
+    assert "is not a time; write it as" in refusal(folder, "delta", X._replace(timestamp="yesterday"))
 
 
 def test_partitions_are_columns_whatever_their_values(store: Store) -> None:
@@ -95,7 +95,7 @@ def test_columns_that_older_files_lack_are_null(folder: Store) -> None:
     assert (len(found), len(bad)) == (3, 5)
 
 
-def test_what_is_not_there_is_one_sentence(folder: Store) -> None:
+def test_a_missing_table_or_version_is_one_sentence(folder: Store) -> None:
     assert refusal(folder, "delta", X) == f"there is no Delta table at {folder.uri}; check pool.uri and pool.format"
     write(folder, rows(0, 10))
     said = refusal(folder, "delta", X._replace(version=7))
@@ -109,19 +109,19 @@ def test_what_is_not_there_is_one_sentence(folder: Store) -> None:
     assert f"version 0 of the table {folder.uri} needs the file {data}, which is gone" in said
 
 
-def test_deleted_rows_are_gone_and_vacuumed_versions_are_said(folder: Store) -> None:
+def test_deleted_rows_are_left_out_and_vacuumed_versions_are_errors(folder: Store) -> None:
     write(folder, rows(0, 10))
     table = deltalake.DeltaTable(folder.uri)
     table.delete("id < 5")
     assert ids(folder) == [5, 6, 7, 8, 9]
     assert ids(folder, X._replace(version=0)) == list(range(10))
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-    assert "ask for a version whose files were not vacuumed" in refusal(folder, "delta", X._replace(version=0))
+    assert "choose a version whose files were not vacuumed" in refusal(folder, "delta", X._replace(version=0))
 
 
 def test_a_damaged_log_is_named_with_the_version_that_was_asked_for(folder: Store) -> None:
     write(folder, rows(0, 10))
     folder.write("_delta_log/00000000000000000000.json", b"{")
     newest, first = refusal(folder, "delta", X), refusal(folder, "delta", X._replace(version=0))
-    assert newest.startswith(f"the Delta table {folder.uri} does not open (")
+    assert newest.startswith(f"the Delta table {folder.uri} cannot be opened (")
     assert first.startswith(f"the table {folder.uri} has no version 0 (")

@@ -7,7 +7,7 @@ from faulty_proxy import FAULTS, FaultyProxy
 
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 
 CONTENT = bytes(range(256)) * 40
 
@@ -33,7 +33,9 @@ def test_faults_of_the_server_are_outlived(door: FaultyProxy, bucket: str, fault
     assert door.met[fault] > 0
 
 
-@pytest.mark.parametrize(("fault", "reason"), [("503", "asks to slow down, after retries too"), ("reset", "no answer")])
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("503", "asks to slow down, also after retries"), ("reset", "no answer")]
+)
 def test_faults_that_never_end_are_an_error(
     door: FaultyProxy, bucket: str, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
 ) -> None:

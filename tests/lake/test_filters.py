@@ -114,22 +114,22 @@ def test_names_in_backticks_are_any_columns() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("score >", "pool.filter: a number, a text in quotes, true or false should follow 'score >', and it ends does"),
-        ("score > 1 2", "and, or, or the end should follow 'score > 1', and '2' does"),
-        ("score > 'a", "cannot read"),
-        ("= 3", "a column should follow '', and '=' does"),
-        ("score in 3", r"'\(' should follow 'score in'"),
-        ("(score = 3", r"'\)' should follow"),
-        ("score is 3", "null should follow"),
-        ("__import__('os').system('x')", r"cannot read .*system"),
-        ("score; drop", "cannot read ';"),
-        (f"score = {'9' * 401}", "has more digits than any column; write fewer"),
-        ("score < 1e1000", "1e1000 has more digits than any column; write fewer"),
-        ("(" * 60 + "score = 1" + ")" * 60, "nested more than 50 deep"),
-        ("(score = 1) and " * 60 + "(" * 60 + "score = 1" + ")" * 60, "nested more than 50 deep"),
+        ("score >", "pool.filter: expected a number, a text in quotes, true or false after 'score >', found its end"),
+        ("score > 1 2", "expected and, or, or the end after 'score > 1', found '2'"),
+        ("score > 'a", "cannot parse"),
+        ("= 3", "expected a column after '', found '='"),
+        ("score in 3", r"expected '\(' after 'score in'"),
+        ("(score = 3", r"expected '\)' after"),
+        ("score is 3", "expected null after"),
+        ("__import__('os').system('x')", r"cannot parse .*system"),
+        ("score; drop", "cannot parse ';"),
+        (f"score = {'9' * 401}", "has more digits than any column; use fewer"),
+        ("score < 1e1000", "1e1000 has more digits than any column; use fewer"),
+        ("(" * 60 + "score = 1" + ")" * 60, "nested more than 50 levels deep"),
+        ("(score = 1) and " * 60 + "(" * 60 + "score = 1" + ")" * 60, "nested more than 50 levels deep"),
     ],
 )
-def test_what_is_no_filter_is_refused_with_its_place(text: str, message: str) -> None:
+def test_an_invalid_filter_is_refused_with_the_place_of_the_mistake(text: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         parse_filter(text)
 
@@ -137,7 +137,7 @@ def test_what_is_no_filter_is_refused_with_its_place(text: str, message: str) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("scores > 1", "names the column 'scores', and the pool has split, score"),
+        ("scores > 1", "has the column 'scores', and the pool has only split, score"),
         ("score > 'high'", "compares score, which is double, with 'high'"),
         ("split = 3", "compares split, which is string, with 3"),
         ("day > 'today'", "compares day, which is date32.*, with 'today'; write a date such as '2026-01-31'"),
@@ -152,7 +152,7 @@ def test_what_does_not_fit_the_columns_is_refused(text: str, message: str) -> No
         check_filter(parse_filter(text), TABLE.schema)
 
 
-def test_conditions_on_folders_are_told_apart() -> None:
+def test_conditions_on_folders_are_separated() -> None:
     condition = parse_filter("country = 'NL' and score > 1 and (day = 3 or day = 4)")
     assert [columns_of(part) for part in needed_of(condition)] == [("country",), ("score",), ("day",)]
     assert keeps(needed_of(condition)[2], {"day": pa.scalar(4)})

@@ -10,7 +10,7 @@ from tables import parquet, read_pool, refusal
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import plan_shards, read_rows
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 
 X = Rules(columns=Columns(array=("x",)))
 
@@ -78,7 +78,7 @@ def test_of_several_splits_one_is_asked_for(store: Store) -> None:
     for split, first in (("train", 0), ("test", 40)):
         store.write(f"{split}/data-00000-of-00001.arrow", arrow(rows(first, first + 20)))
     assert refusal(store, "huggingface", X) == (
-        f"the pool {store.uri} holds several splits: test, train; name the one to audit, such as pool.split: train"
+        f"the pool {store.uri} has several splits: test, train; choose one, such as pool.split: train"
     )
     assert [item.array[0] for item in read_pool(store, "huggingface", X._replace(split="test"))[0]] == [*range(40, 60)]
     assert len(read_pool(store, "huggingface", X._replace(split="train+test"))[0]) == 40
@@ -102,14 +102,14 @@ def test_of_several_splits_one_is_asked_for(store: Store) -> None:
         ("train.parquet", "test.parquet", "test, train"),
         ("my_training_set.parquet", "eval1.parquet", "eval, training"),
         ("data/other.clean-00000-of-00001.parquet", "data/fold_a-00000-of-00001.parquet", "fold_a, other.clean"),
-        ("train/part-0.parquet", "more/part-0.parquet", "train and files of no split"),
+        ("train/part-0.parquet", "more/part-0.parquet", "train and files without a split"),
     ],
 )
 def test_splits_are_found_as_the_hub_names_them(train: str, test: str, names: str, folder: Store) -> None:
     folder.write(train, parquet(rows(0, 40)))
     assert len(read_pool(folder, "huggingface", X)[0]) == 40  # the only split there is
     folder.write(test, parquet(rows(40, 60)))
-    assert f"holds several splits: {names}; name the one" in refusal(folder, "huggingface", X)
+    assert f"has several splits: {names}; choose one" in refusal(folder, "huggingface", X)
     for name in names.partition(" and ")[0].split(", "):
         assert len(read_pool(folder, "huggingface", X._replace(split=name))[0]) in (20, 40)
 
@@ -130,11 +130,11 @@ def test_what_does_not_fit_is_one_sentence(store: Store) -> None:
     store.write("data-00000-of-00002.arrow", whole[: len(whole) // 2])
     _, bad = read_pool(store, "huggingface", X)
     assert [item.id for item in bad] == ["data-00000-of-00002.arrow"]
-    assert "the Arrow file breaks off" in bad[0].reason
+    assert "the Arrow file is cut short" in bad[0].reason
     store.write("data-00000-of-00002.arrow", whole[:-8])
     _, bad = read_pool(store, "huggingface", X)
-    assert bad[0].reason == "the Arrow file breaks off (it has no end); write it again"
+    assert bad[0].reason == "the Arrow file is cut short (it has no end); write it again"
     store.write("data-00000-of-00002.arrow", b"no arrow")
-    assert "does not read as a stream of Arrow" in refusal(store, "huggingface", X)
+    assert "is not a valid Arrow stream" in refusal(store, "huggingface", X)
     store.write("a.parquet", parquet(rows(0, 60)))
-    assert "holds Arrow and Parquet files; name the folder of one" in refusal(store, "huggingface", X)
+    assert "has Arrow and Parquet files; give the folder of one" in refusal(store, "huggingface", X)

@@ -14,10 +14,10 @@ from pyiceberg.types import DoubleType, StringType
 from pyiceberg.utils.config import Config
 from tables import parquet, read_pool, refusal
 
-from opacc_ray.lake import iceberg
 from opacc_ray.lake.examples import Columns, Rules
+from opacc_ray.lake.formats import iceberg
 from opacc_ray.lake.pools import newest_version, plan_shards, read_rows
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 
 X = Rules(columns=Columns(id="id", array=("x",)))
 
@@ -68,11 +68,11 @@ def test_a_snapshot_is_what_it_was(make: Callable[..., tuple[Any, Store]]) -> No
     assert newest_version(store, "iceberg", X) == f"snapshot {second}"
 
 
-def test_the_table_is_told_by_its_metadata_file_and_by_its_catalog_too(make: Callable[..., tuple[Any, Store]]) -> None:
+def test_a_table_is_found_by_its_metadata_file_and_by_its_catalog(make: Callable[..., tuple[Any, Store]]) -> None:
     table, store = make(rows(0, 10))
     before = table.metadata_location
     table.append(rows(10, 15))
-    assert ids(store, X._replace(metadata=before)) == list(range(10))
+    assert ids(store, X._replace(file=before)) == list(range(10))
     assert ids(store, X._replace(catalog=("lake", "db.pool"))) == list(range(15))
     assert "there is no Iceberg table" in refusal(store, "iceberg", X._replace(catalog=("lake", "db.other")))
 
@@ -132,7 +132,7 @@ def test_a_renamed_column_is_read_by_its_new_name_alone(make: Callable[..., tupl
     assert said.endswith("has no column 'x'; it has id, pixels, kind")
 
 
-def test_a_name_that_is_used_again_brings_none_of_the_old_values(make: Callable[..., tuple[Any, Store]]) -> None:
+def test_a_reused_name_has_none_of_the_old_values(make: Callable[..., tuple[Any, Store]]) -> None:
     table, store = make(rows(0, 4).append_column("conf", pa.array([0.1, 0.2, 0.3, 0.4])))
     with table.update_schema() as update:
         update.rename_column("conf", "old_conf")
@@ -200,13 +200,13 @@ def test_partitions_of_any_type_by_identity_pass_over_files(column: str, catalog
     assert ids(store) == [0, 1, 2]
 
 
-def test_what_is_not_there_is_one_sentence(make: Callable[..., tuple[Any, Store]], bucket: str) -> None:
+def test_a_missing_table_or_version_is_one_sentence(make: Callable[..., tuple[Any, Store]], bucket: str) -> None:
     assert "there is no Iceberg table at" in refusal(open_store(f"{bucket}/empty"), "iceberg", X)
     table, store = make(rows(0, 10))
     said = refusal(store, "iceberg", X._replace(version=7))
-    assert f"has no snapshot 7; its last are {table.current_snapshot().snapshot_id} of " in said
-    said = refusal(store, "iceberg", X._replace(metadata=store.uri_of("metadata/none.metadata.json")))
+    assert f"has no snapshot 7; its last are {table.current_snapshot().snapshot_id} at " in said
+    said = refusal(store, "iceberg", X._replace(file=store.uri_of("metadata/none.metadata.json")))
     assert "there is no Iceberg table" in said
     [data] = [entry.key for entry in store.list("data/")]
     store.delete(data)
-    assert "which is gone; ask for a version whose files were not vacuumed or expired" in refusal(store, "iceberg", X)
+    assert "which is gone; choose a version whose files were not vacuumed or expired" in refusal(store, "iceberg", X)

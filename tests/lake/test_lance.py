@@ -10,8 +10,8 @@ from tables import read_pool, refusal
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import Columns, Example, Rules
 from opacc_ray.lake.pools import newest_version, plan_shards, read_chosen
-from opacc_ray.lake.storage import Store, open_store
-from opacc_ray.lake.table_files import storage_options
+from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.lake.table_logs import storage_options
 
 X = Rules(columns=Columns(id="id", array=("x",)))
 WITHOUT_IDS = Rules(columns=Columns(array=("x",)))
@@ -123,7 +123,7 @@ def test_columns_that_older_rows_lack_are_null(folder: Store) -> None:
     assert (found, [item.reason for item in bad]) == ([], ["its score is null"] * 4)
 
 
-def test_what_is_not_there_is_one_sentence(folder: Store) -> None:
+def test_a_missing_table_or_version_is_one_sentence(folder: Store) -> None:
     assert refusal(folder, "lance", X) == f"there is no Lance table at {folder.uri}; check pool.uri and pool.format"
     write(folder, 0, 10)
     said = refusal(folder, "lance", X._replace(version=7))
@@ -131,11 +131,11 @@ def test_what_is_not_there_is_one_sentence(folder: Store) -> None:
         f"the table {folder.uri} has no version 7 (the newest is 1); correct pool.version or pool.timestamp"
     )
     said = refusal(folder, "lance", X._replace(timestamp="2020-01-01T00:00:00Z"))
-    assert "has no version at 2020-01-01T00:00:00Z (version 1, the oldest, is of " in said
+    assert "has no version at 2020-01-01T00:00:00Z (version 1, the oldest, was written at " in said
     assert ids(folder, X._replace(timestamp="2999-01-01")) == list(range(10))
     assert "has no column 'y'; it has id, x, n" in refusal(folder, "lance", Rules(columns=Columns(array=("y",))))
     lance.dataset(folder.uri).delete("id >= 0")
-    assert f"version 2 of the table {folder.uri} holds no row" in refusal(folder, "lance", X)
+    assert f"version 2 of the table {folder.uri} has no row" in refusal(folder, "lance", X)
     first = next(entry.key for entry in folder.list() if entry.key.startswith("data/"))
     folder.delete(first)
     said = refusal(folder, "lance", X._replace(version=1))
@@ -145,7 +145,7 @@ def test_what_is_not_there_is_one_sentence(folder: Store) -> None:
 def test_a_damaged_file_is_named(folder: Store) -> None:
     write(folder, 0, 4)
     [key] = [entry.key for entry in folder.list() if entry.key.startswith("data/")]
-    [shard] = plan_shards(folder, "lance", 100, rules=X).shards
     folder.write(key, folder.read(key)[:-20])
-    with pytest.raises(DataError, match=r"\.lance does not read as Lance \(.*; restore it, or write it again$"):
+    [shard] = plan_shards(folder, "lance", 100, rules=X).shards
+    with pytest.raises(DataError, match=r"\.lance is not valid Lance \(.*; restore it, or write it again$"):
         list(read_chosen(folder, "lance", shard, {"2"}, X))

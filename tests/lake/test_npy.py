@@ -9,8 +9,8 @@ from tables import read_pool
 
 from opacc_ray.lake.examples import Rules
 from opacc_ray.lake.pools import plan_shards, read_examples
-from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import ChangedError
+from opacc_ray.lake.store_uris import Store, open_store
 
 ROWS = np.arange(1000 * 6, dtype=np.int32).reshape(1000, 2, 3)
 

@@ -16,8 +16,8 @@ from opacc_ray.errors import DataError
 from opacc_ray.lake import parquet_io
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import plan_shards, read_examples
-from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import ChangedError
+from opacc_ray.lake.store_uris import Store, open_store
 
 X = Rules(columns=Columns(array=("x",)))
 
@@ -134,7 +134,7 @@ def test_named_images_are_read_from_the_pool_and_from_s3_alone(bucket: str, tmp_
     assert [item.id for item in bad] == [f"index.parquet#{row}" for row in (2, 3, 4, 5, 6)]
     reasons = [item.reason for item in bad]
     assert "neither at s3:// nor below" in reasons[0]
-    assert "no key below" in reasons[1]
+    assert "is not a key below" in reasons[1]
     assert reasons[2] == f"there is no object {bucket}/c.png"
     assert reasons[3] == "its uri is null"
 
@@ -149,7 +149,7 @@ def test_named_images_are_not_read_through_symbolic_links(tmp_path: Path) -> Non
     rules = Rules(columns=Columns(uri="uri"))
     found, bad = read_pool(store, "parquet", rules)
     assert [int(example.array[0, 0]) for example in found] == [10]
-    assert all("is a symbolic link; name the file, or set" in item.reason for item in bad)
+    assert all("is a symbolic link; give the file itself, or set" in item.reason for item in bad)
     assert len(bad) == 2
     found, _ = read_pool(open_store(store.uri, follow_links=True), "parquet", rules)
     assert [int(example.array[0, 0]) for example in found] == [10, 30, 30]
@@ -166,7 +166,9 @@ def test_arrays_are_nested_lists_or_columns_of_numbers(folder: Store) -> None:
     }.items():
         found, _ = read_pool(folder, "parquet", Rules(columns=Columns(array=names)))
         assert [example.array.tolist() for example in found] == wanted
-    with pytest.raises(DataError, match=r"each holds one number a row, and 'nested' is list.*; name one"):
+    with pytest.raises(
+        DataError, match=r"each of several columns must hold one number per row, and 'nested' is list.*; give one"
+    ):
         read_pool(folder, "parquet", Rules(columns=Columns(array=("nested", "a"))))
 
 
@@ -187,7 +189,7 @@ def test_an_id_that_no_label_could_name_is_a_bad_item(folder: Store) -> None:
     assert [example.id for example in found] == ["p"]
     assert [tuple(item) for item in bad] == [
         ("a.parquet#1", "its id is empty"),
-        ("a.parquet#2", "its id has 4097 characters, and 4096 are the most"),
+        ("a.parquet#2", "its id has 4097 characters, and 4096 are allowed"),
     ]
 
 
@@ -199,17 +201,17 @@ def test_what_does_not_fit_is_one_sentence(folder: Store) -> None:
     assert refusal(folder, "parquet", X._replace(filter="split = 'test'")).endswith(
         "a.parquet has no column 'split'; it has x, name, score"
     )
-    with pytest.raises(DataError, match=r"pool.columns.uri: 'score' is .*; name one of text"):
+    with pytest.raises(DataError, match=r"pool.columns.uri: 'score' is .*; choose a column of text"):
         read_pool(folder, "parquet", X._replace(columns=Columns(uri="score", array=("x",))))
     folder.write("b.parquet", parquet(numbers(0, 10).set_column(0, "x", pa.array([[1.0]] * 10))))
     assert "b.parquet has 'x' as list" in refusal(folder, "parquet", X)
     assert refusal(folder, "parquet", X).endswith("; write the files with one schema")
     folder.write("b.parquet", parquet(numbers(0, 10))[:-50])
-    assert "b.parquet does not read as Parquet" in refusal(folder, "parquet", X)
+    assert "b.parquet is not valid Parquet" in refusal(folder, "parquet", X)
     folder.delete("b.parquet")
     folder.write("day=1/a.parquet", parquet(numbers(0, 10)))
     folder.delete("a.parquet")
-    assert "pool.filter 'day = 2' leaves none of its files" in refusal(folder, "parquet", X._replace(filter="day = 2"))
+    assert "pool.filter 'day = 2' excludes all of its files" in refusal(folder, "parquet", X._replace(filter="day = 2"))
 
 
 def test_a_file_that_changes_after_the_plan_is_an_error(store: Store) -> None:
@@ -220,7 +222,7 @@ def test_a_file_that_changes_after_the_plan_is_an_error(store: Store) -> None:
         list(read_examples(store, "parquet", plan.shards[0], X))
 
 
-def test_columns_and_row_groups_that_nobody_asks_for_are_not_fetched(folder: Store) -> None:
+def test_only_required_columns_and_row_groups_are_fetched(folder: Store) -> None:
     wide = numbers(0, 4000).append_column("blob", pa.array([np.random.default_rng(0).bytes(2000)] * 4000, pa.binary()))
     folder.write("a.parquet", parquet(wide, row_group_size=500, use_dictionary=False, compression="none"))
     [entry] = folder.list()
@@ -252,7 +254,7 @@ def test_a_row_group_of_images_is_streamed_in_bounded_memory(folder: Store, monk
     most = count = 0
     for item in read_examples(folder, "parquet", shard, rules):
         count += 1
-        assert "no image of" in item.reason
+        assert "not an image in" in item.reason
         most = max(most, tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes() - before)
     tracemalloc.stop()
     assert count == 200

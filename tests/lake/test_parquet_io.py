@@ -14,7 +14,7 @@ import pytest
 
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.parquet_io import TAIL, WHOLE, arrow_owned, read_bytes, read_columns, read_footer
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 
 RNG = np.random.default_rng(0)
 ROWS = 40_000
@@ -142,7 +142,7 @@ def test_bytes_in_memory_are_read(tmp_path: Path) -> None:
 READERS = """
 import os, sys
 from opacc_ray.lake.parquet_io import read_bytes, read_columns
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 import pyarrow.parquet
 
 for _ in range(100):

@@ -10,8 +10,9 @@ from PIL import Image
 
 from opacc_ray.errors import DataError
 from opacc_ray.lake.examples import BadItem, Example, Ignored, Rules
-from opacc_ray.lake.pools import DEFAULTS, FORMATS, plan_shards, read_examples
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.formats import FORMATS
+from opacc_ray.lake.pools import DEFAULTS, plan_shards, read_examples
+from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.spec import PoolSpec
 
 
@@ -76,7 +77,7 @@ def test_what_is_not_read_is_counted_and_named(store: Store, caplog: pytest.LogC
     assert "4 x .avif (b.avif, c.AVIF, d.avif, ...), 1 x no suffix (README)" in caplog.text
 
 
-def test_empty_pool_says_what_it_looked_for(store: Store) -> None:
+def test_the_error_for_an_empty_pool_names_the_files_it_needs(store: Store) -> None:
     store.write("notes.txt", b"x")
     with pytest.raises(DataError, match=r"holds no \.png or .* file; it holds 1 x \.txt \(notes\.txt\)"):
         plan_shards(store, "images", 10)
@@ -132,12 +133,12 @@ def test_rows_have_ids_and_places(store: Store) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"not numpy", "does not read as a NumPy file"),
-        (npy(np.arange(3)), "has shape (3,); give one example per row"),
-        (npz(a=np.zeros((2, 2)), b=np.zeros((2, 2))), "holds the arrays a, b; name the examples 'x'"),
+        (b"not numpy", "is not a valid NumPy file"),
+        (npy(np.arange(3)), "has shape (3,); store one example per row"),
+        (npz(a=np.zeros((2, 2)), b=np.zeros((2, 2))), "has the arrays a, b; name that of the examples 'x'"),
         (npz(x=np.zeros((2, 2)), ids=np.array(["one"])), "2 rows and 1 ids"),
-        (npz(x=np.zeros((2, 2)))[:-9], "rows.npz does not read as an .npz archive"),
-        (npy(np.zeros((2, 0))), "its rows hold nothing"),
+        (npz(x=np.zeros((2, 2)))[:-9], "rows.npz is not a valid .npz archive"),
+        (npy(np.zeros((2, 0))), "its rows are empty"),
         (npy(np.zeros((200, 2000))), "3200128 bytes, and pool.max_bytes is 2000000"),
     ],
 )
@@ -157,11 +158,11 @@ def test_pickled_objects_are_not_loaded(store: Store, tmp_path: Path) -> None:
     np.save(sink, np.array([[Attack()]], dtype=object), allow_pickle=True)
     store.write("rows.npy", sink.getvalue())
     _, [bad] = read(store, "npy")
-    assert "give numbers, booleans or short text" in bad.reason
+    assert "store numbers, booleans or short text" in bad.reason
     assert not (tmp_path / "owned").exists()
 
 
-def test_ids_of_the_files_are_told_from_ids_made_of_keys(store: Store) -> None:
+def test_ids_from_files_are_distinguished_from_ids_from_keys(store: Store) -> None:
     store.write("made.npz", npz(x=np.zeros((2, 2))))
     store.write("own.npz", npz(x=np.zeros((2, 2)), ids=np.array(["one", "two"])))
     found, _ = read(store, "npy")

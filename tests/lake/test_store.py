@@ -1,5 +1,6 @@
 """Stores: one body of tests for a folder, for rclone's S3 server and for moto's."""
 
+import errno
 import itertools
 import os
 import pickle
@@ -12,16 +13,17 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import StorageError
-from opacc_ray.lake import s3 as s3_module
-from opacc_ray.lake.agreement import agree
-from opacc_ray.lake.local import LocalStore
-from opacc_ray.lake.storage import Entry, Store, join, open_store, read_uri
+from opacc_ray.lake import s3_store as s3_module
+from opacc_ray.lake.local_store import LocalStore
+from opacc_ray.lake.store import warn_of_one_writer
+from opacc_ray.lake.store_uris import Store, join, open_store, read_uri
 
 ODD_NAMES = [
     "a b.txt",
@@ -76,7 +78,7 @@ def test_an_object_lives_and_dies(store: Store) -> None:
     assert store.list() == []
 
 
-def test_an_object_says_when_it_was_written(store: Store) -> None:
+def test_an_object_has_the_time_of_its_writing(store: Store) -> None:
     before = datetime.now(UTC) - timedelta(seconds=2)  # a server may keep whole seconds
     store.write("a.bin", b"first")
     assert before <= store.written("a.bin") <= datetime.now(UTC) + timedelta(seconds=2)
@@ -139,7 +141,7 @@ def test_many_objects_come_in_order(store: Store) -> None:
     wanted = keys[::-1] + keys[:3]
     assert list(store.read_many(wanted, threads=4)) == [key.encode() for key in wanted]
     assert list(store.read_many([])) == []
-    with pytest.raises(StorageError, match="is no key below"):
+    with pytest.raises(StorageError, match="is not a key below"):
         store.write_many([("a", b"x"), ("../b", b"x")])
 
 
@@ -183,16 +185,16 @@ def test_a_store_works_in_another_process(bucket: str) -> None:
     "key", ["", "/etc/passwd", "../a", "a/../../b", "a//b", "a/", ".", "./a", "a\0b", ".opacc-tmp-1"]
 )
 def test_keys_that_leave_the_store_are_refused(store: Store, key: str) -> None:
-    with pytest.raises(StorageError, match="is no key below"):
+    with pytest.raises(StorageError, match="is not a key below"):
         store.write(key, b"x")
     if key != "a/":
-        with pytest.raises(StorageError, match="is no key below"):
+        with pytest.raises(StorageError, match="is not a key below"):
             store.store(key)
     if isinstance(store, LocalStore):
         for method in (store.read, store.delete, store.exists):
-            with pytest.raises(StorageError, match="is no key below"):
+            with pytest.raises(StorageError, match="is not a key below"):
                 method(key)
-        with pytest.raises(StorageError, match="is no key below"):
+        with pytest.raises(StorageError, match="is not a key below"):
             store.list("../")
 
 
@@ -237,7 +239,7 @@ def test_a_listing_has_every_page(s3: LocalS3, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)
-def test_a_folder_made_by_a_console_is_no_object(store: Store) -> None:
+def test_a_folder_made_by_a_console_is_not_an_object(store: Store) -> None:
     bucket = store.uri.split("/")[2]
     client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL_S3"])
     client.put_object(Bucket=bucket, Key="audits/digits/")
@@ -283,6 +285,7 @@ def test_an_object_opens_as_a_file(store: Store) -> None:
 # -- created once ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("store", ["folder", "moto"], indirect=True)
 @pytest.mark.parametrize("number", range(3))
 def test_an_object_is_created_once_and_all_writers_are_given_its_content(store: Store, number: int) -> None:
     contents = [f"{number} {writer}".encode() for writer in range(6)]
@@ -306,34 +309,18 @@ def test_what_was_written_before_is_not_created_again(store: Store) -> None:
     assert store.create("b.json", b"own") == b"own"
 
 
-def test_writers_without_an_operation_that_creates_agree(tmp_path: Path) -> None:
-    """At every pause of the first writer, others come, agree and go on; then it learns what they agreed on."""
-    for pause in range(1, 8):
-        steps = itertools.count()
-        plain = LocalStore(str(tmp_path / str(pause)))
-        others: list[bytes] = []
+def test_a_file_system_without_hard_links_is_for_one_writer(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-        class Pausing(LocalStore):
-            def write(self, key: str, data: bytes, steps=steps, pause=pause, plain=plain, others=others) -> None:
-                if next(steps) == pause:
-                    others.extend(agree(plain, "a", content) for content in (b"2", b"3"))
-                super().write(key, data)
-                if next(steps) == pause:
-                    others.extend(agree(plain, "a", content) for content in (b"0", b"3"))
-
-        mine = agree(Pausing(plain.root), "a", b"1")
-        assert {mine, *others} == {plain.read("a")}, pause
-
-
-def test_a_writer_that_dies_half_way_blocks_nobody(tmp_path: Path) -> None:
-    class Dying(LocalStore):
-        def list(self, prefix: str = "") -> list[Entry]:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        agree(Dying(str(tmp_path)), "a", b"1")
-    first = agree(LocalStore(str(tmp_path)), "a", b"2")
-    assert first == agree(LocalStore(str(tmp_path)), "a", b"3") == LocalStore(str(tmp_path)).read("a")
+    monkeypatch.setattr(os, "link", refuse)
+    warn_of_one_writer.cache_clear()
+    store = open_store(str(tmp_path))
+    assert [store.create("a", b"1"), store.create("a", b"2"), store.create("b", b"3")] == [b"1", b"1", b"3"]
+    assert [store.read("a"), store.read("b")] == [b"1", b"3"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "this file system has no hard links: let one command at a time draw rounds of a run"
+    ]
 
 
 def test_an_entry_is_that_of_the_listing(store: Store) -> None:

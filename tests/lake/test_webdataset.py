@@ -11,7 +11,7 @@ from tables import read_pool
 
 from opacc_ray.lake.examples import Columns, Rules
 from opacc_ray.lake.pools import plan_shards, read_examples
-from opacc_ray.lake.storage import Store, open_store
+from opacc_ray.lake.store_uris import Store, open_store
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -63,18 +63,18 @@ def test_the_extension_may_be_named(folder: Store) -> None:
     _, bad = read_pool(folder, "webdataset", Rules(columns=Columns(image="jpg")))
     assert tuple(bad[0]) == (
         "a.tar/train/0001",
-        "no member of it is jpg; it has cls, npy, png, seg.png",
+        "it has no member jpg, only cls, npy, png, seg.png",
     )
 
 
 @pytest.mark.parametrize("kept", [10, 1000, 1536, 10 * 1024, -10240])
-def test_a_tar_that_breaks_off_is_said_after_the_examples_before(folder: Store, kept: int) -> None:
+def test_a_truncated_tar_is_a_bad_item_after_its_examples(folder: Store, kept: int) -> None:
     whole = samples(0, 20)
     folder.write("a.tar", whole[:kept])
     [shard] = plan_shards(folder, "webdataset", 5).shards
     items = list(read_examples(folder, "webdataset", shard))
     assert items[-1].id == "a.tar"
-    assert f"breaks off after {len(items) - 1} examples" in items[-1].reason
+    assert f"is cut short after {len(items) - 1} examples" in items[-1].reason
     assert items[-1].reason.endswith("; write it again")
     assert len(items) - 1 < 20 or kept == -10240
 
@@ -98,7 +98,7 @@ def test_a_member_with_holes_is_refused_before_they_take_memory(folder: Store) -
     folder.write("a.tar", sink.getvalue())
     found, [bad] = read_pool(folder, "webdataset")
     assert (found, bad.id) == ([], "a.tar")
-    assert "breaks off after 0 examples (a.png is sparse)" in bad.reason
+    assert "is cut short after 0 examples (a.png is sparse)" in bad.reason
 
 
 def test_members_that_cannot_be_used_are_bad_items(folder: Store) -> None:
@@ -107,7 +107,7 @@ def test_members_that_cannot_be_used_are_bad_items(folder: Store) -> None:
     found, bad = read_pool(folder, "webdataset", Rules(max_bytes=2000))
     assert not found
     assert [item.id for item in bad] == ["a.tar/a", "a.tar/b", "a.tar/c", "a.tar/d"]
-    assert "no image of" in bad[0].reason
-    assert bad[1].reason.endswith("it has txt")
-    assert "does not read as a NumPy file" in bad[2].reason
+    assert "not an image in" in bad[0].reason
+    assert bad[1].reason.endswith("only txt")
+    assert "is not a valid NumPy file" in bad[2].reason
     assert bad[3].reason == "d.png has 3000 bytes, and pool.max_bytes is 2000"

@@ -65,7 +65,7 @@ def test_labels_in_conflict_are_refused_and_nothing_is_written(run: Run, capsys:
 
 
 def test_a_report_is_written_to_a_bucket(run: Run, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from opacc_ray.lake.storage import open_store
+    from opacc_ray.lake.store_uris import open_store
 
     assert main(["report", run.uri, "--out", f"{bucket}/reports"]) == 0
     names = [entry.key for entry in open_store(bucket).list("reports/")]

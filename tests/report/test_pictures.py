@@ -10,7 +10,7 @@ from PIL import Image
 from reported_run import label, picture, write_run
 
 from opacc_ray.audit import steps
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report import pictures as report_pictures
 from opacc_ray.report.documents import Misprediction
 from opacc_ray.report.gather import gather

@@ -18,7 +18,7 @@ from audited_run import KEYS, label, write_features, write_pool
 
 from opacc_ray.audit import results, steps
 from opacc_ray.errors import DataError, LabelError, OpaccError
-from opacc_ray.lake.storage import join
+from opacc_ray.lake.store_uris import join
 from opacc_ray.runs.run import Run
 
 
@@ -43,7 +43,7 @@ def manifest_ids(run: Run, number: int) -> list[str]:
 # -- at once ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["folder", "rclone", "moto"])
+@pytest.fixture(params=["folder", "moto"])
 def home(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "folder":
         return str(tmp_path)

@@ -19,7 +19,7 @@ from opacc_ray.extract.machine import Machine
 from opacc_ray.extract.shards import FeatureShard, encode_shard, report_on
 from opacc_ray.lake import parquet_io
 from opacc_ray.lake.examples import Plan, Shard
-from opacc_ray.lake.local import LocalStore
+from opacc_ray.lake.local_store import LocalStore
 from opacc_ray.lake.store import Entry
 from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store

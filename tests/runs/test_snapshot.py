@@ -3,7 +3,7 @@
 import pytest
 
 from opacc_ray.errors import StorageError
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.snapshot import Snapshot
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_pictures import picture
 
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 
 pytestmark = pytest.mark.slow

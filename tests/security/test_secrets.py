@@ -8,7 +8,7 @@ import pytest
 
 from opacc_ray.errors import OpaccError, StorageError
 from opacc_ray.lake.redaction import redacted, without_values
-from opacc_ray.lake.storage import join, open_store, read_uri
+from opacc_ray.lake.store_uris import join, open_store, read_uri
 
 SECRET = "hUsH/wJalrXUtnFEMI+K7"
 
@@ -25,7 +25,7 @@ SECRET = "hUsH/wJalrXUtnFEMI+K7"
 )
 @pytest.mark.parametrize("use", [open_store, read_uri, lambda uri: open_store(join(uri, "run"))])
 def test_uri_with_credentials_is_refused_and_not_repeated(uri: str, use: object) -> None:
-    with pytest.raises(StorageError, match="holds credentials") as caught:
+    with pytest.raises(StorageError, match="contains credentials") as caught:
         use(uri)  # type: ignore[operator]
     assert not [part for part in ("hUsH", "wJalr", "K7", "AKIAKEY") if part in str(caught.value)], str(caught.value)
 

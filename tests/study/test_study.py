@@ -15,7 +15,7 @@ from small_study import N, arrays, cell_of, results_of, spec_of
 
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.study import experiment, trials
 from opacc_ray.study.cases import find_cases, read_case
 from opacc_ray.study.spec import CaseSpec

@@ -12,7 +12,7 @@ from real_browser import assert_accessible, needs_browser
 from opacc_ray.audit.results import estimate
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.page.label_queue import LabelQueue
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 800}

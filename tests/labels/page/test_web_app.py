@@ -26,7 +26,7 @@ from PIL import Image
 from opacc_ray.audit import steps
 from opacc_ray.labels.label_log import all_files
 from opacc_ray.labels.labelled_rounds import read_rounds
-from opacc_ray.lake.storage import open_store
+from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 

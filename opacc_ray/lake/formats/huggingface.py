@@ -1,0 +1,188 @@
+"""Pools of the Hugging Face library on disk: Arrow files of ``save_to_disk``, or the Parquet files of the Hub.
+
+Columns, ids and filters are those of the format ``parquet``. An Arrow file has no index, so it is one shard, read from
+its beginning. A prefix with Arrow and Parquet files is refused: they may be one dataset in two formats. Files of the
+library's cache (``cache-*.arrow``) are ignored.
+
+Splits are those of the library: the folder of a ``DatasetDict`` (``train/data-00000-of-00002.arrow``), the name before
+a file's number (``data/train-00000-of-00002.parquet``), or a word such as ``test`` in the name of a file or folder. If
+there are several, ``pool.split`` chooses one, or more: ``train+test``.
+"""
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from opacc_ray.errors import DataError, OpaccError, shortened
+from opacc_ray.lake.arrow_columns import numbers
+from opacc_ray.lake.examples import BadItem, Batch, Cut, Found, Items, Limits, Rules, Shard
+from opacc_ray.lake.filters import parse_filter, rows_kept
+from opacc_ray.lake.formats import parquet
+from opacc_ray.lake.listing import find_files
+from opacc_ray.lake.parquet_tables import check_columns, wanted_columns
+from opacc_ray.lake.row_examples import examples_of
+from opacc_ray.lake.store import Entry, Store
+
+TRAITS = parquet.TRAITS._replace(keys=("filter", "split"))
+
+CHUNK_BYTES = 8 << 20
+"""Bytes of one request."""
+
+_NUMBERED = re.compile(r"(?:.*-)?([^-]+)-\d+-of-\d+(?:-[0-9a-f]+)?")
+"""Name of a numbered file, without its suffix, and the split in it."""
+
+_WORD = re.compile(r"(?<![a-z])(train|training|validation|valid|dev|val|test|testing|eval|evaluation)(?![a-z])", re.I)
+
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""Last bytes of a complete stream: the header of an empty message."""
+
+
+def find(store: Store, rules: Rules, what: str) -> Found:
+    """Return the Arrow or the Parquet files below the prefix."""
+    found = find_files(store, (".arrow", *parquet.SUFFIXES), what, hidden=False)
+    entries = tuple(entry for entry in found.entries if not entry.key.rpartition("/")[2].startswith("cache-"))
+    kinds = {entry.key.lower().endswith(".arrow") for entry in entries}
+    if len(kinds) > 1:
+        raise DataError(f"the {what} {store.uri} has Arrow and Parquet files; give the folder of one format")
+    if not entries:
+        raise DataError(f"the {what} {store.uri} has cached files only; save the dataset with save_to_disk")
+    return found._replace(entries=_of_split(store, entries, rules.split, what))
+
+
+def _of_split(store: Store, entries: tuple[Entry, ...], wanted: str | None, what: str) -> tuple[Entry, ...]:
+    """Return the files of a split, or all files if there is only one split.
+
+    Raises DataError if there are several splits and none is chosen, or none of that name.
+    """
+    splits = {entry: split_of(entry.key) for entry in entries}
+    there = sorted({split for split in splits.values() if split is not None})
+    listed = ", ".join(there) or "none"
+    if wanted is None:
+        if len(set(splits.values())) > 1:
+            unnamed = " and files without a split" if None in splits.values() else ""
+            raise DataError(
+                f"the {what} {store.uri} has several splits: {listed}{unnamed}; choose one, such as "
+                f"{what}.split: {there[-1]}"
+            )
+        return entries
+    names = wanted.split("+")
+    lacking = next((name for name in names if name not in there), None)
+    if lacking is not None:
+        raise DataError(
+            f"the {what} {store.uri} has no split {lacking!r}; its splits are {listed}; correct {what}.split"
+        )
+    return tuple(entry for entry in entries if splits[entry] in names)
+
+
+def split_of(key: str) -> str | None:
+    """Return the split of a file, by its key; None if there is none in it."""
+    *folders, name = key.split("/")
+    stem = name.rpartition(".")[0]
+    numbered = _NUMBERED.fullmatch(stem)
+    if numbered and numbered[1] != "data":
+        return numbered[1]
+    if numbered and folders:
+        return folders[-1]
+    words = (
+        match[1].lower() for part in (name.rpartition(".")[0], *reversed(folders)) for match in _WORD.finditer(part)
+    )
+    return next(words, None)
+
+
+def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
+    """Return a shard for each Arrow file, by the listing; or the row groups of each shard."""
+    if not _is_arrow(found.entries[0]):
+        return parquet.cut(store, found, rules, limits, what)
+    first = found.entries[0]
+    with _opened(store, first) as reader:
+        check_columns(reader.schema, rules, store.uri_of(first.key), what)
+    return Cut([(entry,) for entry in found.entries])
+
+
+def read(store: Store, shard: Shard, rules: Rules) -> Items:
+    """Yield the examples of a shard's rows in their order. A truncated Arrow file is a bad item by its key."""
+    if not _is_arrow(shard.entries[0]):
+        yield from parquet.read(store, shard, rules)
+        return
+    for entry in shard.entries:
+        try:
+            for batch in read_arrow(store, entry, rules):
+                yield from examples_of(store, batch, rules)
+        except _Truncated as error:
+            yield BadItem(entry.key, f"the Arrow file is cut short ({error}); write it again")
+
+
+def batches(store: Store, shard: Shard, rules: Rules) -> Iterator[Batch]:
+    """Yield the rows of a shard that the filter keeps, with the columns of the rules.
+
+    A truncated Arrow file yields its rows up to there, and is a bad item of the pool.
+    """
+    if not _is_arrow(shard.entries[0]):
+        yield from parquet.batches(store, shard, rules)
+        return
+    for entry in shard.entries:
+        with suppress(_Truncated):
+            yield from read_arrow(store, entry, rules)
+
+
+class _Truncated(Exception):
+    """An Arrow file is truncated; the text names the evidence."""
+
+
+def _is_arrow(entry: Entry) -> bool:
+    return entry.key.lower().endswith(".arrow")
+
+
+def _opened(store: Store, entry: Entry) -> Any:
+    """Open the record batches of a stream."""
+    import pyarrow as pa
+
+    try:
+        return pa.ipc.open_stream(pa.PythonFile(io.BufferedReader(store.open_entry(entry), CHUNK_BYTES), mode="r"))
+    except (OpaccError, MemoryError):
+        raise
+    except Exception as error:  # Arrow raises many kinds
+        raise DataError(f"{store.uri_of(entry.key)} is not a valid Arrow stream ({_reason(error)})") from None
+
+
+def read_arrow(store: Store, entry: Entry, rules: Rules) -> Iterator[Batch]:
+    """Yield the rows of an Arrow file that the filter keeps, with the columns of the rules."""
+    import pyarrow as pa
+
+    condition = parse_filter(rules.filter) if rules.filter else None
+    start = 0
+    with _opened(store, entry) as reader:
+        check_columns(reader.schema, rules, store.uri_of(entry.key), "pool")
+        batches = iter(reader)
+        while (batch := _next(batches)) is not None:
+            table = pa.table({name: batch[name] for name in wanted_columns(rules, condition)})
+            kept = np.arange(len(table))
+            if condition is not None:
+                kept = np.flatnonzero(rows_kept(condition, table))
+            columns = table.select(rules.columns.names)
+            if len(kept):
+                yield Batch(entry, start + kept, columns if len(kept) == len(table) else columns.take(numbers(kept)))
+            start += len(table)
+    if not store.read_entry_range(entry, entry.size - len(_END), entry.size).endswith(_END):
+        raise _Truncated("it has no end")  # Arrow accepts one that ends between two batches
+
+
+def _next(batches: Iterator[Any]) -> Any:
+    """Return the next batch; None at the end."""
+    try:
+        batch = next(batches, None)
+        if batch is not None:
+            batch.validate(full=True)  # Arrow trusts the offsets in a stream
+        return batch
+    except (OpaccError, MemoryError):
+        raise
+    except Exception as error:  # Arrow raises many kinds
+        raise _Truncated(_reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    return shortened(str(error), 200)

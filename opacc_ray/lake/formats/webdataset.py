@@ -1,0 +1,135 @@
+"""Pools of tar files in the layout of WebDataset: members with one key are one example.
+
+The key of a member is its path up to the first dot of its name, and the rest is its extension. So ``0001.jpg`` and
+``0001.cls`` belong to the example ``0001``. Its input is the member with the extension in ``pool.columns.image`` or
+``columns.array`` (``jpg``, or ``npy``); by default the first image or ``.npy`` file. An id is the tar file's key, a
+slash and the example's key: ``train-000.tar/0001``.
+
+A tar file has no index, so it is one shard, read from its beginning, some megabytes at a time.
+"""
+
+import io
+import tarfile
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError, shortened
+from opacc_ray.lake.decode import ImageError, decode_image
+from opacc_ray.lake.examples import BadItem, Cut, Example, Found, Items, Limits, Rules, Shard
+from opacc_ray.lake.formats import Traits, images
+from opacc_ray.lake.listing import find_files
+from opacc_ray.lake.numpy_files import read_npy
+from opacc_ray.lake.object_file import ObjectFile
+from opacc_ray.lake.store import Entry, Store
+
+TRAITS = Traits(columns=("image", "array"))
+
+TRAITS = Traits(columns=("image", "array"))
+
+SUFFIXES = (".tar",)
+
+CHUNK_BYTES = 8 << 20
+"""Bytes of one request."""
+
+_ARRAY = "npy"
+
+
+class _Member(NamedTuple):
+    name: str
+    key: str
+    extension: str
+    content: bytes | None  # None: it is not needed, or larger than pool.max_bytes
+    size: int
+
+
+def find(store: Store, rules: Rules, what: str) -> Found:
+    """Return all tar files below the prefix."""
+    return find_files(store, SUFFIXES, what)
+
+
+def cut(store: Store, found: Found, rules: Rules, limits: Limits, what: str) -> Cut:
+    """Return one file for each shard."""
+    return Cut([(entry,) for entry in found.entries])
+
+
+def read(store: Store, shard: Shard, rules: Rules) -> Items:
+    """Yield the examples of a tar file in their order. A truncated or invalid file is a bad item by its key."""
+    for entry in shard.entries:
+        count = 0
+        try:
+            for item in _examples(store, entry, rules):
+                count += 1
+                yield item
+        except (tarfile.TarError, EOFError, DataError) as error:
+            reason = shortened(str(error), 200)
+            yield BadItem(entry.key, f"the tar file is cut short after {count} examples ({reason}); write it again")
+
+
+def _examples(store: Store, entry: Entry, rules: Rules) -> Items:
+    uri = store.uri_of(entry.key)
+    members: list[_Member] = []
+    for member in _members(store.open_entry(entry), rules):
+        if members and member.key != members[0].key:
+            yield _example(entry.key, uri, members, rules)
+            members = []
+        members.append(member)
+    if members:
+        yield _example(entry.key, uri, members, rules)
+
+
+def _members(file: ObjectFile, rules: Rules) -> Iterator[_Member]:
+    """Yield the regular files of a tar, with the contents of those that may be the input."""
+    wanted = _extensions(rules)
+    with tarfile.open(fileobj=io.BufferedReader(file, CHUNK_BYTES), mode="r|", bufsize=CHUNK_BYTES) as tar:
+        for info in tar:
+            if not info.isfile():
+                continue
+            if info.issparse():  # a hole of any size takes a few bytes
+                raise tarfile.ReadError(f"{info.name} is sparse")
+            folder, _, name = info.name.rpartition("/")
+            stem, _, extension = name.partition(".")
+            key = f"{folder}/{stem}" if folder else stem
+            content = None
+            if extension.lower() in wanted and info.size <= rules.max_bytes:
+                stream = tar.extractfile(info)
+                content = stream.read() if stream else None
+                if content is not None and len(content) != info.size:
+                    raise tarfile.ReadError(f"{info.name} ends after {len(content)} of {info.size} bytes")
+            yield _Member(info.name, key, extension.lower(), content, info.size)
+        end = tar.offset
+    if file.size < end + tarfile.BLOCKSIZE:  # a complete tar ends with blocks of zeros
+        raise tarfile.ReadError("it has no end")
+
+
+def _extensions(rules: Rules) -> tuple[str, ...]:
+    """Return the extensions of possible inputs."""
+    columns = rules.columns
+    if columns.image is not None:
+        return tuple(columns.image.lower().split(";"))
+    return columns.array or (*(suffix[1:] for suffix in images.SUFFIXES), _ARRAY)
+
+
+def _example(tar: str, uri: str, members: list[_Member], rules: Rules) -> Example | BadItem:
+    """Return the example of the members with one key."""
+    wanted = _extensions(rules)
+    name = f"{tar}/{members[0].key}"
+    found = next((member for member in members if member.extension in wanted), None)
+    if found is None:
+        there = ", ".join(member.extension or "no extension" for member in members)
+        return BadItem(name, f"it has no member {' or '.join(wanted)}, only {there}")
+    if found.content is None:
+        return BadItem(name, f"{found.name} has {found.size} bytes, and pool.max_bytes is {rules.max_bytes}")
+    try:
+        array = _decoded(found, found.content, rules)
+    except (ImageError, DataError) as error:
+        return BadItem(name, str(error))
+    return Example(name, f"{uri}#{quote(found.name)}", array, own_id=True)
+
+
+def _decoded(member: _Member, content: bytes, rules: Rules) -> NDArray[Any]:
+    if member.extension == _ARRAY or member.extension in rules.columns.array:
+        return read_npy(content, member.name, rules.max_bytes)
+    return decode_image(content, alpha=rules.alpha, max_pixels=rules.max_pixels)

@@ -1,0 +1,257 @@
+"""Objects in a local folder, or in a folder on a file system that all nodes share.
+
+An object is a regular file. A FIFO, a socket or a device is never opened, since reading it may block for ever. A
+symbolic link is followed if a user named the file (weights, a file of labels). In a listed folder it is followed only
+with ``follow_links``.
+"""
+
+import errno
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from opacc_ray.errors import StorageError
+from opacc_ray.lake.store import (
+    TEMPORARY_PREFIX,
+    Entries,
+    Entry,
+    Listing,
+    Oddity,
+    Store,
+    changed,
+    check_key,
+    warn_of_one_writer,
+    whole_range,
+)
+
+_Place = tuple[int, int]
+"""Device and inode of a folder."""
+
+
+@dataclass(frozen=True)
+class LocalStore(Store):
+    """A folder, local or on a shared file system. It need not exist yet."""
+
+    root: str  # absolute
+    follow_links: bool = False  # whether listings follow symbolic links
+
+    @property
+    def uri(self) -> str:
+        return self.root.rstrip("/")
+
+    def read(self, key: str) -> bytes:
+        with self._opened(key) as file:
+            return _read_all(file)
+
+    def read_entry(self, entry: Entry) -> bytes:
+        return self.read_entry_range(entry, 0, entry.size)
+
+    def is_linked(self, key: str) -> bool:
+        own = os.path.join(os.path.realpath(self.root), key)
+        return not self.follow_links and os.path.realpath(self._path(key)) != own
+
+    def read_range(self, key: str, start: int, stop: int) -> bytes:
+        with self._opened(key) as file:
+            os.lseek(file, start, os.SEEK_SET)
+            return whole_range(_read_all(file, stop - start), start, stop, self.uri_of(key))
+
+    def read_entry_range(self, entry: Entry, start: int, stop: int) -> bytes:
+        with self._opened(entry.key, 0 if self.follow_links else os.O_NOFOLLOW) as file:
+            if _tag(os.fstat(file)) == entry.tag:
+                os.lseek(file, start, os.SEEK_SET)
+                content = _read_all(file, stop - start)
+                if len(content) == stop - start and _tag(os.fstat(file)) == entry.tag:
+                    return content
+        raise changed(self.uri_of(entry.key), "its modification time or its size differs")
+
+    def size(self, key: str) -> int:
+        with self._explained("read", key):
+            return self._path(key).stat().st_size
+
+    def write(self, key: str, data: bytes) -> None:
+        with self._written(key, data) as temporary:
+            os.replace(temporary, self._path(key))
+
+    def _create(self, key: str, data: bytes) -> bool | None:
+        with self._written(key, data) as temporary:
+            try:
+                os.link(temporary, self._path(key))
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno in _NO_LINKS:
+                    warn_of_one_writer("this file system has no hard links")
+                    return None
+                raise
+        return True
+
+    @contextmanager
+    def _written(self, key: str, data: bytes) -> Iterator[Path]:
+        """Yield a temporary file with ``data`` in the object's folder, and remove it afterwards."""
+        path = self._path(key)
+        temporary = path.with_name(f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}")
+        with self._explained("write", key):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with open(temporary, "xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                yield temporary
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def try_writing(self) -> None:
+        """Check write access to the folder, or to its nearest parent that exists."""
+        there = next(path for path in (Path(self.root), *Path(self.root).parents) if os.path.lexists(path))
+        if there == Path(self.root):
+            super().try_writing()
+        else:
+            LocalStore(str(there)).try_writing()
+
+    def entry(self, key: str) -> Entry | None:
+        with self._explained("look for", key):
+            try:
+                status = os.stat(self._path(key))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return Entry(key, status.st_size, _tag(status)) if stat.S_ISREG(status.st_mode) else None
+
+    def written(self, key: str) -> datetime:
+        with self._explained("read", key):
+            return datetime.fromtimestamp(self._path(key).stat().st_mtime, UTC)
+
+    def exists(self, key: str) -> bool:
+        with self._explained("look for", key):
+            return self._path(key).is_file()
+
+    def delete(self, key: str) -> None:
+        with self._explained("delete", key):
+            self._path(key).unlink(missing_ok=True)
+
+    def prune(self) -> None:
+        for folder, _, _ in os.walk(self.root, topdown=False):
+            with suppress(OSError):  # it holds something
+                os.rmdir(folder)
+
+    def store(self, sub: str) -> "LocalStore":
+        return LocalStore(str(self._path(sub.rstrip("/"))), self.follow_links)
+
+    def list(self, prefix: str = "") -> Entries:
+        parent = prefix.rpartition("/")[0]
+        with self._explained("list", prefix):
+            found = _Walk(self.follow_links).below(str(self._path(parent)) if parent else self.root, parent)
+        return sorted(entry for entry in found.entries if entry.key.startswith(prefix))
+
+    def survey(self) -> Listing:
+        if not os.path.isdir(self.root):
+            what = "it is a file, and a folder is needed" if os.path.exists(self.root) else "there is no such folder"
+            raise StorageError(f"cannot list {self.uri}: {what}; check the path")
+        with self._explained("list", ""):
+            found = _Walk(self.follow_links).below(self.root, "")
+        return Listing(sorted(found.entries), sorted(found.oddities))
+
+    def _path(self, key: str) -> Path:
+        check_key(key, self.uri)
+        return Path(self.root, key)
+
+    @contextmanager
+    def _opened(self, key: str, flags: int = 0) -> Iterator[int]:
+        """Open a regular file; anything else is an error, since opening a FIFO would wait for a writer."""
+        with self._explained("read", key):
+            file = os.open(self._path(key), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+            try:
+                mode = os.fstat(file).st_mode
+                if stat.S_ISDIR(mode):
+                    raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+                if not stat.S_ISREG(mode):
+                    raise StorageError(f"cannot read {self.uri_of(key)}: it is a {_kind(mode)}, not a regular file")
+                yield file
+            finally:
+                os.close(file)
+
+    @contextmanager
+    def _explained(self, action: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            # A listing names the file at fault; a write must not name its temporary file.
+            place = (action == "list" and error.filename) or self.uri_of(key).rstrip("/")
+            reason = _LOCAL_REASONS.get(error.errno or 0, error.strerror or str(error))
+            raise StorageError(f"cannot {action} {place}: {reason}") from error
+
+
+class _Walk:
+    """Walk everything below a folder, at any depth."""
+
+    def __init__(self, follow_links: bool) -> None:
+        self._follow = follow_links
+        self._folders: list[tuple[str, str, tuple[_Place, ...]]] = []  # to visit: path, key, parent folders
+        self.entries: Entries = []
+        self.oddities: list[Oddity] = []
+
+    def below(self, top: str, key: str) -> "_Walk":
+        """Add everything below the folder ``top`` with this key; a missing folder is empty."""
+        self._folders.append((top, key, ()))
+        while self._folders:
+            folder, inside, above = self._folders.pop()
+            with suppress(FileNotFoundError, NotADirectoryError):
+                above = (*above, _place(os.stat(folder)))
+                for item in os.scandir(folder):
+                    if not item.name.startswith(TEMPORARY_PREFIX):
+                        self._add(item, f"{inside}/{item.name}".lstrip("/"), above)
+        return self
+
+    def _add(self, item: os.DirEntry[str], key: str, above: tuple[_Place, ...]) -> None:
+        if item.is_symlink() and not self._follow:
+            self.oddities.append(Oddity(key, "symbolic link"))
+            return
+        try:
+            status = item.stat()
+        except OSError as error:
+            if not item.is_symlink() or error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+            self.oddities.append(Oddity(key, "dangling symbolic link"))
+            return
+        if stat.S_ISREG(status.st_mode):
+            self.entries.append(Entry(key, status.st_size, _tag(status)))
+        elif not stat.S_ISDIR(status.st_mode):
+            self.oddities.append(Oddity(key, _kind(status.st_mode)))
+        elif _place(status) in above:
+            self.oddities.append(Oddity(key, "symbolic link to one of its parent folders"))
+        else:
+            self._folders.append((item.path, key, above))
+
+
+def _place(status: os.stat_result) -> _Place:
+    return status.st_dev, status.st_ino
+
+
+def _tag(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns}-{status.st_size}"
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+    return kinds.get(stat.S_IFMT(mode), "file of an unknown kind")
+
+
+def _read_all(file: int, size: int | None = None) -> bytes:
+    """Return the rest of an open file, or ``size`` bytes of it."""
+    with open(file, "rb", closefd=False) as stream:
+        return stream.read() if size is None else stream.read(size)
+
+
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK)
+"""Errors of file systems without hard links."""
+
+_LOCAL_REASONS = {
+    errno.EACCES: "permission is denied; check the owner and mode",
+    errno.ELOOP: "it is a symbolic link; name the file itself, or set pool.follow_links: true",
+    errno.ENOSPC: "the disk is full; free some space or choose another place",
+}

@@ -1,0 +1,81 @@
+"""Helpers for tables with a log: data files as listed objects, versions, credentials, optional packages."""
+
+import importlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.lake.s3_client import connection
+from opacc_ray.lake.s3_store import S3Store
+from opacc_ray.lake.store import Entry, Store
+
+
+def entries_of(store: Store, paths: Iterable[str], version: str) -> dict[str, Entry]:
+    """Return the listed object of each path in a log, which is a key of the store or a URI below it.
+
+    Raises DataError, which names ``version``, if a file is gone or not below the store.
+    """
+    listed = {entry.key: entry for entry in store.list()}
+    found = {}
+    for path in paths:
+        key = _key_of(store, path)
+        entry = listed.get(key) or listed.get(unquote(key))
+        if entry is None:
+            raise DataError(
+                f"{version} of the table {store.uri} needs the file {path}, which is gone; "
+                "choose a version whose files were not vacuumed or expired"
+            )
+        found[path] = entry
+    return found
+
+
+def _key_of(store: Store, path: str) -> str:
+    for scheme in ("s3a://", "s3n://"):
+        path = path.replace(scheme, "s3://", 1) if path.startswith(scheme) else path
+    key = path.removeprefix("file://").removeprefix(f"{store.uri}/")
+    if "://" in key or key.startswith("/"):
+        raise DataError(f"the table {store.uri} has the data file {path}, which is not below it; copy the table")
+    return key
+
+
+def import_package(module: str, kind: str, what: str) -> Any:
+    """Return a module of an optional package; raises SpecError with the extra to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise SpecError(
+            f"{what}.format: {kind} needs a package that is not installed ({error}); pip install 'opacc_ray[{kind}]'"
+        ) from None
+
+
+def storage_options(store: Store) -> dict[str, str] | None:
+    """Return the options of Rust's object_store for the same access to S3; None for a folder."""
+    if not isinstance(store, S3Store):
+        return None
+    known = connection()
+    options = {
+        "AWS_ENDPOINT_URL": known.endpoint,
+        "AWS_REGION": known.region,
+        "AWS_ACCESS_KEY_ID": known.access_key,
+        "AWS_SECRET_ACCESS_KEY": known.secret_key,
+        "AWS_SESSION_TOKEN": known.token,
+        "AWS_ALLOW_HTTP": "true" if (known.endpoint or "").startswith("http://") else None,
+        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false" if known.endpoint else None,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def moment(text: str, what: str) -> datetime:
+    """Return a time in ISO 8601, in UTC if it has no zone."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise DataError(f"{what}.timestamp {text!r} is not a time; write it as 2026-01-31T12:00:00Z") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def unknown_version(store: Store, wanted: str, reason: str, what: str) -> DataError:
+    """Return the error for a version that a table does not have."""
+    return DataError(f"the table {store.uri} has no {wanted} ({reason}); correct {what}.version or {what}.timestamp")

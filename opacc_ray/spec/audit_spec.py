@@ -1,0 +1,348 @@
+"""The whole spec: all sections, and the checks between them."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from opacc_ray.errors import SpecError
+from opacc_ray.lake.formats import FEATURE_COLUMNS
+from opacc_ray.samplers.select import find_method, parse_parameters
+from opacc_ray.spec.extract_spec import PLACEMENT, ExtractSpec
+from opacc_ray.spec.model_spec import WAYS, ModelSpec
+from opacc_ray.spec.pool_spec import PoolSpec, ReferenceSpec
+from opacc_ray.spec.validation import FunctionName, Section, read_yaml, validated
+
+ConflictRule = Literal["error", "majority", "latest"]
+"""Treatment of examples with different labels."""
+
+LINK_FIELDS = ("id", "uri", "run", "round")
+"""Fields in braces of a manifest's link."""
+
+SURPRISE = ("dsa", "lsa")
+"""Features that compare an example with reference traces."""
+
+_OF_CLASSES = {
+    "confidence": "a regression has no confidence; choose a method without it, such as srs or ces",
+    "dsa": "dsa compares classes, and a regression has none; choose lsa",
+}
+"""Why a regression lacks some features."""
+
+_OF_A_RUN_MODEL = (*WAYS, "arguments", "weights", "sha256", "hidden_layer")
+"""Keys of a model that are not supported for stored features."""
+
+
+class SampleSpec(BaseModel):
+    """The method, its budget, and the method's own parameters."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    method: str = Field(default="neyman", description="see methods.md, or `opacc methods`")
+    budget: int | None = Field(
+        default=None, description="number of labels; only deepreduce, and ces with stop_at_kl, need none"
+    )
+    replicates: int | None = Field(default=None, ge=2, description="draw from that many parts of the pool separately")
+    models: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        description="neyman: URIs of runs of other models on the same pool, to be audited with the same labels",
+    )
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _fits_the_method(self) -> "SampleSpec":
+        parameters = parse_parameters(self.method, self.parameters)
+        if self.models and not parameters.serves_several:
+            raise ValueError(f"models is not supported for method {self.method!r}; remove it, or choose neyman")
+        if self.models and self.replicates is not None:
+            raise ValueError("replicates cannot be combined with models; remove one")
+        if self.budget is not None and self.budget < 1:
+            raise ValueError(f"budget={self.budget}: give a whole number of labels, at least 1")
+        return self
+
+
+class ManifestSpec(Section):
+    """Files and links for annotators."""
+
+    formats: list[Literal["jsonl", "csv"]] = Field(default=["jsonl", "csv"], description="file formats")
+    show_prediction: bool = Field(default=False, description="include the model's prediction; it biases annotators")
+
+    link: str | None = Field(
+        default=None,
+        description="link for annotators, with {id}, {uri}, {run} and {round}; default: the URI, except local paths",
+    )
+
+    @field_validator("link")
+    @classmethod
+    def _names_known_fields(cls, value: str | None) -> str | None:
+        unknown = [name for name in re.findall(r"\{([^{}]*)\}", value or "") if name not in LINK_FIELDS]
+        if unknown:
+            raise ValueError(f"{{{unknown[0]}}} is unknown; use {', '.join(f'{{{name}}}' for name in LINK_FIELDS)}")
+        return value
+
+
+class LabelsSpec(Section):
+    """Rules for returned labels; `opacc labels rule` changes them for an existing run."""
+
+    conflict: ConflictRule = Field(
+        default="error",
+        description="treatment of examples with different labels: refuse them, or take the most frequent or the latest",
+    )
+    overlap: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="fraction of the examples that two people label, to measure label noise",
+    )
+    numbers_are_classes: bool = Field(
+        default=False,
+        description="classes with names: accept a number as the index of a class, from 0",
+    )
+
+
+class ScoreSpec(Section):
+    """Score of a regression's prediction, in [0, 1]; features do not depend on it."""
+
+    error_scale: float | None = Field(
+        default=None, gt=0, description="score = max(0, 1 - (error / error_scale)²); default: model.error_scale"
+    )
+    within: float | None = Field(default=None, gt=0, description="score = 1 where the error is at most this, else 0")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "ScoreSpec":
+        if self.error_scale is not None and self.within is not None:
+            raise ValueError("error_scale and within both define the score; remove one")
+        return self
+
+
+class Spec(Section):
+    """The specification of an audit."""
+
+    name: str = Field(description="name of the audit, and first part of its run's name")
+    seed: int = Field(
+        default=0, ge=0, lt=2**63, description="seed of all random draws: the same seed gives the same selection"
+    )
+    pool: PoolSpec = Field(description="the examples on which accuracy is estimated")
+    population: str | None = Field(
+        default=None,
+        min_length=1,
+        description="name of the population of the pool: runs with one name are one series over time; default: "
+        "determined by place, filter, split and table of the pool",
+    )
+    model: ModelSpec = Field(default=ModelSpec(), description="the model under audit")
+    transform: FunctionName | None = Field(
+        default=None, description="module:function from a decoded example to the model's input"
+    )
+    reference: ReferenceSpec | None = Field(
+        default=None,
+        description="training data, for dsa, lsa and some coverage; missing keys: those of the pool",
+    )
+    history: Literal["auto"] | list[str] | None = Field(
+        default=None,
+        description="neyman: earlier audits to learn from: URIs of runs, or auto: runs under the output with the same "
+        "weights and source files",
+    )
+    extract: ExtractSpec = Field(default=ExtractSpec(), description="features to compute, and how")
+    sample: SampleSpec = Field(
+        default=SampleSpec(), description="sampling method, budget, and the method's own parameters"
+    )
+    manifest: ManifestSpec = Field(default=ManifestSpec(), description="files and links for annotators")
+    labels: LabelsSpec = Field(default=LabelsSpec(), description="rules for returned labels")
+    score: ScoreSpec = Field(default=ScoreSpec(), description="regression: score of an error")
+    output: str = Field(description="place for runs: s3://bucket/prefix, or a folder that all workers can write")
+
+    @field_validator("name")
+    @classmethod
+    def _fits_a_path(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+            raise ValueError("use letters, digits, '.', '_' and '-': it becomes part of the run's name")
+        return value
+
+    @field_validator("history", mode="before")
+    @classmethod
+    def _is_a_list_of_runs(cls, value: Any) -> Any:
+        if isinstance(value, str) and value != "auto":
+            raise ValueError("give a list of runs, such as [RUN], or auto")
+        return value
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> "Spec":
+        if self.pool.holds_features:
+            unused = next((key for key in _OF_A_RUN_MODEL if getattr(self.model, key)), None)
+            if unused or self.transform:
+                key = f"model.{unused}" if unused else "transform"
+                raise SpecError(
+                    f"{key} is not supported for a pool of stored features, for which no model runs; remove it"
+                )
+        elif not any(getattr(self.model, key) for key in WAYS):
+            raise SpecError(
+                "key 'model.factory' is missing; add it, or audit stored predictions with pool.format: features"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _knows_the_layers(self) -> "Spec":
+        if self.model.factory is None and not self.pool.holds_features and "coverage" in self.features():
+            way = next(key for key in WAYS if getattr(self.model, key))
+            raise SpecError(f"coverage needs the layers of a module, and a {way} has none; set model.factory")
+        return self
+
+    @model_validator(mode="after")
+    def _learns_from_its_history(self) -> "Spec":
+        key = "history" if self.history else "pool.columns.prior"
+        if not self.history and self.pool.columns.prior is None:
+            return self
+        if not parse_parameters(self.sample.method, self.sample.parameters).learns_from_history:
+            raise SpecError(
+                f"{key} is only supported for neyman, and sample.method is {self.sample.method!r}; remove {key}"
+            )
+        if self.sample.replicates is not None:
+            raise SpecError(f"{key} cannot be combined with replicates, which draw from parts of the pool; remove one")
+        return self
+
+    @model_validator(mode="after")
+    def _scores_values_only(self) -> "Spec":
+        if self.model.task != "regression" and self.score != ScoreSpec():
+            raise SpecError("score is only supported for regressions, and model.task is classification; remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _numbers_can_be_classes(self) -> "Spec":
+        digits = next((name for name in self.model.classes or () if name.strip().isdecimal()), None)
+        if self.labels.numbers_are_classes and (digits or self.model.task == "regression"):
+            why = f"the name of class {digits!r} is a number" if digits else "labels of a regression are values"
+            raise SpecError(f"labels.numbers_are_classes: {why}; remove it")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reference_is_read_as_the_pool(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        pool, reference = content.get("pool"), content.get("reference")
+        if isinstance(pool, dict) and "format" in pool and isinstance(reference, dict):
+            shared = {key: value for key, value in pool.items() if key not in ("uri", "split")}
+            return content | {"reference": shared | reference}
+        return content
+
+    @model_validator(mode="after")
+    def _can_extract_its_features(self) -> "Spec":
+        needed = self._needed()
+        for name in dict.fromkeys([*needed, *self.features()]):
+            who = f"sample.method {self.sample.method!r} needs" if name in needed else "extract.features has"
+            if name in _OF_CLASSES and self.model.task == "regression":
+                raise SpecError(f"{who} {name}, and {_OF_CLASSES[name]}")
+            if self.pool.holds_features and name not in (*self.stored(), *SURPRISE):
+                instead = parse_parameters(self.sample.method, self.sample.parameters).instead
+                way = f", or {instead[name]}" if name in needed and name in instead else ""
+                raise SpecError(f"{who} {name}, which the stored features lack: {_way_to_store(name)}{way}")
+            if name not in self.features():
+                raise SpecError(f"{who} {name}, which is not extracted: add {name} to extract.features")
+            if self._compares_with(name) and self.reference is None:
+                raise SpecError(f"{who} {name}, which compares with training data: add reference: {{uri: ...}}")
+        return self
+
+    def features(self) -> tuple[str, ...]:
+        """Return the features to extract: those in the spec, else those of the forward pass and of the method.
+
+        The prediction is always one of them.
+        """
+        every: Sequence[str] | None = self.extract.features
+        if every is None and self.pool.holds_features:
+            every = [*self.stored(), *(name for name in self._needed() if name in SURPRISE)]
+        if every is None:
+            with_output = (
+                ["hidden", "output"] if self.model.task == "regression" else ["hidden", "output", "confidence"]
+            )
+            every = [*with_output, *self._needed()]
+        return tuple(dict.fromkeys([*every, "prediction"]))
+
+    def stored(self) -> tuple[str, ...]:
+        """Return the features in the pool's columns, and those computed from them."""
+        named = list(self.pool.columns.features)
+        follows = ["prediction"] if self.model.task == "regression" else ["prediction", "confidence"]
+        return tuple(dict.fromkeys([*named, *(follows if "output" in named else [])]))
+
+    @property
+    def reads_reference(self) -> bool:
+        """Return whether a feature, or the method, uses the reference."""
+        return self.reference is not None and bool(self.compares_with() or self.reference.labels)
+
+    @property
+    def has_history(self) -> bool:
+        """Return whether the method starts from earlier labels or a prior."""
+        labelled = self.reference is not None and self.reference.labels is not None
+        return bool(self.history) or labelled or self.pool.columns.prior is not None
+
+    def compares_with(self) -> set[str]:
+        """Return what the features need of the reference: traces, ranges, both or nothing."""
+        return set().union(*(self._compares_with(name) for name in self.features()))
+
+    def _compares_with(self, feature: str) -> set[str]:
+        if self.pool.holds_features and feature in self.pool.columns.features:
+            return set()
+        if feature == "coverage" and self.extract.coverage.rule.needs_ranges:
+            return {"ranges"}
+        return {"traces"} if feature in SURPRISE else set()
+
+    def remedy(self, feature: str) -> str:
+        """Return the remedy for a run that lacks a feature."""
+        if feature in _OF_CLASSES and self.model.task == "regression":
+            return _OF_CLASSES[feature]
+        if self.pool.holds_features and feature not in SURPRISE:
+            return f"{_way_to_store(feature)} in a spec and run that"
+        there = [name for name in self.features() if name != "prediction"]
+        keys = f"extract.features: [{', '.join(dict.fromkeys([*there, feature]))}]"
+        if self._compares_with(feature) and self.reference is None:
+            keys += " and reference: {uri: ...}, which is training data,"
+        return f"add {keys} to the spec and run that"
+
+    def _needed(self) -> tuple[str, ...]:
+        """Return the features that the method needs."""
+        return find_method(self.sample.method).needs(parse_parameters(self.sample.method, self.sample.parameters))
+
+    def identity(self) -> dict[str, Any]:
+        """Return everything that determines features and selections.
+
+        Left out are placement and speed, keys that no feature uses, and how labels are read and scored.
+        """
+        content = self.model_dump(exclude={"output", "labels", "score", "population"})
+        content["pool"] = self.pool.identity()
+        content["reference"] = self.reference and self.reference.identity()
+        del content["model"]["error_scale"]
+        for key in ("program", "function", "trust"):
+            if not content["model"][key]:
+                del content["model"][key]
+        if not self.sample.models:
+            del content["sample"]["models"]
+        if not self.history:
+            del content["history"]
+        if not self.reads_reference:
+            del content["reference"]
+        if "coverage" not in self.features():
+            del content["extract"]["coverage"]
+        for key in PLACEMENT:
+            del content["extract"][key]
+        if not self.extract.channels_last:  # a key of a later version than the digests of older runs
+            del content["extract"]["channels_last"]
+        return content
+
+
+def _way_to_store(feature: str) -> str:
+    """Return how to add a feature to stored features."""
+    return f"set pool.columns.{feature} to its column" if feature in FEATURE_COLUMNS else "run the model for it"
+
+
+def load_spec(path: str | Path) -> Spec:
+    """Read a spec from a YAML file; raises SpecError with key, value and remedy."""
+    return parse_spec(read_yaml(path), str(path))
+
+
+def parse_spec(content: Any, source: str) -> Spec:
+    """Validate the content of a spec, which errors call ``source``."""
+    return validated(Spec, content, source)

@@ -1,0 +1,260 @@
+"""A spec from one file of stored predictions: columns by their usual names, classes from the predictions.
+
+The file is CSV, JSON lines or Parquet, one example per row. All problems of a file are reported in one error.
+"""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from opacc_ray.errors import DataError, SpecError, counted, shortened, shown
+from opacc_ray.lake.arrow_columns import to_numpy
+from opacc_ray.lake.formats.features import place_of_file, read_file
+from opacc_ray.lake.store_uris import absolute, open_store, split
+from opacc_ray.pool import Pool
+from opacc_ray.samplers.select import find_method, parse_parameters
+from opacc_ray.spec.audit_spec import Spec, load_spec, parse_spec
+
+log = logging.getLogger(__name__)
+
+USUAL_NAMES = {
+    "id": ("id", "key", "image_id", "example_id", "sample_id", "item_id", "row_id", "uid", "uuid", "name"),
+    "uri": ("uri", "url", "path", "file", "filename", "image", "image_uri", "image_url", "image_path", "file_path"),
+    "prediction": (
+        *("prediction", "predicted", "pred", "predicted_label", "predicted_class", "prediction_label"),
+        *("label_pred", "class_pred", "pred_label", "pred_class", "y_pred", "y_hat"),
+    ),
+    "confidence": (
+        *("confidence", "conf", "score", "probability", "prob", "proba", "max_prob", "max_probability"),
+        *("pred_prob", "pred_score", "prediction_score", "prediction_probability", "certainty"),
+    ),
+    "prior": ("prior",),
+}
+"""Names that a column may have, by its key in ``pool.columns``; case and punctuation do not matter."""
+
+MOST_CLASSES = 10_000
+"""Different texts that predictions may hold before they count as something else than classes."""
+
+_TOLERANCE = 1e-5  # by which a rounded confidence may exceed 1
+_SHOWN = 4  # usual names in an error
+
+
+class PredictionsTable(NamedTuple):
+    """The columns of a file of predictions."""
+
+    columns: dict[str, str]  # name of the column, by its key in pool.columns
+    classes: list[str] | None  # in sorted order; None: predictions are numbers of classes
+    pool: Pool  # with prediction and, if the file has it, confidence
+
+
+def is_table(uri: str) -> bool:
+    """Return whether a URI is that of a file of predictions, and not of a spec or a run."""
+    return place_of_file(uri) is not None
+
+
+def load_spec_or_table(
+    uri: str, *, budget: int | None, method: str | None, output: str | None, name: str | None, write: bool = True
+) -> Spec:
+    """Return the spec in a YAML file, or that of an audit of a file of predictions; with ``write`` it is kept.
+
+    Raises
+    ------
+    SpecError
+        An option is given for a YAML file, or there is no budget for a file of predictions.
+    """
+    if not is_table(uri):
+        given = {"budget": budget, "method": method, "output": output, "name": name}
+        option = next((key for key, value in given.items() if value is not None), None)
+        if option is not None:
+            raise SpecError(f"--{option} is only for a file of predictions; set it in the spec {uri} instead")
+        return load_spec(uri)
+    if budget is None:
+        raise SpecError(
+            f"--budget is missing: the number of labels; `opacc budget {uri} --until ±0.03` shows how many are needed"
+        )
+    spec = spec_of_predictions(uri, budget=budget, method=method or "neyman", output=output or "audits", name=name)
+    if write:
+        log.info("spec: %s", write_spec(spec))
+    return spec
+
+
+def read_predictions(uri: str, needs: Sequence[str] = ()) -> PredictionsTable:
+    """Read a file of predictions.
+
+    Parameters
+    ----------
+    uri : path or URI of the file
+    needs : features that are required in addition to the prediction
+
+    Raises
+    ------
+    DataError
+        A column is missing or ambiguous, or holds a value that cannot be used; the error lists all of these.
+    """
+    names = read_file(uri).column_names
+    columns, problems = _match(names, needs)
+    if "id" not in columns and "uri" in columns:
+        columns = {"id": columns["uri"]} | columns
+    table = read_file(uri, text_columns=[columns[key] for key in ("id", "uri") if key in columns])
+    problems += _bad_ids(table, columns)
+    prediction, classes = _predictions(table, columns, problems)
+    confidence = _confidences(table, columns, problems)
+    if not len(table):
+        problems = ["it has no row"]
+    if problems:
+        listed = "; ".join(f"({number}) {text}" for number, text in enumerate(problems, start=1))
+        raise DataError(f"{uri}: {listed if len(problems) > 1 else problems[0]}; its columns are {_listed(names)}")
+    return PredictionsTable(columns, classes, Pool(prediction=prediction, confidence=confidence))
+
+
+def spec_of_predictions(
+    uri: str, *, budget: int, method: str = "neyman", output: str = "audits", name: str | None = None
+) -> Spec:
+    """Return the spec of an audit of a file of predictions, and log how its columns were read; raises DataError."""
+    needs = find_method(method).needs(parse_parameters(method, {}))
+    table = read_predictions(uri, needs)
+    content: dict[str, Any] = {
+        "name": name or _name_of(uri),
+        "pool": {"uri": absolute(uri), "format": "features", "columns": table.columns},
+        "sample": {"method": method, "budget": budget},
+        "output": absolute(output),
+    }
+    if table.classes is not None:
+        content["model"] = {"classes": table.classes}
+    log.info("columns: %s", ", ".join(f"{key} = {name}" for key, name in table.columns.items()))
+    if table.classes is not None:
+        log.info("classes: %s (the predictions, sorted)", _listed(table.classes))
+    if "id" not in table.columns:
+        log.info("ids: the file has no column of ids, so they are %s#0, %s#1, ...", *[split(uri)[1]] * 2)
+    return parse_spec(content, uri)
+
+
+def write_spec(spec: Spec) -> str:
+    """Write a spec as YAML to its output, under its name, and return the URI.
+
+    Raises
+    ------
+    SpecError
+        There is another spec of that name.
+    """
+    store, key = open_store(spec.output), f"{spec.name}.yaml"
+    text = yaml.safe_dump(spec.model_dump(exclude_unset=True, mode="json"), sort_keys=False, allow_unicode=True)
+    there = store.read_if_there(key)
+    if there is not None and there != text.encode():
+        raise SpecError(
+            f"{store.uri_of(key)} is another spec; run that one, draw more labels with `opacc next`, or choose another "
+            "name with --name"
+        )
+    if there is None:
+        store.write(key, text.encode())
+    return store.uri_of(key)
+
+
+def _match(names: Sequence[str], needs: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the column of each key, and what is missing or ambiguous."""
+    plain = {name: re.sub(r"\W+|_+", "_", name.strip().lower()).strip("_") for name in names}
+    columns: dict[str, str] = {}
+    problems = []
+    for key, usual in USUAL_NAMES.items():
+        found = [name for name in names if plain[name] in usual]
+        exact = [name for name in found if plain[name] == key]
+        if len(exact or found) == 1:
+            columns[key] = (exact or found)[0]
+        elif key == "uri" and found:
+            columns[key] = found[0]
+        elif found:
+            problems.append(f"the columns {_listed(found)} may all be the {key}; rename all but one")
+        elif key in ("prediction", *needs):
+            problems.append(f"no column of {key}s: name one {', '.join(usual[:_SHOWN])} or similar")
+    lacking = [name for name in needs if name not in USUAL_NAMES]
+    if lacking:
+        problems.append(f"the method needs {' and '.join(lacking)}: write a spec, or choose another method")
+    return columns, problems
+
+
+def _bad_ids(table: Any, columns: Mapping[str, str]) -> list[str]:
+    if "id" not in columns:
+        return []
+    counts = Counter(table[columns["id"]].to_pylist())
+    empty = counts.pop(None, 0) + counts.pop("", 0)
+    twice = [name for name, count in counts.items() if count > 1]
+    problems = [f"{counted(empty, 'row')} without an id ({columns['id']})"] if empty else []
+    if twice:
+        problems.append(f"{counted(len(twice), 'id')} more than once ({columns['id']}), such as {shown(twice[0])}")
+    return problems
+
+
+def _predictions(
+    table: Any, columns: Mapping[str, str], problems: list[str]
+) -> tuple[NDArray[np.int64] | None, list[str] | None]:
+    """Return the predicted classes (N,) as numbers, and their names; add what is wrong to ``problems``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if "prediction" not in columns:
+        return None, None
+    name = columns["prediction"]
+    column = table[name].combine_chunks()
+    if column.null_count:
+        problems.append(f"{counted(column.null_count, 'row')} without a prediction ({name})")
+    column = column.drop_null()
+    if pa.types.is_integer(column.type):
+        values = to_numpy(column).astype(np.int64)
+        if len(values) and values.min() < 0:
+            problems.append(f"the prediction {name} holds {values.min()}, and numbers of classes start at 0")
+        return values, None
+    if pa.types.is_floating(column.type):
+        numbers = to_numpy(column)
+        other = numbers[numbers != np.floor(numbers)]
+        if len(other):
+            problems.append(
+                f"the prediction {name} holds {other[0]:g}, which is not a class; for a regression, write a spec with "
+                "model.task: regression"
+            )
+        return np.nan_to_num(numbers).astype(np.int64), None
+    texts = column.cast(pa.string())
+    classes = sorted(pc.unique(texts).to_pylist())
+    if len(classes) > MOST_CLASSES:
+        problems.append(f"the prediction {name} holds {len(classes)} different texts, too many to be classes")
+    return to_numpy(pc.index_in(texts, pa.array(classes, pa.string()))).astype(np.int64), classes
+
+
+def _confidences(table: Any, columns: Mapping[str, str], problems: list[str]) -> NDArray[np.float64] | None:
+    """Return the confidences (N,), if there are any; add what is wrong to ``problems``."""
+    import pyarrow as pa
+
+    if "confidence" not in columns:
+        return None
+    name = columns["confidence"]
+    column = table[name].combine_chunks()
+    if column.null_count:
+        problems.append(f"{counted(column.null_count, 'row')} without a confidence ({name})")
+    column = column.drop_null()
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        example = column[0].as_py() if len(column) else ""
+        remedy = "write 0.93 for 93 %" if "%" in str(example) else "give a number from 0 to 1"
+        problems.append(f"the confidence {name} holds {shown(example)}, which is not a number; {remedy}")
+        return None
+    values = to_numpy(column).astype(np.float64)
+    unfit = values[~((values >= -_TOLERANCE) & (values <= 1 + _TOLERANCE))]
+    if len(unfit):
+        is_percent = values.min() >= 0 and 1.5 < values.max() <= 100
+        remedy = "it is in percent: divide it by 100" if is_percent else "give a probability from 0 to 1"
+        problems.append(f"the confidence {name} holds {unfit[0]:g}; {remedy}")
+    return np.clip(values, 0, 1)
+
+
+def _name_of(uri: str) -> str:
+    """Return a name for the audit of a file: the file's, without its suffix."""
+    stem = split(uri)[1].rpartition(".")[0]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("._-")[:100] or "answers"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return shortened(", ".join(map(str, names)), 200)

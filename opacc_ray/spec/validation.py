@@ -1,0 +1,140 @@
+"""Validated sections of a spec, and YAML from others, read within limits; each error is one sentence."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+
+from opacc_ray.documents import first_problem
+from opacc_ray.errors import SpecError, shortened
+
+Model = TypeVar("Model", bound=BaseModel)
+
+MAX_TEXT, MAX_NODES = 1 << 18, 50_000
+"""Characters and values that a YAML file may hold."""
+
+_TYPE_NAMES = {list: "list", str: "text", bool: "boolean", int: "number", float: "number"}
+
+
+class Section(BaseModel):
+    """A section of a spec: immutable, without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true and false as numbers, which pydantic would read as 1 and 0."""
+        kinds = _kinds(cls.model_fields[info.field_name or ""].annotation)
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            raise ValueError("give a number; YAML reads yes, no, on and off as true and false")
+        return value
+
+
+def _kinds(annotation: Any) -> set[type]:
+    """Return the types in an annotation."""
+    found: set[type] = {annotation} if isinstance(annotation, type) else set()
+    return found.union(*map(_kinds, get_args(annotation)))
+
+
+def function_name(value: str) -> str:
+    """Return a name in the form ``module:function``; raises ValueError for any other."""
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        raise ValueError("write module:function, such as mypkg.models:lenet5")
+    return value
+
+
+FunctionName = Annotated[str, AfterValidator(function_name)]
+"""A user's function as ``module:function``."""
+
+
+def read_yaml(path: str | Path, what: str = "spec") -> Any:
+    """Return the content of a YAML file, which errors call ``what``; raises SpecError if it is missing or not YAML."""
+    place = f"the {what} {shortened(str(path))}"
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(MAX_TEXT + 1)
+    except FileNotFoundError:
+        raise SpecError(f"there is no {what} at {shortened(str(path))}; give the path of a YAML file") from None
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{place} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SpecError(f"{place} cannot be read: {reason}; give the path of a YAML file") from None
+    return parse_yaml(text, place)
+
+
+def parse_yaml(text: str, place: str) -> Any:
+    """Return the content of YAML text, which errors call ``place``; aliases count as all that they expand to.
+
+    Raises
+    ------
+    SpecError
+        It is not YAML, larger or deeper than any spec, or has a key twice.
+    """
+    if len(text) > MAX_TEXT:
+        raise SpecError(f"{place} has more than {MAX_TEXT} characters, so it is not a spec; check the path")
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _is_larger(node, MAX_NODES):
+            raise SpecError(f"{place} has more than {MAX_NODES} values, with aliases expanded; shorten it")
+        _check_keys(node, place)
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise SpecError(f"{place} is not YAML: {shortened(str(error))}") from None
+    except RecursionError:
+        raise SpecError(f"{place} is nested too deeply to be read") from None
+    except SpecError:
+        raise
+    except (ValueError, OverflowError, TypeError, AttributeError) as error:  # an impossible number or date
+        raise SpecError(f"{place} has a value that cannot be read: {shortened(str(error))}") from None
+
+
+def _is_larger(node: yaml.Node, limit: int) -> bool:
+    """Return whether a document has more than ``limit`` values, with aliases expanded."""
+    pending, found = [node], 0
+    while pending and found <= limit:
+        found += 1
+        pending += _parts(pending.pop())
+    return found > limit
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    """Return the keys and values of a section, or the items of a list."""
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+def _check_keys(node: yaml.Node, place: str) -> None:
+    """Raise SpecError if a section has a key twice: the YAML parser would silently take the last one."""
+    lines: dict[str, int] = {}
+    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+            continue
+        line = key.start_mark.line + 1
+        if key.value in lines:
+            shown = shortened(repr(key.value))
+            raise SpecError(f"{place} has the key {shown} twice, in lines {lines[key.value]} and {line}; remove one")
+        lines[key.value] = line
+    for part in _parts(node):
+        _check_keys(part, place)
+
+
+def validated(kind: type[Model], content: Any, source: str) -> Model:
+    """Return ``content`` as an object of ``kind``; raises SpecError in one sentence that names ``source``."""
+    if content is None:
+        raise SpecError(f"{source} is empty; `opacc spec --template` prints one to start from")
+    if not isinstance(content, dict):
+        raise SpecError(
+            f"{source} holds a {_TYPE_NAMES.get(type(content), 'value')}, not keys and values such as name: digits"
+        )
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise SpecError(f"{source}: {first_problem(kind, error)}") from None

@@ -1,0 +1,333 @@
+"""The contract of every pool format: found, cut, read, and refused in one sentence.
+
+A new format is under test once :data:`WRITERS` has a function that writes an example of it.
+"""
+
+import io
+import re
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from tables import parquet
+
+from opacc_ray.errors import DataError, OpaccError, SpecError
+from opacc_ray.lake.examples import BadItem, Columns, Example, Plan, Rules, Shard
+from opacc_ray.lake.formats import FEATURE_COLUMNS, FORMATS, OPTIONAL_KEYS, find_format, place_of
+from opacc_ray.lake.pools import newest_version, plan_shards, read_examples, read_rows
+from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.spec import PoolSpec
+from opacc_ray.spec.pool_spec import ColumnsSpec
+
+SIZE = 24
+
+
+class Written(NamedTuple):
+    """A pool of ``SIZE`` examples."""
+
+    uri: str
+    columns: dict[str, str]  # as a spec has them
+    suffix: str  # of the files that hold examples
+
+
+def _folder(place: Path, files: dict[str, bytes]) -> str:
+    for name, content in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(content)
+    return str(place)
+
+
+def _picture(number: int) -> bytes:
+    sink = io.BytesIO()
+    Image.fromarray(np.full((4, 4), number, np.uint8)).save(sink, "PNG")
+    return sink.getvalue()
+
+
+def _npy(array: np.ndarray) -> bytes:
+    sink = io.BytesIO()
+    np.save(sink, array)
+    return sink.getvalue()
+
+
+def _table(start: int, stop: int) -> pa.Table:
+    rows = range(start, stop)
+    schema = pa.schema([("id", pa.string()), ("x", pa.list_(pa.float64())), ("pred", pa.int64())])
+    return pa.table([[f"e{row}" for row in rows], [[float(row), 1.0] for row in rows], list(rows)], schema=schema)
+
+
+def write_images(place: Path) -> Written:
+    return Written(_folder(place, {f"{row:02}.png": _picture(row) for row in range(SIZE)}), {}, ".png")
+
+
+def write_npy(place: Path) -> Written:
+    halves = np.arange(SIZE * 2.0).reshape(2, -1, 2)
+    return Written(_folder(place, {f"{half}.npy": _npy(rows) for half, rows in enumerate(halves)}), {}, ".npy")
+
+
+def write_parquet(place: Path) -> Written:
+    files = {f"{start}.parquet": parquet(_table(start, start + 12), row_group_size=4) for start in (0, 12)}
+    return Written(_folder(place, files), {"id": "id", "array": "x"}, ".parquet")
+
+
+def write_webdataset(place: Path) -> Written:
+    def tar(start: int) -> bytes:
+        sink = io.BytesIO()
+        with tarfile.open(fileobj=sink, mode="w") as file:
+            for row in range(start, start + 12):
+                member = tarfile.TarInfo(f"{row:02}.png")
+                member.size = len(_picture(row))
+                file.addfile(member, io.BytesIO(_picture(row)))
+        return sink.getvalue()
+
+    return Written(_folder(place, {f"{start:02}.tar": tar(start) for start in (0, 12)}), {"image": "png"}, ".tar")
+
+
+def write_huggingface(place: Path) -> Written:
+    def arrow(start: int) -> bytes:
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, _table(0, 0).schema) as writer:
+            writer.write_table(_table(start, start + 12), max_chunksize=4)
+        return sink.getvalue()
+
+    files = {f"data-{part:05}-of-00002.arrow": arrow(12 * part) for part in range(2)}
+    return Written(_folder(place, files), {"id": "id", "array": "x"}, ".arrow")
+
+
+def write_delta(place: Path) -> Written:
+    deltalake = pytest.importorskip("deltalake")
+    for start in (0, 12):
+        deltalake.write_deltalake(str(place), _table(start, start + 12), mode="append")
+    return Written(str(place), {"id": "id", "array": "x"}, ".parquet")
+
+
+def write_iceberg(place: Path) -> Written:
+    pytest.importorskip("pyiceberg")
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    place.mkdir(exist_ok=True)
+    catalog = SqlCatalog("test", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
+    catalog.create_namespace("lake")
+    table = catalog.create_table("lake.pool", _table(0, 0).schema)
+    for start in (0, 12):
+        table.append(_table(start, start + 12))
+    return Written(table.location().removeprefix("file://"), {"id": "id", "array": "x"}, ".parquet")
+
+
+def write_lance(place: Path) -> Written:
+    lance = pytest.importorskip("lance")
+    for start in (0, 12):
+        lance.write_dataset(_table(start, start + 12), str(place), mode="append" if start else "create")
+    return Written(str(place), {"id": "id", "array": "x"}, ".lance")
+
+
+def write_features(place: Path) -> Written:
+    rows = "".join(f"e{row},{row}\n" for row in range(SIZE))
+    return Written(
+        f"{_folder(place, {'answers.csv': f'id,pred{chr(10)}{rows}'.encode()})}/answers.csv",
+        {"id": "id", "prediction": "pred"},
+        ".csv",
+    )
+
+
+WRITERS: dict[str, Callable[[Path], Written]] = {
+    "images": write_images,
+    "npy": write_npy,
+    "parquet": write_parquet,
+    "webdataset": write_webdataset,
+    "huggingface": write_huggingface,
+    "delta": write_delta,
+    "iceberg": write_iceberg,
+    "lance": write_lance,
+    "features": write_features,
+}
+"""Function that writes a pool of ``SIZE`` examples, in two files or more if the format allows that, by format."""
+
+
+class Contracted(NamedTuple):
+    """A pool that was written, and how it is read."""
+
+    format: str
+    store: Store
+    rules: Rules
+    written: Written
+
+    def plan(self, shard_size: int = 5, **changes: Any) -> Plan:
+        return plan_shards(self.store, self.format, shard_size, rules=self.rules._replace(**changes))
+
+    def items(self, shard: Shard) -> list[Example | BadItem]:
+        """Return the examples of a shard and its bad items."""
+        return [*read_examples(self.store, self.format, shard, self.rules)]
+
+    def ids(self, shard: Shard) -> list[str]:
+        """Return the ids of a shard's examples, or of its rows if no model reads them."""
+        if self.rules.columns.features:
+            batches = read_rows(self.store, self.format, shard, self.rules)
+            return [name for batch in batches for name in batch.columns["id"].to_pylist()]
+        return [item.id for item in self.items(shard) if isinstance(item, Example)]
+
+    def complaint(self, plan: Callable[[], Plan]) -> str:
+        """Return the first error or bad item of a pool; empty if there is none."""
+        try:
+            for shard in plan().shards:
+                items = [] if self.rules.columns.features else self.items(shard)
+                bad = [f"{item.id}: {item.reason}" for item in items if isinstance(item, BadItem)]
+                if bad:
+                    return bad[0]
+                self.ids(shard)
+        except OpaccError as error:
+            return str(error)
+        return ""
+
+    def files(self) -> list[Path]:
+        """Return the files that hold examples."""
+        place = Path(self.store.uri)
+        return sorted(file for file in place.rglob(f"*{self.written.suffix}") if file.is_file())
+
+
+@pytest.fixture(params=FORMATS)
+def pool(request: pytest.FixtureRequest, tmp_path: Path) -> Contracted:
+    name = request.param
+    assert name in WRITERS, f"add a function that writes an example of the format {name!r} to WRITERS of this file"
+    written = WRITERS[name](tmp_path / "pool")
+    given = dict(written.columns)
+    features = tuple((key, (given.pop(key),)) for key in ("prediction",) if key in given)
+    arrays = (given.pop("array"),) if "array" in given else ()
+    place, file = place_of(name, written.uri)
+    rules = Rules(columns=Columns(array=arrays, features=features, **given), file=file)
+    return Contracted(name, open_store(place), rules, written)
+
+
+def spec_of(pool: Contracted, **keys: Any) -> PoolSpec:
+    return PoolSpec(**{"uri": pool.written.uri, "format": pool.format, "columns": pool.written.columns} | keys)
+
+
+def test_every_example_is_read_once_under_a_unique_id(pool: Contracted) -> None:
+    plan = pool.plan()
+    ids = [name for shard in plan.shards for name in pool.ids(shard)]
+    assert len(ids) == len(set(ids)) == SIZE
+    assert plan.num_examples in (None, SIZE)
+
+
+@pytest.mark.parametrize("shard_size", [1, 7, 1000])
+def test_ids_and_their_order_do_not_depend_on_the_shards(pool: Contracted, shard_size: int) -> None:
+    def ids(size: int) -> list[str]:
+        return [name for shard in pool.plan(size).shards for name in pool.ids(shard)]
+
+    assert ids(shard_size) == ids(5)
+
+
+def test_a_plan_depends_on_the_listing_alone(pool: Contracted) -> None:
+    assert pool.plan() == pool.plan()
+
+
+def test_the_example_of_the_writer_is_a_valid_spec(pool: Contracted) -> None:
+    assert spec_of(pool).format == pool.format
+
+
+def test_a_file_that_is_cut_short_is_named(pool: Contracted) -> None:
+    file = pool.files()[-1]
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + b",1,2" if file.suffix == ".csv" else content[: len(content) // 2])
+    complaint = pool.complaint(pool.plan)
+    assert file.name in complaint
+    assert "\n" not in complaint
+
+
+def test_a_file_that_changed_after_the_listing_is_refused(pool: Contracted) -> None:
+    plan = pool.plan()
+    file = pool.files()[-1]
+    file.write_bytes(file.read_bytes() + b"\0")
+    complaint = pool.complaint(lambda: plan)
+    assert file.name in complaint
+    assert re.search("has changed since the pool was listed|is not (a )?valid", complaint)
+
+
+def test_a_pool_without_files_is_refused(pool: Contracted, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    rules = pool.rules._replace(file=None if pool.rules.file is None else f"{tmp_path}/empty/none.csv")
+    with pytest.raises(DataError, match=r"check pool\.uri") as caught:
+        plan_shards(open_store(f"{tmp_path}/empty"), pool.format, 5, rules=rules)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_column_that_the_files_lack_is_refused(pool: Contracted) -> None:
+    if "id" not in find_format(pool.format).TRAITS.columns:
+        pytest.skip("the format has no columns in its files")
+    with pytest.raises(DataError, match=r" has no column 'unknown'; it has .*\bid\b") as caught:
+        pool.plan(columns=pool.rules.columns._replace(id="unknown"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_filter_keeps_its_rows(pool: Contracted) -> None:
+    if "filter" not in find_format(pool.format).TRAITS.keys:
+        pytest.skip("the format has no filter")
+    filtered = pool._replace(rules=pool.rules._replace(filter="pred >= 20 or pred = 3"))
+    plan = filtered.plan()
+    ids = [name for shard in plan.shards for name in filtered.ids(shard)]
+    assert sorted(ids) == ["e20", "e21", "e22", "e23", "e3"]
+    assert plan.num_examples is None
+    with pytest.raises(SpecError, match=r"pool\.filter: "):
+        pool.plan(filter="pred >")
+
+
+def test_a_format_with_versions_keeps_the_first_one(pool: Contracted) -> None:
+    versioned = "version" in find_format(pool.format).TRAITS.keys
+    newest = newest_version(pool.store, pool.format, pool.rules)
+    assert (newest is not None) == versioned
+    if versioned:
+        assert pool.plan().version == newest
+
+
+def test_planned_ids_are_those_that_are_read(pool: Contracted) -> None:
+    planned_ids = getattr(find_format(pool.format), "planned_ids", None)
+    if planned_ids is None:
+        pytest.skip("ids are in the files")
+    for shard in pool.plan().shards:
+        assert list(planned_ids(shard)) == pool.ids(shard)
+
+
+# -- specs -----------------------------------------------------------------------------------------------
+
+
+VALUES = {"filter": "pred < 4", "split": "test", "version": 1, "timestamp": "2026-01-31", "catalog": "c", "table": "t"}
+
+
+@pytest.mark.parametrize("key", ColumnsSpec.model_fields)
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_spec_takes_the_columns_of_the_format_and_no_others(name: str, key: str) -> None:
+    traits = find_format(name).TRAITS
+    if key in traits.columns:
+        required = "prediction" if key in FEATURE_COLUMNS or "array" not in traits.columns else "uri"
+        columns = ({required: "two"} if traits.needs and key not in traits.needs else {}) | {key: "one"}
+        assert getattr(PoolSpec(uri="x", format=name, columns=columns).columns, key) == "one"
+    else:
+        with pytest.raises(ValueError, match=f"columns.{key} is not supported for format {name}, .*; remove it"):
+            PoolSpec(uri="x", format=name, columns={key: "one"})
+
+
+@pytest.mark.parametrize("key", OPTIONAL_KEYS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_spec_takes_the_optional_keys_of_the_format_and_no_others(name: str, key: str) -> None:
+    traits = find_format(name).TRAITS
+    content = {"uri": "x", "format": name, "columns": {traits.needs[0]: "one"} if traits.needs else {}}
+    if key in traits.keys:
+        given = {"catalog": "c", "table": "t"} if key in ("catalog", "table") else {key: VALUES[key]}
+        assert getattr(PoolSpec(**content, **given), key) == VALUES[key]
+    else:
+        with pytest.raises(ValueError, match=f"{key} is only supported for .*, and format is {name}; remove it"):
+            PoolSpec(**content, **{key: VALUES[key]})
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if find_format(name).TRAITS.needs])
+def test_a_spec_without_a_column_that_the_format_needs_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"columns names no \w+ and no \w+.*; add .*: a column's name"):
+        PoolSpec(uri="x", format=name)
+
+
+def test_every_format_has_an_example_here() -> None:
+    assert set(WRITERS) == set(FORMATS), "WRITERS needs a function for each format"

@@ -1,0 +1,87 @@
+"""Work on threads: in order, within its bytes, and ended with whoever takes it."""
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from opacc_ray.lake.read_ahead import NextAhead, in_order
+
+
+def test_results_come_in_order() -> None:
+    def work(number: int) -> int:
+        time.sleep(0.01 * (number % 3))
+        return number
+
+    assert list(in_order(work, range(40), 8, lambda _: 1, 1000)) == list(range(40))
+
+
+def test_what_waits_stays_within_the_budget() -> None:
+    lock, held, most = threading.Lock(), 0, 0
+
+    def work(size: int) -> int:
+        nonlocal held, most
+        with lock:
+            held += size
+            most = max(most, held)
+        return size
+
+    sizes = [30, 40, 30, 10, 90, 10, 250, 5, 60]
+    for size in in_order(work, sizes, 8, lambda size: size, 100):
+        held -= size
+    assert held == 0
+    assert 100 < most <= 250 + 100  # what was just taken, and one item larger than the budget
+
+
+def test_an_error_comes_when_its_turn_does() -> None:
+    def work(number: int) -> int:
+        if number == 3:
+            raise ValueError("three")
+        return number
+
+    results = in_order(work, range(9), 4, lambda _: 1, 100)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="three"):
+        next(results)
+
+
+def test_the_first_item_is_taken_before_anyone_asks_and_then_one_ahead() -> None:
+    asked: queue.Queue[int] = queue.Queue()
+
+    def items() -> Iterator[int]:
+        for number in range(1, 5):
+            asked.put(number)
+            yield number
+
+    with NextAhead(items()) as found:
+        assert asked.get(timeout=10) == 1
+        assert found.take() == 1
+        assert asked.get(timeout=10) == 2
+        assert asked.empty()
+        assert [found.take() for _ in range(5)] == [2, 3, 4, None, None]
+
+
+def test_an_error_on_the_thread_ahead_comes_after_what_was_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("two")
+
+    with NextAhead(items()) as found:
+        assert found.take() == 1
+        with pytest.raises(ValueError, match="two"):
+            found.take()
+
+
+def test_who_takes_items_learns_whether_one_is_there() -> None:
+    ready = threading.Event()
+
+    def items() -> Iterator[int]:
+        ready.wait(10)
+        yield 1
+
+    with NextAhead(items()) as found:
+        assert not found.is_there
+        ready.set()
+        assert found.take() == 1

@@ -1,0 +1,299 @@
+"""S3 that refuses, breaks off or is not there, and the client that is made for it."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from botocore.exceptions import ClientError
+
+from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.errors import StorageError
+from opacc_ray.lake import s3_client, s3_store
+from opacc_ray.lake.store import warn_of_one_writer
+from opacc_ray.lake.store_uris import Store, open_store
+
+
+def every_call(store: Store) -> list[Callable[[], object]]:
+    return [
+        store.list,
+        lambda: store.read("a"),
+        lambda: store.write("a", b"x"),
+        lambda: store.exists("a"),
+        lambda: store.delete("a"),
+    ]
+
+
+@pytest.mark.parametrize("call", range(5))
+def test_a_missing_bucket_is_an_error(s3: LocalS3, call: int) -> None:
+    with pytest.raises(StorageError, match=r"^cannot .* s3://no-such-bucket/x\S*: the bucket does not exist; create"):
+        every_call(open_store("s3://no-such-bucket/x"))[call]()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", "wrong-secret", "the secret key is wrong; check AWS_SECRET_ACCESS_KEY"),
+        ("AWS_ACCESS_KEY_ID", "wrong-key", "the server does not have the access key; check AWS_ACCESS_KEY_ID"),
+        ("AWS_ACCESS_KEY_ID", None, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+        (
+            "AWS_ENDPOINT_URL_S3",
+            "no-scheme:9000",
+            "Invalid endpoint: AWS_ENDPOINT_URL_S3 is 'no-scheme:9000'; write https://host:port",
+        ),
+        ("AWS_PROFILE", "nobody", "config profile (nobody) could not be found"),
+    ],
+)
+def test_wrong_credentials(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, variable: str, value: str | None, words: str
+) -> None:
+    store = open_store(bucket)
+    store.write("a", b"x")
+    secret = os.environ["AWS_SECRET_ACCESS_KEY"]
+    if value is None:
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    else:
+        monkeypatch.setenv(variable, value)
+    for call in every_call(store):
+        with pytest.raises(StorageError) as caught:
+            call()
+        assert words in str(caught.value)
+        assert bucket in str(caught.value)
+        assert secret not in str(caught.value)
+        assert "wrong-secret" not in str(caught.value)
+
+
+def test_an_endpoint_that_does_not_answer(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://user:hidden@127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
+    with pytest.raises(StorageError) as caught:
+        open_store("s3://lake/x").list()
+    assert str(caught.value) == (
+        "cannot list s3://lake/x: no answer from http://127.0.0.1:9 in 2 attempts (EndpointConnectionError);"
+        " check AWS_ENDPOINT_URL and the network"
+    )
+
+
+class ScriptedS3(ThreadingHTTPServer):
+    """Answers GET with what the test put into `answers`: (status, body, how many bytes of it to send)."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, bytes, int]] = []
+        super().__init__(("127.0.0.1", 0), _ScriptedHandler)
+
+
+class _ScriptedHandler(BaseHTTPRequestHandler):
+    server: ScriptedS3
+
+    def do_GET(self) -> None:
+        status, body, sent = self.server.answers.pop(0)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[:sent])
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def scripted(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedS3]:
+    with ScriptedS3() as server:
+        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
+        yield server
+        server.shutdown()
+
+
+def test_a_read_that_breaks_off_is_repeated(scripted: ScriptedS3) -> None:
+    scripted.answers = [(200, b"whole", 3), (500, b"", 0), (200, b"whole", 5)]
+    assert open_store("s3://lake").read("a") == b"whole"
+    assert scripted.answers == []
+
+
+def test_a_read_that_always_breaks_off_is_an_error(scripted: ScriptedS3) -> None:
+    scripted.answers = [(200, b"whole", 3)] * 2
+    with pytest.raises(StorageError, match=r"cannot read s3://lake/a: no answer from http://127\S+ in 2 attempts"):
+        open_store("s3://lake").read("a")
+    assert scripted.answers == []
+
+
+def test_a_listing_asks_little_of_the_server(scripted: ScriptedS3) -> None:
+    """No count, no ETag, out of order, and an object shown twice while it is being replaced."""
+    body = b"<ListBucketResult><IsTruncated>false</IsTruncated>" + b"".join(
+        b"<Contents><Key>%s</Key><Size>%d</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>" % found
+        for found in [(b"x/b", 1), (b"x/a", 2), (b"x/b", 3)]
+    )
+    body += b"</ListBucketResult>"
+    scripted.answers = [(200, body, len(body))]
+    tag = "modified 2026-01-01 00:00:00+00:00"
+    assert open_store("s3://lake/x").list() == [("a", 2, tag), ("b", 3, tag)]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (403, "AccessDenied", "access is denied; the credentials lack s3:ListBucket"),
+        (400, "ExpiredToken", "the credentials have expired; renew them"),
+        (400, "AuthorizationHeaderMalformed", "set AWS_REGION"),
+        (503, "SlowDown", "use fewer actors"),
+        (418, "Teapot", "a message"),
+    ],
+)
+def test_refusals_are_put_into_words(scripted: ScriptedS3, status: int, code: str, words: str) -> None:
+    body = f"<Error><Code>{code}</Code><Message>a message</Message></Error>".encode()
+    scripted.answers = [(status, body, len(body))] * 2
+    with pytest.raises(StorageError, match=f"^cannot read s3://lake/a: .*{words}"):
+        open_store("s3://lake").read("a")
+
+
+def test_the_client_suits_its_endpoint(s3: LocalS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    custom = s3_client.client_for("auto").meta
+    assert s3_client.client_for("auto").meta is custom
+    assert (custom.region_name, custom.endpoint_url) == ("us-east-1", s3.endpoint)
+    assert custom.config.request_checksum_calculation == custom.config.response_checksum_validation == "when_required"
+    assert custom.config.s3 == {"addressing_style": "path"}
+    assert custom.config.retries["total_max_attempts"] == 3
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_MAX_ATTEMPTS"):
+        monkeypatch.delenv(name)
+    aws = s3_client.client_for("auto").meta
+    assert (aws.region_name, aws.endpoint_url) == ("us-east-1", "https://s3.amazonaws.com")
+    assert aws.config.request_checksum_calculation == aws.config.response_checksum_validation == "when_supported"
+    assert aws.config.s3 is None
+    assert aws.config.retries["total_max_attempts"] == 8
+    assert s3_client.client_for("when_required").meta.config.request_checksum_calculation == "when_required"
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert s3_client.client_for("auto").meta.region_name == "eu-west-1"
+    with pytest.raises(StorageError, match="checksums is 'never', but must be one of auto"):
+        open_store("s3://lake", checksums="never")
+
+
+def test_a_server_that_does_not_know_ranges_sends_all(scripted: ScriptedS3) -> None:
+    scripted.answers = [(200, b"0123456789", 10)]
+    assert open_store("s3://lake").read_range("a", 2, 5) == b"234"
+
+
+def test_a_range_that_breaks_off_is_asked_for_again(scripted: ScriptedS3) -> None:
+    scripted.answers = [(206, b"234", 1), (206, b"234", 3)]
+    assert open_store("s3://lake").read_range("a", 2, 5) == b"234"
+    assert scripted.answers == []
+
+
+# -- times -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-22T01:54:04Z",
+        "2026-11-22T01:54:04.123Z",
+        "2026-11-22T01:54:04.123456789Z",
+        "2026-11-22T03:54:04+02:00",
+        "2026-11-22T01:54:04",
+        "Sun, 22 Nov 2026 01:54:04 GMT",
+        "20261122T015404Z",
+        "1795312444",
+        1795312444.5,
+    ],
+    ids=str,
+)
+def test_times_are_parsed_as_botocore_does(text: str | float) -> None:
+    """They are the tags of objects without an ETag, which earlier runs keep."""
+    from botocore.utils import parse_timestamp
+
+    found, expected = s3_client._parse_time(text), parse_timestamp(text)
+    assert found == expected
+    assert str(found) == str(expected)
+
+
+def test_listing_many_objects_parses_no_time_slowly(s3: LocalS3, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import dateutil.parser
+
+    store = open_store(bucket)
+    store.write_many((f"{i}.txt", b"x") for i in range(30))
+    monkeypatch.setattr(dateutil.parser, "parse", None)
+    assert len(store.list()) == 30
+
+
+def test_a_key_that_a_browser_would_change_has_no_link_and_any_other_has(bucket: str) -> None:
+    store = open_store(bucket)
+    assert "/a//b%20%23.png?X-Amz-" in store.link("a//b #.png", 60)
+    for key in ("a/../b.png", "./b.png"):
+        with pytest.raises(StorageError, match=r"has no link that a browser opens: .*; send copies or thumbnails"):
+            store.link(key, 60)
+
+
+class ConditionalS3:
+    """A client of a server that holds one object or none, and answers conditional writes with a status of its own."""
+
+    def __init__(self, status: int, *keys: str) -> None:
+        self.status, self.keys, self.writes = status, set(keys), 0
+        self.meta = SimpleNamespace(endpoint_url=f"http://{uuid4().hex}")
+
+    def put_object(self, Key: str, IfNoneMatch: str | None = None, **_: object) -> None:
+        honoured = self.status == 412
+        if IfNoneMatch and self.status != 200 and (not honoured or Key in self.keys):
+            answer = {"Error": {"Code": str(self.status)}, "ResponseMetadata": {"HTTPStatusCode": self.status}}
+            raise ClientError(answer, "PutObject")
+        self.keys.add(Key)
+        self.writes += 1
+
+    def list_objects_v2(self, Prefix: str, **_: object) -> dict[str, Any]:
+        return {"Contents": [{"Key": key} for key in self.keys if key.startswith(Prefix)]}
+
+
+def store_on(client: ConditionalS3, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(s3_store, "client_for", lambda _: client)
+    warn_of_one_writer.cache_clear()
+    return open_store("s3://b/p")
+
+
+@pytest.mark.parametrize("status", [200, 400, 501])
+def test_a_server_without_conditional_writes_is_recognised_and_reported_once(
+    status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = ConditionalS3(status)
+    store = store_on(client, monkeypatch)
+    for key in "ab":
+        assert store.create(key, b"1") == b"1"
+    assert client.keys == {"p/a", "p/b"}
+    assert [record.getMessage() for record in caplog.records] == [
+        "this S3 server has no conditional writes: let one command at a time draw rounds of a run"
+    ]
+
+
+def test_a_server_with_conditional_writes_writes_each_object_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = ConditionalS3(412)
+    store = store_on(client, monkeypatch)
+    assert [store.create(key, b"1") for key in "ab"] == [b"1", b"1"]
+    assert client.writes == 2
+    assert not caplog.records
+
+
+def test_an_unknown_server_never_overwrites_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = ConditionalS3(200, "p/a")
+    store = store_on(client, monkeypatch)
+    monkeypatch.setattr(s3_store, "_get_object", lambda *_, **__: SimpleNamespace(content=b"first"))
+    assert store.create("a", b"second") == b"first"
+    assert client.writes == 0
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_busy_server_is_not_taken_for_one_without_conditional_writes(
+    status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = ConditionalS3(status)
+    with pytest.raises(StorageError, match=r"^cannot write s3://b/p/a"):
+        store_on(client, monkeypatch).create("a", b"1")
+    assert client.writes == 0
+    assert not caplog.records

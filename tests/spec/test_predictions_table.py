@@ -1,0 +1,211 @@
+"""Specs from one file of stored predictions, and the commands that take such a file."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tables import parquet
+
+from opacc_ray.cli.main import main
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.spec import load_spec
+from opacc_ray.spec.predictions_table import is_table, read_predictions, spec_of_predictions, write_spec
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(folder: Path, name: str, content: str | bytes) -> str:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return name
+
+
+def problems(name: str, *needs: str) -> str:
+    with pytest.raises(DataError) as caught:
+        read_predictions(name, needs)
+    return str(caught.value)
+
+
+# -- reading ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "image_id,predicted,score\n007,cat,0.9\n008,dog,0.25\n"),
+        ("a.csv", "\ufeffimage_id,Predicted,SCORE\r\n007,cat,0.9\r\n008,dog,0.25\r\n"),
+        ("a.csv", "image_id;predicted;score\n007;cat;0,9\n008;dog;0,25\n"),
+        ("a.csv", 'score,"image_id",predicted,note\n0.9,"007","cat","one, or\ntwo lines"\n0.25,"008","dog",\n'),
+        ("a.tsv", "image id\tpred label\tconf\n007\tcat\t0.9\n008\tdog\t0.25\n"),
+        ("a.jsonl", '{"id": "007", "pred": "cat", "prob": 0.9}\n{"id": "008", "pred": "dog", "prob": 0.25}\n'),
+    ],
+)
+def test_columns_are_matched_by_their_usual_names(folder: Path, name: str, content: str) -> None:
+    found = read_predictions(write(folder, name, content), ["confidence"])
+    assert found.columns.keys() == {"id", "prediction", "confidence"}
+    assert found.classes == ["cat", "dog"]
+    assert np.array_equal(found.pool.prediction, [0, 1])
+    assert np.array_equal(found.pool.confidence, [0.9, 0.25])
+
+
+def test_a_parquet_file_is_read_without_its_layers(folder: Path) -> None:
+    hidden = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(6)), 3)
+    table = pa.table({"id": ["a", "b"], "prediction": [3, 0], "hidden": hidden})
+    found = read_predictions(write(folder, "a.parquet", parquet(table)))
+    assert found.columns == {"id": "id", "prediction": "prediction"}
+    assert found.classes is None
+    assert np.array_equal(found.pool.prediction, [3, 0])
+
+
+def test_a_folder_with_the_suffix_of_parquet_is_a_folder(folder: Path) -> None:
+    assert not is_table(write(folder, "out.parquet/part-0.parquet", b"").partition("/")[0])
+    assert is_table(write(folder, "a.parquet", b""))
+    assert is_table("a.csv")
+
+
+def test_a_column_of_paths_stands_in_for_ids(folder: Path) -> None:
+    found = read_predictions(write(folder, "a.csv", "path,pred\na.png,1\nb.png,0\n"))
+    assert found.columns == {"id": "path", "uri": "path", "prediction": "pred"}
+
+
+def test_a_column_with_the_name_of_its_key_wins(folder: Path) -> None:
+    found = read_predictions(write(folder, "a.csv", "id,name,prediction,pred\n1,a,2,3\n"))
+    assert (found.columns["id"], found.columns["prediction"]) == ("id", "prediction")
+
+
+@pytest.mark.parametrize("words", [("true", "false"), ("yes", "no"), ("1.0", "0.0")])
+def test_words_are_classes_and_whole_numbers_are_numbers_of_classes(folder: Path, words: tuple[str, str]) -> None:
+    found = read_predictions(write(folder, "a.csv", f"id,pred\n1,{words[0]}\n2,{words[1]}\n"))
+    assert found.classes == (None if words[0] == "1.0" else sorted(words))
+
+
+# -- problems --------------------------------------------------------------------------------------------
+
+
+def test_all_problems_are_reported_at_once(folder: Path) -> None:
+    rows = "a,cat,97.5\na,,20\n,dog,30\n"
+    assert problems(write(folder, "a.csv", f"id,pred,confidence\n{rows}")) == (
+        'a.csv: (1) 1 row without an id (id); (2) 1 id more than once (id), such as "a"; '
+        "(3) 1 row without a prediction (pred); (4) the confidence confidence holds 97.5; it is in percent: divide it "
+        "by 100; its columns are id, pred, confidence"
+    )
+
+
+def test_missing_and_ambiguous_columns_are_reported_at_once(folder: Path) -> None:
+    assert problems(write(folder, "a.csv", "y_pred,pred_label,x\n1,2,3\n"), "confidence", "hidden") == (
+        "a.csv: (1) the columns y_pred, pred_label may all be the prediction; rename all but one; "
+        "(2) no column of confidences: name one confidence, conf, score, probability or similar; "
+        "(3) the method needs hidden: write a spec, or choose another method; its columns are y_pred, pred_label, x"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("id,pred,conf\n1,0,1.2\n", "the confidence conf holds 1.2; give a probability from 0 to 1;"),
+        ("id,pred,conf\n1,0,93%\n", 'holds "93%", which is not a number; write 0.93 for 93 %;'),
+        ("id,pred\n1,0.5\n", "holds 0.5, which is not a class; for a regression, write a spec with model.task"),
+        ("id,pred\n1,-1\n", "the prediction pred holds -1, and numbers of classes start at 0"),
+        ("id,pred\n", "it has no row"),
+        ("id,pred,pred\n1,2,3\n", "two columns 'pred'; rename one"),
+        ("id,pred\n1,2,3\n", r"is not valid CSV (CSV parse error: Row #2: Expected 2 columns, got 3: 1,2,3)"),
+        ("", "is empty; give a CSV file"),
+    ],
+)
+def test_a_problem_is_named_with_its_remedy(folder: Path, content: str, problem: str) -> None:
+    assert problem in problems(write(folder, "a.csv", content))
+
+
+def test_a_file_that_is_not_there_or_not_utf_8_is_an_error(folder: Path) -> None:
+    assert problems("a.csv") == "there is no file a.csv; check the path"
+    content = "id,pred\n1,größer\n".encode("latin-1")
+    assert "is not UTF-8 (invalid start byte at byte 12); save it as UTF-8" in problems(write(folder, "a.csv", content))
+
+
+# -- specs -----------------------------------------------------------------------------------------------
+
+
+def test_a_spec_of_predictions_is_kept_and_read_again(folder: Path) -> None:
+    name = write(folder, "my answers.csv", "id,pred\n1,cat\n2,dog\n")
+    spec = spec_of_predictions(name, budget=1, method="srs")
+    uri = write_spec(spec)
+    assert uri == f"{folder}/audits/my-answers.yaml"
+    assert load_spec(uri) == spec
+    assert write_spec(spec) == uri
+    with pytest.raises(SpecError, match=r"my-answers.yaml is another spec; .* choose another name with --name"):
+        write_spec(spec_of_predictions(name, budget=2, method="srs"))
+
+
+# -- commands --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def answers(folder: Path) -> str:
+    draw = np.random.default_rng(0)
+    rows = [f"i{n},{draw.choice(['cat', 'dog', 'fish'])},{draw.uniform(0.3, 1):.3f}" for n in range(300)]
+    return write(folder, "answers.csv", "key;label_pred;prob\n" + "\n".join(rows).replace(",", ";"))
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = main([*arguments])
+    return code, *capsys.readouterr()
+
+
+def test_a_file_of_predictions_is_audited_in_one_command(
+    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, log = asked(capsys, "run", answers, "--budget", "40")
+    assert code == 0
+    assert f"opacc labels import {folder}/audits/answers-" in out
+    assert "columns: id = key, prediction = label_pred, confidence = prob" in log
+    assert "classes: cat, dog, fish (the predictions, sorted)" in log
+    assert f"spec: {folder}/audits/answers.yaml" in log
+    [manifest] = folder.glob("audits/answers-*/rounds/1/manifest.csv")
+    ids = [line.partition(",")[0] for line in manifest.read_text().splitlines()[1:]]
+    assert len(set(ids)) == 40
+    labels = write(folder, "labels.csv", "id,label\n" + "".join(f"{name},cat\n" for name in ids))
+    run = str(manifest.parents[2])
+    assert asked(capsys, "labels", "import", run, labels)[0] == 0
+    assert asked(capsys, "estimate", run)[0] == 0
+    again, as_spec = (asked(capsys, "run", *given) for given in ([answers, "--budget", "40"], ["audits/answers.yaml"]))
+    assert again[:2] == as_spec[:2]
+    assert len([*folder.glob("audits/answers-*")]) == 1
+
+
+def test_check_writes_nothing_and_reports_a_budget_above_the_pool(
+    answers: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(capsys, "check", answers, "--budget", "40")[0] == 0
+    code, out, _ = asked(capsys, "check", answers, "--budget", "301")
+    assert code == 2
+    assert "it holds 300 examples" in out
+    assert [item.name for item in folder.iterdir()] == [answers]
+
+
+def test_the_labels_that_an_interval_needs_are_forecast_before_the_first_one(
+    answers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {}
+    for width in ("0.03", "0.1"):
+        code, out, _ = asked(capsys, "budget", answers, "--until", width, "--json")
+        assert code == 0
+        found[width] = json.loads(out)
+    assert found["0.1"]["total_labels"] < found["0.03"]["total_labels"] <= 300
+    assert found["0.1"]["run"] == answers
+    assert found["0.1"]["labels"] == 0
+
+
+def test_options_of_a_file_of_predictions_are_refused_for_a_spec(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, log = asked(capsys, "run", "spec.yaml", "--budget", "40")
+    assert code == 2
+    assert "--budget is only for a file of predictions; set it in the spec spec.yaml instead" in log
+    code, _, log = asked(capsys, "run", "answers.csv")
+    assert code == 2
+    assert "--budget is missing: the number of labels; `opacc budget answers.csv --until ±0.03` shows how many" in log

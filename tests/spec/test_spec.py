@@ -1,0 +1,268 @@
+"""Specs: a wrong key or value gives one sentence with the key, the value and the fix."""
+
+import re
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opacc_ray.errors import SpecError
+from opacc_ray.spec import load_function, load_spec, parse_spec
+
+
+def content(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "audit",
+        "pool": {"uri": "s3://lake/pool", "format": "images"},
+        "model": {"factory": "models:net"},
+        "sample": {"method": "ces", "budget": 100},
+        "output": "s3://audits",
+    } | changes
+
+
+REGRESSION = {"factory": "a:b", "task": "regression"}
+DEEPEST = {"method": "deepest", "budget": 9, "auxiliary": "dsa"}
+DEEPREDUCE = {"method": "deepreduce", "budget": 9}
+TRAIN = {"reference": {"uri": "s3://lake/train"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sampel": {}}, r"unknown key 'sampel' \(value {}\); did you mean 'sample'\?"),
+        ({"pool": {"url": "x", "format": "images"}}, r"unknown key 'pool.url' \(value \"x\"\); did you mean 'uri'"),
+        ({"extract": {"batchsize": 3}}, "did you mean 'batch_size'"),
+        ({"pool": {"format": "images"}}, "key 'pool.uri' is missing"),
+        ({"pool": {"uri": "x", "format": "zip"}}, "pool.format: .*'images', 'npy', 'parquet'.* \\(value \"zip\"\\)"),
+        ({"extract": {"actors": 0}}, r"extract.actors: give at least 1, or auto \(value 0\)"),
+        ({"extract": {"actors": {"min": 3, "max": 2}}}, "extract.actors: max is 2 and min 3; give a max of at least"),
+        ({"extract": {"actors": {"most": 3}}}, "extract.actors: unknown key 'most' .*; known are min, max"),
+        ({"extract": {"actors": "many"}}, "extract.actors: give a whole number, {min: 2, max: 8}, or auto"),
+        (
+            {"extract": {"node_labels": {"zone": "in()"}}},
+            r"node_labels: zone: in\(\) is not a label selector; write eu, !eu",
+        ),
+        ({"extract": {"batch_size": "many"}}, r"extract.batch_size: .*integer.* \(value \"many\"\)"),
+        ({"model": {"factory": "no colon"}}, "model.factory: write module:function"),
+        ({"model": {"factory": "a:b", "sha256": "beef"}}, "model.sha256: give the 64 hexadecimal digits"),
+        ({"name": "a/b"}, "name: use letters, digits"),
+        ({"sample": {"method": "cse"}}, "sample: there is no method 'cse'; did you mean"),
+        ({"sample": {"method": "ces", "section": 9}}, "no parameter 'section'; did you mean 'sections'"),
+        ({"sample": {"method": "ces", "bugdet": 9}}, "no parameter 'bugdet'; did you mean 'budget'"),
+        ({"sample": {"method": "ces", "budget": 0}}, "budget=0: give a whole number"),
+        ({"sample": {"method": "css", "fractions": [[1], 1]}}, r"fractions=\[1\] of method 'css': give a number"),
+        (
+            {"sample": {"method": "css", "allocation": [float("nan"), 1]}},
+            "allocation=nan of .*: give a number",
+        ),
+        ({"sample": {"method": "ces", "layer": [["hidden"]]}}, r"layer=\['hidden'\] of method 'ces': give a name"),
+        ({"model": {"factory": "a:b", "task": "regression"}, "sample": {"method": "css"}}, "no confidence"),
+        ({"extract": {"features": ["output"]}}, "'ces' needs hidden.*add hidden to extract.features"),
+        ({"model": REGRESSION, "extract": {"features": ["hidden", "confidence"]}}, "has confidence.*no confidence"),
+        ({"sample": DEEPEST}, r"'deepest' needs dsa, which compares with training data: add reference: \{uri"),
+        ({"extract": {"features": ["hidden", "lsa"]}}, "extract.features has lsa, which compares with training data"),
+        ({"model": REGRESSION, "sample": DEEPEST}, "'deepest' needs dsa, .* a regression has none; choose lsa"),
+        ({"sample": DEEPREDUCE, "extract": {"coverage": {"criterion": "nbc"}}}, "needs coverage, which compares with"),
+        ({"extract": {"coverage": {"criterion": "kmcn:9"}}}, "criterion: .* 'kmcn:9'; did you mean 'kmnc:9'?"),
+        ({"extract": {"coverage": {"criterion": "NC:0.5"}}}, "did you mean 'nc:0.5'?"),
+        ({"extract": {"coverage": {"criterion": "lines"}}}, "give nc:0.5, kmnc:10, nbc, snac or tknc:2"),
+        ({"extract": {"coverage": {"criterion": "nc:1.5"}}}, "'nc:1.5': give the threshold, from 0 to below 1"),
+        ({"extract": {"coverage": {"layers": []}}}, "extract.coverage.layers: .*at least 1"),
+        ({"extract": {"coverage": {"layer": ["a"]}}}, "unknown key 'extract.coverage.layer' .*did you mean 'layers'"),
+        ({"seed": True}, r"seed: give a number; YAML reads yes, no, on and off as true and false .*value true"),
+        ({"extract": {"batch_size": True}}, r"extract.batch_size: give a number; .*value true"),
+        (
+            {"model": {"factory": "a:b", "classes": ["cat", "cat "]}},
+            "'cat' appears twice, apart from spaces and accents",
+        ),
+        ({"model": {"factory": "a:b", "classes": ["cat", " "]}}, "a class has an empty name, which would stand for"),
+        ({"model": {"factory": "a:b", "classes": [False]}}, r"classes.0: .*; put it in quotes \(value false\)"),
+        ({"reference": {"url": "x"}}, "unknown key 'reference.url' .*did you mean 'uri'"),
+    ],
+)
+def test_refusal(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
+        parse_spec(content(**changes), "spec.yaml")
+    assert str(caught.value).startswith("spec.yaml: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "is not YAML"),
+        ("- 1", "holds a list, not keys and values"),
+        ("", "is empty; `opacc spec --template` prints one"),
+        ("name: 2001-99-99", "has a value that cannot be read: month"),
+        ("seed: " + "9" * 6000, "has a value that cannot be read"),
+        ("x" * 300_000, "has more than 262144 characters"),
+        ("a: &a [*a]", "has more than 50000 values, with aliases expanded"),
+        ("!!python/object:os.system {}", "not YAML"),
+        ("name: a\npool: {uri: x}\nname: b", "has the key 'name' twice, in lines 1 and 3; remove one"),
+        ("name: 2026-01-31", 'name: Input should be a valid string; put it in quotes .value "2026-01-31"'),
+        ("sample:\n  budget: 4\n  budget: 400", "has the key 'budget' twice, in lines 2 and 3; remove one"),
+    ],
+)
+def test_a_file_that_is_not_a_spec_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=message):
+        load_spec(path)
+
+
+@pytest.mark.parametrize("written", ["2026-01-31T12:00:00Z", '"2026-01-31T12:00:00Z"'])
+def test_time_of_a_table_needs_no_quotes(written: str, tmp_path: Path) -> None:
+    pool = f"pool: {{uri: x, format: delta, timestamp: {written}, columns: {{image: jpeg}}}}"
+    path = tmp_path / "spec.yaml"
+    path.write_text(f"{pool}\nname: a\nmodel: {{factory: 'a:b'}}\nsample: {{budget: 9}}\noutput: x")
+    assert load_spec(path).pool.timestamp == "2026-01-31T12:00:00Z"
+
+
+def bomb(line: str) -> str:
+    """410 bytes of YAML that stand for 9**9 values."""
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]" for before, name in pairwise("abcdefghi")]
+    return "\n".join([*lines, line])
+
+
+@pytest.mark.parametrize("line", ["name: *i", "model: {factory: 'a:b', arguments: {x: *i}}", "<<: {x: *i}"])
+def test_alias_bomb_is_refused_at_once(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(bomb(line))
+    start = time.process_time()
+    with pytest.raises(SpecError, match="more than 50000 values, with aliases expanded"):
+        load_spec(path)
+    assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("key", ["name", "sample", "extract", "seed"])
+def test_message_shows_a_little_of_a_large_value(key: str) -> None:
+    value: Any = ["x"] * 9
+    for _ in range(12):
+        value = [value] * 9
+    for given in (value, {"batch_size": value, "method": value}, "y" * 10**6, 10**4000):
+        with pytest.raises(SpecError) as caught:
+            parse_spec(content(**{key: given}), "spec.yaml")
+        assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_numbers_are_finite(value: float) -> None:
+    for changes in ({"extract": {"start_timeout": value}}, {"model": {"factory": "a:b", "error_scale": value}}):
+        with pytest.raises(SpecError, match="finite number"):
+            parse_spec(content(**changes), "spec.yaml")
+
+
+def test_missing_file() -> None:
+    with pytest.raises(SpecError, match="there is no spec at /nowhere"):
+        load_spec("/nowhere.yaml")
+
+
+def test_defaults_extract_what_comes_with_the_forward_pass() -> None:
+    assert parse_spec(content(), "spec").features() == ("hidden", "output", "confidence", "prediction")
+    regression = parse_spec(content(model={"factory": "a:b", "task": "regression"}), "spec")
+    assert regression.features() == ("hidden", "output", "prediction")
+
+
+@pytest.mark.parametrize(
+    ("changes", "added", "compares"),
+    [
+        ({"sample": DEEPEST}, ["dsa"], {"traces"}),
+        ({"sample": DEEPEST | {"auxiliary": "lsa"}}, ["lsa"], {"traces"}),
+        ({"sample": DEEPEST | {"auxiliary": "combined"}}, ["dsa"], {"traces"}),
+        ({"sample": DEEPREDUCE}, ["coverage"], set()),
+        ({"sample": DEEPREDUCE | {"coverage": False}}, [], set()),
+        ({"sample": DEEPREDUCE, "extract": {"coverage": {"criterion": "kmnc:9"}}}, ["coverage"], {"ranges"}),
+        ({"extract": {"coverage": {"criterion": "kmnc:9"}}}, [], set()),
+    ],
+)
+def test_features_are_those_of_the_forward_pass_and_of_the_method(changes, added, compares) -> None:
+    spec = parse_spec(content(**TRAIN, **changes), "spec")
+    assert spec.features() == ("hidden", "output", "confidence", *added, "prediction")
+    assert spec.compares_with() == compares
+
+
+def test_features_that_are_named_are_all() -> None:
+    features = ["confidence", "lsa", "coverage"]
+    changes = {"extract": {"features": features, "coverage": {"criterion": "snac"}}, "sample": {"method": "css"}}
+    spec = parse_spec(content(**TRAIN, **changes), "spec")
+    assert spec.features() == (*features, "prediction")
+    assert spec.compares_with() == {"traces", "ranges"}
+
+
+def test_the_remedy_has_all_keys_to_add() -> None:
+    spec = parse_spec(content(sample=DEEPREDUCE), "spec")
+    keys = r"extract.features: \[hidden, output, confidence, coverage, dsa\] and reference: \{uri: ...\}"
+    assert re.match(f"add {keys}.* to the spec", spec.remedy("dsa"))
+    assert "reference" not in parse_spec(content(**TRAIN), "spec").remedy("dsa")
+    assert "a regression has none" in parse_spec(content(model=REGRESSION), "spec").remedy("dsa")
+
+
+def test_the_reference_has_the_format_of_the_pool_by_default() -> None:
+    reference = parse_spec(content(**TRAIN), "spec").reference
+    assert (reference.uri, reference.format) == ("s3://lake/train", "images")
+    assert parse_spec(content(reference={"uri": "x", "format": "npy"}), "spec").reference.format == "npy"
+
+
+def test_a_split_is_of_hugging_face_datasets_and_the_reference_has_one_of_its_own() -> None:
+    given = {"pool": {"uri": "s3://lake/ds", "format": "huggingface", "columns": {"image": "image"}, "split": "test"}}
+    reference = {"uri": "s3://lake/ds", "split": "train"}
+    spec = parse_spec(content(**given, reference=reference, sample=DEEPEST), "spec")
+    assert (spec.pool.split, spec.reference.split) == ("test", "train")
+    assert parse_spec(content(**given, reference={"uri": "s3://lake/ds"}), "spec").reference.split is None
+    other = {"pool": given["pool"] | {"split": "val"}}
+    assert spec.identity() != parse_spec(content(**other, reference=reference, sample=DEEPEST), "spec").identity()
+    with pytest.raises(SpecError, match="split is only supported for huggingface, and format is npy; remove it"):
+        parse_spec(content(pool={"uri": "x", "format": "npy", "split": "test"}), "spec")
+
+
+def test_identity_leaves_out_what_no_feature_uses() -> None:
+    def identity(**changes: Any) -> dict[str, Any]:
+        return parse_spec(content(**changes), "spec").identity()
+
+    kmnc = {"extract": {"coverage": {"criterion": "kmnc:9"}}}
+    assert identity() == identity(**TRAIN) == identity(**kmnc)
+    assert identity(**TRAIN, sample=DEEPREDUCE) == identity(sample=DEEPREDUCE)
+    assert identity(**TRAIN, sample=DEEPREDUCE, **kmnc) != identity(**TRAIN, sample=DEEPREDUCE)
+    assert identity(**TRAIN, sample=DEEPEST) != identity(reference={"uri": "s3://other"}, sample=DEEPEST)
+
+
+def test_identity_leaves_out_where_and_how_fast() -> None:
+    here = parse_spec(content(extract={"actors": 1}), "spec")
+    elsewhere = {"actors": {"min": 2}, "start_timeout": 5, "accelerator_type": "A100", "node_labels": {"zone": "!eu"}}
+    there = parse_spec(content(extract=elsewhere, output="s3://elsewhere"), "spec")
+    assert here.identity() == there.identity()
+    assert here.identity() != parse_spec(content(seed=1), "spec").identity()
+    assert here.identity() != parse_spec(content(extract={"batch_size": 7}), "spec").identity()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_module:f", "model.factory: 'no_such_module:f' cannot be imported"),
+        ("os:no_such", "module 'os' has no 'no_such'; write module:function with a function of that module"),
+        ("os:getwd", "module 'os' has no 'getwd'; did you mean 'getcwd'?"),
+        ("os:sep", "is a str, not a function"),
+    ],
+)
+def test_function_that_is_not_there(name: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        load_function(name, "model.factory")
+
+
+def test_user_module_that_raises_is_one_sentence_with_its_traceback_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "raising_module.py").write_text("SIZES = {}\nsize = SIZES['large']\n")
+    (tmp_path / "needing_module.py").write_text("import no_such_package\n")
+    (tmp_path / "ending_script.py").write_text("def net():\n    pass\n\n\nraise SystemExit(0)\n")
+    with pytest.raises(SpecError, match="importing 'raising_module' raised KeyError: 'large'") as caught:
+        load_function("raising_module:net", "model.factory")
+    assert 'raising_module.py", line 2' in caught.value.details
+    with pytest.raises(SpecError, match=r"No module named 'no_such_package'.*needing_module imports it, so install it"):
+        load_function("needing_module:net", "model.factory")
+    with pytest.raises(SpecError, match="importing 'ending_script' raised SystemExit: 0"):
+        load_function("ending_script:net", "model.factory")
