@@ -27,7 +27,7 @@ from misled import classifications
 from numpy.typing import NDArray
 from processes import repeat
 
-from opacc_ray.designs.unequal import inclusion_probabilities
+from opacc_ray.designs.drawing import inclusion_probabilities
 from opacc_ray.estimators.taught import weights_by_variance
 from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import predict_failure

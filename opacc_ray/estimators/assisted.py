@@ -2,7 +2,7 @@
 
 The model's confidence, or whether another model agrees, predicts the outcome of each example at no cost. Its mean over
 the pool is known, so labels need only say by how much it is wrong. With q = 1 - prediction the predicted failure and
-D(·) the design's estimate of the mean of a variable (:mod:`opacc_ray.designs.base`), the share of failures is
+D(·) the design's estimate of the mean of a variable (:mod:`opacc_ray.designs.design`), the share of failures is
 
     θ̂ = λ·Q + D(f - λq) = D(f) + λ·(Q - D(q))        Q the mean of q over the pool, 0 <= λ <= 1
 
@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from opacc_ray.designs.base import Part
+from opacc_ray.designs.design import Replicate
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators import intervals, weighted
 from opacc_ray.estimators.base import Estimate, Outcome
@@ -202,7 +202,7 @@ def _independent(
         return
     weight = round_weights(selections)
     for selection, end, factor in zip(selections, ends, weight.tolist(), strict=True):
-        whole = Part(selection.pool_size, selection.design, np.arange(len(selection)))
+        whole = Replicate(selection.pool_size, selection.design, np.arange(len(selection)))
         for size, own, places in selection.design.parts or (whole,):
             yield factor * size / selection.pool_size, own, end - len(selection) + places
 

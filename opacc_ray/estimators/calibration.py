@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.base import times
+from opacc_ray.designs.design import times
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators.linear import Array, LinearEstimator, linear_estimator
 from opacc_ray.selection import Selection
@@ -63,7 +63,7 @@ def design_for_classes(
     Designs that draw single examples by a belief in failure are left as they are: a class whose heavy examples the
     sample missed looks sure of itself when calibrated, and its interval would cover too seldom.
     """
-    if pool_count is None or any(selection.design.drawn_by_belief for selection in rounds):
+    if pool_count is None or any(selection.design.draws_by_risk for selection in rounds):
         return linear_estimator(rounds)
     return calibrate(rounds, predicted, pool_count)
 

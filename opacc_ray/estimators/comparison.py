@@ -12,7 +12,7 @@ effect measures", Statistics in Medicine 27 (2008), after R. G. Newcombe (ibid. 
     low   A - B - √((A - l_A)² - 2ρ(A - l_A)(u_B - B) + (u_B - B)²)
     high  A - B + √((u_A - A)² - 2ρ(u_A - A)(B - l_B) + (B - l_B)²)
 
-with ρ from v(A - B) = v(A) + v(B) - 2ρ√(v(A)·v(B)), v as in :mod:`opacc_ray.designs.base`. So it has a width even
+with ρ from v(A - B) = v(A) + v(B) - 2ρ√(v(A)·v(B)), v as in :mod:`opacc_ray.designs.design`. So it has a width even
 where no label tells the models apart. With replicates [l, u] are widened by Student's quantile.
 
 Where both models say the same, they are right or wrong together. If it is known what each says of the whole pool, the

@@ -47,7 +47,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs import Design
-from opacc_ray.designs.base import Prediction
+from opacc_ray.designs.design import PredictedFailures
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate, Outcome, contain, is_binary, joined_reasons
@@ -116,7 +116,7 @@ def difference(design: InclusionProbability, outcome: Outcome, level: float) -> 
     return accuracy(part.share, [part], np.ones(1), known, level)
 
 
-def corrected(design: Design, prediction: Prediction, outcome: Outcome) -> Round:
+def corrected(design: Design, prediction: PredictedFailures, outcome: Outcome) -> Round:
     """What one round with predictions says."""
     failure = 1 - outcome
     share, variance = design.failure_share(failure), design.failure_variance(failure)

@@ -5,7 +5,7 @@ A class is a part (*domain*) of the pool whose size is not known, so its accurac
 
     R = x̂ / d̂,  x = y·d        v(R) = v of the mean of (x - R·d) / d̂
 
-where the hats and v are those of the sampling design (:mod:`opacc_ray.designs.base`). R is not quite unbiased:
+where the hats and v are those of the sampling design (:mod:`opacc_ray.designs.design`). R is not quite unbiased:
 its bias is of order 1/n. A class has few labels, so the interval is that of `weighted.py`; the failure that the sample
 did not happen to show has the largest weight of any label, relative to d̂, for it may come from where the design draws
 few and none was of the class. For a simple random sample this is Clopper and Pearson's interval for the labels of the

@@ -2,7 +2,7 @@
 
 Accuracy is a mean over the pool. Accuracy in a class, the cells of a confusion matrix and the difference of two models
 are such means too, or ratios of them. Every design estimates the mean of a variable x in one form, linear in x, and
-:mod:`opacc_ray.designs.base` lists them. Rounds combine to
+:mod:`opacc_ray.designs.design` lists them. Rounds combine to
 
     x̂ = Σ_t w_t · [ Σ_labelled before x / N + (1 - N_before / N) · x̂_t ]        w_t as in `rounds.py`
 

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from opacc_ray.designs.base import Before, Stream
+from opacc_ray.designs.design import DrawSequence, LabelledBefore
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.intervals import Interval
 from opacc_ray.estimators.plain import plain_estimate
@@ -79,22 +79,22 @@ def confidence_sequence(
     return known(selections, given).state(replace(latest, low=ends[0], high=ends[1], interval=name))
 
 
-def stream_of(selections: Sequence[Selection], outcomes: Sequence[Any]) -> Stream | None:
+def stream_of(selections: Sequence[Selection], outcomes: Sequence[Any]) -> DrawSequence | None:
     """The draws of all rounds, one after the other; None if a round is not drawn label by label, or has gaps."""
     failure: dict[int, float] = {}  # of the examples drawn in the rounds before
     parts = []
     for selection, outcome in zip(selections, outcomes, strict=True):
         values = 1 - np.asarray(outcome, dtype=np.float64)
-        part = selection.design.stream(values, Before(len(failure), sum(failure.values()), selection.pool_size))
+        part = selection.design.stream(values, LabelledBefore(len(failure), sum(failure.values()), selection.pool_size))
         if part is None:
             return None
         parts.append(part)
         failure |= zip(selection.index.tolist(), values.tolist(), strict=True)
     value, drawn, bound = (np.concatenate(columns) for columns in zip(*(part[:3] for part in parts), strict=True))
-    return Stream(value, drawn, bound, selections[0].pool_size)
+    return DrawSequence(value, drawn, bound, selections[0].pool_size)
 
 
-def least_share(stream: Stream, alpha: float) -> float:
+def least_share(stream: DrawSequence, alpha: float) -> float:
     """The lower confidence bound of m: excluded are shares at which the capital has ever reached 1/α."""
     from scipy.optimize import bisect  # not Brent's: the capital is infinite where m is impossible
 
@@ -106,7 +106,7 @@ def least_share(stream: Stream, alpha: float) -> float:
     return float(bisect(excess, 0.0, 1.0, xtol=1e-15)) if excess(1.0) < 0 else 1.0
 
 
-def largest_capital(stream: Stream, share: float) -> float:
+def largest_capital(stream: DrawSequence, share: float) -> float:
     """Logarithm of the most that the gamblers, together, ever had at m = ``share``; infinite if m is impossible."""
     expected = stream.pool_size * share - stream.drawn  # (n,) μ
     tolerance = 1e-12 * stream.pool_size  # of rounding

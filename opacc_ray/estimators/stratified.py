@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from opacc_ray.designs.base import Array
+from opacc_ray.designs.design import Array
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.estimators import intervals
 from opacc_ray.estimators.base import Estimate, Outcome, is_binary

@@ -43,8 +43,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.drawing import draw_uniform
 from opacc_ray.designs.step_by_step import StepByStep
-from opacc_ray.designs.uniform import draw_uniform
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
 from opacc_ray.failure.auxiliary import Rows

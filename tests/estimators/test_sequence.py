@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 import opacc_ray as opacc
-from opacc_ray.designs.base import Stream
+from opacc_ray.designs.design import DrawSequence
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.estimators.sequence import (
     BETTING,
@@ -34,7 +34,7 @@ def _pool(rate: float) -> tuple[Pool, Outcomes]:
     return Pool(confidence=confidence), outcome
 
 
-def _ever_excluded(stream: Stream | None, true: float) -> bool:
+def _ever_excluded(stream: DrawSequence | None, true: float) -> bool:
     assert stream is not None
     below = largest_capital(stream, true) >= TAIL
     return below or largest_capital(stream.mirrored(), 1 - true) >= TAIL

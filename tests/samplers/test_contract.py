@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import opacc_ray as opacc
-from opacc_ray.designs.allocation import allocate
-from opacc_ray.designs.uniform import untaken
 from opacc_ray.errors import LabelError
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
@@ -206,12 +204,6 @@ def test_refuses_a_parameter_of_another_type(method: str, name: str, value: obje
         opacc.select(pool, method, 50, **{name: value})
 
 
-def test_untaken_counts_the_free_examples() -> None:
-    taken = np.array([0, 1, 4, 9])
-    assert untaken(np.arange(6), taken).tolist() == [2, 3, 5, 6, 7, 8]
-    assert untaken(np.arange(3), np.empty(0, dtype=np.int64)).tolist() == [0, 1, 2]
-
-
 def test_srs_with_replacement_draws_an_example_twice(pool: Pool) -> None:
     chosen = opacc.select(pool, "srs", 300, seed=1, replacement=True)
     assert len(set(chosen.index.tolist())) < 300
@@ -225,28 +217,3 @@ def test_css_orders_by_confidence_and_shares_the_budget(pool: Pool) -> None:
     top, middle, low = (confidence[chosen.design.stratum == j] for j in range(3))
     assert top.min() > middle.max()
     assert middle.min() > low.max()
-
-
-@pytest.mark.parametrize(
-    ("budget", "shares", "sizes", "given"),
-    [
-        (10, [0.2, 0.4, 0.4], [80, 10, 10], [2, 4, 4]),
-        (3, [0.98, 0.01, 0.01], [50, 50, 50], [1, 1, 1]),  # every stratum is seen
-        (100, [0.2, 0.4, 0.4], [80, 10, 10], [80, 10, 10]),  # what a small stratum cannot take goes on
-        (60, [0.2, 0.4, 0.4], [80, 10, 10], [40, 10, 10]),
-        (20, [0.0, 1.0, 0.0], [40, 5, 20], [10, 5, 5]),  # only strata without a share have room
-    ],
-)
-def test_allocation(budget: int, shares: list[float], sizes: list[int], given: list[int]) -> None:
-    assert allocate(budget, np.array(shares), np.array(sizes)).tolist() == given
-
-
-def test_allocation_spends_the_budget_whatever_the_sizes() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        sizes = rng.integers(1, 40, rng.integers(1, 6))
-        budget = int(rng.integers(len(sizes), sizes.sum() + 1))
-        given = allocate(budget, rng.dirichlet(np.ones(len(sizes))), sizes)
-        assert given.sum() == budget
-        assert (given >= 1).all()
-        assert (given <= sizes).all()

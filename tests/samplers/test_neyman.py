@@ -15,8 +15,8 @@ from scipy.stats import binom
 from whole_plan import WholePlan, whole_plan
 
 import opacc_ray as opacc
+from opacc_ray.designs.drawing import inclusion_probabilities
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.by_design import by_design
 from opacc_ray.estimators.rounds import combine
