@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.labels.documents import ExportedLabels
 from opacc_ray.labels.example_files import ExampleFiles
 from opacc_ray.labels.formats import fiftyone

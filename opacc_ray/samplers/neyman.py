@@ -68,7 +68,7 @@ from numpy.typing import NDArray
 from opacc_ray.designs.drawing import SURE, draw_along, line_lengths
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.contradiction import FORESEEN_FROM
+from opacc_ray.estimators.plausibility import FORESEEN_FROM
 from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import Forecast, predict_failure
 from opacc_ray.failure.signals import PoolSignals, part_signals

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from opacc_ray import __version__
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimators.base import is_binary
-from opacc_ray.estimators.without_labels import guesses
+from opacc_ray.estimators.accuracy_estimate import is_binary
+from opacc_ray.estimators.baselines import label_free_accuracy
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.study.bound import least_variance
@@ -120,10 +120,10 @@ def _guesses(case: Case) -> dict[str, float]:
         return {}
     confidence = case.view.column("confidence")
     if case.source.reference is None:
-        return guesses(confidence)
+        return label_free_accuracy(confidence)
     reference = read_case(replace(case.source, uri=case.source.reference, reference=None, digest=None))
     reference.view.need(["confidence"], "difference of confidences")
-    return guesses(confidence, reference.view.column("confidence"), reference.outcome)
+    return label_free_accuracy(confidence, reference.view.column("confidence"), reference.outcome)
 
 
 def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], list[NotPossible]]:

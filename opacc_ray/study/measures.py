@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.base import Outcome, is_binary
+from opacc_ray.estimators.accuracy_estimate import Outcome, is_binary
 from opacc_ray.study.trials import Trial
 
 CERTAINTY = 0.95

@@ -22,7 +22,7 @@ from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.step_by_step import StepByStep
 from opacc_ray.designs.stratified import Stratified, collapse
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.estimators.by_design import INTERVALS, by_design
+from opacc_ray.estimators.design_based import INTERVALS, estimate_sample
 
 N, n = 60, 12
 RNG = np.random.default_rng(0)
@@ -80,7 +80,7 @@ class TestEveryDesign:
     def test_gives_an_interval(self, design: Design) -> None:
         assert design.interval in INTERVALS
         for outcome in (np.ones(n), np.zeros(n), np.arange(n) % 3 / 2, np.arange(n) % 2.0):
-            found = by_design(design, outcome, 0.95)
+            found = estimate_sample(design, outcome, 0.95)
             assert 0 <= found.low < found.high <= 1
             assert found.n == n
             assert found.design_based == (not isinstance(design, Purposive))

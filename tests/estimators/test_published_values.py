@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import opacc_ray as opacc
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import InclusionProbability
-from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.estimators.rounds import linear_estimator
 
 Array = NDArray[np.float64]
 
