@@ -37,7 +37,7 @@ from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Source, find_cases, read_case
-from opacc_ray.study.spec import CaseSpec
+from opacc_ray.study.study_spec import CaseSpec
 
 Numbers = NDArray[np.float64]
 

@@ -159,7 +159,7 @@ def _predicted(selections: Sequence[Selection], prediction: ArrayLike) -> _Predi
         values = np.asarray(prediction)
     except ValueError as error:  # rows that differ in length
         raise DataError(
-            f"prediction does not consist of numbers ({error}): give one per example of the whole pool"
+            f"prediction is not made of numbers ({error}): give one per example of the whole pool"
         ) from None
     if values.shape != (size,) or values.dtype.kind not in "biuf":
         raise DataError(

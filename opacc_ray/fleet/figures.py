@@ -9,7 +9,7 @@ from opacc_ray.estimators.intervals import clipped
 from opacc_ray.fleet.documents import AuditSummary, FleetSummary, HistoryPoint
 from opacc_ray.fleet.sentences import label_of, stated_text
 from opacc_ray.report.figures import Row, enclosing_ticks, interval_chart, tick_labels
-from opacc_ray.report.svg import NARROW, WIDE, Scale, both_widths, dot, figure, line, name_at, path, text, whisker
+from opacc_ray.svg import NARROW, WIDE, Scale, both_widths, dot, figure, line, name_at, path, text, whisker
 
 HEIGHT, DATES = 230.0, {WIDE: 5, NARROW: 3}
 """Height of an accuracy over time in pixels, and dates below it."""

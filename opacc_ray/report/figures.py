@@ -17,7 +17,7 @@ from opacc_ray.estimators.intervals import clipped
 from opacc_ray.report import width_figure
 from opacc_ray.report.documents import CoursePoint, RunReport
 from opacc_ray.report.sentences import digits_for, is_share, number, percent, thousands
-from opacc_ray.report.svg import (
+from opacc_ray.svg import (
     WIDE,
     Scale,
     both_widths,

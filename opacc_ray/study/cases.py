@@ -30,7 +30,7 @@ from opacc_ray.lake.parquet_io import arrow_owned, read_bytes
 from opacc_ray.lake.storage import join, open_store, read_uri
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import FEATURES, Pool
-from opacc_ray.study.spec import CaseSpec
+from opacc_ray.study.study_spec import CaseSpec
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "hidden": ("hidden",),

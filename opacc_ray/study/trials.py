@@ -21,7 +21,7 @@ from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
 from opacc_ray.study.cases import Case, Source, read_case
 from opacc_ray.study.peers import PEERS
-from opacc_ray.study.spec import MethodSpec
+from opacc_ray.study.study_spec import MethodSpec
 
 BLOCK_SIZE = 100
 """Repetitions per block: the unit of parallel work and of resume."""

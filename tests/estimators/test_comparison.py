@@ -205,7 +205,7 @@ def test_models_that_say_the_same_of_nearly_all_are_hardly_apart(method: str, po
 
 def test_predictions_that_do_not_fit_are_refused(pool: Pool) -> None:
     chosen = opacc.select(pool, "srs", 20)
-    with pytest.raises(LabelError, match=r"predict dog of example \d+ and have different outcomes there; give pred"):
+    with pytest.raises(LabelError, match=r"predict dog for example \d+ and have different outcomes there; give pred"):
         opacc.compare(chosen, [[1] * 20, [0] * 20], predictions=[["dog"] * N] * 2)
     for said in ([[1] * N], [[1] * N, [1] * 20], [[1] * N] * 3):
         with pytest.raises(

@@ -160,7 +160,7 @@ def test_stated_interval_excludes_the_truth_in_five_percent_at_most(failures: fl
 
 
 def test_interval_that_spends_twice_alpha_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interim_analyses, "LOOK_SHARE", 2.2)
+    monkeypatch.setattr(interim_analyses, "INTERIM_SHARE", 2.2)
     stops = [until.as_it_is(np.random.default_rng(seed), 0.3, 0.05, 30) for seed in range(1000)]
     assert sum(stop.error for stop in stops) > binom.ppf(1 - 1e-4, 1000, 0.05)
 

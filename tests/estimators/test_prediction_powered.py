@@ -23,7 +23,7 @@ from opacc_ray.estimators.prediction_powered import (
     NAME,
     assisted_estimate,
     tuned_strength,
-    unclipped_estimate,
+    unclipped_assisted,
 )
 from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.pool import Pool
@@ -114,7 +114,7 @@ class TestExact:
         mean = total = 0.0
         for chance, rounds in samples():
             outcomes = [TINY[part.index] for part in rounds]
-            mean += chance * unclipped_estimate(rounds, outcomes, GUESS, 0.95, strength).value
+            mean += chance * unclipped_assisted(rounds, outcomes, GUESS, 0.95, strength).value
             total += chance
         assert total == pytest.approx(1, abs=1e-12)
         assert mean == pytest.approx(TINY.mean(), abs=1e-12)
@@ -128,7 +128,7 @@ class TestExact:
 
 
 def test_variance_is_unbiased_for_a_fixed_strength() -> None:
-    found = [unclipped_estimate(*rounds, TINY[rounds[0].index], GUESS, 0.95, 0.7) for _, rounds in _srs()]
+    found = [unclipped_assisted(*rounds, TINY[rounds[0].index], GUESS, 0.95, 0.7) for _, rounds in _srs()]
     variance = np.var([estimate.value for estimate in found])
     assert np.mean([estimate.standard_error**2 for estimate in found]) == pytest.approx(variance, abs=1e-12)
 
@@ -189,7 +189,7 @@ def test_by_hand() -> None:
     prediction = np.full(10, 0.8)
     prediction[chosen.index] = [1, 0.5, 0.5, 1, 0.5]
     y = np.array([1, 0, 1, 1, 0])
-    found = unclipped_estimate(chosen, y, prediction, 0.95, 1)
+    found = unclipped_assisted(chosen, y, prediction, 0.95, 1)
     d = np.array([0, 0.5, -0.5, 0, 0.5])  # f - q
     assert found.value == pytest.approx(0.6 + 0.3 - 0.25)
     assert found.standard_error == pytest.approx(np.sqrt(0.5 * d.var(ddof=1) / 5))
@@ -281,7 +281,7 @@ def test_interval_covers(method: str, budget: int, kind: str, strength, pool: Po
 def test_interval_of_few_replicates_is_that_of_student(pool: Pool, outcome) -> None:
     chosen = opacc.select(pool, "srs", 100, 1, replicates=4)
     found, design = (
-        unclipped_estimate(chosen, outcome[chosen.index], pool.confidence, 0.95, 1),
+        unclipped_assisted(chosen, outcome[chosen.index], pool.confidence, 0.95, 1),
         linear_estimator(chosen),
     )
     variance = (found.standard_error * t.ppf(0.975, 3) / norm.ppf(0.975)) ** 2

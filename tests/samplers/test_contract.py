@@ -122,6 +122,32 @@ class TestEveryMethod:
             assert estimate.n == 30
             assert 0 <= estimate.low < estimate.high <= 1
 
+    def test_first_half_of_the_labels_estimates_the_same_unless_the_docstring_says_why(
+        self, method: str, pool: Pool
+    ) -> None:
+        """Outcomes depend on the confidence, by which most methods order or weigh examples."""
+        right = 1.0 * (np.random.default_rng(3).random(N) < pool.confidence)
+        apart = []
+        for seed in range(25):
+            chosen = opacc.select(pool, method, 60, seed=seed)
+            is_first = np.arange(60) < 30
+            whole = opacc.estimate(chosen, right[chosen.index]).value
+            apart.append(opacc.estimate(chosen.restrict(is_first), right[chosen.index[is_first]]).value - whole)
+        is_unbiased = abs(np.mean(apart)) <= 4 * np.std(apart) / len(apart) ** 0.5
+        assert is_unbiased or "in the order of" in METHODS[method].__doc__
+
+    def test_estimates_scores_of_a_regression_if_it_supports_them(self, method: str, pool: Pool) -> None:
+        if not parse_parameters(method, {}).supports_regression:
+            pytest.skip("the method does not support regression")
+        score = 1 - np.random.default_rng(4).random(N) ** 4
+        first = opacc.select(pool, method, 40, seed=1)
+        second = opacc.select(pool, method, 40, seed=2, previous=[(first, score[first.index])])
+        for estimate in (
+            opacc.estimate(first, score[first.index]),
+            opacc.estimate([first, second], [score[first.index], score[second.index]]),
+        ):
+            assert 0 <= estimate.low < estimate.value < estimate.high <= 1
+
     def test_order_does_not_tell_how_sure_the_model_is_unless_the_docstring_says_why(
         self, method: str, pool: Pool
     ) -> None:

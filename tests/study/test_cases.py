@@ -9,7 +9,7 @@ from small_study import arrays, source
 
 from opacc_ray.errors import DataError
 from opacc_ray.study.cases import Case, find_cases, read_case
-from opacc_ray.study.spec import CaseSpec
+from opacc_ray.study.study_spec import CaseSpec
 
 
 class TestCases:

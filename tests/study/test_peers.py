@@ -6,11 +6,11 @@ from pydantic import ValidationError
 
 from opacc_ray.errors import SpecError
 from opacc_ray.study.peers import LEAST_BUDGETS, PEERS
-from opacc_ray.study.peers.base import normal
 from opacc_ray.study.peers.lure import weights
+from opacc_ray.study.peers.peer import normal
 from opacc_ray.study.peers.ppi import power_tuned
 from opacc_ray.study.peers.stratified import allocate, combined
-from opacc_ray.study.spec import MethodSpec
+from opacc_ray.study.study_spec import MethodSpec
 
 
 def make_case(size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ import opacc_ray as opacc
 from opacc_ray.errors import SpecError
 from opacc_ray.spec import read_yaml, validated
 from opacc_ray.study.peers import PEERS
-from opacc_ray.study.spec import MethodSpec, StudySpec, parse_method
+from opacc_ray.study.study_spec import MethodSpec, StudySpec, parse_method
 
 
 class TestSpec:

@@ -18,7 +18,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.lake.storage import open_store
 from opacc_ray.study import experiment, trials
 from opacc_ray.study.cases import find_cases, read_case
-from opacc_ray.study.spec import CaseSpec
+from opacc_ray.study.study_spec import CaseSpec
 from opacc_ray.study.table import _facts
 
 

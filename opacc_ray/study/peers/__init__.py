@@ -5,7 +5,7 @@ states value and interval as its paper does.
 """
 
 from opacc_ray.study.peers import active, lure, ppi, robust, stratified
-from opacc_ray.study.peers.base import Peer, PeerEstimate
+from opacc_ray.study.peers.peer import Peer, PeerEstimate
 
 PEERS: dict[str, Peer] = {
     "ppi++": ppi.estimate,
