@@ -115,7 +115,7 @@ def _places(column: str, values: NDArray[Any], missing: NDArray[np.bool_], class
     other = next((name for i, name in enumerate(plain) if name.isdecimal() and name != str(i)), None)
     if other is not None:
         raise DataError(
-            f"{column} holds numbers, and a class is named {other!r}, so it is not clear whether "
+            f"{column} holds numbers, and a class has the number {other!r} for a name, so it is not clear whether "
             "numbers are names or places; write the names as text"
         )
     known = np.where(missing, 0, values).astype(np.float64)

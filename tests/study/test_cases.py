@@ -100,7 +100,7 @@ class TestCases:
     @pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])
     def test_garbage_is_named(self, suffix: str, tmp_path: Path) -> None:
         (tmp_path / f"case.{suffix}").write_bytes(b"")
-        with pytest.raises(DataError, match=rf"case case \(.*case.{suffix}\): it is no "):
+        with pytest.raises(DataError, match=rf"case case \(.*case.{suffix}\): it is not a "):
             read_case(source(tmp_path / f"case.{suffix}"))
 
     def test_names_must_differ(self, cases: Path, tmp_path: Path) -> None:
