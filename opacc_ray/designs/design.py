@@ -13,7 +13,7 @@ A design estimates the mean of any variable x of the pool in one form, linear in
     inclusion probability     1/(N π_k)       n x_k / (N π_k)                 (1 - π_k) / (n(n - 1))        all
     replicates                w_k N_r/N       x̂ of replicate r                1 / (R(R - 1))                all
 
-x̂ is unbiased where ``reason`` is None, and so is v unless the design's file says otherwise. Each design has one file.
+x̂ is unbiased where ``reason`` is None, and so is v unless the design's file states otherwise. Each design has one file.
 Its fields are what was known when the sample was drawn; selections save them under the design's ``name``.
 
 Legend: N examples to draw from, n labels or draws, N_h and n_h those of stratum h, P_h = N_h/N, f_h = n_h/N_h, R
