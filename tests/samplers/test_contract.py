@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from small_spec import small_spec
 
 import opacc_ray as opacc
 from opacc_ray.errors import LabelError
@@ -11,6 +12,7 @@ from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
 from opacc_ray.samplers.select import parse_parameters
+from opacc_ray.spec import parse_spec
 
 N, M, C = 400, 12, 5
 
@@ -173,6 +175,15 @@ class TestEveryMethod:
         wrong = known[0] + "s" if known else "anything"
         with pytest.raises(opacc.OpaccError, match=f"no parameter '{wrong}'" + (f".*'{known[0]}'" if known else "")):
             opacc.select(pool, method, 50, **{wrong: 1})
+
+
+def test_a_spec_refuses_a_regression_if_the_method_does_not_support_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = small_spec("s3://bucket", "s3://bucket/runs", sample={"method": "srs", "budget": 40})
+    content["model"] = {"factory": "a:b", "task": "regression"}
+    assert parse_spec(content, "spec").sample.method == "srs"
+    monkeypatch.setattr(METHODS["srs"].Parameters, "supports_regression", False)
+    with pytest.raises(opacc.OpaccError, match="'srs' does not support regression; choose another method"):
+        parse_spec(content, "spec")
 
 
 @pytest.mark.parametrize("replicates", [None, 3])
