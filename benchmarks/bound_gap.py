@@ -27,7 +27,7 @@ from misled import classifications
 from numpy.typing import NDArray
 from processes import repeat
 
-from opacc_ray.designs.unequal import inclusion_probabilities
+from opacc_ray.designs.drawing import inclusion_probabilities
 from opacc_ray.estimators.taught import weights_by_variance
 from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import predict_failure
@@ -37,7 +37,7 @@ from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Source, find_cases, read_case
-from opacc_ray.study.spec import CaseSpec
+from opacc_ray.study.study_spec import CaseSpec
 
 Numbers = NDArray[np.float64]
 

@@ -25,13 +25,12 @@ from labelled_rounds import in_rounds, label_rounds
 from numpy.typing import NDArray
 
 import opacc_ray as opacc
-from opacc_ray.estimators.assisted import assist
-from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.calibration import calibrate
-from opacc_ray.estimators.domain import by_class, mean_cost
-from opacc_ray.estimators.linear import linear_estimator
-from opacc_ray.estimators.rounds import combine
-from opacc_ray.estimators.sequence import confidence_sequence
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.estimators.design_based import combine_rounds
+from opacc_ray.estimators.domain import by_class, calibrate, mean_cost
+from opacc_ray.estimators.prediction_powered import assisted_estimate
+from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.parts.view import view_of
 from opacc_ray.study import cases as study
 
@@ -162,7 +161,7 @@ def _rounds(case: Case, method: str, sizes: list[int], alike: bool = True) -> Me
 
     def measure(seed: int) -> Iterator[tuple[Estimate, float]]:
         rounds = label_rounds(view, case.outcome, method, sizes, seed)
-        yield opacc.estimate(*rounds) if alike else combine(*rounds, 0.95), float(case.outcome.mean())
+        yield opacc.estimate(*rounds) if alike else combine_rounds(*rounds, 0.95), float(case.outcome.mean())
 
     return measure
 
@@ -253,7 +252,7 @@ def _assisted(
     true, found = float(case.outcome.mean()), []
     for seed in range(repetitions):
         rounds, outcomes = draw(seed)
-        assisted = [assist(rounds, outcomes, prediction, strength=strength) for strength in (1.0, None)]
+        assisted = [assisted_estimate(rounds, outcomes, prediction, strength=strength) for strength in (1.0, None)]
         found.append([(item.value, item.low, item.high) for item in (opacc.estimate(rounds, outcomes), *assisted)])
     value, low, high = np.array(found).transpose(2, 1, 0)  # (3, repetitions) each
     expected = case.outcome.var(ddof=1) * (1 / n - 1 / case.view.size)  # squared error of SRS

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from processes import repeat
 
 import opacc_ray as opacc
-from opacc_ray.estimators.several import SeveralModels
+from opacc_ray.estimators.model_comparison import SeveralModels
 from opacc_ray.parts.view import view_of
 from opacc_ray.study.bound import least_variance
 

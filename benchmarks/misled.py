@@ -25,7 +25,7 @@ from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.learned import learned_estimate
 from opacc_ray.study.cases import Source, find_cases, read_case
-from opacc_ray.study.spec import CaseSpec
+from opacc_ray.study.study_spec import CaseSpec
 
 REFERENCE = 2000
 DESIGNS: dict[str, Callable[[int], list[int]]] = {"one round": lambda budget: [budget], "four rounds": in_rounds}

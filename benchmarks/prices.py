@@ -21,7 +21,7 @@ from processes import repeat
 
 from opacc_ray.samplers import neyman
 from opacc_ray.study.cases import Source, find_cases
-from opacc_ray.study.spec import CaseSpec
+from opacc_ray.study.study_spec import CaseSpec
 
 AS_IT_IS = "as it is"
 AIDS = (

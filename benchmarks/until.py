@@ -33,8 +33,8 @@ from scipy.special import betaincinv, ndtr, ndtri
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError
-from opacc_ray.estimators import looks
-from opacc_ray.estimators.plain import plain_estimate
+from opacc_ray.estimators import interim_analyses
+from opacc_ray.estimators.design_based import design_based_estimate
 from opacc_ray.study.cases import Case, Source, read_case
 
 LADDER = (30, 1.4)
@@ -166,24 +166,24 @@ def summary(method: str, rows: Sequence[Row], rungs: Sequence[Rung]) -> list[str
 def run_until(case: Case, method: str, goal: float, seed: int) -> Stop:
     """Draw rounds as planned until the goal is reached."""
     rounds: list[tuple[opacc.Selection, NDArray[np.float64]]] = []
-    seen: list[looks.Look] = []
+    seen: list[interim_analyses.InterimAnalysis] = []
     size = FIRST
     while True:
         rounds.append(draw(case, method, size, seed, rounds))
         selections, outcomes = [item for item, _ in rounds], [item for _, item in rounds]
-        found, estimate = looks.look(selections, outcomes, estimator=estimator_of(case, method))
+        found, estimate = interim_analyses.analyse(selections, outcomes, estimator=estimator_of(case, method))
         seen.append(found)
-        ahead = looks.forecast(seen, goal, case.view.size)
+        ahead = interim_analyses.forecast(seen, goal, case.view.size)
         if ahead.reached:
             true = float(case.outcome.mean())
             return Stop(found.labels, len(rounds), not estimate.low <= true <= estimate.high)
         size = ahead.sizes[0]
 
 
-def estimator_of(case: Case, method: str) -> looks.Estimator:
+def estimator_of(case: Case, method: str) -> interim_analyses.Estimator:
     """The estimate that an audit states: where rounds learn from all labels, by the pool's features, too."""
     if method not in LEARNS:
-        return plain_estimate
+        return design_based_estimate
     return lambda selections, outcomes, level: opacc.estimate(selections, outcomes, level, pool=case.view)
 
 
@@ -269,7 +269,7 @@ def planned_count(share: float, goal: float, alpha: float = 0.05) -> int:
 
 
 def as_it_is(rng: np.random.Generator, share: float, goal: float, first: int) -> Stop:
-    return _by_rule(rng, share, goal, first, looks.LOOK_SHARE * 0.05, cautious=True)
+    return _by_rule(rng, share, goal, first, interim_analyses.INTERIM_SHARE * 0.05, cautious=True)
 
 
 def plain(rng: np.random.Generator, share: float, goal: float, first: int) -> Stop:
@@ -277,13 +277,13 @@ def plain(rng: np.random.Generator, share: float, goal: float, first: int) -> St
 
 
 def _by_rule(rng: np.random.Generator, share: float, goal: float, size: int, alpha: float, *, cautious: bool) -> Stop:
-    seen: list[looks.Look] = []
+    seen: list[interim_analyses.InterimAnalysis] = []
     labels = failures = 0
     while True:
         labels, failures = labels + size, failures + int(rng.binomial(size, share))
         met = min(failures, labels - failures) if cautious else math.inf
-        seen.append(looks.Look(labels, _half(failures, labels, alpha), met))
-        ahead = looks.forecast(seen, goal, ENDLESS)
+        seen.append(interim_analyses.InterimAnalysis(labels, _half(failures, labels, alpha), met))
+        ahead = interim_analyses.forecast(seen, goal, ENDLESS)
         if ahead.reached:
             low, high = exact(failures, labels, alpha)
             return Stop(labels, len(seen), not low <= share <= high)
@@ -292,7 +292,9 @@ def _by_rule(rng: np.random.Generator, share: float, goal: float, size: int, alp
 
 def spent(rng: np.random.Generator, share: float, goal: float, first: int) -> Stop:
     labels, failures, rounds = first, int(rng.binomial(first, share)), 1
-    while (total := planned_count(round((failures + 0.5) / (labels + 1), 3), goal, 0.04)) > looks.CLOSE * labels:
+    while (
+        total := planned_count(round((failures + 0.5) / (labels + 1), 3), goal, 0.04)
+    ) > interim_analyses.CLOSE * labels:
         then = math.ceil(min(0.6 * total, 3 * labels))
         labels, failures, rounds = then, failures + int(rng.binomial(then - labels, share)), rounds + 1
     left, bound, then = 0.01, float(-ndtri(0.02)), math.ceil(max(1.05 * total, 1.1 * labels))

@@ -13,7 +13,7 @@ from opacc_ray.cli.spec_keys import Key, keys_of
 from opacc_ray.spec import Spec
 from opacc_ray.study.cases import ALIASES
 from opacc_ray.study.peers import PEERS
-from opacc_ray.study.spec import StudySpec
+from opacc_ray.study.study_spec import StudySpec
 
 FOLDER = Path(__file__).parent
 

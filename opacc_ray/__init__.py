@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opacc_ray.errors import OpaccError
-    from opacc_ray.estimators.base import Estimate
-    from opacc_ray.estimators.several import SeveralModels
+    from opacc_ray.estimators.accuracy_estimate import Estimate
+    from opacc_ray.estimators.model_comparison import SeveralModels
     from opacc_ray.failure.history import History
     from opacc_ray.pool import Pool
     from opacc_ray.samplers.compare import compare
@@ -40,12 +40,12 @@ __all__ = [
 
 _HOME = {
     "Audit": "notebook",  # which is above rooms that import this module, so types are found there alone
-    "Estimate": "estimators.base",
+    "Estimate": "estimators.accuracy_estimate",
     "History": "failure.history",
     "OpaccError": "errors",
     "Pool": "pool",
     "Selection": "selection",
-    "SeveralModels": "estimators.several",
+    "SeveralModels": "estimators.model_comparison",
     "compare": "samplers.compare",
     "estimate": "samplers.estimate",
     "select": "samplers.select",

@@ -1,7 +1,7 @@
-"""A selection: the chosen examples together with the design that chose them.
+"""Define a selection: the chosen examples and the design that chose them, in one JSON or Parquet file.
 
-Labels come back days later, in another process and maybe another version: a selection saves to one JSON or Parquet
-file without loss, and carries all that its estimate needs. A file that contradicts itself is refused.
+Labels arrive days later, in another process and perhaps another version. A selection is saved without loss and holds
+everything that its estimate needs. A file that contradicts itself is refused.
 """
 
 import json
@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs import Design, legacy
-from opacc_ray.designs.reading import read_design
+from opacc_ray.designs import Design, read_design
 from opacc_ray.errors import DataError, SpecError, counted, shortened
 
 FORMAT = "opacc-selection/2"
-FORMAT_1 = "opacc-selection/1"
-"""The format of version 0.1.0."""
 
 _KINDS: dict[str, type] = {
     "method": str,
@@ -34,7 +31,7 @@ _KINDS: dict[str, type] = {
 """JSON type of each entry of a file."""
 
 Content = dict[str, tuple[str, str]]
-"""Feature -> digests of its values and of their order: see `parts/content.py`."""
+"""Feature -> digests of its values and of their order (`parts/content.py`)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,8 +46,8 @@ class Selection:
     ids: tuple[str, ...]  # n
     design: Design
     round: int = 1
-    facts: dict[str, Any] = field(default_factory=dict)  # stated of the draw, for people; JSON types
-    contents: tuple[Content, ...] = ()  # of the pool of each model, if it had no ids; empty in files of 0.1.0
+    facts: dict[str, Any] = field(default_factory=dict)  # what the draw reports to people; JSON types
+    contents: tuple[Content, ...] = ()  # of the pool of each model, if it had no ids
 
     def __len__(self) -> int:
         return len(self.index)
@@ -60,7 +57,7 @@ class Selection:
         return f"Selection({whose}, round {self.round}, seed {self.seed})"
 
     def restrict(self, keep: NDArray[np.bool_]) -> "Selection":
-        """The chosen examples for which ``keep`` (n,) is true."""
+        """Return the chosen examples for which ``keep`` (n,) is true."""
         return replace(
             self,
             index=self.index[keep],
@@ -69,7 +66,7 @@ class Selection:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types; ``from_dict`` gives the selection back without loss."""
+        """Return JSON types; ``from_dict`` restores the selection without loss."""
         content = {name: getattr(self, name) for name in _KINDS}
         own = {"index": self.index.tolist(), "ids": list(self.ids), "design": self.design.to_json()}
         if self.contents:
@@ -78,16 +75,14 @@ class Selection:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], source: str = "selection") -> "Selection":
-        """Raises DataError if this is no selection of a known format, or contradicts itself."""
+        """Restore what ``to_dict`` returned; raise DataError for another format or contradicting entries."""
         known = content.get("format") if isinstance(content, dict) else None
-        if known not in (FORMAT, FORMAT_1):
-            raise DataError(f"{source} has format {known!r}; this version reads {FORMAT!r} and {FORMAT_1!r}")
+        if known != FORMAT:
+            raise DataError(f"{source} has format {known!r}; this version reads {FORMAT!r}")
         for name, kind in _KINDS.items():
             if not isinstance(content.get(name), kind) or isinstance(content[name], bool):
                 raise DataError(f"{source}: {name} is {content.get(name)!r:.60}, and must be of type {kind.__name__}")
         entries = {name: content[name] for name in _KINDS}
-        if known == FORMAT_1:
-            entries |= _from_format_1(entries, source)
         selection = cls(
             **entries
             | {
@@ -101,7 +96,7 @@ class Selection:
         return selection
 
     def to_pandas(self) -> Any:
-        """Return a table with a row per draw, in the order of choice: id, index, round, what the design knows.
+        """Return a table with a row per draw, in the order of choice: id, index, round, columns of the design.
 
         Raises
         ------
@@ -128,7 +123,7 @@ class Selection:
 
     @classmethod
     def load(cls, path: str | Path) -> "Selection":
-        """Read what :meth:`save` wrote; raises DataError if the file is something else."""
+        """Read what :meth:`save` wrote; raise DataError if the file is something else."""
         source = Path(path)
         if source.suffix == ".parquet":
             return cls.from_dict(_read_parquet(source), str(source))
@@ -143,7 +138,7 @@ class Selection:
         return cls.from_dict(content, source)
 
     def _save_parquet(self, target: Path) -> None:
-        """What each example has is a column, the rest is in the header."""
+        """Write a column per attribute of examples, and the rest in the header."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -164,12 +159,12 @@ class Selection:
             raise DataError(f"{source}: index {outside[0]} is outside of its pool of {self.pool_size} examples")
         strange = [name for name in self.ids if not isinstance(name, str)]
         if strange:
-            raise DataError(f"{source}: id {strange[0]!r} is no text")
+            raise DataError(f"{source}: id {strange[0]!r} is not text")
         num_distinct = len(np.unique(self.index))
         if num_distinct < n and self.design.is_distinct:
             values, counts = np.unique(self.index, return_counts=True)
             twice = values[counts > 1][0]
-            raise DataError(f"{source}: index {twice} is there twice, and its design draws no example twice")
+            raise DataError(f"{source}: index {twice} occurs twice, and its design draws no example twice")
         if len(set(self.ids)) != num_distinct:
             raise DataError(f"{source}: index names {num_distinct} examples and ids {len(set(self.ids))}")
 
@@ -184,31 +179,20 @@ def _contents(given: Any, source: str) -> tuple[Content, ...]:
     return tuple(pairs)  # type: ignore[arg-type]
 
 
-def _from_format_1(entries: dict[str, Any], source: str) -> dict[str, Any]:
-    """Design and facts as format 2 has them."""
-    own = {name: entries[name] for name in ("method", "parameters", "pool_size", "facts")}
-    try:
-        columns = {name: item["values"] for name, item in entries["design"].items()}
-        old = legacy.Old(num=len(entries["index"]), columns=columns, **own)
-        return {"design": legacy.design_of(old), "facts": legacy.facts_beside(old)}
-    except (KeyError, TypeError, IndexError) as error:
-        raise DataError(f"{source}: its design is not complete ({error!r}); restore the file") from None
-
-
 def _whole(index: list[Any], source: str) -> NDArray[np.int64]:
     wrong = next((item for item in index if not isinstance(item, int) or isinstance(item, bool)), None)
     if wrong is not None:
-        raise DataError(f"{source}: index {wrong!r} is no whole number")
+        raise DataError(f"{source}: index {wrong!r} is not a whole number")
     return np.array(index, dtype=np.int64)
 
 
 def _read_parquet(source: Path) -> dict[str, Any]:
-    """The content of a selection, as its JSON has it; raises DataError if the file is no table of one."""
+    """Return the content of a selection as in its JSON; raise DataError if the file holds something else."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        # Threads that still read when the interpreter ends would end it by a signal.
+        # Threads that still read at exit would kill the interpreter by a signal.
         table = pq.ParquetFile(source, pre_buffer=False).read(use_threads=False)
         header = json.loads((table.schema.metadata or {})[b"opacc"])
         columns = {name: table[name].to_pylist() for name in table.column_names}
@@ -217,7 +201,5 @@ def _read_parquet(source: Path) -> dict[str, Any]:
     except (pa.ArrowException, OSError, MemoryError, RecursionError, KeyError, ValueError) as error:
         raise DataError(f"{source} is not the Parquet of a selection: {shortened(str(error))}") from None
     if not isinstance(header, dict) or not isinstance(header.get("design", {}), dict):
-        raise DataError(f"{source} is not the Parquet of a selection: its header is no mapping")
-    if header.get("format") == FORMAT_1:
-        return header | rows | {"design": {name: {"values": values} for name, values in own.items()}}
+        raise DataError(f"{source} is not the Parquet of a selection: its header is not a mapping")
     return header | rows | {"design": header.get("design", {}) | own}

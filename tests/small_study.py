@@ -8,7 +8,7 @@ import numpy as np
 from opacc_ray.spec import validated
 from opacc_ray.study.cases import Source, find_cases, read_case
 from opacc_ray.study.experiment import run_study
-from opacc_ray.study.spec import CaseSpec, MethodSpec, StudySpec, parse_method
+from opacc_ray.study.study_spec import CaseSpec, MethodSpec, StudySpec, parse_method
 from opacc_ray.study.trials import Block, Cell, run_block
 
 N = 300

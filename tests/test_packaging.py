@@ -84,7 +84,7 @@ def test_every_imported_library_is_declared() -> None:
     assert missing - PARTS == set()
 
 
-USED = ("demo", "report", "page", "notebook", "mlflow", "wandb", "delta", "iceberg", "lance")
+USED = ("demo", "page", "notebook", "mlflow", "wandb", "delta", "iceberg", "lance")
 """Extras that the package itself imports."""
 
 PARTS = {"botocore", "s3transfer", "pydantic_core"}

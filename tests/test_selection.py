@@ -69,11 +69,11 @@ def test_restricts_to_labelled_examples() -> None:
         ({"index": [4, 0]}, "index lists 2 examples and ids 3"),
         ({"index": [4, 0, 50]}, "index 50 is outside of its pool of 50 examples"),
         ({"index": [4, 0, -1]}, "index -1 is outside"),
-        ({"index": [4, 0, 4]}, "index 4 is there twice, and its design draws no example twice"),
-        ({"index": [4, 0, 1.5]}, "index 1.5 is no whole number"),
+        ({"index": [4, 0, 4]}, "index 4 occurs twice, and its design draws no example twice"),
+        ({"index": [4, 0, 1.5]}, "index 1.5 is not a whole number"),
         ({"index": "400"}, "index is '400', and must be of type list"),
         ({"ids": ["e", "a", "a"]}, "index names 3 examples and ids 2"),
-        ({"ids": ["e", "a", 7]}, "id 7 is no text"),
+        ({"ids": ["e", "a", 7]}, "id 7 is not text"),
         ({"design": SimpleRandom(4, 50, False).to_json()}, "index lists 3 examples and its design 4"),
         ({"design": None}, "design is None, and must be of type dict"),
         ({"pool_size": True}, "pool_size is True, and must be of type int"),
@@ -114,18 +114,6 @@ def test_parquet_that_is_no_selection_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["a"]}), path)
     with pytest.raises(DataError, match=r"selection\.parquet is not the Parquet of a selection"):
         Selection.load(path)
-
-
-def test_a_damaged_file_of_format_1_is_refused() -> None:
-    home = Path(__file__).parent / "v0_1_0" / "selections"
-    content = json.loads((home / "sups-1.json").read_text())
-    for damage, message in [
-        ({"facts": {}}, "its design is not complete"),
-        ({"design": {"draw_probability": {"values": [0.5]}}}, "its design 1"),
-        ({"design": {"draw_probability": {"dtype": "float64"}}}, "its design is not complete"),
-    ]:
-        with pytest.raises(DataError, match=f"^old.json: .*{message}"):
-            Selection.from_dict(content | damage, "old.json")
 
 
 def test_parquet_that_is_damaged_anywhere_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -19,12 +19,11 @@ from two_models import compare
 
 import opacc_ray as opacc
 from opacc_ray.audit import results, steps
-from opacc_ray.estimators.assisted import assist
-from opacc_ray.estimators.baseline import baseline
-from opacc_ray.estimators.calibration import calibrate
-from opacc_ray.estimators.domain import by_class, confusion, mean_cost
-from opacc_ray.estimators.linear import linear_estimator
-from opacc_ray.estimators.sequence import confidence_sequence
+from opacc_ray.estimators.baselines import baseline
+from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.estimators.domain import by_class, calibrate, confusion, mean_cost
+from opacc_ray.estimators.prediction_powered import assisted_estimate
+from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.runs.run import Run
 
 HOME = Path(__file__).parent / "v0_1_0"
@@ -86,8 +85,8 @@ def statements(selections: list[opacc.Selection]) -> dict[str, Any]:
         "reason": design.reason,
     }
     if not any(part.method == "neyman" for part in selections):
-        stated["assisted"] = assist(selections, of(outcome), whole.confidence).to_dict()
-        stated["assisted_half"] = assist(selections, of(outcome), whole.confidence, strength=0.5).to_dict()
+        stated["assisted"] = assisted_estimate(selections, of(outcome), whole.confidence).to_dict()
+        stated["assisted_half"] = assisted_estimate(selections, of(outcome), whole.confidence, strength=0.5).to_dict()
     return stated
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opacc_ray.designs import unequal
+from opacc_ray.designs import drawing
 from opacc_ray.parts.order import Line, part_lay
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
@@ -41,10 +41,10 @@ def whole_plan(view: View, task: Task) -> WholePlan:
 
 def draw_along(rng: np.random.Generator, probability: np.ndarray, order: np.ndarray) -> np.ndarray:
     """A sample with given inclusion probabilities (N,), whose sum is whole, spread along ``order`` (N,)."""
-    place, unsure = np.argsort(order).astype(float), np.flatnonzero(probability < unequal.SURE)
+    place, unsure = np.argsort(order).astype(float), np.flatnonzero(probability < drawing.SURE)
     num = round(float(probability[unsure].sum()))
     view = view_of(Pool(confidence=probability))
-    view.map(part_lay, "line", "test", place[unsure], unsure, unequal.lengths(probability[unsure], num))
+    view.map(part_lay, "line", "test", place[unsure], unsure, drawing.lengths(probability[unsure], num))
     return np.concatenate(
-        [np.flatnonzero(probability >= unequal.SURE), unequal.draw_along(rng, Line(view, "line", "test"), num)]
+        [np.flatnonzero(probability >= drawing.SURE), drawing.draw_along(rng, Line(view, "line", "test"), num)]
     )

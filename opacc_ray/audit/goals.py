@@ -15,9 +15,9 @@ from opacc_ray.audit.results import (
     with_labels,
 )
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.base import Estimate, joined_reasons
-from opacc_ray.estimators.baseline import baseline
-from opacc_ray.estimators.looks import Look, advice, forecast, labels_for, look
+from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
+from opacc_ray.estimators.baselines import baseline
+from opacc_ray.estimators.interim_analyses import InterimAnalysis, advice, analyse, forecast, labels_for
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.runs.documents import Goal, RoundLook
 from opacc_ray.runs.run import Run
@@ -65,9 +65,9 @@ class Looked(NamedTuple):
     """What whole rounds say."""
 
     whole: list[LabelledRound]
-    looks: list[Look]  # after each of them
+    looks: list[InterimAnalysis]  # after each of them
     estimate: Estimate  # after the last one, at the level of looks
-    plain: Look  # a simple random sample of as many labels
+    plain: InterimAnalysis  # a simple random sample of as many labels
 
 
 def look_at(run: Run, known: Sequence[LabelledRound], level: float, *, close: bool = False) -> Looked:
@@ -85,14 +85,14 @@ def look_at(run: Run, known: Sequence[LabelledRound], level: float, *, close: bo
             "are looked at; import them, or give --close to go on without them"
         )
     own = partial(accuracy_of, run)  # the estimate that the run states
-    found = [look(*sample_of(whole[:k]), level, own) for k in range(1, len(whole) + 1)]
+    found = [analyse(*sample_of(whole[:k]), level, own) for k in range(1, len(whole) + 1)]
     estimate = found[-1][1]
     plain = baseline(*sample_of(whole), replace(estimate, level=level))
-    by_srs = Look(plain.n, max(plain.high - plain.low, 1e-9) / 2, found[-1][0].met)
+    by_srs = InterimAnalysis(plain.n, max(plain.high - plain.low, 1e-9) / 2, found[-1][0].met)
     return Looked(whole, [item for item, _ in found], estimate, by_srs)
 
 
-def _round_look(number: int, found: Look) -> RoundLook:
+def _round_look(number: int, found: InterimAnalysis) -> RoundLook:
     return RoundLook(
         round=number,
         labels=found.labels,

@@ -8,8 +8,8 @@ from opacc_ray.audit import goals
 from opacc_ray.audit.budget_documents import LabelBudget, WidthCourse, WidthPoint
 from opacc_ray.audit.history import read_history
 from opacc_ray.audit.results import whole_rounds
-from opacc_ray.estimators.intervals import inside
-from opacc_ray.estimators.looks import expected_half_width, planned_rounds, shrinkage_rate
+from opacc_ray.estimators.interim_analyses import expected_half_width, planned_rounds, shrinkage_rate
+from opacc_ray.estimators.intervals import clipped
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.parts.view import View, view_of
@@ -99,7 +99,7 @@ def _by_labels(run: Run, half_width: float, level: float) -> LabelBudget:
         half_width=half_width,
         level=level,
         labels=goal.looks[-1].labels,
-        accuracy=inside(goal),
+        accuracy=clipped(goal),
         reached=goal.reached,
         total_labels=goal.total_labels,
         worthless_labels=None,

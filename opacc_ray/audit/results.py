@@ -11,14 +11,20 @@ from numpy.typing import NDArray
 from opacc_ray.audit.history import read_history
 from opacc_ray.audit.sanity import warnings_of
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators.assisted import assist as assist_rounds
-from opacc_ray.estimators.assisted import tuned_strength
-from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
-from opacc_ray.estimators.baseline import baseline
-from opacc_ray.estimators.calibration import design_for_classes
-from opacc_ray.estimators.domain import by_class, confusion, cost_of_every_error, cost_of_failures, mean_cost
+from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome, joined_reasons
+from opacc_ray.estimators.baselines import baseline
+from opacc_ray.estimators.confidence_sequence import SPENDING, confidence_sequence, draw_sequence
+from opacc_ray.estimators.domain import (
+    by_class,
+    confusion,
+    cost_of_every_error,
+    cost_of_failures,
+    design_for_classes,
+    mean_cost,
+)
 from opacc_ray.estimators.label_noise import disagreement, widen
-from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, stream_of
+from opacc_ray.estimators.prediction_powered import assisted_estimate as assist_rounds
+from opacc_ray.estimators.prediction_powered import tuned_strength
 from opacc_ray.estimators.statement import Circumstances, SecondOpinions, Statement
 from opacc_ray.labels.annotator_agreement import measure_agreement
 from opacc_ray.labels.costs import Costs
@@ -232,7 +238,7 @@ def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
     It follows draws in their order. Labels that came before those of earlier draws would be looked at in another one.
     """
     has_gaps = any(item.missing and item.nonresponse for item in known)
-    if has_gaps or stream_of(*sample_of(known)) is None:
+    if has_gaps or draw_sequence(*sample_of(known)) is None:
         return whole_rounds(known)
     return list(known)
 

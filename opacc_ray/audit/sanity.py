@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError, SpecError, counted
 from opacc_ray.estimators import plausibility
-from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.extract.stored_features import try_rows
 from opacc_ray.extract.trial import Trial, try_examples, try_inputs
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds

@@ -12,8 +12,8 @@ from opacc_ray.audit.comparison_documents import ComparedModel, ComparedPair, Mo
 from opacc_ray.audit.history import read_history, refuse_twice
 from opacc_ray.audit.results import basis_of, sample_of, stated, with_labels
 from opacc_ray.errors import DataError, SpecError, counted
-from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.several import SeveralModels
+from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome
+from opacc_ray.estimators.model_comparison import SeveralModels
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.ids import digest_of
 from opacc_ray.failure.history import NO_HISTORY, History

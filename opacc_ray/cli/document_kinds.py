@@ -49,8 +49,8 @@ from opacc_ray.runs.failure import RunFailure
 from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.runs.sanity_documents import ModelSanity
 from opacc_ray.spec import Spec
-from opacc_ray.study.documents import StudyResults
-from opacc_ray.study.spec import StudySpec
+from opacc_ray.study.measures import StudyResults
+from opacc_ray.study.study_spec import StudySpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -26,7 +26,7 @@ def study(cases: tuple[str, ...], **options: Any) -> Answer:
 
     A CASE is a .npz, .csv or .parquet file, or a folder of them.
     """
-    from opacc_ray.study.command import study as run_study
+    from opacc_ray.study.experiment import study as run_study
 
     given = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
     with Progress("study", "blocks") as progress:

@@ -4,7 +4,7 @@ from shlex import quote
 
 from opacc_ray.audit.run_list import ListedRun, RemovedRun, RunList
 from opacc_ray.errors import counted
-from opacc_ray.estimators.intervals import inside
+from opacc_ray.estimators.intervals import clipped
 from opacc_ray.fleet.sentences import duration
 from opacc_ray.report.sentences import digits_for, number
 
@@ -24,7 +24,7 @@ def _row(item: ListedRun) -> tuple[str, ...]:
     stated, value, between = item.estimate, "", ""
     if stated and item.measure:
         digits = digits_for(stated.low, stated.high)
-        value, low, high = (number(each, item.measure, digits) for each in (inside(stated), stated.low, stated.high))
+        value, low, high = (number(each, item.measure, digits) for each in (clipped(stated), stated.low, stated.high))
         between = f"{low} – {high}"
     age = "" if item.days is None else duration(item.days)
     return item.name, item.state, value, between, str(item.labels), age

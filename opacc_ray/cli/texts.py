@@ -11,7 +11,7 @@ from opacc_ray.audit.export import ExportedCase
 from opacc_ray.audit.state_documents import RunStatus, Submission, TrackStatus, Verification
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.errors import counted
-from opacc_ray.estimators.intervals import inside
+from opacc_ray.estimators.intervals import clipped
 from opacc_ray.runs.documents import (
     AccuracyEstimate,
     Basis,
@@ -115,7 +115,7 @@ def reached(goal: GoalProgress) -> str:
     lines = [
         f"reached    ±{goal.half_width:g} with {goal.looks[-1].labels} labels in {counted(len(goal.looks), 'round')}; "
         "no more labels are needed",
-        f"estimate   {inside(goal):.4f}, {100 * goal.level:g}% interval {goal.low:.4f} to {goal.high:.4f}, "
+        f"estimate   {clipped(goal):.4f}, {100 * goal.level:g}% interval {goal.low:.4f} to {goal.high:.4f}, "
         "which holds though you stop because it is narrow",
     ]
     return "\n".join([*lines, *_notes(goal)])
@@ -367,7 +367,7 @@ def _given_up(rounds: Sequence[RoundCounts]) -> str:
 
 def accuracy(stated: StatedEstimate, form: str = ".4f") -> str:
     """A value cut to its interval."""
-    return interval(stated.model_copy(update={"value": inside(stated)}), form)
+    return interval(stated.model_copy(update={"value": clipped(stated)}), form)
 
 
 def interval(stated: StatedEstimate, form: str = ".4f") -> str:

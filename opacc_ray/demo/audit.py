@@ -24,7 +24,7 @@ from opacc_ray.audit.progress import Progress
 from opacc_ray.cluster import local
 from opacc_ray.demo.documents import DemoResult
 from opacc_ray.demo.s3_server import LocalS3
-from opacc_ray.estimators.intervals import inside
+from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.runs import feature_store
@@ -163,7 +163,7 @@ def _table(result: DemoResult, home: Path) -> str:
 def _row(name: str, stated: StatedEstimate, truth: float) -> str:
     width = stated.high - stated.low
     name = name if stated.design_based else f"{name} †"
-    return f"  {name:<17}  {inside(stated):8.4f}   {stated.low:.4f} to {stated.high:.4f}   {width:.4f}   {truth:.4f}"
+    return f"  {name:<17}  {clipped(stated):8.4f}   {stated.low:.4f} to {stated.high:.4f}   {width:.4f}   {truth:.4f}"
 
 
 @contextlib.contextmanager

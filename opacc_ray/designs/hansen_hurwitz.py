@@ -1,4 +1,4 @@
-"""Independent draws with unequal probabilities: the estimator of Hansen and Hurwitz.
+"""Independent draws with unequal probabilities (Hansen-Hurwitz estimator).
 
 M. H. Hansen, W. N. Hurwitz, "On the theory of sampling from finite populations", Annals of Mathematical Statistics 14
 (1943):
@@ -13,8 +13,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from opacc_ray.designs.base import Array, Before, Design, Stream, equal_factor, scatter, times
-from opacc_ray.designs.fields import Count, Probabilities, Probability
+from opacc_ray.designs.design import (
+    Array,
+    Count,
+    Design,
+    DrawSequence,
+    LabelledBefore,
+    Probabilities,
+    Probability,
+    equal_factor,
+    scatter,
+    times,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +57,13 @@ class HansenHurwitz(Design):
         return False
 
     @property
-    def drawn_by_belief(self) -> bool:
+    def draws_by_risk(self) -> bool:
         return True
 
-    def stream(self, failure: Array, before: Before) -> Stream | None:
+    def stream(self, failure: Array, before: LabelledBefore) -> DrawSequence | None:
         n = len(self)
         bound = np.full(n, 1 / self.least_probability)
-        return Stream(failure / self.draw_probability, np.full(n, before.failures), bound, before.pool_size)
+        return DrawSequence(failure / self.draw_probability, np.full(n, before.failures), bound, before.pool_size)
 
     @property
     def _scale(self) -> Array:

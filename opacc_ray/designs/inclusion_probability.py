@@ -1,16 +1,16 @@
-"""Fixed-size sample with known, unequal inclusion probabilities, and predictions of the failures of all examples.
+"""Fixed-size sample with known, unequal inclusion probabilities and predicted failures of all examples.
 
 Any variable is estimated by x̂ = (1/N) Σ_batch x / π (D. G. Horvitz, D. J. Thompson, JASA 47, 1952). Failures have
-predictions p, known for all N examples before the labels, and are estimated by the difference estimator (C.-E. Särndal,
-B. Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 6.3):
+predictions p, known for all N examples before the labels. The difference estimator uses them (C.-E. Särndal, B.
+Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 6.3):
 
     r = (1/N) · [ Σ_all p + Σ_batch (f - p) / π ]                                        (unbiased, whatever p)
 
-The variance is that of draws with replacement, reduced by 1 - π, as if pairs were included nearly independently: a
-little too large for systematic samples along p.
+The variance is that of draws with replacement, reduced by 1 - π, as if pairs were included nearly independently. For
+systematic samples along p it is slightly too large.
 
-Where labels are missing, the labelled ones are a random part of the batch, which is handed out in random order, and
-their π is smaller by as much.
+The batch is labelled in random order. Where labels are missing, the labelled examples are a random part of the batch,
+and their π is reduced by that share.
 
 Legend: N examples to draw from, n labels, f = 1 - outcome, p predicted failure, π inclusion probability.
 """
@@ -21,14 +21,25 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.base import Array, Design, Prediction, equal_factor, scatter, times
-from opacc_ray.designs.fields import Amount, Count, Places, Probabilities, Shares
+from opacc_ray.designs.design import (
+    Amount,
+    Array,
+    Count,
+    Design,
+    Places,
+    PredictedFailures,
+    Probabilities,
+    Shares,
+    equal_factor,
+    scatter,
+    times,
+)
 from opacc_ray.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)
 class InclusionProbability(Design):
-    """n distinct examples, each of the pool with a known probability to be among them."""
+    """n distinct examples; every example of the pool had a known probability of inclusion."""
 
     name: ClassVar[str] = "inclusion probability"
     predicted: ClassVar[tuple[str, ...]] = ("predicted_failure",)
@@ -38,7 +49,7 @@ class InclusionProbability(Design):
     predicted_failures: Amount  # Σp over all N
     population: Count  # N
     num_drawn: Count  # examples in the whole batch
-    labelled_before: Places  # (k,) examples of the pool that were left out
+    labelled_before: Places  # (k,) examples of the pool that could not be drawn
 
     @property
     def probability(self) -> Array:
@@ -51,12 +62,12 @@ class InclusionProbability(Design):
 
     def variance(self, x: Array) -> Any:
         n = len(self)
-        return scatter(times(n * self.weights, x), equal_factor(n) * self._chance)
+        return scatter(times(n * self.weights, x), equal_factor(n) * self._excluded)
 
     @property
     def effects(self) -> Array:
-        """Weights times the standard deviation of whether the example is drawn: (n,)."""
-        return self.weights * np.sqrt(self._chance)
+        """(n,) weights times the standard deviation of the inclusion."""
+        return self.weights * np.sqrt(self._excluded)
 
     @property
     def interval(self) -> str:
@@ -67,8 +78,8 @@ class InclusionProbability(Design):
         return True
 
     @property
-    def prediction(self) -> Prediction:
-        return Prediction(self.predicted_failure, self.predicted_failures / self.population)
+    def prediction(self) -> PredictedFailures:
+        return PredictedFailures(self.predicted_failure, self.predicted_failures / self.population)
 
     def failure_share(self, failure: Array) -> float:
         return self.predicted_failures / self.population + float(self.mean(failure - self.predicted_failure))
@@ -84,11 +95,11 @@ class InclusionProbability(Design):
         super().check(source)
         if not len(self) <= self.num_drawn <= self.population:
             raise DataError(
-                f"{source}: num_drawn={self.num_drawn} of its design does not lie between its {len(self)} examples and "
+                f"{source}: num_drawn={self.num_drawn} of its design is not between its {len(self)} examples and "
                 f"its population={self.population}"
             )
 
     @property
-    def _chance(self) -> Array:
+    def _excluded(self) -> Array:
         """1 - π (n,)."""
         return np.maximum(1 - self.probability, 0)

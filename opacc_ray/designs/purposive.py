@@ -1,58 +1,28 @@
-"""A sample that was chosen to resemble the pool: no chance decides, and so no design-based variance exists.
+"""A sample chosen by optimisation to resemble the pool: nothing is random, so no design-based variance exists.
 
-The estimate is the sample mean, and its interval that of a simple random sample of as many labels.
+The estimate is the sample mean, with the interval of a simple random sample of as many labels.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from opacc_ray.designs.base import Array, Design
-from opacc_ray.designs.fields import Count, Number, Numbers
-from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.designs.design import Numbers
+from opacc_ray.designs.simple_random import EqualWeights, SimpleRandom
 
 
 @dataclass(frozen=True, eq=False)
-class Purposive(Design):
+class Purposive(EqualWeights):
     """n of N examples, chosen by optimisation."""
 
     name: ClassVar[str] = "purposive"
 
-    num: Number  # n
-    population: Count  # N
     why: str  # no design-based variance exists
-    phase: Numbers | None = None  # (n,) that chose each example
-
-    def __len__(self) -> int:
-        return self.num
+    phase: Numbers | None = None  # (n,) phase of the method that chose each example
 
     @property
     def stand_in(self) -> SimpleRandom:
-        """The design whose formulas are used instead."""
+        """The simple random sample whose interval is used."""
         return SimpleRandom(self.num, self.population, replacement=False)
-
-    @property
-    def weights(self) -> Array:
-        return self.stand_in.weights
-
-    def mean(self, x: Array) -> Any:
-        return self.stand_in.mean(x)
-
-    def variance(self, x: Array) -> Any:
-        return self.stand_in.variance(x)
-
-    def failure_variance(self, failure: Array) -> float:
-        return self.stand_in.failure_variance(failure)
-
-    @property
-    def largest_weight(self) -> float:
-        return self.stand_in.largest_weight
-
-    @property
-    def weight_bound(self) -> float:
-        return self.stand_in.weight_bound
 
     @property
     def interval(self) -> str:
@@ -61,10 +31,3 @@ class Purposive(Design):
     @property
     def reason(self) -> str | None:
         return f"{self.why}; the interval is that of a simple random sample of the same size"
-
-    def restrict(self, keep: NDArray[np.bool_]) -> Self:
-        return replace(super().restrict(keep), num=int(keep.sum()))
-
-    def check(self, source: str) -> None:
-        super().check(source)
-        self.stand_in.check(source)

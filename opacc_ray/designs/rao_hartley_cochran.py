@@ -1,4 +1,4 @@
-"""Unequal probabilities without replacement, by random groups: the estimator of Rao, Hartley and Cochran.
+"""Unequal probabilities without replacement, by random groups (Rao-Hartley-Cochran estimator).
 
 J. N. K. Rao, H. O. Hartley, W. G. Cochran, "On a simple procedure of unequal probability sampling without replacement",
 Journal of the Royal Statistical Society B 24 (1962):
@@ -6,7 +6,7 @@ Journal of the Royal Statistical Society B 24 (1962):
     x̂ = Σ_g Q_g · x_g / (N·p_g)           one draw from each of n random groups, Q_g = Σ_{i in g} p_i
     v = F · Σ_g Q_g (x_g / (N·p_g) - x̂)²  F = (Σ N_g² - N) / (N² - Σ N_g²)
 
-Where labels are missing, the labelled groups are taken as the pool: together they are a random part of it.
+Where labels are missing, the labelled groups replace the pool: together they are a random part of it.
 
 Legend: N examples to draw from, N_g those of group g, n groups, p the probability of an example (1 in sum).
 """
@@ -15,13 +15,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from opacc_ray.designs.base import Array, Design, scatter, times
-from opacc_ray.designs.fields import Counts, Probabilities, Probability
+from opacc_ray.designs.design import Array, Counts, Design, Probabilities, Probability, scatter, times
 
 
 @dataclass(frozen=True, eq=False)
 class RaoHartleyCochran(Design):
-    """One draw from each of n random groups, with probabilities in proportion to p within the group."""
+    """One draw from each of n random groups, with probabilities proportional to p within the group."""
 
     name: ClassVar[str] = "Rao-Hartley-Cochran"
 
@@ -55,7 +54,7 @@ class RaoHartleyCochran(Design):
         return float(self.group_probability.sum()) / (len(self) * self.population * self.least_probability)
 
     @property
-    def drawn_by_belief(self) -> bool:
+    def draws_by_risk(self) -> bool:
         return True
 
     @property
@@ -65,5 +64,5 @@ class RaoHartleyCochran(Design):
 
     @property
     def _scale(self) -> Array:
-        """1 / (N p) (n,), with p that are 1 in sum."""
+        """1 / (N p) (n,), with p scaled to sum 1."""
         return self.group_probability.sum() / (self.population * self.draw_probability)

@@ -1,14 +1,14 @@
-"""Independent replicates: samples that a method drew from random parts of the pool, each as if it were the pool.
+"""Independent replicates: a method draws from random parts of the pool, each as if it were the pool.
 
     x̂ = Σ_r (N_r / N) x̂_r        v = Σ_r (x̂_r - x̄)² / (R(R - 1))
 
 This is the method of random groups: P. C. Mahalanobis, "Recent experiments in statistical sampling in the Indian
 Statistical Institute", JRSS 109 (1946); K. M. Wolter, "Introduction to Variance Estimation" (2007), chapter 2. The
-parts make up the pool, so x̂ is unbiased if the method is within a part. No example is in two parts, which makes v too
-large by S²/N (S² the variance of x): next to nothing for the usual pools. What v cannot see is a *bias* of the method,
-for that is the same in all parts.
+parts make up the pool, so x̂ is unbiased if the method is unbiased within a part. No example is in two parts, which
+makes v too large by S²/N (S² the variance of x): a negligible amount for usual pools. v does not show a *bias* of the
+method, which is the same in all parts.
 
-Where labels are missing in whole replicates, the others are taken for all of them.
+Replicates without labels are ignored: the others represent them.
 
 Legend: N pool, N_r part, R replicates, n labels.
 """
@@ -20,14 +20,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.base import Array, Design, Part, equal_factor, scatter
-from opacc_ray.designs.fields import Numbers, Sizes, read
+from opacc_ray.designs.design import Array, Design, Numbers, Replicate, Sizes, equal_factor, read_field, scatter
 from opacc_ray.errors import DataError, LabelError
 
 
 @dataclass(frozen=True, eq=False)
 class Replicates(Design):
-    """R designs of one kind; their labels come in turn."""
+    """R designs of one kind; their labels alternate."""
 
     name: ClassVar[str] = "replicates"
 
@@ -36,7 +35,7 @@ class Replicates(Design):
     designs: tuple[Design, ...]  # R
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Replicate, ...]:
         """The replicates that have labels.
 
         Raises
@@ -46,9 +45,9 @@ class Replicates(Design):
         """
         places = [np.flatnonzero(self.replicate == r) for r in range(len(self.sizes))]
         rows = zip(self.sizes.tolist(), self.designs, places, strict=True)
-        parts = tuple(Part(size, design, place) for size, design, place in rows if len(place))
+        parts = tuple(Replicate(size, design, place) for size, design, place in rows if len(place))
         if len(parts) < 2:
-            raise LabelError(f"only {len(parts)} replicate has labels, and two are needed to differ; label some more")
+            raise LabelError(f"only {len(parts)} replicate has labels, and a variance needs two; label some more")
         return parts
 
     @property
@@ -90,15 +89,15 @@ class Replicates(Design):
         return all(design.is_distinct for design in self.designs)
 
     @property
-    def drawn_by_belief(self) -> bool:
-        return any(design.drawn_by_belief for design in self.designs)
+    def draws_by_risk(self) -> bool:
+        return any(design.draws_by_risk for design in self.designs)
 
     @property
     def num_replicates(self) -> int:
         return len(self.sizes)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Columns of all replicates together, and which replicate an example belongs to."""
+        """Return the columns of all replicates together, and the replicate of each example."""
         columns = {}
         for name, values in self.designs[0].columns().items():
             columns[name] = np.empty(len(self.replicate), dtype=values.dtype)
@@ -111,7 +110,7 @@ class Replicates(Design):
         return replace(self, replicate=self.replicate[keep], designs=designs)
 
     def to_json(self) -> dict[str, Any]:
-        """Columns stand beside each other, as :meth:`columns` gives them; each replicate has the rest of its design."""
+        """Return the :meth:`columns` once, and in each replicate the rest of its design."""
         columns = {name: values.tolist() for name, values in self.columns().items()}
         inner = [
             {name: item for name, item in design.to_json().items() if name not in columns} for design in self.designs
@@ -122,7 +121,7 @@ class Replicates(Design):
     def from_json(
         cls, content: dict[str, Any], source: str, read_inner: Callable[[dict[str, Any], str], Design]
     ) -> Self:
-        number, sizes = (read(item, content, source) for item in fields(cls)[:2])
+        number, sizes = (read_field(item, content, source) for item in fields(cls)[:2])
         inner = content.get("designs")
         if not isinstance(inner, list) or len(inner) != len(sizes) or (len(number) and number.max() >= len(sizes)):
             raise DataError(f"{source}: replicate, sizes and designs of its design do not name the same replicates")

@@ -1,6 +1,6 @@
 """Simple random sample, with or without replacement: every example has the same weight.
 
-Legend: N pool, n labels, f = n/N.
+Legend: N examples to draw from, n labels, f = n/N.
 """
 
 import math
@@ -10,24 +10,25 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.base import Array, Before, Design, Stream, equal_factor, scatter
-from opacc_ray.designs.fields import Count, Number
+from opacc_ray.designs.design import (
+    Array,
+    Count,
+    Design,
+    DrawSequence,
+    LabelledBefore,
+    Number,
+    equal_factor,
+    scatter,
+)
 from opacc_ray.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)
-class SimpleRandom(Design):
-    """n of N examples, all samples equally likely.
-
-    In later rounds N counts what was left to draw from. In selections that 0.1.0 saved it counts all of the pool, which
-    makes the variance a little too large.
-    """
-
-    name: ClassVar[str] = "simple random"
+class EqualWeights(Design):
+    """n of N examples, estimated by the sample mean with the variance of a simple random sample."""
 
     num: Number  # n
     population: Count  # N
-    replacement: bool
 
     def __len__(self) -> int:
         return self.num
@@ -48,8 +49,36 @@ class SimpleRandom(Design):
 
     @property
     def weight_bound(self) -> float:
-        """A failure without a label moves it by 1/N, and of a large sample no label moves it by more."""
+        """An unlabelled failure moves the estimate by 1/N; in a large sample no label moves it more."""
         return max(self._left / self.num, 1 / self.population) if self._left > 0 else 0.0
+
+    def failure_variance(self, failure: Array) -> float:
+        """A single label has the largest variance possible for its mean."""
+        if self.num > 1:
+            return super().failure_variance(failure)
+        return self._left * float(failure[0] * (1 - failure[0]))
+
+    def restrict(self, keep: NDArray[np.bool_]) -> Self:
+        return replace(super().restrict(keep), num=int(keep.sum()))
+
+    def check(self, source: str) -> None:
+        super().check(source)
+        if self.num > self.population and self.is_distinct:
+            raise DataError(f"{source}: num={self.num} of its design is more than its population={self.population}")
+
+    @property
+    def _left(self) -> float:
+        """1 - f, or 1 with replacement."""
+        return 1 - self.num / self.population if self.is_distinct else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class SimpleRandom(EqualWeights):
+    """n of N examples, all samples equally likely; in later rounds N counts the examples left to draw from."""
+
+    name: ClassVar[str] = "simple random"
+
+    replacement: bool
 
     @property
     def interval(self) -> str:
@@ -65,30 +94,12 @@ class SimpleRandom(Design):
 
     @property
     def drawn_after(self) -> NDArray[np.int64] | None:
-        """With replacement every round draws from all of the pool, whatever is labelled."""
+        """With replacement every round draws from the whole pool, whatever is labelled."""
         return np.empty(0, dtype=np.int64) if self.replacement else None
 
-    def failure_variance(self, failure: Array) -> float:
-        """One label alone is given the largest variance that a mean like it could have."""
-        if self.num > 1:
-            return super().failure_variance(failure)
-        return self._left * float(failure[0] * (1 - failure[0]))
-
-    def stream(self, failure: Array, before: Before) -> Stream | None:
+    def stream(self, failure: Array, before: LabelledBefore) -> DrawSequence | None:
         size, n = before.pool_size, self.num
         if self.replacement:
-            return Stream(size * failure, np.zeros(n), np.full(n, float(size)), size)
+            return DrawSequence(size * failure, np.zeros(n), np.full(n, float(size)), size)
         left = size - before.num - np.arange(n, dtype=np.float64)  # 1 / q
-        return Stream(left * failure, before.failures + np.cumsum(failure) - failure, left, size)
-
-    def restrict(self, keep: NDArray[np.bool_]) -> Self:
-        return replace(self, num=int(keep.sum()))
-
-    def check(self, source: str) -> None:
-        if self.num > self.population and not self.replacement:
-            raise DataError(f"{source}: num={self.num} of its design is more than its population={self.population}")
-
-    @property
-    def _left(self) -> float:
-        """1 - f."""
-        return 1.0 if self.replacement else 1 - self.num / self.population
+        return DrawSequence(left * failure, before.failures + np.cumsum(failure) - failure, left, size)

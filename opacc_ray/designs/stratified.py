@@ -1,8 +1,8 @@
 """Stratified sample: a simple random sample of each stratum, whose sizes are known.
 
-A stratum with one label shows no spread: for any variable it borrows that of the stratum next to it (W. G. Cochran,
-"Sampling Techniques", 1977, 5A.12, collapsed strata). Failures lie in [0, 1], and there it is given the largest
-variance that a mean like its own could have.
+A stratum with one label has no variance of its own. For any variable it is collapsed with the next stratum (W. G.
+Cochran, "Sampling Techniques", 1977, 5A.12). For failures, which are in [0, 1], it gets the largest variance possible
+for its smoothed mean.
 
 Legend: N pool, n labels, N_h and n_h those of stratum h, P_h = N_h/N, f_h = n_h/N_h, H strata.
 """
@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.base import Array, Design, scatter
-from opacc_ray.designs.fields import Numbers, Sizes
+from opacc_ray.designs.design import Array, Design, Numbers, Sizes, scatter
 from opacc_ray.errors import DataError, LabelError
 
 
@@ -29,7 +28,7 @@ class Stratified(Design):
 
     @property
     def population(self) -> int:
-        """N, examples that were drawn from."""
+        """N, examples to draw from."""
         return int(self.sizes.sum())
 
     @property
@@ -44,7 +43,7 @@ class Stratified(Design):
         if (num == 0).any():
             empty = int(np.flatnonzero(num == 0)[0])
             raise LabelError(
-                f"stratum {empty} has no label, so its share of the pool cannot be stated; label some of it"
+                f"stratum {empty} has no label, so its share of the pool cannot be estimated; label some of it"
             )
         return num
 
@@ -79,7 +78,7 @@ class Stratified(Design):
 
     @property
     def weight_bound(self) -> float:
-        """A failure without a label moves it by 1/N, and where most of a stratum is labelled no label moves it more."""
+        """An unlabelled failure moves the estimate by 1/N; if most of a stratum is labelled, no label moves it more."""
         return float(np.maximum(self.shares / self.num * self.left, (self.left > 0) / self.population).max())
 
     @property
@@ -89,23 +88,23 @@ class Stratified(Design):
     def check(self, source: str) -> None:
         last = int(self.stratum.max(initial=0))
         if last >= len(self.sizes):  # before anything of that size is made
-            raise DataError(f"{source}: stratum {last} of its design is none of the {len(self.sizes)} that sizes lists")
+            raise DataError(f"{source}: stratum {last} of its design is none of the {len(self.sizes)} in sizes")
         num = np.bincount(self.stratum, minlength=len(self.sizes))
         if (num > self.sizes).any():
             h = int(np.argmax(num > self.sizes))
             raise DataError(
-                f"{source}: {num[h]} examples of stratum {h} were drawn, and sizes of its design says {self.sizes[h]}"
+                f"{source}: {num[h]} examples of stratum {h} were drawn, and sizes of its design has {self.sizes[h]}"
             )
 
 
 def collapse(num: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Group of each stratum (H,), such that every group has two labels: a stratum with one joins the next."""
+    """Return the group of each stratum (H,): every group has two labels, a stratum with one joins the next."""
     group, number, held = np.zeros(len(num), dtype=np.int64), 0, 0
     for h, own in enumerate(num):
         if held >= 2:
             number, held = number + 1, 0
         group[h] = number
         held += own
-    if held < 2:  # the last is left alone
+    if held < 2:  # the last group has one label
         group[group == number] = max(number - 1, 0)
     return group

@@ -1,24 +1,28 @@
-"""More than one number from the same labels: accuracy by class, the confusion matrix, the cost of errors.
+"""Estimate numbers of parts of the pool from the same labels: accuracy by class, confusion matrix, cost of errors.
 
 A class is a part (*domain*) of the pool whose size is not known, so its accuracy is a ratio of two estimated means
 (C.-E. Särndal, B. Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 5.6 and 10.3), with d the membership,
 
     R = x̂ / d̂,  x = y·d        v(R) = v of the mean of (x - R·d) / d̂
 
-where the hats and v are those of the sampling design (:mod:`opacc_ray.designs.base`). R is not quite unbiased:
-its bias is of order 1/n. A class has few labels, so the interval is that of `weighted.py`; the failure that the sample
-did not happen to show has the largest weight of any label, relative to d̂, for it may come from where the design draws
-few and none was of the class. For a simple random sample this is Clopper and Pearson's interval for the labels of the
-class. Designs that look for failures have heavy weights elsewhere and say little about classes. With replicates v is
-widened by Student's quantile, here and for costs.
+where the hats and v are those of the sampling design (:mod:`opacc_ray.designs.design`). R has a bias of order 1/n. A
+class has few labels, so the interval is the weighted Clopper-Pearson one. Its one more failure has the largest weight
+of any label, relative to d̂, because it may come from a part of the pool with few labels. For a simple random sample
+this is Clopper and Pearson's interval for the labels of the class. Designs that search for failures have large weights
+elsewhere and give wide intervals for classes. With replicates v is widened by Student's quantile, here and for costs.
 
-Cells of the confusion matrix are ratios as well, to the estimated size of the pool, so that they sum to 1. For
-0/1 outcomes and a simple random sample its diagonal sums to the accuracy; other designs have better ways to estimate
-that one number, so it may differ from it in the last digits.
+Cells of the confusion matrix are ratios to the estimated size of the pool, so they sum to 1. For 0/1 outcomes and a
+simple random sample the diagonal sums to the accuracy; other designs estimate the accuracy in better ways, so their
+diagonal may differ slightly.
 
-Costs are outcomes on another scale: 1 - cost / (largest cost) is in [0, 1], and its mean comes by the same estimators.
-Dear errors may be rare, which Student's interval for scores does not bear, so here too the interval is that of
-`weighted.py`. Where every error costs the same, the mean cost is that of the share of failures.
+Costs are outcomes on another scale: 1 - cost / (largest cost) is in [0, 1], and its mean has the same estimators.
+Expensive errors may be rare, so the interval is the weighted Clopper-Pearson one. If every error costs the same, the
+mean cost follows from the share of failures.
+
+**Poststratification.** If the model's prediction of *every* example of the pool is known, so is the share W_c of each
+predicted class. :func:`calibrate` changes the weight of each label so that the sample agrees with it (Särndal et al.,
+7.6): w_k · W_c / Ŵ_c, with v of the residuals from the classes' means. Its bias is of order 1/n. Classes with fewer
+than five labels are combined.
 
 Legend: y outcome, d 1 for the examples of the class and else 0, n labels.
 """
@@ -31,34 +35,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.design import times
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators import weighted
-from opacc_ray.estimators.base import Estimate, Outcome, contain
-from opacc_ray.estimators.intervals import student_widening
-from opacc_ray.estimators.linear import Array, LinearEstimator, linear_estimator
-from opacc_ray.estimators.plain import plain_estimate
+from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome, within_interval
+from opacc_ray.estimators.design_based import design_based_estimate
+from opacc_ray.estimators.intervals import (
+    WEIGHTED,
+    Moments,
+    student_widening,
+    weighted_clopper_pearson,
+    weighted_share_interval,
+)
+from opacc_ray.estimators.rounds import Array, LinearEstimator, linear_estimator
 from opacc_ray.selection import Selection
 
 Classes = NDArray[Any]
 Rounds = Selection | Sequence[Selection] | LinearEstimator
-"""A selection, all rounds in their order, or what :func:`opacc_ray.estimators.calibration.calibrate` made of them."""
+"""A selection, all rounds in their order, or the result of :func:`calibrate`."""
 
 Costs = Mapping[Any, float | Mapping[Any, float]]
 """True class -> the cost of missing it, or -> predicted class -> the cost of that confusion."""
 
+_FEWEST = 5
+"""Labels that a predicted class needs for a weight of its own."""
+
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """How often each class of the pool is taken for each."""
+    """Shares of the pool by true and predicted class."""
 
-    classes: tuple[Hashable, ...]  # C names that a label or a prediction of one bears, in order
+    classes: tuple[Hashable, ...]  # C names of labels and their predictions, in order
     share: Array  # (C, C) of the pool, true class by predicted class; sums to 1
     standard_error: Array  # (C, C)
     num: NDArray[np.int64]  # (C, C) labels
     reason: str | None  # why it is not design-based
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types, under the names of the attributes."""
+        """Return JSON types, under the names of the attributes."""
         return asdict(self) | {
             "classes": list(self.classes),
             "share": self.share.tolist(),
@@ -68,19 +81,19 @@ class Confusion:
 
 
 def by_class(rounds: Rounds, outcome: Outcome, classes: Classes, level: float = 0.95) -> dict[Any, Estimate]:
-    """Accuracy in each class that a label bears.
+    """Estimate the accuracy in each class that has labels.
 
     Parameters
     ----------
     rounds : a selection, or all rounds in their order
     outcome : (n,) in [0, 1], over all rounds
-    classes : (n,) of each label: the true class, the predicted one, or any other part of the pool it is in
-    level : confidence level of each interval by itself, not of all of them together
+    classes : (n,) of each label: the true class, the predicted one, or any other part of the pool
+    level : confidence level of each single interval, not of all together
 
     Returns
     -------
     dict
-        Class -> Estimate, whose ``n`` counts the labels of the class. A class that no label bears is absent.
+        Class -> Estimate, whose ``n`` counts the labels of the class. Classes without labels are absent.
     """
     design = linear_estimator(rounds)
     _check(design, outcome=outcome, classes=classes)
@@ -95,7 +108,7 @@ def by_class(rounds: Rounds, outcome: Outcome, classes: Classes, level: float = 
 
 
 def confusion(rounds: Rounds, truth: Classes, prediction: Classes) -> Confusion:
-    """Shares of the pool by true and predicted class.
+    """Estimate the shares of the pool by true and predicted class.
 
     Parameters
     ----------
@@ -120,7 +133,7 @@ def confusion(rounds: Rounds, truth: Classes, prediction: Classes) -> Confusion:
 
 
 def ratios(design: LinearEstimator, top: Array, bottom: Array) -> tuple[Array, Array]:
-    """Ratios of the means of two variables, column by column: (n, q) each -> values (q,) and their variances (q,)."""
+    """Estimate ratios of the means of two variables (n, q), by column: values (q,) and their variances (q,)."""
     size = design.mean(bottom)
     value = design.mean(top) / size
     return value, design.variance((top - bottom * value) / size)
@@ -129,46 +142,48 @@ def ratios(design: LinearEstimator, top: Array, bottom: Array) -> tuple[Array, A
 def mean_cost(
     rounds: Selection | Sequence[Selection], truth: Classes, prediction: Classes, costs: Costs, level: float = 0.95
 ) -> Estimate:
-    """Mean cost of the model's errors per example of the pool.
+    """Estimate the mean cost of the model's errors per example of the pool.
 
     Parameters
     ----------
     rounds : a selection, or all rounds in their order
     truth, prediction : (n,) over all rounds
-    costs : of errors; those it does not name cost 1, and a correct answer costs nothing
+    costs : of errors; others cost 1, and a correct answer costs nothing
 
     Returns
     -------
     Estimate
-        In units of cost; unbiased where the rounds' own estimator is. It rests on how the rounds were drawn, and on
-        nothing that their labels predict: with all costs 1 its value is the share of failures by the designs.
+        In units of cost; unbiased where the rounds' own estimator is. Predicted failures are not used: with all costs 1
+        its value is the share of failures by the designs.
 
     Raises
     ------
     SpecError
-        If a cost is no finite number of at least 0.
+        A cost is not a finite number of at least 0.
     """
     selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
     design, largest = linear_estimator(selections), _largest(costs)
     _check(design, truth=truth, prediction=prediction)
-    cost = [_cost(costs, true, said) for true, said in zip(truth.tolist(), prediction.tolist(), strict=True)]
+    cost = [_cost(costs, true, predicted) for true, predicted in zip(truth.tolist(), prediction.tolist(), strict=True)]
     ends = np.cumsum([len(selection) for selection in selections])[:-1]
     saved = 1 - np.array(cost) / largest
-    own = plain_estimate(selections, np.split(saved, ends), level)
+    own = design_based_estimate(selections, np.split(saved, ends), level)
     widen = student_widening(design.degrees, level) ** 2
-    lost = weighted.Moments(1 - own.value, own.standard_error**2 * widen)
-    rest = weighted.Moments(float(design.mean(saved)), float(design.variance(saved)) * widen)
-    low, high = weighted.share_bounds(lost, rest, design.largest_weight, level)
+    lost = Moments(1 - own.value, own.standard_error**2 * widen)
+    rest = Moments(float(design.mean(saved)), float(design.variance(saved)) * widen)
+    low, high = weighted_share_interval(lost, rest, design.largest_weight, level)
     found = replace(own, value=largest * (1 - own.value), standard_error=largest * own.standard_error)
-    return contain(replace(found, low=largest * low, high=largest * high, interval=weighted.NAME))
+    return within_interval(replace(found, low=largest * low, high=largest * high, interval=WEIGHTED))
 
 
 def cost_of_every_error(costs: Costs, classes: Collection[Any] | None) -> float | None:
-    """What each error costs if all cost the same, else None; of ``classes`` that are not known some may be unnamed."""
+    """Return the cost of every error if all cost the same, else None; unknown ``classes`` may have unnamed errors."""
     listed: set[float] = set() if classes else {1.0}
     for true in costs if classes is None else classes:
         cost = costs.get(true, 1.0)
-        named = [value for said, value in cost.items() if said != true] if isinstance(cost, Mapping) else [cost]
+        named = (
+            [value for predicted, value in cost.items() if predicted != true] if isinstance(cost, Mapping) else [cost]
+        )
         listed.update(named)
         if isinstance(cost, Mapping) and (classes is None or len(named) < len(classes) - 1):
             listed.add(1.0)
@@ -176,7 +191,7 @@ def cost_of_every_error(costs: Costs, classes: Collection[Any] | None) -> float 
 
 
 def cost_of_failures(accuracy: Estimate, cost: float) -> Estimate:
-    """The mean cost of errors that all cost the same: that of the share of failures, and its interval."""
+    """Return the mean cost, with its interval, of errors that all cost the same."""
     return replace(
         accuracy,
         value=cost * (1 - accuracy.value),
@@ -187,7 +202,7 @@ def cost_of_failures(accuracy: Estimate, cost: float) -> Estimate:
 
 
 def _largest(costs: Costs) -> float:
-    """The largest cost of all errors there can be; raises SpecError if one is no finite number of at least 0."""
+    """Return the largest cost of any error; raise SpecError if a cost is not a finite number of at least 0."""
     listed = [cost for item in costs.values() for cost in (item.values() if isinstance(item, Mapping) else [item])]
     for cost in listed:
         if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost < math.inf:
@@ -195,11 +210,11 @@ def _largest(costs: Costs) -> float:
     return float(max([1.0, *listed]))
 
 
-def _cost(costs: Costs, true: Any, said: Any) -> float:
-    if true == said:
+def _cost(costs: Costs, true: Any, predicted: Any) -> float:
+    if true == predicted:
         return 0.0
     cost = costs.get(true, 1.0)
-    return float(cost.get(said, 1.0) if isinstance(cost, Mapping) else cost)
+    return float(cost.get(predicted, 1.0) if isinstance(cost, Mapping) else cost)
 
 
 def _proportion(
@@ -207,8 +222,8 @@ def _proportion(
 ) -> Estimate:
     error, reason = math.sqrt(variance), design.reason
     widened = (error * student_widening(design.degrees, level)) ** 2
-    low, high = weighted.failure_bounds(1 - value, widened, weight, level)
-    return contain(Estimate(value, error, 1 - high, 1 - low, level, weighted.NAME, num, reason is None, reason))
+    low, high = weighted_clopper_pearson(1 - value, widened, weight, level)
+    return within_interval(Estimate(value, error, 1 - high, 1 - low, level, WEIGHTED, num, reason is None, reason))
 
 
 def _check(design: LinearEstimator, **values: NDArray[Any]) -> None:
@@ -218,3 +233,85 @@ def _check(design: LinearEstimator, **values: NDArray[Any]) -> None:
                 f"{name} has shape {np.shape(array)} and the rounds {len(design.weights)} labels: "
                 "give one per label, over all rounds in their order"
             )
+
+
+# -- poststratification -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Calibrated:
+    """``base`` with weights times ``ratio`` (n,), which is constant in each ``group`` (n,)."""
+
+    base: LinearEstimator
+    ratio: Array
+    group: NDArray[np.int64]
+
+    @property
+    def weights(self) -> Array:
+        return self.base.weights * self.ratio
+
+    @property
+    def largest_weight(self) -> float:
+        return self.base.largest_weight
+
+    @property
+    def degrees(self) -> int | None:
+        return self.base.degrees
+
+    @property
+    def reason(self) -> str | None:
+        return self.base.reason
+
+    def mean(self, x: Array) -> Any:
+        return self.base.mean(times(self.ratio, x))
+
+    def variance(self, x: Array) -> Any:
+        member = (self.group == np.arange(self.group.max() + 1)[:, None]) * self.base.weights  # (groups, n)
+        centre = (member / member.sum(axis=1, keepdims=True)) @ x
+        return self.base.variance(times(self.ratio, x - centre[self.group]))
+
+
+def design_for_classes(
+    rounds: Sequence[Selection], predicted: NDArray[Any], pool_count: Mapping[Any, int] | None
+) -> LinearEstimator:
+    """Return the estimator for classes: calibrated with the pool's predicted classes if these are known.
+
+    Designs that draw single examples by a predicted risk are not calibrated: a class whose heavy examples the sample
+    missed would get too narrow an interval.
+    """
+    if pool_count is None or any(selection.design.draws_by_risk for selection in rounds):
+        return linear_estimator(rounds)
+    return calibrate(rounds, predicted, pool_count)
+
+
+def calibrate(
+    rounds: Selection | Sequence[Selection] | LinearEstimator, prediction: NDArray[Any], pool_count: Mapping[Any, int]
+) -> LinearEstimator:
+    """Calibrate the weights of labels to how often the model predicts each class in the whole pool.
+
+    Parameters
+    ----------
+    rounds : a selection or all rounds in their order
+    prediction : (n,) predicted class of each label, over all rounds
+    pool_count : examples of the pool by predicted class
+
+    Raises
+    ------
+    LabelError
+        A label has a predicted class that the pool does not have.
+    """
+    base = linear_estimator(rounds)
+    seen, code, num = np.unique(prediction, return_inverse=True, return_counts=True)
+    unknown = [name for name in seen.tolist() if pool_count.get(name, 0) < 1]
+    if unknown:
+        raise LabelError(f"a label has the predicted class {unknown[0]!r}, which pool_count does not count")
+    own = num >= _FEWEST  # if none has, all are combined, and nothing is calibrated
+    group_of_class = np.where(own, np.cumsum(own) - 1, own.sum())
+    group = group_of_class[code]  # (n,)
+    share = np.zeros(int(own.sum()) + 1)
+    share[:-1] = [pool_count[name] for name in seen[own].tolist()]
+    share[-1] = sum(pool_count.values()) - share.sum()  # classes with few labels or none
+    found = np.bincount(group, weights=base.weights, minlength=len(share))
+    share *= found > 0
+    ratio = share / share.sum() / np.where(found > 0, found, 1)
+    return _Calibrated(base, ratio[group], group)

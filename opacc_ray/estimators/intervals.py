@@ -1,11 +1,18 @@
-"""Confidence intervals for a mean in [0, 1]: the building blocks of the estimators.
+"""Compute confidence intervals for a mean in [0, 1]: the building blocks of the estimators.
+
+    wilson                      0/1 outcomes, draws with replacement, or an effective sample size
+    hypergeometric              0/1 outcomes, simple random sample without replacement: exact
+    stratified_score            0/1 outcomes, strata: Wilson's interval generalised
+    mid_p_low                   lower end with few events
+    zero_failure_bound          upper end for failures with none among the labels: exact
+    weighted_clopper_pearson    a weighted sum of failures, for unequal probabilities and for scores
 
 Legend: N pool, n labels, x successes, f = n/N, z the normal quantile of the level.
 """
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +20,16 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
 
+WEIGHTED = "weighted Clopper-Pearson"
+"""Name of the interval of :func:`weighted_clopper_pearson`."""
+
 _ROUNDING = 1e-14
-_OF_AN_EXAMPLE = 1e-6  # what rounding is taken to change in a number of examples
+_EXAMPLE_ROUNDING = 1e-6
+"""Rounding error of a number of examples."""
 
 
 class Value(Protocol):
-    """A value with its interval, as estimates and their documents have it."""
+    """A value with its interval, as in estimates and their documents."""
 
     @property
     def value(self) -> float: ...
@@ -28,39 +39,35 @@ class Value(Protocol):
     def high(self) -> float: ...
 
 
-def inside(stated: Value) -> float:
-    """The estimate cut to its interval, which an unbiased one may leave where few labels fail or few succeed."""
-    return min(max(stated.value, stated.low), stated.high)
+def clipped(estimate: Value) -> float:
+    """Return the value cut to its interval: unbiased estimates may be outside if few labels fail or few succeed."""
+    return min(max(estimate.value, estimate.low), estimate.high)
 
 
 def cut(bounds: Interval, least: float, most: float) -> Interval:
-    """The part of an interval that lies in [least, most]; if none does, the end of that which is nearer."""
+    """Return the part of an interval inside [least, most]; if there is none, the nearer of these two."""
     low, high = bounds
     return min(max(low, least), most), max(min(high, most), least)
 
 
 def outward(bounds: Interval, size: int) -> Interval:
-    """The nearest multiples of 1/``size`` that enclose an interval; ends that are one but for rounding stay.
+    """Round an interval outward to multiples of 1/``size``; ends that equal one up to rounding stay.
 
-    A share of a pool of N examples is one of 0, 1/N, ... 1. An interval whose ends lie between two of them excludes the
-    outer one, which it could not tell from its end.
+    A share of a pool of N examples is one of 0, 1/N, ... 1.
     """
     low, high = bounds
-    return math.floor(low * size + _OF_AN_EXAMPLE) / size, math.ceil(high * size - _OF_AN_EXAMPLE) / size
+    return math.floor(low * size + _EXAMPLE_ROUNDING) / size, math.ceil(high * size - _EXAMPLE_ROUNDING) / size
 
 
 def normal_quantile(level: float) -> float:
-    """z with P(|Z| <= z) = level."""
+    """Return z with P(|Z| <= z) = level."""
     from scipy.special import ndtri
 
     return float(ndtri(0.5 + level / 2))
 
 
 def student_widening(degrees: int | None, level: float) -> float:
-    """Student's quantile by the normal one: how much wider an interval is whose variance has few degrees of freedom.
-
-    None stands for so many that it is 1.
-    """
+    """Return Student's quantile over the normal one: the widening for few degrees of freedom; None means infinite."""
     from scipy.special import stdtrit
 
     if degrees is None:
@@ -69,15 +76,15 @@ def student_widening(degrees: int | None, level: float) -> float:
 
 
 def effective_number(terms: Array) -> float:
-    """(Σr)²/Σr² of terms (n,), none below 0: how many alike would make their sum; 0 if all are 0."""
+    """Return (Σr)²/Σr² of terms (n,) >= 0: the number of equal terms with their sum; 0 if all are 0."""
     return float(terms.sum()) ** 2 / max(float(terms @ terms), 1e-300)
 
 
 def wilson(mean: float, size: float, level: float) -> Interval:
-    """Wilson's score interval for ``mean`` of an (effective) sample of ``size``.
+    """Return Wilson's score interval for the ``mean`` of an (effective) sample of ``size``.
 
     E. B. Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", JASA 22 (1927).
-    It never leaves [0, 1] and has a width at 0 and at 1, where the normal interval has none.
+    It is inside [0, 1], and has a width at 0 and at 1, where the normal interval has none.
     """
     z2 = normal_quantile(level) ** 2
     centre = (mean + z2 / (2 * size)) / (1 + z2 / size)
@@ -86,11 +93,11 @@ def wilson(mean: float, size: float, level: float) -> Interval:
 
 
 def mid_p_low(count: float, size: float, level: float) -> float:
-    """Lower end of the mid-P interval for a share, from ``count`` > 0 events, whole or not, among ``size`` labels.
+    """Return the lower end of the mid-P interval for a share, from ``count`` > 0 events among ``size`` labels.
 
     The share θ at which ½·P(X >= count) + ½·P(X > count) is (1 - level)/2, with X binomial (H. O. Lancaster,
-    "Significance tests in discrete distributions", JASA 56, 1961). With few events it is far below Wilson's end, which
-    a single event would lift above most of the shares that are likely to show one; with many the two agree.
+    "Significance tests in discrete distributions", JASA 56, 1961). Numbers need not be whole. With few events it is far
+    below Wilson's end, which is too high after a single event; with many the two agree.
     """
     from scipy.optimize import brentq
     from scipy.special import betainc
@@ -107,14 +114,14 @@ def mid_p_low(count: float, size: float, level: float) -> float:
 
 
 def zero_failure_bound(num: int, level: float) -> float:
-    """Upper end of the exact interval for the share of failures if none of ``num`` labels fails."""
+    """Return the upper end of the exact interval for the share of failures if none of ``num`` labels fails."""
     return float(1 - ((1 - level) / 2) ** (1 / num))
 
 
 def hypergeometric(successes: int, size: int, pool: int, level: float) -> Interval:
-    """Exact interval for the share of successes in a pool, from a sample without replacement.
+    """Return the exact interval for the share of successes in a pool, from a sample without replacement.
 
-    The shares M/N not rejected by either one-sided test at (1 - level)/2. Coverage is at least ``level`` for every M.
+    It holds the shares M/N that neither one-sided test at (1 - level)/2 rejects. Coverage is at least ``level``.
     """
     tail, failures = (1 - level) / 2, size - successes
     low_most, high_most = successes, pool - failures
@@ -124,10 +131,10 @@ def hypergeometric(successes: int, size: int, pool: int, level: float) -> Interv
 
 
 def _at_most(count: int, size: int, events: int, pool: int) -> float:
-    """P(X <= count), X being how many of the ``events`` in a pool are among ``size`` drawn without replacement.
+    """Return P(X <= count), X the number of ``events`` of a pool among ``size`` examples drawn without replacement.
 
-    Sums of the probabilities as multiples of that of the mode, by the ratios of neighbours: they need no factorial, and
-    nothing cancels.
+    Probabilities are summed as multiples of that of the mode, by the ratios of neighbours: no factorials, no
+    cancellation.
     """
     rest = pool - events - size  # P(k + 1) / P(k) = (events - k)(size - k) / ((k + 1)(rest + k + 1))
     mode = (size + 1) * (events + 1) // (pool + 2)
@@ -142,12 +149,11 @@ def _at_most(count: int, size: int, events: int, pool: int) -> float:
 
 
 def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Array, level: float) -> Interval:
-    """Score interval for Σ_j P_j p_j from independent binomial strata: Wilson's interval, generalised.
+    """Return the score interval for Σ_j P_j p_j from independent binomial strata: Wilson's interval, generalised.
 
-    θ is kept if |θ̂ - θ| <= z √(Σ_j P_j² g_j p̃_j(1 - p̃_j) / n_j), where p̃ are the shares of success that make the
-    data most likely among those with Σ_j P_j p̃_j = θ (as Miettinen and Nurminen, Statistics in Medicine 4, 1985, do
-    for two strata). A stratum without failures keeps a variance that way, which an interval from sample variances
-    denies it.
+    It holds θ if |θ̂ - θ| <= z √(Σ_j P_j² g_j p̃_j(1 - p̃_j) / n_j). p̃ are the shares of success that maximise the
+    likelihood given Σ_j P_j p̃_j = θ (for two strata: Miettinen and Nurminen, Statistics in Medicine 4, 1985). A
+    stratum without failures keeps a variance that way, unlike with sample variances.
 
     Parameters
     ----------
@@ -157,16 +163,16 @@ def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Arr
     """
     from scipy.optimize import brentq
 
-    doubtful = factors > 0
-    known = float(shares[~doubtful] @ (successes / sizes)[~doubtful])  # of strata that are labelled in full
-    if not doubtful.any():
+    sampled = factors > 0
+    known = float(shares[~sampled] @ (successes / sizes)[~sampled])  # of strata that are fully labelled
+    if not sampled.any():
         return known, known
-    successes, sizes, shares, factors = (part[doubtful] for part in (successes, sizes, shares, factors))
+    successes, sizes, shares, factors = (part[sampled] for part in (successes, sizes, shares, factors))
     estimate, weights = float(shares @ (successes / sizes)), shares**2 * factors / sizes
     z = normal_quantile(level)
 
     def end(sign: int) -> float:
-        pulled = successes if sign > 0 else sizes - successes  # a pull down is a pull up on the failures
+        pulled = successes if sign > 0 else sizes - successes  # pulling successes down is pulling failures up
 
         def likely(strength: float) -> Array:
             share = _constrained(pulled, sizes, math.exp(strength) * shares)
@@ -176,7 +182,7 @@ def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Arr
             p = likely(strength)
             error = z * math.sqrt(float(weights @ (p * (1 - p))))
             excess = sign * (float(shares @ p) - estimate) - error
-            return excess if abs(excess) > _ROUNDING else -1.0  # a weak pull may move nothing: not beyond
+            return excess if abs(excess) > _ROUNDING else -1.0  # a weak pull may move nothing
 
         weak, strong = math.log(1e-9), math.log(1e12 * float(sizes.sum()))
         if beyond(strong) > 0:
@@ -187,18 +193,96 @@ def stratified_score(successes: Array, sizes: Array, shares: Array, factors: Arr
 
 
 def _constrained(successes: Array, sizes: Array, pull: Array) -> Array:
-    """Most likely shares of success under a pull up: the root in [0, 1] of a·p² + (n - a)·p - x = 0."""
+    """Return the most likely shares of success under a pull up: the root in [0, 1] of a·p² + (n - a)·p - x = 0."""
     rest = sizes - pull
     apart = np.sqrt(rest * rest + 4 * pull * successes)
     falls = rest > 0
-    # two forms of one root: neither subtracts nearly equal numbers on its side
+    # two forms of the root: each avoids cancellation on its side
     share: Array = np.where(falls, 2 * successes, apart - rest) / np.where(falls, rest + apart, 2 * pull)
     return np.minimum(np.maximum(share, 0, out=share), 1, out=share)
 
 
 def _first(true_from: Callable[[int], bool], low: int, high: int) -> int:
-    """The least number in [low, high] for which a monotone condition holds; ``high`` if none does before."""
+    """Return the least number in [low, high] with a monotone condition; ``high`` if there is none before."""
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if true_from(middle) else (middle + 1, high)
     return low
+
+
+# -- weighted sums of failures ----------------------------------------------------------------------------------
+
+
+class Moments(NamedTuple):
+    """An estimated share, and its estimated variance."""
+
+    mean: float
+    variance: float
+
+    def widened(self, factor: float) -> "Moments":
+        """Multiply the variance by a factor."""
+        return self._replace(variance=self.variance * factor)
+
+
+def weighted_clopper_pearson(failures: float, variance: float, largest_weight: float, level: float) -> Interval:
+    """Return the interval for a share of failures y = Σ_k w_k f_k with estimated variance s² and largest weight w.
+
+    The weights have expected sum 1: all are 1/n in a simple random sample, but designs that search for failures have
+    small and large ones. Student's interval fails there: a sample without the rare failures of large weight has a low
+    estimate *and* a small variance. So the interval assumes one more failure of the largest weight for the upper end,
+    and one more success for the lower end, as C. Clopper and E. Pearson do ("The use of confidence or fiducial limits",
+    Biometrika 26, 1934), and for weights M. Fay and E. Feuer ("Confidence intervals for directly standardized rates",
+    Statistics in Medicine 16, 1997):
+
+        upper    mean (y + w)/(1 + w)    variance (s² + (w·(1 - y))²) / ((1 + w)²·(1 + 2w))    beta quantile 1 - α/2
+        lower    mean  y     /(1 + w)    variance (s² + (w·y)²)       / ((1 + w)²·(1 + 2w))    beta or gamma, α/2
+
+    For w = 1/n both ends equal Clopper and Pearson's to three digits. The lower end is the smaller of two quantiles,
+    because a weighted estimate may exceed 1 and a beta variable may not. It mostly covers more often than the level.
+    """
+    y, w, tail = failures, largest_weight, (1 - level) / 2
+    if w == 0:  # the whole pool is labelled
+        return y, y
+    shrink = (1 + w) ** 2 * (1 + 2 * w)
+    lower = y / (1 + w), (variance + (w * y) ** 2) / shrink
+    upper = (y + w) / (1 + w), (variance + (w * (1 - y)) ** 2) / shrink
+    return min(_gamma_quantile(tail, *lower), _beta_quantile(tail, *lower)), _beta_quantile(1 - tail, *upper)
+
+
+def weighted_share_interval(share: Moments, rest: Moments, largest_weight: float, level: float) -> Interval:
+    """Return the interval of :func:`weighted_clopper_pearson` for any share, ``rest`` being the share of all others.
+
+    The weights sum to 1 only on average, so a share near 1 is off by as much as their sum. If ``share`` exceeds
+    ``rest``, the upper end is therefore the higher one of the two intervals.
+    """
+    low, high = weighted_clopper_pearson(max(share.mean, 0.0), share.variance, largest_weight, level)
+    if share.mean > rest.mean:
+        high = max(high, 1 - weighted_clopper_pearson(max(rest.mean, 0.0), rest.variance, largest_weight, level)[0])
+    return low, high
+
+
+def weighted_accuracy_interval(failures: Moments, successes: Moments, largest_weight: float, level: float) -> Interval:
+    """Return the interval of the accuracy from :func:`weighted_share_interval` of the failures."""
+    few, many = weighted_share_interval(failures, successes, largest_weight, level)
+    return 1 - many, 1 - few
+
+
+def _gamma_quantile(probability: float, mean: float, variance: float) -> float:
+    """Return the quantile of the gamma distribution with these moments."""
+    from scipy.special import gammaincinv
+
+    if mean <= 0:
+        return 0.0
+    return float(gammaincinv(mean**2 / variance, probability)) * variance / mean
+
+
+def _beta_quantile(probability: float, mean: float, variance: float) -> float:
+    """Return the quantile of the beta distribution with these moments; 1 if there is none."""
+    from scipy.special import betaincinv
+
+    if mean <= 0:
+        return 0.0
+    size = mean * (1 - mean) / variance - 1 if mean < 1 else 0.0
+    if size <= 0:
+        return 1.0
+    return float(betaincinv(mean * size, (1 - mean) * size, probability))

@@ -1,52 +1,67 @@
-"""Is this the model you mean? What predictions and the first labels let one doubt, as warnings in words.
+"""Warn, in sentences, of a model or of labels that are probably not the intended ones.
 
 Arrays go in, sentences come out; nothing is refused. Every rule names its threshold here.
 
-    predictions of the pool     one class takes all; all confidences, or all values, are equal
-    outputs of some examples    all are equal; scores that look like sigmoids
+    predictions of the pool     one class is predicted for all; all confidences, or all values, are equal
+    outputs of some examples    all are equal; scores that may come from sigmoids
     inputs of some examples     they do not overlap those of the reference
     first labels, classes       they agree much better with another order of the classes; no better than chance
-    first labels, values        nearly all score 0, as other units would; no correlation with the predictions
+    first labels, values        nearly all score 0, as with another unit; no correlation with the predictions
+    predicted failures          labels contradict them (:func:`contradiction`)
 
 Another order σ is suspected if labels are σ(prediction) clearly more often than they are the prediction, and clearly
-more often than independence explains: among the n labels whose prediction σ moves, g fit σ and l fit the prediction,
+more often than independence explains. Among the n labels whose prediction σ moves, g fit σ and l fit the prediction:
 
     P(Bin(g + l, 1/2) ≥ g) < α/F    and    P(Bin(n, e) ≥ g) < α/F
 
 with e the share that fits σ by chance and F the number of orders of that kind: one shift each way, the alphabetical
-order, C(C - 1)/2 exchanges, C! orders at all. So an honest model raises it with a probability of at most about 4α,
-whatever its accuracy. Counts are of labels weighted as the design weighs them, at Kish's effective size
-(Σw)²/Σw² ("Survey Sampling", 1965, 11.7), so that a sample of likely failures does not look like a mistake.
+order, C(C - 1)/2 exchanges, C! orders in all. So a correct model causes the warning with a probability of at most about
+4α, whatever its accuracy. Labels count by their design weights, scaled to Kish's effective size (Σw)²/Σw² ("Survey
+Sampling", 1965, 11.7), so that a sample of likely failures does not cause it.
 
 Legend: C classes, n labels, w weights, α 0.0005.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.estimators.accuracy_estimate import Outcome, is_binary
+from opacc_ray.selection import Selection
+
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 FEWEST = 20
-"""Examples, or labels, below which nothing is said of all of them."""
+"""Least number of examples, or labels, for a warning about all of them."""
 
 ALPHA = 0.0005
-"""How often, per kind of order, an honest model may be doubted."""
+"""Probability of a false warning, per kind of order."""
 
 LEAST_GAIN = 0.05
 """Share of labels that another order must explain beyond the one given."""
 
 JUDGED, LEAST_OTHER, LEAST_SKILL = 30, 8, 0.3
-"""Labels for a word about chance; labels and predictions outside of the largest class; skill that must be excluded."""
+"""Least labels to compare with chance; least labels and predictions outside the largest class; excluded skill."""
 
 SCORED_ZERO = 0.95
-"""Share of labels that score 0 from which units are doubted."""
+"""Share of labels with score 0 from which another unit is suspected."""
 
 APART = 3.0
 """Distance of two means, in standard deviations, from which inputs do not overlap."""
+
+
+FORESEEN_FROM = "foreseen_from"
+"""Entry of a selection's facts: the name of the user's input that its predictions are based on."""
+
+LEAST_RATIO = 100.0
+"""1/α of a contradiction."""
+
+_LOGIT_SHIFTS = np.linspace(-1.5, 1.5, 31)
+"""Possible errors of the level of predicted failures, in logits."""
 
 
 class Range(NamedTuple):
@@ -58,7 +73,7 @@ class Range(NamedTuple):
 
 
 def about_predictions(num: int, classes: Mapping[str, int] | None, numbers: Range | None) -> list[str]:
-    """Warnings about the predictions of a pool.
+    """Return warnings about the predictions of a pool.
 
     Parameters
     ----------
@@ -79,7 +94,7 @@ def about_predictions(num: int, classes: Mapping[str, int] | None, numbers: Rang
 
 
 def about_outputs(output: NDArray[np.float32], task: str, kind: str) -> list[str]:
-    """Warnings about the outputs (n, C) of some examples, which the spec calls ``kind``."""
+    """Return warnings about the outputs (n, C) of some examples, which the spec calls ``kind``."""
     found: list[str] = []
     if len(output) >= 2 and np.all(output == output[0]):
         found.append(f"all {len(output)} outputs are equal; check the weights and the transform")
@@ -92,9 +107,9 @@ def about_outputs(output: NDArray[np.float32], task: str, kind: str) -> list[str
 
 
 def about_inputs(pool: Floats, reference: Floats) -> list[str]:
-    """Warnings if the inputs of a pool lie far from those of the reference: measures of some examples, (n, k), (m, k).
+    """Return warnings if inputs of the pool and of the reference do not overlap, from k measures: (n, k), (m, k).
 
-    Measures are told apart by their means, :data:`APART` standard deviations from one another.
+    Measures do not overlap if their means are :data:`APART` standard deviations apart.
     """
     if min(len(pool), len(reference)) < FEWEST or pool.shape[1] != reference.shape[1]:
         return []
@@ -113,12 +128,12 @@ def about_inputs(pool: Floats, reference: Floats) -> list[str]:
 
 
 def about_classes(predicted: Codes, truth: Codes, weights: Floats, names: Sequence[str]) -> list[str]:
-    """Warnings from labels of a classification.
+    """Return warnings from labels of a classification.
 
     Parameters
     ----------
     predicted, truth : (n,) classes of the labelled examples, each example once
-    weights : (n,) that the design gives them, not negative
+    weights : (n,) design weights, not negative
     names : of the C classes, in the model's order
     """
     size = _scaled(weights)
@@ -140,7 +155,7 @@ def about_classes(predicted: Codes, truth: Codes, weights: Floats, names: Sequen
 
 
 def about_values(predicted: Floats, truth: Floats, weights: Floats, outcome: Floats) -> list[str]:
-    """Warnings from labels of a regression, each example once: (n,) each, ``outcome`` what the predictions score."""
+    """Return warnings from labels of a regression, each example once: (n,) each, ``outcome`` the scores."""
     num = len(truth)
     zero = int(np.count_nonzero(outcome <= 0))
     if num >= FEWEST // 2 and zero >= SCORED_ZERO * num:
@@ -164,7 +179,7 @@ def about_values(predicted: Floats, truth: Floats, weights: Floats, outcome: Flo
 
 
 class _Order(NamedTuple):
-    """What the predicted classes would really mean, and how it is said."""
+    """Another meaning of the predicted classes, and the question about it."""
 
     meaning: Codes  # (C,) class
     log_number: float  # log of how many orders of its kind there are
@@ -172,7 +187,7 @@ class _Order(NamedTuple):
 
 
 def _best_order(predicted: Codes, truth: Codes, size: Floats, names: Sequence[str]) -> str | None:
-    """The question whether classes are in another order, if the labels fit one much better; else None."""
+    """Return the question whether classes are in another order, if the labels fit one much better; else None."""
     total = float(size.sum())
     if total < 1:
         return None
@@ -189,7 +204,7 @@ def _best_order(predicted: Codes, truth: Codes, size: Floats, names: Sequence[st
 
 
 def _is_clear(order: _Order, predicted: Codes, truth: Codes, size: Floats) -> bool:
-    """Whether labels fit an order more often than the one given, and than independence explains."""
+    """Return whether labels fit an order more often than the given one, and than independence explains."""
     from scipy.stats import binom
 
     meant = order.meaning[predicted]
@@ -206,7 +221,7 @@ def _is_clear(order: _Order, predicted: Codes, truth: Codes, size: Floats) -> bo
 
 
 def _orders(predicted: Codes, truth: Codes, size: Floats, names: Sequence[str]) -> Iterator[_Order]:
-    """The orders that are tried, the simplest first."""
+    """Yield the orders to try, the simplest first."""
     from scipy.special import gammaln
 
     num = len(names)
@@ -217,8 +232,10 @@ def _orders(predicted: Codes, truth: Codes, size: Floats, names: Sequence[str]) 
     yield from _exchanges(predicted, truth, size, names)
     if num > 2:
         for step in (1, -1):
-            said = f"labels are shifted by one class ({names[step % num]} for {names[0]}): are they numbered from 1?"
-            yield _Order((classes + step) % num, 0.0, said)
+            question = (
+                f"labels are shifted by one class ({names[step % num]} for {names[0]}): are they numbered from 1?"
+            )
+            yield _Order((classes + step) % num, 0.0, question)
         alphabetical = np.array(sorted(range(num), key=lambda c: names[c]))
         yield _Order(alphabetical, 0.0, f"the model's classes are in alphabetical order: {ask}")
         meaning = _assigned(predicted, truth, size, num)
@@ -228,7 +245,7 @@ def _orders(predicted: Codes, truth: Codes, size: Floats, names: Sequence[str]) 
 
 
 def _exchanges(predicted: Codes, truth: Codes, size: Floats, names: Sequence[str]) -> Iterator[_Order]:
-    """The exchange of two classes that labels fit best."""
+    """Yield the exchange of two classes that labels fit best."""
     num = len(names)
     low, high = np.minimum(predicted, truth), np.maximum(predicted, truth)
     wrong = low != high
@@ -240,12 +257,12 @@ def _exchanges(predicted: Codes, truth: Codes, size: Floats, names: Sequence[str
     first, second = divmod(int(pairs[np.argmax(gain)]), num)
     meaning = np.arange(num)
     meaning[[first, second]] = second, first
-    said = f"{names[first]} and {names[second]} change places: is model.classes in the model's order?"
-    yield _Order(meaning, float(np.log(num * (num - 1) / 2)), said)
+    question = f"{names[first]} and {names[second]} change places: is model.classes in the model's order?"
+    yield _Order(meaning, float(np.log(num * (num - 1) / 2)), question)
 
 
 def _assigned(predicted: Codes, truth: Codes, size: Floats, num: int) -> Codes:
-    """The order of all classes that fits most labels; classes that no label bears stay where they are."""
+    """Return the order of all classes that fits most labels; classes without labels keep their place."""
     from scipy.optimize import linear_sum_assignment
 
     seen, code = np.unique(np.concatenate([predicted, truth]), return_inverse=True)
@@ -258,7 +275,7 @@ def _assigned(predicted: Codes, truth: Codes, size: Floats, num: int) -> Codes:
 
 
 def _scaled(weights: Floats) -> Floats:
-    """Weights that sum to Kish's effective size, (n,)."""
+    """Scale weights (n,) to a sum of Kish's effective size."""
     squares = float(weights @ weights)
     return weights * (weights.sum() / squares) if squares > 0 else np.ones(len(weights))
 
@@ -286,3 +303,43 @@ def _inside_one(output: NDArray[Any]) -> bool:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
+
+
+# -- predicted failures -----------------------------------------------------------------------------------------
+
+
+def contradiction(selections: Sequence[Selection], outcomes: Sequence[Outcome]) -> str | None:
+    """Return one sentence if the labels of 0/1 outcomes contradict their predicted failures; else None.
+
+    Before each round every example of it had a predicted failure probability p. Assume that p is right up to its level:
+    all logits are off by the same δ, at most 1.5, a factor of 4.5 of the odds. Then the labels have the likelihood
+    Π p^f (1 - p)^(1 - f), and any other way to predict each label from the earlier ones has a mean ratio of 1 to that.
+    Here the other way is a single failure rate, learned from the labels (R. E. Krichevsky, V. K. Trofimov, IEEE
+    Transactions on Information Theory 27, 1981):
+
+        e = [Γ(k + ½) Γ(n - k + ½) / (π Γ(n + 1))] / max_δ Π p^f (1 - p)^(1 - f)
+
+    with k failures among the n labels so far. e ever exceeds 1/α with probability at most α (J. Ville, 1939), however
+    often it is computed. Later rounds learn from the labels, so mostly the first round is contradicted.
+    """
+    failures, predicted, num, log_likelihood = 0.0, 0.0, 0, np.zeros(len(_LOGIT_SHIFTS))
+    for selection, outcome in zip(selections, outcomes, strict=True):
+        prediction, failure = selection.design.prediction, 1 - np.asarray(outcome, dtype=np.float64)
+        if prediction is None or FORESEEN_FROM not in selection.facts or not is_binary(failure):
+            return None
+        p = np.clip(prediction.labelled, 1e-6, 1 - 1e-6)
+        logit = np.log(p / (1 - p)) + _LOGIT_SHIFTS[:, None]  # (δ, n)
+        log_likelihood -= np.logaddexp(0, np.where(failure > 0, -logit, logit)).sum(axis=1)
+        num, failures, predicted = num + len(p), failures + float(failure.sum()), predicted + float(p.sum())
+        if _log_of_one_rate(failures, num) - log_likelihood.max() >= math.log(LEAST_RATIO):
+            return (
+                f"the labels contradict your {selections[0].facts[FORESEEN_FROM]}: {predicted:.1f} of the first {num} "
+                f"labelled examples were predicted to fail, and {failures:g} did; a single failure rate for all would "
+                "have predicted better; check that confidence is the probability of a correct prediction"
+            )
+    return None
+
+
+def _log_of_one_rate(failures: float, num: int) -> float:
+    """Return the log of Krichevsky and Trofimov's probability of a sequence."""
+    return math.lgamma(failures + 0.5) + math.lgamma(num - failures + 0.5) - math.lgamma(num + 1) - math.log(math.pi)

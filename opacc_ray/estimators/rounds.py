@@ -1,51 +1,54 @@
-"""Rounds of any method, combined.
+"""Combine rounds of any designs into one linear estimator of any variable of the pool.
 
-Round t draws n_t examples from the N_t that were not labelled before and estimates their share of failures by r_t, each
-method by its own design. For the whole pool that makes z_t = (1/N) · (Σ_labelled before f + N_t · r_t). Given the
-earlier rounds z_t is unbiased, so the z_t - θ are martingale differences and
+Accuracy is a mean over the pool. Accuracy in a class, the cells of a confusion matrix and the difference of two models
+are means as well, or ratios of means. Round t draws n_t examples from the N_t that were not labelled before, and its
+design estimates the mean x̂_t of a variable x among them (:mod:`opacc_ray.designs.design`). For the whole pool it gives
+z_t = (1/N) · (Σ_labelled before x + N_t · x̂_t). Given the earlier rounds z_t is unbiased, so the z_t - θ are martingale
+differences and
 
-    θ̂ = Σ_t w_t z_t,   w_t ∝ ∛(n_1 + … + n_t) / u_t,   Σ_t w_t = 1,   Var(θ̂) = Σ_t w_t² Var(z_t)
+    x̂ = Σ_t w_t z_t,   w_t ∝ ∛(n_1 + … + n_t) / u_t,   Σ_t w_t = 1,   Var(x̂) = Σ_t w_t² Var(z_t)
 
     u_t = (N_t/N)² · (1/n_t - 1/N_t)
 
-is unbiased too, for the weights do not depend on labels. u_t is the variance of z_t, but for a factor, if the round is
-a simple random sample; where a round leaves little unlabelled it is small. (Draws with replacement leave all to draw
-from: 1/n_t - 1/N_t is 1/n_t then.) The root is for what later rounds have learned. A. B. Owen and Y. Zhou ("The square
-root rule for adaptive importance sampling", ACM TOMACS 30, 2020) show that weights growing as a fixed power are near
-the best however fast rounds improve; the cube root does best here. Rounds of simple random samples and of strata learn
-little, and have no root: together simple random samples then are one, with its mean. (Weights in inverse proportion to
-*estimated* variances would trust the rounds that happened to miss the rare failures.)
+is unbiased, because the weights do not depend on labels. u_t is proportional to the variance of z_t for a simple random
+sample; it is small where a round leaves little unlabelled. (For draws with replacement 1/n_t - 1/N_t becomes 1/n_t.)
+The cube root accounts for what later rounds have learned: A. B. Owen and Y. Zhou ("The square root rule for adaptive
+importance sampling", ACM TOMACS 30, 2020) show that weights growing as a fixed power are near the best however fast
+rounds improve. Simple random and stratified rounds do not learn, and have no root: simple random rounds together equal
+one simple random sample. (Weights inverse to *estimated* variances would favour rounds that missed the rare failures.)
 
-The interval is that of ``difference.py``, with the effect of a label scaled by its round's weight; it takes every label
-of a round without predictions to move the estimate equally. ``rounds_as_one.py`` says what rounds deserve where that is
-not so.
+Once all examples are labelled, every mean is known. Predicted failures help accuracy only: other variables have none.
 
-Legend: N pool, n labels, f = 1 - outcome, w weight of a round.
+Legend: N pool, n labels, w weight of a round.
 """
 
-import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs import Design
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.base import Estimate, Outcome, check_level, checked_outcome, is_binary
-from opacc_ray.estimators.by_design import by_design
-from opacc_ray.estimators.difference import Known, Round, accuracy, corrected
+from opacc_ray.estimators.accuracy_estimate import KnownOutcomes, Outcome, check_level, checked_outcome, is_binary
 from opacc_ray.selection import Selection
 
+Array = NDArray[np.float64]
+
 _LEAST_LEFT = 0.5
-"""Examples that a round is taken to leave unlabelled at least, for a weight that is finite."""
+"""Least number of examples that a round is assumed to leave unlabelled: keeps its weight finite."""
+
+
+# -- the rounds and their labels --------------------------------------------------------------------------------
 
 
 def as_lists(
     selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome
 ) -> tuple[list[Selection], list[Any]]:
-    """The rounds, and the outcomes of each, in lists, also where one selection is given."""
+    """Return the rounds and the outcomes of each as lists, also for a single selection."""
     if isinstance(selection, Selection):
         return [selection], [outcome]
     return list(selection), list(outcome)
@@ -54,7 +57,7 @@ def as_lists(
 def checked_rounds(
     selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome, level: float
 ) -> tuple[list[Selection], list[Outcome]]:
-    """Rounds and the outcomes of each; raises LabelError if these do not fit, or the level is none."""
+    """Return rounds and the outcomes of each; raise LabelError if they do not fit, or the level is not valid."""
     check_level(level)
     rounds, given = as_lists(selection, outcome)
     if not rounds or len(rounds) != len(given):
@@ -72,127 +75,28 @@ def checked_rounds(
     return rounds, [checked_outcome(part, values) for part, values in zip(rounds, given, strict=True)]
 
 
-def combine(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
-    """Accuracy on the whole pool from all rounds, in their order, whatever their methods.
-
-    Parameters
-    ----------
-    selections : rounds of one pool
-    outcomes : (n_t,) each, aligned with the selection's index
-    level : confidence level of the interval
-
-    Returns
-    -------
-    Estimate
-        Unbiased if every round's estimator is; ``design_based`` unless some round's is not.
-
-    Raises
-    ------
-    LabelError
-        If the rounds are of different pools, or a round was drawn when labels were there that are not given.
-    """
-    pool_size = common_pool(selections)
-    rounds = [_round(selection, outcome) for selection, outcome in zip(selections, outcomes, strict=True)]
-    before = labelled_before(selections)
-    weight = round_weights(selections)
-    failure = 1 - np.concatenate(outcomes)
-    left = shares_left(selections)
-    value = sum(
-        w * (float(failure[places].sum()) / pool_size + share_left * part.share)
-        for w, places, share_left, part in zip(weight, before, left, rounds, strict=True)
-    )
-    return accuracy(value, rounds, weight * left, known(selections, outcomes), level)
-
-
-def known(selections: Sequence[Selection], outcomes: Sequence[Outcome]) -> Known:
-    """What the labels of all rounds say for certain, each example counted once."""
-    outcome = np.concatenate(outcomes)
-    _, first = np.unique(np.concatenate([selection.index for selection in selections]), return_index=True)
-    return Known(float((1 - outcome[first]).sum()), len(first), selections[0].pool_size, is_binary(outcome))
-
-
-def round_weights(selections: Sequence[Selection]) -> NDArray[np.float64]:
-    """w (rounds,): of each round, from the numbers of labels alone."""
-    size = common_pool(selections)
-    num = np.array([len(selection) for selection in selections], dtype=np.float64)
-    left = shares_left(selections)
-    distinct = np.array([selection.design.is_distinct for selection in selections])
-    after = np.maximum(left - distinct * num / size, _LEAST_LEFT / size)
-    weight = num / (np.maximum(left, _LEAST_LEFT / size) * after)
-    if not all(isinstance(selection.design, SimpleRandom | Stratified) for selection in selections):
-        weight *= np.cbrt(np.cumsum(num))
-    return weight / weight.sum()
-
-
-def shares_left(selections: Sequence[Selection]) -> NDArray[np.float64]:
-    """N_t/N (rounds,): the share of the pool that was not labelled when each round was drawn."""
-    size = common_pool(selections)
-    return np.array([1 - len(places) / size for places in labelled_before(selections)])
-
-
-def late_labels(selections: Sequence[Selection]) -> str | None:
-    """Why rounds do not hold by their designs: a round was drawn when labels of earlier ones were not there yet."""
-    size = common_pool(selections)
-    for selection, places in zip(selections, labelled_before(selections), strict=True):
-        drawn_from = getattr(selection.design, "population", size)
-        late = drawn_from + len(places) - size
-        if late > 0 and drawn_from < size:  # 0.1.0 wrote the size of the whole pool
-            return f"{late} labels of earlier rounds came after round {selection.round} was drawn"
-    return None
-
-
-def simple_random_of(selections: Sequence[Selection]) -> SimpleRandom | None:
-    """The one sample that rounds of simple random samples are; None if some of them is none."""
-    if not all(isinstance(part.design, SimpleRandom) and part.design.is_distinct for part in selections):
-        return None
-    return SimpleRandom(sum(map(len, selections)), common_pool(selections), replacement=False)
-
-
-def _round(selection: Selection, outcome: Outcome) -> Round:
-    if selection.design.prediction is None:
-        return _without_predictions(selection, outcome)
-    return corrected(selection.design, selection.design.prediction, outcome)
-
-
-def _without_predictions(selection: Selection, outcome: Outcome) -> Round:
-    """A round of another design: its own estimate, each label with the same effect."""
-    n = len(outcome)
-    estimate = by_design(selection.design, outcome, 0.95)
-    failure = 1 - outcome
-    failures = (float(failure.sum()) + 0.5) / (n + 1)
-    left = 1 - n / selection.pool_size if selection.design.is_distinct else 1.0
-    effect = math.sqrt(max(left, 0)) / n
-    expected = np.full(n, failures)
-    variance, based = estimate.standard_error**2, estimate.design_based
-    return Round(
-        1 - estimate.value,
-        variance,
-        np.full(n, effect),
-        expected,
-        failure,
-        failure - expected,
-        False,
-        based,
-        estimate.reason,
-        selection.design.degrees,
-    )
-
-
 def common_pool(selections: Sequence[Selection]) -> int:
-    """N; raises LabelError if the rounds are of different pools."""
+    """Return N; raise LabelError if the rounds are from different pools."""
     sizes = {selection.pool_size for selection in selections}
     if len(sizes) != 1:
-        raise LabelError(f"the rounds are of pools of {sorted(sizes)} examples: give rounds of one pool")
+        raise LabelError(f"the rounds are from pools of {sorted(sizes)} examples: give rounds of one pool")
     return sizes.pop()
 
 
+def known_outcomes(selections: Sequence[Selection], outcomes: Sequence[Outcome]) -> KnownOutcomes:
+    """Return the outcomes that the labels of all rounds prove, each example counted once."""
+    outcome = np.concatenate(outcomes)
+    _, first = np.unique(np.concatenate([selection.index for selection in selections]), return_index=True)
+    return KnownOutcomes(float((1 - outcome[first]).sum()), len(first), selections[0].pool_size, is_binary(outcome))
+
+
 def labelled_before(selections: Sequence[Selection]) -> list[NDArray[np.int64]]:
-    """Places, among the labels of all rounds, of those that were there when each round was drawn, each example once.
+    """Return, for each round, the places among all labels of those known when it was drawn, each example once.
 
     Raises
     ------
     LabelError
-        If a round was drawn when labels were there that no earlier one holds.
+        A round was drawn after labels that no earlier round holds.
     """
     place: dict[int, int] = {}
     before, num = [], 0
@@ -209,3 +113,165 @@ def labelled_before(selections: Sequence[Selection]) -> list[NDArray[np.int64]]:
         place |= {index: num + k for k, index in enumerate(selection.index.tolist()) if index not in place}
         num += len(selection)
     return before
+
+
+def late_labels(selections: Sequence[Selection]) -> str | None:
+    """Return why rounds are not design-based: a round was drawn before all labels of earlier ones had arrived."""
+    size = common_pool(selections)
+    for selection, places in zip(selections, labelled_before(selections), strict=True):
+        drawn_from = getattr(selection.design, "population", size)
+        late = drawn_from + len(places) - size
+        if late > 0 and drawn_from < size:  # purposive samples count the whole pool in every round
+            return f"{late} labels of earlier rounds came after round {selection.round} was drawn"
+    return None
+
+
+# -- the weights of rounds --------------------------------------------------------------------------------------
+
+
+def shares_left(selections: Sequence[Selection]) -> Array:
+    """Return N_t/N (rounds,): the share of the pool that was not labelled when each round was drawn."""
+    size = common_pool(selections)
+    return np.array([1 - len(places) / size for places in labelled_before(selections)])
+
+
+def round_weights(selections: Sequence[Selection]) -> Array:
+    """Return w (rounds,), from the numbers of labels alone."""
+    size = common_pool(selections)
+    num = np.array([len(selection) for selection in selections], dtype=np.float64)
+    left = shares_left(selections)
+    distinct = np.array([selection.design.is_distinct for selection in selections])
+    after = np.maximum(left - distinct * num / size, _LEAST_LEFT / size)
+    weight = num / (np.maximum(left, _LEAST_LEFT / size) * after)
+    if not all(isinstance(selection.design, SimpleRandom | Stratified) for selection in selections):
+        weight *= np.cbrt(np.cumsum(num))
+    return weight / weight.sum()
+
+
+def as_simple_random(selections: Sequence[Selection]) -> SimpleRandom | None:
+    """Return the simple random sample that rounds of simple random samples form; None for other designs."""
+    if not all(isinstance(part.design, SimpleRandom) and part.design.is_distinct for part in selections):
+        return None
+    return SimpleRandom(sum(map(len, selections)), common_pool(selections), replacement=False)
+
+
+# -- the linear estimator ---------------------------------------------------------------------------------------
+
+
+class LinearEstimator(Protocol):
+    """How n labels represent the pool: one design, or all rounds together.
+
+    Variables are (n,) or, several at once, (n, q), in the order of the labels.
+    """
+
+    @property
+    def weights(self) -> Array:
+        """(n,): x̂ = Σ weights · x."""
+
+    @property
+    def largest_weight(self) -> float:
+        """The most that a label moves the estimate; 0 if the whole pool is labelled."""
+
+    @property
+    def degrees(self) -> int | None:
+        """Degrees of freedom of v if it comes from few replicates; None if it comes from the labels."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why the estimate is not design-based; None if it is."""
+
+    def mean(self, x: Array) -> Any:
+        """Return x̂, for each variable."""
+
+    def variance(self, x: Array) -> Any:
+        """Return v(x̂), for each variable."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Rounds:
+    """Rounds of one pool as one linear estimator."""
+
+    designs: tuple[Design, ...]
+    places: tuple[slice, ...]  # of the labels of each round among all labels
+    before: tuple[NDArray[np.int64], ...]  # for each round: places of the labels known when it was drawn
+    factor: tuple[float, ...]  # w_t
+    pool_size: int
+
+    @property
+    def weights(self) -> Array:
+        weights = np.concatenate([self._left(t) * design.weights for t, design in enumerate(self.designs)])
+        for factor, before in zip(self.factor, self.before, strict=True):
+            weights[before] += factor / self.pool_size
+        return weights
+
+    @property
+    def largest_weight(self) -> float:
+        return max(self._left(t) * design.largest_weight for t, design in enumerate(self.designs))
+
+    @property
+    def degrees(self) -> int | None:
+        return min((few for design in self.designs if (few := design.degrees) is not None), default=None)
+
+    @property
+    def reason(self) -> str | None:
+        return next((design.reason for design in self.designs if design.reason), None)
+
+    def mean(self, x: Array) -> Any:
+        total: Any = 0.0
+        for t, (design, place) in enumerate(zip(self.designs, self.places, strict=True)):
+            known = x[self.before[t]].sum(axis=0) / self.pool_size
+            total = total + self.factor[t] * known + self._left(t) * design.mean(x[place])
+        return total
+
+    def variance(self, x: Array) -> Any:
+        rounds = enumerate(zip(self.designs, self.places, strict=True))
+        return sum(self._left(t) ** 2 * design.variance(x[place]) for t, (design, place) in rounds)
+
+    def _left(self, t: int) -> float:
+        return self.factor[t] * (1 - len(self.before[t]) / self.pool_size)
+
+
+@dataclass(frozen=True, eq=False)
+class _Census:
+    """Labels of the whole pool; repeated labels have weight 0."""
+
+    weights: Array
+    largest_weight: ClassVar[float] = 0.0
+    degrees: ClassVar[int | None] = None
+    reason: ClassVar[str | None] = None
+
+    def mean(self, x: Array) -> Any:
+        return self.weights @ x
+
+    def variance(self, x: Array) -> Any:
+        return np.zeros(x.shape[1:])
+
+
+def linear_estimator(rounds: Selection | Sequence[Selection] | LinearEstimator) -> LinearEstimator:
+    """Return how the labels of a selection, or of all rounds in their order, represent the pool.
+
+    Raises
+    ------
+    LabelError
+        The rounds are from different pools, or an earlier round is missing.
+    """
+    if not isinstance(rounds, Selection | Sequence):
+        return rounds
+    selections = [rounds] if isinstance(rounds, Selection) else list(rounds)
+    pool_size, before = common_pool(selections), labelled_before(selections)
+    index, first = np.unique(np.concatenate([selection.index for selection in selections]), return_index=True)
+    if len(index) == pool_size:
+        weights = np.zeros(sum(map(len, selections)))
+        weights[first] = 1 / pool_size
+        return _Census(weights)
+    whole = as_simple_random(selections)
+    if whole is not None:
+        return whole
+    ends = np.cumsum([len(selection) for selection in selections])
+    return _Rounds(
+        designs=tuple(selection.design for selection in selections),
+        places=tuple(slice(int(end) - len(part), int(end)) for part, end in zip(selections, ends, strict=True)),
+        before=tuple(before),
+        factor=tuple(round_weights(selections).tolist()),
+        pool_size=pool_size,
+    )

@@ -1,40 +1,40 @@
-"""What an audit states: the interval of its sampling design, with allowance for what else can move the number.
+"""Choose the interval that an audit reports: that of its sampling design, widened for other errors.
 
-Three things decide the interval that is stated. The design gives one at the level that is asked for. Where sampling
-stopped once the interval was narrow enough (`looks.py`), the interval of the last look is stated, which holds under
-that rule. Where second opinions show errors of annotators that matter in addition to the sampling error, the interval
-is widened for them (`label_noise.py`). With both, the interval of the last look is widened, and holds under the rule.
+The design gives an interval at the requested level. If sampling stopped at a planned width
+(``interim_analyses.py``), the interval of the last analysis is reported, which holds under that rule. If second
+opinions show that annotators' errors matter, the interval is widened for them (``label_noise.py``). With both, the
+interval of the last analysis is widened.
 
-Errors of annotators matter where they are likely to move the accuracy by more than a quarter of the half-width. They
-move it by δ/2 at most where they are rare and alike everywhere, so where
+Annotators' errors matter if they probably move the accuracy by more than a quarter of the half-width. They move it by
+at most δ/2 if they are rare and equally likely everywhere, so if
 
     δ̂ / 2 > ¼ · (high - low) / 2
 
-Beyond that an interval of 95 % covers 92 % at best. Fewer than `LEAST_OPINIONS` examples with two opinions, such as a
-few doubtful ones that somebody checked, are too few to state another interval by: a note reports what they show.
+Beyond that an interval of 95 % covers at most 92 %. Fewer than `LEAST_OPINIONS` examples with two opinions are too few
+to widen an interval: a note reports what they show.
 """
 
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.interim_analyses import interim_level
 from opacc_ray.estimators.label_noise import widen
-from opacc_ray.estimators.looks import look_level
 
 LEAST_OPINIONS = 10
 """Examples with two opinions from which on the interval is widened."""
 
 BY_CHANCE = 0.1
-"""Krippendorff's alpha up to which annotators agree no better than chance."""
+"""Largest value of Krippendorff's alpha that counts as agreement by chance."""
 
 Allowance = Literal["stopping", "label noise"]
 
 
 class SecondOpinions(NamedTuple):
-    """What the examples with two opinions show."""
+    """Agreement of annotators on the examples with two opinions."""
 
     examples: int
-    differ: int  # of them, those on which the outcomes of two opinions differ
+    differ: int  # examples on which the outcomes of the two opinions differ
     disagreement: Estimate  # mean difference of the outcomes of two opinions, over the pool
     alpha: float | None  # Krippendorff's, of the labels; None: not defined
 
@@ -45,21 +45,21 @@ class SecondOpinions(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """What is stated."""
+    """The reported estimate."""
 
     estimate: Estimate
     allows_for: tuple[Allowance, ...]
-    notes: tuple[str, ...]  # what a reader must know of the number, in sentences
+    notes: tuple[str, ...]  # sentences that a reader must know about the number
 
 
 class Circumstances(NamedTuple):
-    """What decides how an estimate of an audit is stated.
+    """Circumstances that decide which interval an audit reports.
 
     Attributes
     ----------
-    level : how often the stated interval holds.
-    goal : half-width at which sampling stopped; None: no such rule stopped it.
-    earlier_goals : half-widths that were asked for before.
+    level : coverage of the reported interval.
+    goal : half-width at which sampling stopped; None without such a rule.
+    earlier_goals : previous goals.
     opinions : None without second opinions.
     """
 
@@ -70,11 +70,11 @@ class Circumstances(NamedTuple):
 
     @property
     def own_level(self) -> float:
-        """The level at which the estimate to state is to be made."""
-        return self.level if self.goal is None else look_level(self.level)
+        """Level of the estimate to report."""
+        return self.level if self.goal is None else interim_level(self.level)
 
     def statement(self, found: Estimate) -> Statement:
-        """Return what is stated, from the estimate by the sampling design at :attr:`own_level`."""
+        """Return the reported estimate, from the one by the sampling design at :attr:`own_level`."""
         stated, allows_for = replace(found, level=self.level), list[Allowance]()
         if self.goal is not None:
             allows_for.append("stopping")
@@ -83,9 +83,9 @@ class Circumstances(NamedTuple):
             allows_for.append("label noise")
             low, high = widen(found, self.opinions.disagreement)
             stated = replace(stated, low=low, high=high, interval=f"{stated.interval} widened for label noise")
-        return Statement(stated, tuple(allows_for), (*self._of_stopping(), *_of_opinions(found, self.opinions)))
+        return Statement(stated, tuple(allows_for), (*self._stopping_notes(), *_opinion_notes(found, self.opinions)))
 
-    def _of_stopping(self) -> list[str]:
+    def _stopping_notes(self) -> list[str]:
         if self.goal is None:
             return []
         notes = [f"Sampling stopped once the interval was within ±{self.goal:g}; the stated interval allows for that."]
@@ -98,11 +98,11 @@ class Circumstances(NamedTuple):
 
 
 def _matters(found: Estimate, opinions: SecondOpinions) -> bool:
-    """Whether errors of annotators matter in addition to the sampling error."""
+    """Return whether errors of annotators matter compared with the sampling error."""
     return opinions.differ > 0 and opinions.disagreement.value > (found.high - found.low) / 4
 
 
-def _of_opinions(found: Estimate, opinions: SecondOpinions | None) -> list[str]:
+def _opinion_notes(found: Estimate, opinions: SecondOpinions | None) -> list[str]:
     if opinions is None:
         return []
     notes = []

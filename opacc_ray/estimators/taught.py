@@ -38,9 +38,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.estimators.base import Outcome
-from opacc_ray.estimators.difference import Combined, Round
-from opacc_ray.estimators.rounds import known, labelled_before, round_weights, shares_left
+from opacc_ray.estimators.accuracy_estimate import Outcome
+from opacc_ray.estimators.difference_estimator import CombinedRounds, RoundEstimate
+from opacc_ray.estimators.rounds import known_outcomes, labelled_before, round_weights, shares_left
 from opacc_ray.selection import Selection
 
 Array = NDArray[np.float64]
@@ -57,7 +57,7 @@ class TaughtRound(NamedTuple):
 
 def combine_taught(
     selections: Sequence[Selection], outcomes: Sequence[Outcome], taught: Sequence[TaughtRound], share: float = 1.0
-) -> Combined:
+) -> CombinedRounds:
     """The share of failures in the whole pool, from rounds whose designs have inclusion probabilities.
 
     Parameters
@@ -71,7 +71,7 @@ def combine_taught(
     LabelError
         If the rounds are of different pools, or a round was drawn when labels were there that are not given.
     """
-    sure, before = known(selections, outcomes), labelled_before(selections)
+    sure, before = known_outcomes(selections, outcomes), labelled_before(selections)
     failure = 1 - np.concatenate(outcomes)
     left = shares_left(selections)
     by_variance = weights_by_variance([part.variance for part in taught])
@@ -82,9 +82,9 @@ def combine_taught(
         share = part.total / (left[t] * sure.pool_size) + float(design.mean(error))
         error /= np.sqrt(1 - part.leverage)
         variance = float(design.variance(error))
-        rounds.append(Round(share, variance, design.effects, part.labelled, 1 - outcome, error, True))
+        rounds.append(RoundEstimate(share, variance, design.effects, part.labelled, 1 - outcome, error, True))
         value += weight[t] * (float(failure[before[t]].sum()) / sure.pool_size + left[t] * share)
-    return Combined(value, rounds, weight * left, sure)
+    return CombinedRounds(value, rounds, weight * left, sure)
 
 
 def weights_by_variance(variance: Sequence[float]) -> Array:

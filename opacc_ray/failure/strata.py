@@ -1,7 +1,7 @@
 """Strata of a pool by how strongly one believes in failure, which stay with its parts.
 
 The driver knows how many examples of each part lie in each stratum. The strata are those of
-:func:`opacc_ray.designs.kmeans.kmeans_1d`, to the last bit of its sums, however the pool is cut.
+:func:`opacc_ray.designs.stratification.kmeans_1d`, to the last bit of its sums, however the pool is cut.
 
 Legend: N pool, H strata.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.kmeans import CELLS, Cells, best_clusters, tally
+from opacc_ray.designs.stratification import CELLS, Cells, best_clusters, tally
 from opacc_ray.failure import auxiliary
 from opacc_ray.failure.auxiliary import Variable
 from opacc_ray.parts.cache import kept_name, key_of, part_keep, part_recall

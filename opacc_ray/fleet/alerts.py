@@ -16,13 +16,13 @@ and the questions, never by the labels.
 
 That is for one look at the labels of each run. A summary that is made again of the same labels is the same look.
 Whoever draws further rounds and looks after each takes ``decided_by: sequence``: confidence sequences, which hold at
-all looks at a run at once (:mod:`opacc_ray.estimators.sequence`). A run of a later week is a new question of a new
-summary.
+all looks at a run at once (:mod:`opacc_ray.estimators.confidence_sequence`). A run of a later week is a new question of
+a new summary.
 """
 
 from collections.abc import Sequence
 
-from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.fleet.documents import AlertCheck, AlertRule
 from opacc_ray.fleet.evidence import Evidence
 from opacc_ray.fleet.spec import AlertLimits, AlertSpec

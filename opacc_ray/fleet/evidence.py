@@ -16,9 +16,9 @@ from opacc_ray.audit.results import (
 )
 from opacc_ray.audit.several_models import difference_by
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.comparison import INDEPENDENT, independent
-from opacc_ray.estimators.sequence import confidence_sequence
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.estimators.model_comparison import INDEPENDENT, independent_difference
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.runs.run import Run
 
@@ -56,12 +56,12 @@ class Evidence:
                 return with_nonresponse(difference_by(self.run, before.run, self.rounds, level), self.rounds)
             except (DataError, SpecError):  # other classes, or examples or features that are gone
                 pass
-        return independent(self.accuracy(level), before.accuracy(level))
+        return independent_difference(self.accuracy(level), before.accuracy(level))
 
     def change_at_any_time(self, before: "Evidence", level: float) -> Estimate:
         """The same, however often one looks: each of the two sequences has half of what both may err."""
         own, other = (item.sequence((1 + level) / 2) for item in (self, before))
-        found = independent(own, other)
+        found = independent_difference(own, other)
         low, high = max(own.low - other.high, -1.0), min(own.high - other.low, 1.0)
         return replace(found, low=low, high=high, level=level, interval=f"difference of two: {own.interval}")
 

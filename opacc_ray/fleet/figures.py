@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
-from opacc_ray.estimators.intervals import inside
+from opacc_ray.estimators.intervals import clipped
 from opacc_ray.fleet.documents import AuditSummary, FleetSummary, HistoryPoint
 from opacc_ray.fleet.sentences import label_of, stated_text
 from opacc_ray.report.figures import Row, enclosing_ticks, interval_chart, tick_labels
-from opacc_ray.report.svg import NARROW, WIDE, Scale, both_widths, dot, figure, line, name_at, path, text, whisker
+from opacc_ray.svg import NARROW, WIDE, Scale, both_widths, dot, figure, line, name_at, path, text, whisker
 
 HEIGHT, DATES = 230.0, {WIDE: 5, NARROW: 3}
 """Height of an accuracy over time in pixels, and dates below it."""
@@ -31,7 +31,7 @@ def _row(item: AuditSummary, point: HistoryPoint) -> Row:
     """An audit with its last accuracy, and the least that it is allowed."""
     limit = next((check.limit for check in item.alerts if check.kind == "min_accuracy"), None)
     ends = stated_text(point)[1]
-    return Row(label_of(item), point.low, inside(point), point.high, "own", note=ends, limit=limit)
+    return Row(label_of(item), point.low, clipped(point), point.high, "own", note=ends, limit=limit)
 
 
 def over_time(points: Sequence[HistoryPoint], name: str) -> Markup | None:
@@ -57,7 +57,7 @@ def course(points: Sequence[HistoryPoint], name: str, width: float) -> Markup:
     parts += [text(left - 8, y(mark) + 4, label, "tick", "end") for mark, label in labels]
     parts += [text(x(time), bottom + 20, label, "tick", "middle") for time, label in _dates(times, DATES[width])]
     places = [x(time) for time in times]
-    drawn = [(point, here, y(inside(point))) for here, point in zip(places, points, strict=True)]
+    drawn = [(point, here, y(clipped(point))) for here, point in zip(places, points, strict=True)]
     populations = list(dict.fromkeys(point.population for point in points))
     for number, population in enumerate(populations, start=1):
         own = [(across, up) for point, across, up in drawn if point.population == population]
@@ -66,7 +66,7 @@ def course(points: Sequence[HistoryPoint], name: str, width: float) -> Markup:
             parts.append(text(own[0][0] - 10, own[0][1] + 4, str(number), "tick", "end"))
     for here, point in zip(places, points, strict=True):
         parts.append(whisker((here, y(point.low)), (here, y(point.high)), "bar own", 4))
-        parts.append(dot(here, y(inside(point)), 4.5, "mark own"))
+        parts.append(dot(here, y(clipped(point)), 4.5, "mark own"))
     said = "; ".join(f"{(point.made or '')[:10]}: {', '.join(stated_text(point))}" for point in points)
     return figure(name_at(name, width), "Accuracy over time", said, (width, HEIGHT), parts)
 

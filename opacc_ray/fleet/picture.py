@@ -4,7 +4,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.fleet.documents import AccuracyHistory
 from opacc_ray.fleet.figures import course
 from opacc_ray.report.alone import write_alone
-from opacc_ray.report.svg import WIDE
+from opacc_ray.svg import WIDE
 
 
 def with_picture(history: AccuracyHistory, uri: str) -> AccuracyHistory:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from opacc_ray.estimators.intervals import inside
+from opacc_ray.estimators.intervals import clipped
 from opacc_ray.fleet.documents import (
     AlertCheck,
     Attempt,
@@ -25,7 +25,7 @@ def stated_text(point: HistoryPoint) -> tuple[str, str]:
     """The last accuracy, and its interval."""
     digits = digits_for(point.low, point.high)
     low, high = (number(value, point.measure, digits) for value in (point.low, point.high))
-    return number(inside(point), point.measure, digits), f"{low} – {high}"
+    return number(clipped(point), point.measure, digits), f"{low} – {high}"
 
 
 def notes_of(summary: FleetSummary) -> list[tuple[str, str]]:
@@ -42,7 +42,7 @@ def difference(value: float, measure: str, digits: int = 1) -> str:
 def change_text(change: Change, measure: str) -> tuple[str, str, str]:
     """The change, its interval, and whether it could be chance."""
     digits = digits_for(change.low, change.high)
-    value, low, high = (difference(part, measure, digits) for part in (inside(change), change.low, change.high))
+    value, low, high = (difference(part, measure, digits) for part in (clipped(change), change.low, change.high))
     value += " points" if is_share(measure) else ""
     direction = "higher" if change.value > 0 else "lower"
     said = f"significantly {direction}" if change.significant else "no significant change"

@@ -7,7 +7,7 @@ from opacc_ray.audit import results
 from opacc_ray.audit.state_documents import RunStatus
 from opacc_ray.audit.status import status
 from opacc_ray.errors import OpaccError, counted
-from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.fleet.alerts import checks_of, rule_of
 from opacc_ray.fleet.documents import (
     AlertRule,

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.labels.example_files import ExampleFiles
 from opacc_ray.labels.label_documents import ExportedLabels
 from opacc_ray.labels.label_rows import Context

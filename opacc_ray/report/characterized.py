@@ -14,7 +14,7 @@ from opacc_ray.report.documents import WrittenCharacterization
 from opacc_ray.runs.provenance import versions
 from opacc_ray.runs.run import Run
 from opacc_ray.study.cases import READERS
-from opacc_ray.study.labelled_examples import ClassList, read_labelled
+from opacc_ray.study.reference_examples import ClassList, read_labelled
 
 OF_TEST = "characterized-test"
 """Folder beside the estimate for what a test set covers; what the pool covers lies beside the estimate itself."""

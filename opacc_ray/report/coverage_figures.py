@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from opacc_ray.audit.characterization_documents import ClassCoverage, ModelCoverage
-from opacc_ray.report.svg import (
+from opacc_ray.svg import (
     WIDE,
     Scale,
     both_widths,

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from opacc_ray.estimators.intervals import inside
+from opacc_ray.estimators.intervals import clipped
 from opacc_ray.report import width_figure
 from opacc_ray.report.documents import CoursePoint, RunReport
 from opacc_ray.report.sentences import digits_for, is_share, number, percent, thousands
-from opacc_ray.report.svg import (
+from opacc_ray.svg import (
     WIDE,
     Scale,
     both_widths,
@@ -79,7 +79,7 @@ def intervals(report: RunReport, width: float) -> Markup:
     """This audit beside a simple random sample, and the interval for any time."""
     stated = report.estimate
     assert stated is not None
-    value, digits = inside(stated), digits_for(stated.low, stated.high)
+    value, digits = clipped(stated), digits_for(stated.low, stated.high)
     srs, any_time, own = stated.srs, stated.sequence, stated.by_design
     rows = [
         Row("This audit", stated.low, value, stated.high, "own"),
@@ -204,11 +204,11 @@ def course(report: RunReport, width: float) -> Markup:
     parts += [text(x(mark), bottom + 18, thousands(mark), "tick", "middle") for mark in along]
     parts.append(text((left + right) / 2, height - 6, "labels used", "axis", "middle"))
     parts += _band(points, x, y)
-    parts.append(path([(x(p.labels), y(inside(p))) for p in points], "trend"))
+    parts.append(path([(x(p.labels), y(clipped(p))) for p in points], "trend"))
     for point in points:
         here = x(point.labels)
         parts += [whisker((here, y(point.low)), (here, y(point.high)), "bar own", 5)]
-        parts += [dot(here, y(inside(point)), 5, "mark own")]
+        parts += [dot(here, y(clipped(point)), 5, "mark own")]
     said = "; ".join(_said(point, measure) for point in points)
     return figure(name_at("course", width), "The estimate against the labels used", said, (width, height), parts)
 
@@ -231,7 +231,7 @@ def _band(points: Sequence[CoursePoint], x: Scale, y: Scale) -> list[Markup]:
 
 def _said(point: CoursePoint, measure: str) -> str:
     digits = digits_for(point.low, point.high)
-    value, low, high = (number(item, measure, digits) for item in (inside(point), point.low, point.high))
+    value, low, high = (number(item, measure, digits) for item in (clipped(point), point.low, point.high))
     return f"after round {point.round}, {_labels(point.labels)}: {value}, {low} to {high}"
 
 

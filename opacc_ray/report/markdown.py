@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import yaml
 
-from opacc_ray.estimators.intervals import inside
+from opacc_ray.estimators.intervals import clipped
 from opacc_ray.report import sentences
 from opacc_ray.report.documents import RunReport
 from opacc_ray.report.left_out import left_out
@@ -58,7 +58,7 @@ def _result(report: RunReport, stated: AccuracyEstimate) -> list[str]:
     def shown(low: float, high: float) -> str:
         return " – ".join(sentences.number(item, report.measure, digits) for item in (low, high))
 
-    value = sentences.number(inside(stated), report.measure, digits)
+    value = sentences.number(clipped(stated), report.measure, digits)
     rows = [
         ("", sentences.noun(report.measure), f"{100 * stated.level:g}% interval"),
         ("---",) * 3,
@@ -111,7 +111,7 @@ def model_index(report: RunReport, stated: AccuracyEstimate) -> dict[str, object
     metric = {
         "type": "accuracy" if report.measure == "accuracy" else "score",
         "name": f"Operational {sentences.noun(report.measure)} ({said})",
-        "value": round(inside(stated), 4),
+        "value": round(clipped(stated), 4),
         "verified": False,
     }
     dataset = {"type": report.name, "name": f"operational pool of {report.pool_size} examples"}

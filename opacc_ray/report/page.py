@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from opacc_ray.estimators.intervals import inside
+from opacc_ray.estimators.intervals import clipped
 from opacc_ray.report import sentences
 from opacc_ray.report.coverage import section
 from opacc_ray.report.documents import ConfusionCell, RunReport
@@ -66,7 +66,7 @@ def _result(report: RunReport) -> dict[str, Any]:
     number = partial(sentences.number, measure=report.measure, digits=sentences.digits_for(stated.low, stated.high))
     return {
         "number": number,
-        "value": number(inside(stated)),
+        "value": number(clipped(stated)),
         "low": number(stated.low),
         "high": number(stated.high),
         "level": f"{100 * stated.level:g}%",

@@ -2,7 +2,7 @@
 
 A bin of confidence, like a predicted class, is a part of the pool whose size is known: its accuracy is a ratio of two
 estimated means (:mod:`opacc_ray.estimators.domain`), calibrated with the pool's counts where the design bears it
-(:mod:`opacc_ray.estimators.calibration`). Edges are quantiles of the confidences of the labelled examples, whatever
+(:mod:`opacc_ray.estimators.domain`). Edges are quantiles of the confidences of the labelled examples, whatever
 their labels are, so that every bin has about as many labels.
 """
 
@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.audit.history import read_history, read_record
-from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.calibration import design_for_classes
-from opacc_ray.estimators.domain import by_class
-from opacc_ray.estimators.without_labels import guesses
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.baselines import label_free_accuracy
+from opacc_ray.estimators.domain import by_class, design_for_classes
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.documents import ClassFailures, ConfidenceBin, Reliability
 from opacc_ray.runs import feature_store
@@ -46,7 +45,7 @@ def reliability_of(run: Run, known: Sequence[LabelledRound], beliefs: Beliefs, l
     """Return the model's confidence beside what the labels say; without labels, the confidence alone."""
     return Reliability(
         mean_confidence=float(beliefs.confidence.mean()),
-        without_labels=guesses(beliefs.confidence, *_of_reference(run)),
+        without_labels=label_free_accuracy(beliefs.confidence, *_of_reference(run)),
         bins=_bins(known, beliefs.confidence, level) if known else [],
         classes=_classes(run, known, beliefs, level),
     )

@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from opacc_ray.report import sentences
-from opacc_ray.report.svg import shortened_to
+from opacc_ray.svg import shortened_to
 
 TEMPLATES = files("opacc_ray.report") / "templates"
 

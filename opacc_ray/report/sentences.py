@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from opacc_ray.audit.history_documents import HistorySource
-from opacc_ray.estimators.intervals import inside
+from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.documents import Reliability
 from opacc_ray.runs.documents import AccuracyEstimate
@@ -55,7 +55,7 @@ def answer(stated: AccuracyEstimate | None, pool_size: int, rounds: Sequence[Lab
             return f"No label is in: of {thousands(unsure)} examples nobody could tell what they are."
         return f"No label is in yet: {thousands(asked)} of {thousands(pool_size)} examples wait for one."
     digits = digits_for(stated.low, stated.high)
-    value, low, high = (number(item, stated.measure, digits) for item in (inside(stated), stated.low, stated.high))
+    value, low, high = (number(item, stated.measure, digits) for item in (clipped(stated), stated.low, stated.high))
     whole = stated.low == stated.high
     value = value if whole else f"about {value}"
     sure = f"with {100 * stated.level:g}% confidence{'' if stated.design_based else ' under assumptions'}"
@@ -116,7 +116,7 @@ def guessed(belief: Reliability, stated: AccuracyEstimate) -> str | None:
 
 def claim(belief: Reliability, stated: AccuracyEstimate) -> str:
     """What the model says of itself, beside what is so."""
-    sure, right = belief.mean_confidence, inside(stated)
+    sure, right = belief.mean_confidence, clipped(stated)
     said = f"On average over the pool the model is {percent(sure)} sure, and right on about {percent(right)}"
     if stated.low <= sure <= stated.high:
         return f"{said}: within the interval, its average confidence is about right."

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part, SealedDocument, Upgrade
-from opacc_ray.estimators.html import as_html, as_text
+from opacc_ray.estimators.accuracy_estimate import as_html, as_text
 from opacc_ray.extract.code import Code
 from opacc_ray.extract.feature_set import FeatureLink
 from opacc_ray.runs.sanity_documents import Predicted

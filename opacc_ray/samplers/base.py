@@ -39,6 +39,11 @@ class MethodParameters:
         return False
 
     @property
+    def supports_regression(self) -> bool:
+        """Whether outcomes may be scores of a regression; if not, a spec with ``model.task: regression`` is refused."""
+        return True
+
+    @property
     def learns_from_history(self) -> bool:
         """Whether it draws on what was known before the first label."""
         return False

@@ -41,8 +41,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.drawing import draw_uniform, unlabelled_index
 from opacc_ray.designs.purposive import Purposive
-from opacc_ray.designs.uniform import draw_uniform, untaken
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons.sections import Histogram, check_sections, equal_width, part_codes, relative_entropy
 from opacc_ray.parts.threads import in_threads
@@ -195,13 +195,13 @@ def _draw_groups(rng: np.random.Generator, size: int, taken: NDArray[np.int64], 
     free = size - len(taken)
     if free < 4 * q * q:  # a repeat within a group is likely
         rank = np.stack([rng.choice(free, size=q, replace=False) for _ in range(num)])
-        return untaken(rank, taken)
+        return unlabelled_index(rank, taken)
     rank = rng.integers(free, size=(num, q))
     while True:
         ordered = np.sort(rank, axis=1)
         again = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
         if not len(again):
-            return untaken(rank, taken)
+            return unlabelled_index(rank, taken)
         rank[again] = rng.integers(free, size=(len(again), q))
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.unequal import SURE
+from opacc_ray.designs.drawing import SURE
 from opacc_ray.failure.model import Forecast, Mixture
 from opacc_ray.failure.signals import part_signals
 from opacc_ray.parts.cache import part_keep, part_recall

@@ -7,8 +7,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.estimators.model_comparison import (
+    SeveralModels,
+    compare_by_design,
+    compare_predicted,
+    cut_to_predictions,
+)
 from opacc_ray.estimators.rounds import checked_rounds, common_pool
-from opacc_ray.estimators.several import SeveralModels, compare_by_design, compare_predicted, cut_to_predictions
 from opacc_ray.failure.history import History
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool

@@ -11,7 +11,7 @@ three, and within one as many to each predicted class as to any other:
 
     π_i = min(1, λ · s_region / (C_region · N_cell))            cell: a region of a class; Σ π = n
 
-Then the sample is drawn by Deville's systematic sampling (:mod:`opacc_ray.designs.unequal`) along the regions, the
+Then the sample is drawn by Deville's systematic sampling (:mod:`opacc_ray.designs.drawing`) along the regions, the
 classes, the strongest other class and the confidence, so that each cell, and each pair of classes near their boundary,
 gets its number of labels to within one. The order of the classes does not change π, which is exact.
 
@@ -48,8 +48,8 @@ from numpy.typing import NDArray
 from opacc_ray.characterize.classes import Grouped, blocks
 from opacc_ray.characterize.clusters import CentroidDistances, find_clusters, part_kept_distances
 from opacc_ray.characterize.metrics import Regions, is_near, strongest_other
+from opacc_ray.designs.drawing import SURE, draw_along, inclusion_probabilities, line_lengths
 from opacc_ray.designs.inclusion_probability import InclusionProbability
-from opacc_ray.designs.unequal import SURE, draw_along, inclusion_probabilities, lengths
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.cache import part_keep, part_recall
@@ -219,7 +219,7 @@ def part_lay_cells(
     cell = part_cells(part, row, key)
     along, chance = _along(part, row, cell, len(probability) // 3, *bounds), probability[cell]
     sure = chance >= SURE
-    part_lay(part, _LINE, key, along[~sure], row[~sure], lengths(chance[~sure], num))
+    part_lay(part, _LINE, key, along[~sure], row[~sure], line_lengths(chance[~sure], num))
     return row[sure], along[sure]
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.allocation import allocate, draw_strata
+from opacc_ray.designs.stratification import allocate, draw_strata
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import SpecError
 from opacc_ray.parts.order import Line, part_lay

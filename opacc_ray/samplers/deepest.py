@@ -28,7 +28,7 @@ the paper activates above mean + variance, yet the thresholds behind its Table I
 ``threshold`` to repeat them. In a later round the sample starts afresh, among the examples not labelled so far.
 
 The tails are heavy: a failure that was unlikely to be drawn counts for up to 1/(1 - r) examples at random. So the 95 %
-interval is wider than that of SRS for the same budget where failures are rare (see estimators/weighted.py), and DeepEST
+interval is wider than that of SRS for the same budget where failures are rare (see intervals.py), and DeepEST
 pays where failing examples are themselves worth having.
 
 Legend: N pool, n budget, n_k examples drawn before draw k, r weight probability, P belief, q draw probability.
@@ -43,8 +43,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.drawing import draw_uniform
 from opacc_ray.designs.step_by_step import StepByStep
-from opacc_ray.designs.uniform import draw_uniform
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
 from opacc_ray.failure.auxiliary import Rows

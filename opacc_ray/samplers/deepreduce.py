@@ -42,8 +42,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.drawing import draw_uniform
 from opacc_ray.designs.purposive import Purposive
-from opacc_ray.designs.uniform import draw_uniform
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons import set_cover
 from opacc_ray.neurons.equal_count import EqualCount, equal_count

@@ -6,10 +6,10 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from opacc_ray.estimators.assisted import assist
-from opacc_ray.estimators.base import Estimate, Outcome, joined_reasons
-from opacc_ray.estimators.contradiction import contradiction
-from opacc_ray.estimators.plain import plain_estimate
+from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome, joined_reasons
+from opacc_ray.estimators.design_based import design_based_estimate
+from opacc_ray.estimators.plausibility import contradiction
+from opacc_ray.estimators.prediction_powered import assisted_estimate
 from opacc_ray.estimators.rounds import checked_rounds
 from opacc_ray.failure.history import History
 from opacc_ray.parts.content import content_of
@@ -38,7 +38,7 @@ def estimate(
     outcome : (n,) 1 correct, 0 misprediction, or a score in [0, 1]; aligned with ``selection.index``; for rounds a list
     level : confidence level of the interval, in (0, 1)
     prediction : (N,) in [0, 1] of every example of the pool, in its order: the outcome to expect, such as the model's
-        confidence. As far as it is right, it saves labels; see :func:`opacc_ray.estimators.assisted.assist`
+        confidence. As far as it is right, it saves labels; see :mod:`opacc_ray.estimators.prediction_powered`
     pool : the pool with its features, from which `neyman` with ``combine="labels"`` predicts what is not labelled by
         all labels (:mod:`opacc_ray.estimators.taught`). Without it each round is estimated by itself, which is
         exactly unbiased and less precise. Other methods have no use for it
@@ -48,7 +48,7 @@ def estimate(
     -------
     Estimate
         Value and interval of the selection's own design; for rounds, of all of them together. Its ``reason`` says if
-        the labels contradict the confidence (:mod:`opacc_ray.estimators.contradiction`).
+        the labels contradict the confidence (:mod:`opacc_ray.estimators.plausibility`).
 
     Raises
     ------
@@ -63,7 +63,7 @@ def estimate(
     """
     selections, view = [selection] if isinstance(selection, Selection) else list(selection), None
     if prediction is not None:
-        found = assist(selection, outcome, prediction, level)
+        found = assisted_estimate(selection, outcome, prediction, level)
         content = content_of(view_of(Pool(confidence=prediction)))
         for own in selections:
             refuse_other_order(own, content, "the prediction")
@@ -75,5 +75,5 @@ def estimate(
     if view is not None and learns_from_all(selections):
         found = learned_estimate(view, selections, outcomes, level, known)
     else:
-        found = plain_estimate(selections, outcomes, level)
+        found = design_based_estimate(selections, outcomes, level)
     return replace(found, reason=joined_reasons((found.reason, contradiction(selections, outcomes))))

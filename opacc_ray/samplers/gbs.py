@@ -30,7 +30,7 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.allocation import check_budget
+from opacc_ray.designs.stratification import check_budget
 from opacc_ray.failure.strata import Strata, cut_strata
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Task

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators.base import check_level
+from opacc_ray.estimators.accuracy_estimate import check_level
 from opacc_ray.estimators.intervals import normal_quantile, zero_failure_bound
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.failure.model import Forecast

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.inclusion_probability import InclusionProbability
-from opacc_ray.estimators.base import Estimate, Outcome
-from opacc_ray.estimators.difference import Combined
+from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome
+from opacc_ray.estimators.difference_estimator import CombinedRounds
 from opacc_ray.estimators.rounds import labelled_before
 from opacc_ray.estimators.taught import TaughtRound, combine_taught
 from opacc_ray.failure.history import NO_HISTORY, History
@@ -64,7 +64,7 @@ def learned_estimate(
 
 def learn_from_all(
     view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History = NO_HISTORY
-) -> Combined:
+) -> CombinedRounds:
     """The share of failures in the pool; raises LabelError as :func:`learned_estimate`.
 
     Rounds that were drawn for several models count as if this one had had all labels to itself: only their weights rest
@@ -73,7 +73,9 @@ def learn_from_all(
     return repeat_if_forgotten([view], lambda: _learned(view, selections, outcomes, history))
 
 
-def _learned(view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History) -> Combined:
+def _learned(
+    view: View, selections: Sequence[Selection], outcomes: Sequence[Outcome], history: History
+) -> CombinedRounds:
     before = labelled_before(selections)
     labelled = np.concatenate([part.index for part in selections])
     outcome = np.concatenate(outcomes)

@@ -65,10 +65,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.drawing import SURE, draw_along, line_lengths
 from opacc_ray.designs.inclusion_probability import InclusionProbability
-from opacc_ray.designs.unequal import SURE, draw_along, lengths
 from opacc_ray.errors import SpecError
-from opacc_ray.estimators.contradiction import FORESEEN_FROM
+from opacc_ray.estimators.plausibility import FORESEEN_FROM
 from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import Forecast, predict_failure
 from opacc_ray.failure.signals import PoolSignals, part_signals
@@ -278,5 +278,5 @@ def part_spread(part: Pool, key: str, signals: str, chances: Chances, line: str,
     unsure = probability < SURE
     if not unsure.all():
         along, row, sure, probability = along[unsure], row[unsure], row[~unsure], probability[unsure]
-    part_lay(part, _LINE, key, along, row, lengths(probability, num))
+    part_lay(part, _LINE, key, along, row, line_lengths(probability, num))
     return sure

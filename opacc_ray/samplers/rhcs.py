@@ -29,8 +29,8 @@ import secrets
 import numpy as np
 from numpy.typing import NDArray
 
+from opacc_ray.designs.drawing import line_lengths
 from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
-from opacc_ray.designs.unequal import lengths
 from opacc_ray.failure.proportional import Lifted, find_lifted
 from opacc_ray.parts.cache import part_keep
 from opacc_ray.parts.order import Line, Ordered
@@ -77,7 +77,7 @@ def part_shuffle(
     """Lay a part's examples without the rows ``taken``, after ``before`` others, and return the least length."""
     probability = lifted.of(part, taken)
     free = np.delete(np.arange(part.size), taken) if len(taken) else None  # None: all
-    length = lengths(probability if free is None else probability[free], 1)
+    length = line_lengths(probability if free is None else probability[free], 1)
     stream = np.random.PCG64(seed)
     stream.advance(before)
     number, place = stream.random_raw(len(length)), np.arange(len(length), dtype=np.uint64)

@@ -10,8 +10,8 @@ from typing import Any, get_args, get_origin
 import numpy as np
 
 from opacc_ray.errors import LabelError, SpecError, shortened
-from opacc_ray.estimators.base import Outcome
-from opacc_ray.estimators.contradiction import contradiction
+from opacc_ray.estimators.accuracy_estimate import Outcome
+from opacc_ray.estimators.plausibility import contradiction
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.cache import repeat_if_forgotten
 from opacc_ray.parts.content import content_of
@@ -71,7 +71,7 @@ def select(
     -------
     Selection
         Examples in order of choice, with the design that the estimate needs. Its facts have a ``notice`` if the labels
-        of earlier rounds contradict the confidence (:mod:`opacc_ray.estimators.contradiction`).
+        of earlier rounds contradict the confidence (:mod:`opacc_ray.estimators.plausibility`).
 
     Raises
     ------

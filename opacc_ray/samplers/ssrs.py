@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.allocation import allocate, draw_strata
+from opacc_ray.designs.stratification import allocate, draw_strata
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
@@ -61,6 +61,6 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
 
 
 def draw_each(rng: np.random.Generator, strata: Strata, allocation: NDArray[np.int64]) -> Draw:
-    """Draw each stratum's share, in the order of :func:`opacc_ray.designs.allocation.draw_strata`."""
+    """Draw each stratum's share, in the order of :func:`opacc_ray.designs.stratification.draw_strata`."""
     ranks, stratum = draw_strata(rng, strata.sizes, allocation)
     return Draw(strata.find(stratum, ranks), Stratified(stratum, strata.sizes), {})

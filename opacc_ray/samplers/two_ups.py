@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opacc_ray.designs.kmeans import tally
+from opacc_ray.designs.stratification import tally
 from opacc_ray.errors import SpecError
 from opacc_ray.failure import auxiliary
 from opacc_ray.failure.proportional import Array, Lifted, Numbers, find_lifted

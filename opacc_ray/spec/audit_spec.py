@@ -232,6 +232,9 @@ class Spec(Section):
 
     @model_validator(mode="after")
     def _can_extract_its_features(self) -> "Spec":
+        parameters = parse_parameters(self.sample.method, self.sample.parameters)
+        if self.model.task == "regression" and not parameters.supports_regression:
+            raise SpecError(f"sample.method {self.sample.method!r} does not support regression; choose another method")
         needed = self._needed()
         for name in dict.fromkeys([*needed, *self.features()]):
             who = f"sample.method {self.sample.method!r} needs" if name in needed else "extract.features has"

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from opacc_ray.designs.unequal import inclusion_probabilities
-from opacc_ray.estimators.base import Outcome, is_binary
+from opacc_ray.designs.drawing import inclusion_probabilities
+from opacc_ray.estimators.accuracy_estimate import Outcome, is_binary
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import predict_failure

@@ -1,6 +1,6 @@
-"""Cases: pools whose outcomes are all known, read from .npz, Parquet or CSV.
+"""Read cases, pools whose outcomes are all known, from .npz, Parquet or CSV.
 
-A column is found by name, whatever its case, and a bracket behind the name is ignored ("Outcome(Pass/Fail)"):
+A column is found by its name. Upper case and a bracket after the name are ignored ("Outcome(Pass/Fail)"):
 
     hidden · output, logits · prediction, pred, sut · confidence · dsa · lsa · coverage      features, as in opacc.Pool
     outcome, correct      1 or 0, true or false, pass or fail, or a score in [0, 1]
@@ -8,9 +8,9 @@ A column is found by name, whatever its case, and a bracket behind the name is i
     label                 class: outcome = (prediction == label); both are numbers, or both are names
     target                value: squared_error = (prediction - target)²
 
-The first of the last four that is there gives the outcome. Features that are to be shuffled are put in an order that
-has nothing to do with the examples, always the same one. A regression without an output layer has its prediction as
-its output. The file travels to the workers as a URI with a digest, and each of them reads it once.
+The first of the last four that exists defines the outcome. Shuffled features are put in a random order, always the
+same one. A regression without an output layer uses its prediction as its output. Workers get the URI of the file with a
+digest, and each reads it once.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from opacc_ray.lake.parquet_io import arrow_owned, read_bytes
 from opacc_ray.lake.store_uris import join, open_store, read_uri
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import FEATURES, Pool
-from opacc_ray.study.spec import CaseSpec
+from opacc_ray.study.study_spec import CaseSpec
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "hidden": ("hidden",),
@@ -49,21 +49,21 @@ ALIASES: dict[str, tuple[str, ...]] = {
 
 OUTCOMES = tuple(name for name in ALIASES if name not in FEATURES)
 UNKNOWN = frozenset(("?", "nan", "n/a", "null"))
-"""Texts that stand for no class, unless the model predicts a class of that name."""
+"""Texts that mean no class, unless the model predicts a class of that name."""
 
 WORDS = {"pass": 1.0, "true": 1.0, "correct": 1.0, "fail": 0.0, "false": 0.0, "incorrect": 0.0}
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a case lies and how its columns are read."""
+    """The file of a case, and how its columns are read."""
 
     name: str
     uri: str
-    columns: tuple[tuple[str, str], ...] = ()  # (field, column) where the user says so
+    columns: tuple[tuple[str, str], ...] = ()  # (field, column) as given by the user
     error_scale: float | None = None
     digest: str | None = None  # sha256 of the file
-    shuffle: tuple[str, ...] = ()  # features that are put in random order
+    shuffle: tuple[str, ...] = ()  # features to put in random order
     reference: str | None = None  # URI of labelled examples of the same model
 
 
@@ -73,18 +73,18 @@ class Case(NamedTuple):
     source: Source
     view: View
     outcome: NDArray[np.float64]  # (N,)
-    outcome_rule: str  # how outcomes were made
+    outcome_rule: str  # rule that defined the outcomes
 
 
 def find_cases(
     specs: Sequence[CaseSpec], columns: Mapping[str, str], error_scale: float | None, shuffle: Sequence[str] = ()
 ) -> list[Source]:
-    """The files of all cases; the other arguments are for cases that do not have their own.
+    """Return the files of all cases; the other arguments are defaults for cases without their own.
 
     Raises
     ------
     DataError
-        A folder without cases, a field that does not exist, or two cases of one name.
+        A folder has no cases, a field does not exist, or two cases have the same name.
     """
     found = []
     for spec in specs:
@@ -101,7 +101,7 @@ def find_cases(
     names = [source.name for source in found]
     twice = next((source for source in found if names.count(source.name) > 1), None)
     if twice:
-        raise DataError(f"two cases are called {twice.name!r}, one is {twice.uri}; give them names in a spec")
+        raise DataError(f"two cases are called {twice.name!r} (one is {twice.uri}); name them in a spec")
     return found
 
 
@@ -111,7 +111,7 @@ def read_case(source: Source) -> Case:
     Raises
     ------
     DataError
-        It is not readable, lacks an outcome, or has changed since its digest was taken.
+        The file is not readable, has no outcome, or has changed since its digest was computed.
     """
     try:
         table, digest = open_table(source)
@@ -125,7 +125,7 @@ def read_case(source: Source) -> Case:
 
 
 def open_table(source: Source) -> tuple["Table", str]:
-    """The columns of a file, and its digest; raises DataError if it cannot be read or has changed."""
+    """Return the columns of a file, and its digest; raise DataError if it cannot be read or has changed."""
     data = read_uri(source.uri)
     digest = hashlib.sha256(data).hexdigest()
     if source.digest not in (None, digest):
@@ -134,12 +134,12 @@ def open_table(source: Source) -> tuple["Table", str]:
 
 
 class Table:
-    """Columns by field, whatever they are called."""
+    """Columns by field, whatever their names."""
 
     def __init__(self, arrays: Mapping[str, Any], columns: Mapping[str, str]) -> None:
         self._arrays = arrays
         self._columns = columns
-        self._known = {_plain(name): name for name in reversed(list(arrays))}  # of equal names the first counts
+        self._known = {_plain(name): name for name in reversed(list(arrays))}  # the first of equal names counts
 
     @property
     def names(self) -> list[str]:
@@ -150,8 +150,8 @@ class Table:
             name = self._columns[field]
             if name not in self._arrays:
                 near = get_close_matches(name, self.names, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.names)}"
-                raise DataError(f"there is no column {name!r}, which the spec's columns give for {field}; {hint}")
+                hint = f"did you mean {near[0]!r}?" if near else f"its columns are {', '.join(self.names)}"
+                raise DataError(f"there is no column {name!r}, which columns of the spec names for {field}; {hint}")
             return _array(name, self._arrays)
         return next(
             (_array(self._known[alias], self._arrays) for alias in ALIASES[field] if alias in self._known), None
@@ -170,12 +170,14 @@ def _plain(name: str) -> str:
 
 
 def pool_of(table: Table, shuffle: Sequence[str], classes: NDArray[np.int64] | None = None) -> Pool:
-    """The features of a table; ``classes`` (N,) are its predictions, where they are known to be numbers of classes."""
+    """Return the features of a table; ``classes`` (N,) replaces its predictions by numbers of classes."""
     features = {name: values for name in FEATURES if (values := table.get(name)) is not None}
     if classes is not None:
         features["prediction"] = classes
     if not features:
-        raise DataError(f"it has no feature; there are {', '.join(table.names)} and known are {', '.join(FEATURES)}")
+        raise DataError(
+            f"it has no feature; give one of {', '.join(FEATURES)} (its columns are {', '.join(table.names)})"
+        )
     prediction = features.get("prediction")
     if prediction is not None and prediction.dtype.kind not in "biuf":  # names of classes
         features["prediction"] = np.unique(prediction.astype(str), return_inverse=True)[1]
@@ -186,13 +188,13 @@ def pool_of(table: Table, shuffle: Sequence[str], classes: NDArray[np.int64] | N
     size = len(next(iter(features.values())))
     for number, name in enumerate(shuffle):
         if name not in features:
-            raise DataError(f"shuffle: it has no {name}; there are {', '.join(features)}")
+            raise DataError(f"shuffle: it has no {name}; its features are {', '.join(features)}")
         features[name] = features[name][np.random.default_rng(number).permutation(size)]
     return Pool(ids=[str(row) for row in range(size)], **features)
 
 
 def _outcome(table: Table, error_scale: float | None) -> tuple[NDArray[np.float64], str]:
-    """Outcomes (N,) in [0, 1], and the words for how they were made."""
+    """Return outcomes (N,) in [0, 1], and the rule that defined them."""
     given = {name: values for name in OUTCOMES if (values := table.get(name)) is not None}
     prediction = table.get("prediction")
     if "outcome" in given:
@@ -208,13 +210,13 @@ def _outcome(table: Table, error_scale: float | None) -> tuple[NDArray[np.float6
     if prediction is not None and "target" in given:
         return _score((_real("prediction", prediction) - _real("target", given["target"])) ** 2, error_scale)
     raise DataError(
-        f"it has no outcome; give outcome, correct or squared_error, or label or target beside prediction "
-        f"(there are {', '.join(table.names)}), or say under columns which it is"
+        f"it has no outcome; give outcome, correct or squared_error, or label or target next to prediction "
+        f"(its columns are {', '.join(table.names)}), or name its column under columns"
     )
 
 
 def _agreement(prediction: NDArray[Any], label: NDArray[Any]) -> NDArray[np.float64]:
-    """1 where prediction and label are the same class, (N,); raises DataError if one is missing, or of another kind."""
+    """Return 1 where prediction and label are the same class, (N,); raise DataError for missing or mixed ones."""
     _refuse_missing("prediction", prediction, frozenset())
     _refuse_missing("label", label, UNKNOWN.difference(map(str, prediction.ravel().tolist())))
     if are_numbers(prediction) == are_numbers(label):
@@ -232,12 +234,12 @@ def _refuse_missing(name: str, values: NDArray[Any], unknown: Collection[str]) -
         if value is None or value != value or str(value).strip().lower() in ("", *unknown):
             raise DataError(
                 f"{name} of row {row} is {shown(value)}, so whether the prediction is right is not known; "
-                "fill it in, or leave such rows out"
+                "fill it in, or remove such rows"
             )
 
 
 def are_numbers(values: NDArray[Any]) -> bool:
-    """Whether all values are numbers."""
+    """Return whether all values are numbers."""
     return values.dtype.kind in "biuf" or all(isinstance(value, Number) for value in values.ravel().tolist())
 
 
@@ -247,21 +249,19 @@ def _numbers(values: NDArray[Any]) -> NDArray[np.float64]:
     words = np.array([str(value).strip().lower() for value in values])
     wrong = np.flatnonzero(~np.isin(words, list(WORDS)))
     if len(wrong):
-        raise DataError(f"outcome {str(values[wrong[0]])!r} of row {wrong[0] + 1} is none of {', '.join(WORDS)}")
+        raise DataError(f"outcome {str(values[wrong[0]])!r} of row {wrong[0] + 1} is not one of {', '.join(WORDS)}")
     return np.array([WORDS[word] for word in words])
 
 
 def _real(name: str, values: NDArray[Any]) -> NDArray[np.float64]:
-    """Numbers (N,), which may have come as text; raises DataError for what is no number."""
+    """Return numbers (N,), also from text; raise DataError for anything else."""
     try:
         numbers = values.astype(np.float64)
     except (ValueError, TypeError) as error:
         raise DataError(f"{name}: {error}; give numbers") from None
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
-        raise DataError(
-            f"{name} of row {bad[0] + 1} is {numbers.ravel()[bad[0]]}; give a number, or leave such rows out"
-        )
+        raise DataError(f"{name} of row {bad[0] + 1} is {numbers.ravel()[bad[0]]}; give a number, or remove such rows")
     return numbers
 
 
@@ -286,7 +286,7 @@ def _read_npz(data: bytes) -> Mapping[str, Any]:
     try:
         return np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise DataError(f"it is no .npz: {error}") from None
+        raise DataError(f"it is not a .npz file: {error}") from None
 
 
 def _read_csv(data: bytes) -> Mapping[str, Any]:
@@ -296,7 +296,7 @@ def _read_csv(data: bytes) -> Mapping[str, Any]:
     try:
         return _columns_of(csv.read_csv(pa.BufferReader(arrow_owned(data))))
     except pa.ArrowInvalid as error:
-        raise DataError(f"it is no CSV: {shortened(str(error))}") from None
+        raise DataError(f"it is not a CSV file: {shortened(str(error))}") from None
 
 
 def _read_parquet(data: bytes) -> Mapping[str, Any]:
@@ -305,11 +305,11 @@ def _read_parquet(data: bytes) -> Mapping[str, Any]:
     try:
         return _columns_of(read_bytes(data))
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"it is no Parquet: {shortened(str(error))}") from None
+        raise DataError(f"it is not a Parquet file: {shortened(str(error))}") from None
 
 
 def _columns_of(table: Any) -> dict[str, NDArray[Any]]:
-    """Arrow columns as arrays: numbers (N,), lists of numbers (N, length)."""
+    """Return Arrow columns as arrays: numbers (N,), lists of numbers (N, length)."""
     import pyarrow.types as kinds
 
     arrays = {}
@@ -330,7 +330,7 @@ def _suffix(uri: str) -> str:
 
 
 def _files(path: str) -> list[str]:
-    """The URI of a file, or those of a folder's cases."""
+    """Return the URI of a file, or those of a folder's cases."""
     if _suffix(path) in READERS:
         parent, _, name = open_store(path).uri.rpartition("/")
         return [join(parent or "/", name)]
@@ -345,5 +345,5 @@ def _check_fields(key: str, given: Collection[str], known: Collection[str]) -> N
     for field in given:
         if field not in known:
             near = get_close_matches(field, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            hint = f"did you mean {near[0]!r}?" if near else f"fields are {', '.join(known)}"
             raise DataError(f"{key}: there is no field {field!r}; {hint}")

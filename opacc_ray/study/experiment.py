@@ -1,40 +1,40 @@
-"""A study from its spec to its results: plan the cells, run what is missing, measure, write.
+"""Run a study from its spec to its results: plan the cells, run what is missing, measure, write.
 
     blocks/…/0000000-0000100.json   trials, one file per block: the checkpoint of the work
-    results.json                    every cell with its measures, what was not possible, versions, seed, command
-    table.md                        the same to read
-    figures/CASE.svg, CASE.png      error and failures found against the number of labels
+    results.json                    every cell with its measures, impossible pairs, versions, seed, command
+    table.md                        the results as tables
+    figures/CASE.svg                error and failures found against the number of labels
 
-A block's key says all that decides its content, so a study that was interrupted goes on, and one that is extended by
-methods, budgets or repetitions does only what is new. The code of the methods is a part of it: after any change to them
-all is measured anew, and what the code before measured is left where it lies.
+A block's key depends on everything that decides its content, including the code of the methods. So an interrupted study
+resumes, and one with more methods, budgets or repetitions runs only what is new. After a change of the code everything
+is measured again, and old blocks are kept.
 """
 
-import logging
 import platform
-from collections.abc import Callable, Iterator, Sequence
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opacc_ray import __version__
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.estimators.base import is_binary
-from opacc_ray.estimators.without_labels import guesses
+from opacc_ray.estimators.accuracy_estimate import is_binary
+from opacc_ray.estimators.baselines import label_free_accuracy
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.samplers.select import find_method, parse_parameters
+from opacc_ray.spec import read_yaml, validated
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Case, Source, find_cases, read_case
-from opacc_ray.study.documents import CaseFacts, CellMeasures, NotPossible, StudyResults
-from opacc_ray.study.measures import Truth, measure, truth_of
+from opacc_ray.study.measures import CaseFacts, CellMeasures, NotPossible, StudyResults, Truth, measure, truth_of
 from opacc_ray.study.peers import PEERS
-from opacc_ray.study.spec import MethodSpec, StudySpec
+from opacc_ray.study.plots import draw_case
+from opacc_ray.study.study_spec import MethodSpec, StudySpec
 from opacc_ray.study.table import write_table
 from opacc_ray.study.trials import Block, Cell, Trial, decode, encode, run_block
-
-log = logging.getLogger(__name__)
 
 Report = Callable[[int, int], None]
 """Called with the blocks done so far and in all."""
@@ -43,14 +43,43 @@ PACKAGES = ("numpy", "scipy", "ray")
 
 
 class Subject(NamedTuple):
-    """What the study needs of a case after it has been read and let go."""
+    """What the study keeps of a case after reading it."""
 
     source: Source
     truth: Truth
     features: frozenset[str]
     outcome: str  # how it was made
     bound: dict[int, float]  # per budget, the least variance that an unbiased method could have
-    without_labels: dict[str, float]  # accuracy as the confidence has it
+    without_labels: dict[str, float]  # accuracy guessed from the confidence
+
+
+def study(arguments: Sequence[str], options: Mapping[str, Any], progress: Report) -> tuple[StudyResults, str]:
+    """Run the study of a command line; return the results and the text to print."""
+    spec = read_options(arguments, options)
+    results = run_study(spec, progress, shlex.join(["opacc", *sys.argv[1:]]))
+    store = open_store(spec.output)
+    return results, f"{store.read('table.md').decode()}\nresults    {store.uri}"
+
+
+def read_options(arguments: Sequence[str], options: Mapping[str, Any]) -> StudySpec:
+    """Read a study from arguments, and from options that replace the keys of the spec.
+
+    Arguments that end in .yaml are specs, at most one; the others are cases and replace those of the spec. An option
+    that is None or empty was not given.
+    """
+    specs = [item for item in arguments if item.endswith((".yaml", ".yml"))]
+    cases = [item for item in arguments if item not in specs]
+    if len(specs) > 1:
+        raise SpecError(f"{' and '.join(specs)} are two specs; give only one")
+    source = specs[0] if specs else "opacc study"
+    content = read_yaml(specs[0]) if specs else {}
+    if isinstance(content, dict):
+        given = {key: value for key, value in options.items() if value is not None and value != []}
+        content = content | given | ({"cases": cases} if cases else {})
+        for key, way in (("cases", "a file or folder"), ("methods", "--method ces"), ("budgets", "--budget 100")):
+            if not content.get(key):
+                raise SpecError(f"{source}: no {key} given; add {way}, or a spec with {key}")
+    return validated(StudySpec, content, source)
 
 
 def run_study(
@@ -58,7 +87,7 @@ def run_study(
     progress: Report = lambda done, total: None,
     command: str | None = None,
 ) -> StudyResults:
-    """Run what is missing of a study, and write its results.
+    """Run the missing blocks of a study, and write its results.
 
     Parameters
     ----------
@@ -69,7 +98,7 @@ def run_study(
     Returns
     -------
     StudyResults
-        The document results.json. All of it but the times depends on the spec and the cases alone.
+        The document results.json. Except for times it depends only on the spec and the cases.
 
     Raises
     ------
@@ -103,7 +132,7 @@ def _subject(case: Case, spec: StudySpec) -> Subject:
     truth = truth_of(case.outcome)
     if not truth.variance:
         raise DataError(
-            f"case {case.source.name}: every outcome is {truth.accuracy:g}, so there is nothing to tell methods apart; "
+            f"case {case.source.name}: every outcome is {truth.accuracy:g}, so methods cannot differ; "
             "leave the case out"
         )
     _check_budgets(spec, case.source.name, truth.size)
@@ -115,19 +144,19 @@ def _subject(case: Case, spec: StudySpec) -> Subject:
 
 
 def _guesses(case: Case) -> dict[str, float]:
-    """What the confidence says without labels, beside the case's labelled reference if it has one."""
+    """Return the accuracy guessed from the confidence, and from the case's labelled reference if it has one."""
     if "confidence" not in case.view.fields or not is_binary(case.outcome):
         return {}
     confidence = case.view.column("confidence")
     if case.source.reference is None:
-        return guesses(confidence)
+        return label_free_accuracy(confidence)
     reference = read_case(replace(case.source, uri=case.source.reference, reference=None, digest=None))
     reference.view.need(["confidence"], "difference of confidences")
-    return guesses(confidence, reference.view.column("confidence"), reference.outcome)
+    return label_free_accuracy(confidence, reference.view.column("confidence"), reference.outcome)
 
 
 def _plan(spec: StudySpec, subjects: Sequence[Subject]) -> tuple[list[Cell], list[NotPossible]]:
-    """The cells that can be run, and the pairs of case and method that cannot, with the reason."""
+    """Return the possible cells, and the impossible pairs of case and method with the reason."""
     cells, impossible = [], []
     for subject in subjects:
         for method in spec.methods:
@@ -151,7 +180,7 @@ def _check_budgets(spec: StudySpec, case: str, size: int) -> None:
     if largest >= size:
         raise SpecError(
             f"budget={largest}: case {case} holds {size} examples; "
-            "give less, for there is nothing to estimate once all are labelled"
+            "give a smaller budget, because nothing is left to estimate once all are labelled"
         )
 
 
@@ -164,7 +193,7 @@ def _missing(method: MethodSpec, subject: Subject) -> list[str]:
 
 
 def _all_trials(store: Store, cells: Sequence[Cell], workers: int | None, progress: Report) -> dict[str, list[Trial]]:
-    """The trials of each cell, in the order of the repetitions; those that are not kept yet are run."""
+    """Return the trials of each cell, in the order of the repetitions; run those that are missing."""
     blocks = list(chain.from_iterable(cell.blocks() for cell in cells))
     kept = {entry.key for entry in store.list("blocks/")}
     missing = [block for block in blocks if block.key not in kept]
@@ -179,7 +208,7 @@ def _all_trials(store: Store, cells: Sequence[Cell], workers: int | None, progre
 
 
 def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block, list[Trial]]]:
-    """The first block of every cell first, so that what fails fails early; then case by case, which are read once."""
+    """Run the first block of every cell first, to fail early; then case by case, to read each once."""
     if not missing:
         return
     from opacc_ray.cluster import session, tasks
@@ -219,12 +248,6 @@ def _measured(cell: Cell, trials: list[Trial], truth: Truth) -> CellMeasures:
 def _write(store: Store, results: StudyResults) -> None:
     content = results.to_dict()
     store.write("table.md", write_table(content).encode())
-    try:
-        from opacc_ray.study.plots import draw_case
-    except ImportError:
-        log.warning("no figures: they need matplotlib; pip install 'opacc_ray[report]' and run the same command again")
-    else:
-        for case in results.cases:
-            for suffix, data in draw_case(content, case.case).items():
-                store.write(f"figures/{case.case}.{suffix}", data)
+    for case in results.cases:
+        store.write(f"figures/{case.case}.svg", draw_case(content, case.case))
     store.write("results.json", results.to_bytes())

@@ -1,4 +1,4 @@
-"""From the trials of a cell to its measures.
+"""Measure the trials of a cell, and define the documents of a study: results.json, and `opacc study --json`.
 
 The yardstick is a simple random sample without replacement of as many labels, whose estimate has the standard deviation
 s = √(S² · (1/n - 1/N)). With e = estimate - θ of R repetitions:
@@ -8,28 +8,31 @@ s = √(S² · (1/n - 1/N)). With e = estimate - θ of R repetitions:
                  interval E · exp(±z · sd(e²) / (mean e² · √R)), the delta method for log E
     coverage     share of intervals that hold θ, with Wilson's interval for a share of R
 
-n is the mean number of draws, which is the budget unless a method ends before.
+n is the mean number of draws: the budget, unless a method stops earlier.
 
 Legend: N pool, n labels, θ accuracy of the pool, S² = Σ (y - θ)²/(N - 1), z normal quantile of 95 %.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
+from opacc_ray.documents import Document, Part
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.base import Outcome, is_binary
+from opacc_ray.estimators.accuracy_estimate import Outcome, is_binary
+from opacc_ray.study.study_spec import StudySpec
 from opacc_ray.study.trials import Trial
 
 CERTAINTY = 0.95
-"""Level of the intervals for E and coverage, whatever the level of the intervals under study."""
+"""Level of the intervals for E and coverage, whatever the level under study."""
 
 ROUNDING = 1e-12
 
 
 class Truth(NamedTuple):
-    """What is known of a case."""
+    """The true moments of a case."""
 
     size: int  # N
     accuracy: float  # θ
@@ -37,18 +40,18 @@ class Truth(NamedTuple):
     binary: bool
 
     def srs_deviation(self, n: float) -> float:
-        """s: standard deviation of the mean of a simple random sample without replacement."""
+        """Return s, the standard deviation of the mean of a simple random sample without replacement."""
         return math.sqrt(self.variance * (1 / n - 1 / self.size))
 
 
 def truth_of(outcome: Outcome) -> Truth:
-    """N, θ and S² of outcomes (N,)."""
+    """Return N, θ and S² of outcomes (N,)."""
     variance = float(outcome.var(ddof=1)) if len(outcome) > 1 else 0.0
     return Truth(len(outcome), float(outcome.mean()), variance, is_binary(outcome))
 
 
 def measure(trials: list[Trial], truth: Truth) -> dict[str, Any]:
-    """The measures of a cell, in JSON types; None where one repetition, or a method without chance, tells nothing."""
+    """Return the measures of a cell; None where they need several repetitions or a random method."""
     R = len(trials)
     value = np.array([trial.value for trial in trials])  # (R,)
     error = value - truth.accuracy
@@ -83,3 +86,75 @@ def _efficiency_interval(error: Outcome, deviation: float) -> list[float]:
     efficiency = float(square.mean()) / deviation**2
     half = intervals.normal_quantile(CERTAINTY) * float(square.std(ddof=1)) / float(square.mean()) / len(error) ** 0.5
     return [efficiency * math.exp(-half), efficiency * math.exp(half)]
+
+
+# -- documents -----------------------------------------------------------------------------------------------------
+
+
+class CaseFacts(Part):
+    """A case: a pool whose outcomes are all known."""
+
+    case: str = Field(description="its name")
+    uri: str = Field(description="where it lies")
+    sha256: str | None = Field(description="digest of the file")
+    size: int = Field(ge=1, description="N, examples in the pool")
+    accuracy: float = Field(ge=0, le=1, description="θ, the mean outcome of the pool")
+    variance: float = Field(ge=0, description="S², the variance of the outcomes")
+    outcome: str = Field(description="how outcomes were made")
+    binary: bool = Field(description="whether every outcome is 0 or 1; else they are scores")
+    features: list[str] = Field(description="features that the case has")
+    shuffled: list[str] = Field(description="features that were put in random order, as a control")
+    bound: dict[str, float] = Field(
+        description="budget -> least E of an unbiased method that sees what neyman sees; empty for scores"
+    )
+    without_labels: dict[str, float] = Field(
+        default={}, description="accuracy as the confidence alone has it, by the name of the guess; no estimate"
+    )
+
+
+class CellMeasures(Part):
+    """One method at one budget on one case; standard deviations are those of a simple random sample (SRS)."""
+
+    case: str = Field(description="name of the case")
+    method: str = Field(description="name of the method in this study")
+    design: str = Field(description="the method with its parameters, rounds and assistance")
+    budget: int = Field(ge=1, description="labels allowed")
+    repetitions: int = Field(ge=1, description="R, repetitions")
+    mean: float = Field(description="mean of the estimates")
+    standard_deviation: float | None = Field(description="standard deviation of the estimates; null if R = 1")
+    bias: float = Field(description="mean error, in standard deviations of SRS")
+    bias_standard_error: float | None = Field(description="its standard error; null where nothing varies")
+    mse: float = Field(ge=0, description="mean squared error")
+    efficiency: float = Field(ge=0, description="E, mean squared error over the variance of SRS")
+    efficiency_interval: list[float] | None = Field(description="95 % interval of E; null where nothing varies")
+    coverage: float = Field(ge=0, le=1, description="share of the intervals that hold the true accuracy")
+    coverage_interval: list[float] | None = Field(description="95 % interval of it; null where nothing varies")
+    width: float = Field(ge=0, description="mean width of the intervals")
+    interval: str = Field(description="name of the interval")
+    design_based: bool = Field(description="whether the interval holds by the sampling design alone")
+    draws: float = Field(ge=0, description="mean number of draws; an example drawn twice counts twice")
+    labels: float = Field(ge=0, description="mean number of distinct examples")
+    failures: float | None = Field(description="mean number of mispredictions among them; null for scores")
+    milliseconds: float = Field(ge=0, description="median time to choose, all rounds")
+
+
+class NotPossible(Part):
+    """A method that a case lacks features for."""
+
+    case: str = Field(description="name of the case")
+    method: str = Field(description="name of the method in this study")
+    reason: str = Field(description="what is missing")
+
+
+class StudyResults(Document):
+    """Every method at every budget on every case."""
+
+    format: Literal["opacc-study/1"] = Field(default="opacc-study/1", description="name and version of this form")
+    command: str | None = Field(description="the command that ran the study, if it was one")
+    created: str = Field(description="when it ended: ISO 8601, UTC")
+    versions: dict[str, str] = Field(description="version of Python and of each package that matters")
+    spec: StudySpec = Field(description="the study, with every default")
+    cases: list[CaseFacts] = Field(description="the cases")
+    methods: list[str] = Field(description="names of the methods, in the order of tables")
+    cells: list[CellMeasures] = Field(description="what was measured")
+    not_possible: list[NotPossible] = Field(description="methods that could not be run")

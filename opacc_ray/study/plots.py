@@ -1,130 +1,185 @@
-"""Figures of a study: per case the error of the estimate and the failures found, against the number of labels.
+"""Draw a study as SVG: per case the error of the estimate and the failures found, against the number of labels.
 
-They follow figures 3, 4 and 7 of the CES paper and figure 4 of the DeepEST paper. The error is the root of the mean
-squared error, which for an unbiased method is its standard deviation, and does not spare a biased one. Colours are
-those of M. Okabe and K. Ito, told apart with any colour vision; markers differ too.
+The figures follow figures 3, 4 and 7 of the CES paper and figure 4 of the DeepEST paper. The error is the root mean
+squared error, which for an unbiased method is its standard deviation. Colours are those of M. Okabe and K. Ito, which
+differ for any colour vision; markers differ as well.
 """
 
-import io
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from markupsafe import Markup
 
 from opacc_ray.study.table import describe_case
+from opacc_ray.svg import Scale, decimals, dot, figure, line, path, shortened_to, text, ticks
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6D1F")
-LINES = ("-", (0, (3, 1.5)), (0, (1, 1)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h")
-REFERENCE: dict[str, Any] = {"color": "0.15", "linewidth": 1.3, "linestyle": (0, (5, 3)), "zorder": 3}
-STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "0.92",
-    "axes.edgecolor": "0.6",
-    "xtick.color": "0.3",
-    "ytick.color": "0.3",
-    "svg.hashsalt": "opacc",  # the same results give the same bytes
-    "svg.fonttype": "none",
-}
-SUFFIXES = ("svg", "png")
-HEADROOM = 1.08
-"""Height of a panel over that of its highest value: room for a marker."""
+DASHES = ("none", "6 3", "2 2")
+CORNERS = ((0, 0.0), (4, 0.125), (3, 0.75), (4, 0.0), (3, 0.25), (5, 0.75))
+"""Markers: number of corners, and the turn of the first one; 0 corners make a circle."""
+
+PANEL, LEFT, TOP, BOTTOM, HEIGHT = 270.0, 48.0, 66.0, 44.0, 330.0
+"""Pixels: width of a panel, margins around it, and height of the figure."""
+
+RADIUS, CHARACTER, LEGEND_LINE, MOST_CHARACTERS = 4.0, 6.6, 18.0, 40
+"""Pixels of a marker, a character and a line of the legend; characters of a name."""
+
+STYLE = (
+    "text{font:12px sans-serif;fill:#333}.case{font-size:14px;font-weight:bold}.small{font-size:11px}"
+    ".grid{stroke:#ebebeb}.axis{stroke:#999}path{stroke-width:1.5}path:not(.marker){fill:none}"
+    ".srs{stroke:#262626;stroke-dasharray:5 3}.bound{stroke:#262626;stroke-dasharray:1 2}"
+)
 
 
-def draw_case(results: dict[str, Any], case: str) -> dict[str, bytes]:
-    """The figure of one case, per suffix of :data:`SUFFIXES`."""
+class Curve(NamedTuple):
+    """A line of a panel."""
+
+    name: str
+    kind: str  # class of the line: srs, bound or m0, m1, ...
+    points: list[tuple[float, float]]  # labels and values; a single one of theory is drawn across the panel
+    marker: int | None = None  # place of the method in the study
+
+
+class Panel(NamedTuple):
+    """One diagram against the number of labels."""
+
+    title: str
+    budgets: list[int]
+    curves: list[Curve]
+    is_log: bool  # whether values have a logarithmic axis
+
+
+def draw_case(results: dict[str, Any], case: str) -> bytes:
+    """Return the figure of one case as a file of SVG."""
     facts = next(item for item in results["cases"] if item["case"] == case)
-    cells = [cell for cell in results["cells"] if cell["case"] == case]
-    budgets = np.array(results["spec"]["budgets"])
-    with rc_context(STYLE):
-        panels = 2 if facts["binary"] else 1
-        figure = Figure(figsize=(2.4 + 3.6 * panels, 3.6), layout=ConstrainedLayoutEngine(wspace=0.06))
-        axes = figure.subplots(1, panels, squeeze=False)[0]
-        _draw_errors(axes[0], budgets, facts, results["methods"], cells)
-        if facts["binary"]:
-            _draw_failures(axes[1], budgets, facts, results["methods"], cells)
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=2.6)
-        figure.suptitle(f"{case}   ({describe_case(facts)})", x=0.01, ha="left", fontsize=10, wrap=True)
-        return {suffix: _encode(figure, suffix) for suffix in SUFFIXES}
+    panels = panels_of(results, facts)
+    legend = panels[0].curves
+    names = [shortened_to(curve.name, MOST_CHARACTERS) for curve in legend]
+    right = len(panels) * (LEFT + PANEL) + 16
+    width = right + 44 + CHARACTER * max(map(len, names))
+    height = max(HEIGHT, TOP + LEGEND_LINE * len(legend) + 10)
+    parts = [Markup("<style>{}</style>").format(Markup(STYLE + _method_style(results["methods"])))]
+    parts.append(Markup('<rect width="100%" height="100%" fill="#fff"/>'))
+    parts += [text(8, 20, case, "case"), text(8, 38, describe_case(facts), "small")]
+    for place, panel in enumerate(panels):
+        parts += _draw_panel(panel, place * (LEFT + PANEL) + LEFT)
+    for place, (curve, name) in enumerate(zip(legend, names, strict=True)):
+        y = TOP + LEGEND_LINE * place + 6
+        parts.append(path([(right, y), (right + 30, y)], curve.kind))
+        if curve.marker is not None:
+            parts.append(_marker(right + 15, y, curve.marker))
+        parts.append(text(right + 36, y + 4, name))
+    shown = "; ".join(panel.title for panel in panels)
+    drawn = figure("study", f"{case}: {describe_case(facts)}", f"{shown}, against labels", (width, height), parts)
+    return f"{drawn}\n".replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).encode()
 
 
-def _draw_errors(
-    axes: Axes, budgets: Any, facts: dict[str, Any], methods: list[str], cells: list[dict[str, Any]]
-) -> None:
-    n = budgets if len(budgets) == 1 else np.union1d(np.geomspace(budgets[0], budgets[-1], 200), budgets)
-    expected = 100 * np.sqrt(facts["variance"] * (1 / n - 1 / facts["size"]))
-    _draw_reference(axes, n, expected, label="SRS in theory")
-    if facts["bound"]:  # its E is known at the budgets, and read off a straight line between them
+def panels_of(results: dict[str, Any], facts: dict[str, Any]) -> list[Panel]:
+    """Return the panels of a case: its errors, and for 0/1 outcomes the failures found."""
+    budgets = results["spec"]["budgets"]
+    cells = [cell for cell in results["cells"] if cell["case"] == facts["case"]]
+    errors = _theory(facts, budgets) + _methods(results["methods"], cells, lambda cell: 100 * math.sqrt(cell["mse"]))
+    is_log = budgets[-1] > 6 * budgets[0]
+    panels = [Panel("Error of the estimate (RMSE, percentage points)", budgets, errors, is_log)]
+    if facts["binary"]:
+        expected = Curve("SRS in theory", "srs", [(n, n * (1 - facts["accuracy"])) for n in budgets])
+        found = [expected, *_methods(results["methods"], cells, lambda cell: cell["failures"])]
+        panels.append(Panel("Failing examples found", budgets, found, False))
+    return panels
+
+
+def _theory(facts: dict[str, Any], budgets: Sequence[int]) -> list[Curve]:
+    """Return the error of SRS, and the bound of unbiased methods where it is known."""
+    n = np.union1d(np.geomspace(budgets[0], budgets[-1], 50), budgets) if len(budgets) > 1 else np.array(budgets)
+    srs = 100 * np.sqrt(facts["variance"] * (1 / n - 1 / facts["size"]))
+    curves = [Curve("SRS in theory", "srs", list(zip(n.tolist(), srs.tolist(), strict=True)))]
+    if facts["bound"]:  # its E is known at the budgets, and interpolated between them
         efficiency = np.interp(n, budgets, [facts["bound"][str(budget)] for budget in budgets])
-        _draw_reference(axes, n, expected * np.sqrt(efficiency), label="bound", linestyle=(0, (1, 1.5)))
-    _draw_methods(axes, methods, cells, lambda cell: 100 * math.sqrt(cell["mse"]))
-    axes.set_title("Error of the estimate (RMSE, percentage points)", loc="left", fontsize=9)
-    _finish(axes, budgets)
-    if axes.get_xscale() == "log":  # SRS is nearly a straight line then, and a factor of the same height everywhere
-        axes.autoscale(axis="y")
-        axes.set_yscale("log", nonpositive="mask")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_locator(NullLocator())
+        least = srs * np.sqrt(efficiency)
+        curves.append(Curve("bound", "bound", list(zip(n.tolist(), least.tolist(), strict=True))))
+    return curves
 
 
-def _draw_failures(
-    axes: Axes, budgets: Any, facts: dict[str, Any], methods: list[str], cells: list[dict[str, Any]]
-) -> None:
-    _draw_reference(axes, budgets, budgets * (1 - facts["accuracy"]))  # straight in between, as methods are
-    _draw_methods(axes, methods, cells, lambda cell: cell["failures"])
-    axes.set_title("Failing examples found", loc="left", fontsize=9)
-    _finish(axes, budgets)
-
-
-def _draw_reference(axes: Axes, n: Any, values: Any, **look: Any) -> None:
-    """What theory says of n labels: a line through the values, or across the panel if there is one only."""
-    if len(n) == 1:
-        axes.axhline(values[0], **(REFERENCE | look))
-    else:
-        axes.plot(n, values, **(REFERENCE | look))
-
-
-def _draw_methods(axes: Axes, methods: list[str], cells: list[dict[str, Any]], measure: Any) -> None:
-    """One line per method, whose colour and marker follow from its place in the study, not in the case."""
+def _methods(
+    methods: list[str], cells: list[dict[str, Any]], measure: Callable[[dict[str, Any]], float]
+) -> list[Curve]:
+    """Return a curve per method; its colour and marker depend on its place in the study, not in the case."""
+    curves = []
     for place, method in enumerate(methods):
-        mine = sorted((cell for cell in cells if cell["method"] == method), key=lambda cell: cell["budget"])
-        if mine:
-            axes.plot(
-                [cell["budget"] for cell in mine],
-                [measure(cell) for cell in mine],
-                color=COLOURS[place % len(COLOURS)],
-                marker=MARKERS[place % len(MARKERS)],
-                linestyle=LINES[place // len(COLOURS) % len(LINES)],
-                markersize=5,
-                linewidth=1.5,
-                clip_on=False,  # a marker on the axis is whole, too
-                label=method,
-            )
+        own = sorted((cell for cell in cells if cell["method"] == method), key=lambda cell: cell["budget"])
+        if own:
+            curves.append(Curve(method, f"m{place}", [(cell["budget"], measure(cell)) for cell in own], place))
+    return curves
 
 
-def _finish(axes: Axes, budgets: Any) -> None:
-    axes.set_ylim(0, HEADROOM * axes.dataLim.ymax)
-    axes.set_xlabel("labels")
-    if budgets[-1] > 6 * budgets[0]:
-        axes.set_xscale("log")
-    ticks = budgets[:: math.ceil(len(budgets) / 8)]
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticklabels([f"{tick:,}" for tick in ticks])
+def _method_style(methods: Sequence[str]) -> str:
+    rules = []
+    for place in range(len(methods)):
+        colour, dash = COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)]
+        rules.append(f".m{place}{{stroke:{colour};stroke-dasharray:{dash}}}.k{place}{{fill:{colour}}}")
+    return "".join(rules)
 
 
-def _encode(figure: Figure, suffix: str) -> bytes:
-    buffer = io.BytesIO()
-    metadata = {"Date": None} if suffix == "svg" else None
-    figure.savefig(buffer, format=suffix, dpi=160, metadata=metadata)
-    return buffer.getvalue()
+def _draw_panel(panel: Panel, left: float) -> list[Markup]:
+    right, bottom = left + PANEL - 20, HEIGHT - BOTTOM
+    x, y, marks = _scales(panel, left, right, bottom)
+    digits = decimals(marks)
+    parts = [text(left, TOP - 10, panel.title, "small")]
+    parts += [line(left, y(mark), right, y(mark), "grid") for mark in marks]
+    parts += [text(left - 6, y(mark) + 4, f"{mark:,.{digits}f}", "small", "end") for mark in marks]
+    shown = panel.budgets[:: math.ceil(len(panel.budgets) / 6)]
+    parts += [line(x(n), bottom, x(n), bottom + 4, "axis") for n in shown]
+    parts += [text(x(n), bottom + 17, f"{n:,}", "small", "middle") for n in shown]
+    parts.append(line(left, bottom, right, bottom, "axis"))
+    parts.append(text((left + right) / 2, bottom + 34, "labels", "small", "middle"))
+    for curve in panel.curves:
+        points = [(x(n), y(value)) for n, value in curve.points]
+        if len(points) == 1 and curve.marker is None:
+            points = [(left, points[0][1]), (right, points[0][1])]
+        parts.append(path(points, curve.kind))
+        parts += [_marker(*point, curve.marker) for point in points if curve.marker is not None]
+    return parts
+
+
+def _scales(
+    panel: Panel, left: float, right: float, bottom: float
+) -> tuple[Callable[[float], float], Callable[[float], float], list[float]]:
+    """Return the mapping of labels and of values to pixels, and the ticks of values.
+
+    Budgets that span more than a factor of 6 have a logarithmic axis, and so have their errors: SRS is nearly a
+    straight line then. The other values start at 0.
+    """
+    first, last = panel.budgets[0], panel.budgets[-1]
+    values = [value for curve in panel.curves for _, value in curve.points]
+    positive = [value for value in values if value > 0]
+    is_log_y = panel.is_log and bool(positive)
+    marks = _log_ticks(min(positive), max(positive)) if is_log_y else ticks(0, max(values), 7)
+    up, along = _log if is_log_y else float, _log if last > 6 * first else float
+    spare = 0.0 if last > first else 1.0
+    rise = Scale(up(marks[0]), up(marks[-1]), bottom, TOP)
+    run = Scale(along(first) - spare, along(last) + spare, left + 2 * RADIUS, right - 2 * RADIUS)
+    return lambda n: run(along(n)), lambda value: rise(up(value)), marks
+
+
+def _log(value: float) -> float:
+    return math.log10(max(value, 1e-300))
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Return the numbers 1, 2, 5 · 10^k that enclose [low, high]."""
+    powers = range(math.floor(_log(low)) - 1, math.ceil(_log(high)) + 2)
+    numbers = [round(step * 10.0**k, 12) for k in powers for step in (1, 2, 5)]
+    below, above = [n for n in numbers if n <= low], [n for n in numbers if n >= high]
+    first, last = numbers.index(below[-1]), numbers.index(above[0])
+    return numbers[first : max(last, first + 1) + 1]
+
+
+def _marker(x: float, y: float, place: int) -> Markup:
+    corners, turn = CORNERS[place % len(CORNERS)]
+    if not corners:
+        return dot(x, y, RADIUS, f"k{place}")
+    angles = [2 * math.pi * (turn + k / corners) for k in range(corners)]
+    around = [(x + (RADIUS + 0.5) * math.cos(a), y + (RADIUS + 0.5) * math.sin(a)) for a in angles]
+    return path(around, f"marker k{place}", closed=True)

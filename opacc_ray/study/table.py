@@ -1,21 +1,21 @@
-"""The results as Markdown: one table per budget to compare methods over cases, then every measure case by case."""
+"""Write the results as Markdown: a table per budget to compare methods over cases, then all measures by case."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 LEGEND = """\
 **n** is the budget, **labels** the distinct examples chosen. **E** is the mean squared error of the estimate over that
-of a simple random sample (SRS) with as many labels: 0.5 halves the labels, above 1 wastes them; in brackets its 95 %
-interval. **bias** is in standard deviations of SRS, ± its standard error. **coverage** is the share of {percent:g}%
-intervals that hold the true accuracy, in brackets its 95 % interval, **width** their mean width. **failures** are the
-mispredictions among the chosen examples, **ms** the median time to choose them. All are means over the repetitions.
-**rmse** is the root of the mean squared error in percentage points. The **bound** is the least E of an unbiased method
-that sees what `neyman` sees and knew all outcomes beforehand (Godambe and Joshi).
-† marks an interval that is not design-based: it is that of SRS."""
+of a simple random sample (SRS) with as many labels: 0.5 halves the labels, above 1 needs more of them; in brackets its
+95 % interval. **bias** is in standard deviations of SRS, ± its standard error. **coverage** is the share of
+{percent:g}% intervals that contain the true accuracy, in brackets its 95 % interval, **width** their mean width.
+**failures** are the mispredictions among the chosen examples, **ms** the median time to choose them. All are means over
+the repetitions. **rmse** is the root of the mean squared error in percentage points. The **bound** is the least E of an
+unbiased method with the features of `neyman` that knew all outcomes beforehand (Godambe and Joshi).
+† marks an interval that is not design-based but that of SRS."""
 
 
 def write_table(results: dict[str, Any]) -> str:
-    """The whole of table.md."""
+    """Return the whole of table.md."""
     spec = results["spec"]
     parts = [
         "# Study",
@@ -32,14 +32,14 @@ def write_table(results: dict[str, Any]) -> str:
 
 
 def describe_case(case: dict[str, Any]) -> str:
-    """Say the size and accuracy of a case, and whether it is a control, alike for the table and the figure."""
+    """Describe the size and accuracy of a case, and whether it is a control, for table and figure."""
     kind = "accuracy" if case["binary"] else "mean score"
     mixed = f"; {' and '.join(case['shuffled'])} in random order" if case["shuffled"] else ""
     return f"{case['size']:,} examples, {kind} {case['accuracy']:.4f}{mixed}"
 
 
 def _comparison(results: dict[str, Any], budget: int) -> str:
-    """Methods by cases."""
+    """Return a table of methods by cases."""
     cases = [case["case"] for case in results["cases"]]
     cells = {(cell["method"], cell["case"]): _efficiency(cell) for cell in results["cells"] if cell["budget"] == budget}
     cells |= {(item["method"], item["case"]): item["reason"] for item in results["not_possible"]}
@@ -62,7 +62,7 @@ def _facts(case: dict[str, Any]) -> str:
 
 
 def _details(results: dict[str, Any], case: str) -> str:
-    """Methods and budgets by measures."""
+    """Return a table of methods and budgets by measures."""
     reasons = {item["method"]: item["reason"] for item in results["not_possible"] if item["case"] == case}
     rows = []
     for method in results["methods"]:
@@ -107,7 +107,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "failures": _failures,
     "ms": lambda cell: f"{cell['milliseconds']:.1f}",
 }
-"""Heading of a column -> what it shows."""
+"""Heading of a column -> its text for a cell."""
 
 
 def _number(value: float) -> str:
@@ -115,7 +115,7 @@ def _number(value: float) -> str:
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Aligned, so that it also reads well in a terminal."""
+    """Return an aligned table, which is also readable in a terminal."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     lines = [
         "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in rows
@@ -125,5 +125,5 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name that cannot break the table."""
+    """Escape a name that would break the table."""
     return " ".join(name.split()).replace("|", "\\|").replace("<", "&lt;")

@@ -1,7 +1,7 @@
-"""The work of a study: blocks of repetitions of one method at one budget on one case.
+"""Run the repetitions of a study, in blocks of one method at one budget on one case.
 
-Every repetition has a seed of its own, made from the study's seed and its place in the study. So it does not matter who
-repeats it, when, or how the repetitions are cut into blocks; and anyone can repeat one alone, with `opacc.select`.
+Every repetition has its own seed, derived from the study's seed and its place in the study. So its result does not
+depend on the worker, the time or the blocks, and `opacc.select` can reproduce it alone.
 """
 
 import hashlib
@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from opacc_ray.errors import OpaccError
-from opacc_ray.estimators.base import Outcome
+from opacc_ray.estimators.accuracy_estimate import Outcome
 from opacc_ray.samplers.estimate import estimate
 from opacc_ray.samplers.select import select
 from opacc_ray.selection import Selection
 from opacc_ray.study.cases import Case, Source, read_case
 from opacc_ray.study.peers import PEERS
-from opacc_ray.study.spec import MethodSpec
+from opacc_ray.study.study_spec import MethodSpec
 
 BLOCK_SIZE = 100
 """Repetitions per block: the unit of parallel work and of resume."""
@@ -30,19 +30,19 @@ DECISIVE = (
     *("characterize", "designs", "estimators", "failure", "neurons", "parts", "samplers", "study"),
     *("pool.py", "selection.py"),
 )
-"""The rooms and modules whose code decides what a repetition says."""
+"""The packages and modules whose code decides the result of a repetition."""
 
 
 class Trial(NamedTuple):
-    """What one repetition says."""
+    """The result of one repetition."""
 
     value: float
     low: float
     high: float
-    draws: int  # as the estimator counts them: an example that is drawn twice counts twice
+    draws: int  # an example drawn twice counts twice
     labels: int  # distinct examples
     failures: float  # among them
-    seconds: float  # of choosing, all rounds
+    seconds: float  # to choose, all rounds
     interval: str
     design_based: bool
 
@@ -62,7 +62,7 @@ class Cell(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Names what decides a repetition: the code, the content of the case, the method and its place."""
+        """Digest of what decides a repetition: the code, the content of the case, the method and its place."""
         facts = [code_digest(), *self._place, self.level, self.source.digest, self.source.columns]
         facts += [self.source.error_scale, *self.source.shuffle]
         return hashlib.blake2b(json.dumps(facts).encode(), digest_size=12).hexdigest()
@@ -72,7 +72,7 @@ class Cell(NamedTuple):
         return [self.seed, self.source.name, self.method.design, self.budget]
 
     def seed_of(self, repetition: int) -> int:
-        """The seed that `opacc.select` gets, in [0, 2^63)."""
+        """Return the seed for `opacc.select`, in [0, 2^63)."""
         text = json.dumps([*self._place, repetition]).encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
 
@@ -83,7 +83,7 @@ class Cell(NamedTuple):
 
 @cache
 def code_digest(package: Path = Path(__file__).parents[1]) -> str:
-    """Digest of the DECISIVE code: it changes with any of its lines, released or not."""
+    """Return the digest of the DECISIVE code, which changes with any of its lines."""
     found = hashlib.blake2b(digest_size=12)
     for place in DECISIVE:
         for path in sorted((package / place).rglob("*.py")) or [package / place]:
@@ -103,17 +103,17 @@ class Block(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Where the block's trials are kept."""
+        """Key under which the block's trials are stored."""
         return f"blocks/{self.cell.key}/{self.start:07d}-{self.stop:07d}.json"
 
 
 def run_block(block: Block) -> list[Trial]:
-    """All repetitions of a block, in their order.
+    """Run all repetitions of a block, in their order.
 
     Raises
     ------
     OpaccError
-        Naming case, method, budget and the repetition's seed.
+        A repetition failed: case, method, budget and seed are named.
     """
     case = _case(block.cell.source)
     return [_run_named(case, block.cell, repetition) for repetition in range(block.start, block.stop)]
@@ -161,7 +161,7 @@ def _run(case: Case, cell: Cell, seed: int) -> Trial:
 
 
 def _run_peer(case: Case, cell: Cell, seed: int) -> Trial:
-    """Draw and estimate as a peer does; what it draws counts as one choice."""
+    """Draw and estimate by a peer; its draws count as one choice."""
     begun = time.perf_counter()
     found = PEERS[cell.method.method](
         np.clip(case.view.column("confidence"), 0, 1),
@@ -177,7 +177,7 @@ def _run_peer(case: Case, cell: Cell, seed: int) -> Trial:
 
 @lru_cache(maxsize=2)
 def _case(source: Source) -> Case:
-    """Read once per worker and kept, with what methods keep of it, for the blocks to come."""
+    """Read a case once per worker, and keep it for the next blocks."""
     return read_case(source)
 
 
@@ -187,6 +187,6 @@ def encode(trials: list[Trial]) -> bytes:
 
 
 def decode(data: bytes) -> list[Trial]:
-    """Gives back what :func:`encode` was given."""
+    """Restore the trials that :func:`encode` was given."""
     columns = json.loads(data)
     return [Trial(*row) for row in zip(*(columns[name] for name in Trial._fields), strict=True)]

@@ -18,8 +18,7 @@ from opacc_ray.audit import results, several_models, steps
 from opacc_ray.audit.tables import export_tables
 from opacc_ray.cli import texts
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
-from opacc_ray.estimators.calibration import calibrate
-from opacc_ray.estimators.domain import by_class, confusion, mean_cost
+from opacc_ray.estimators.domain import by_class, calibrate, confusion, mean_cost
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.costs import load_costs
 from opacc_ray.runs.run import Run
@@ -262,13 +261,13 @@ def test_no_mean_cost_below_0_is_told(run: Run) -> None:
 
 
 def test_confidence_of_the_pool_assists(run: Run) -> None:
-    from opacc_ray.estimators.assisted import assist
+    from opacc_ray.estimators.prediction_powered import assisted_estimate
 
     chosen = label(run)
     outcome = (PREDICTION == TRUTH).astype(float)[chosen.index]
     found = results.estimate(run, assist=True).to_dict()["assisted"]
     assert 0 < found.pop("strength") <= 1
-    assert found == assist(chosen, outcome, CONFIDENCE).to_dict()
+    assert found == assisted_estimate(chosen, outcome, CONFIDENCE).to_dict()
 
 
 def test_method_that_predicts_outcomes_itself_is_not_assisted(run: Run) -> None:

@@ -17,7 +17,7 @@ from opacc_ray.audit import closing, goals, results, steps
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators.sequence import BETTING, SPENDING, confidence_sequence
+from opacc_ray.estimators.confidence_sequence import BETTING, SPENDING, confidence_sequence
 from opacc_ray.labels import label_actions, labelled_rounds
 from opacc_ray.runs.run import Run
 

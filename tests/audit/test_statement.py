@@ -15,7 +15,7 @@ from opacc_ray.audit.run_metrics import RunMetrics
 from opacc_ray.audit.status import status
 from opacc_ray.audit.tables import export_tables
 from opacc_ray.cli.main import main
-from opacc_ray.estimators.looks import look_level
+from opacc_ray.estimators.interim_analyses import interim_level
 from opacc_ray.fleet.alerts import least_accuracy
 from opacc_ray.fleet.documents import AlertRule
 from opacc_ray.fleet.evidence import Evidence
@@ -214,7 +214,7 @@ def test_with_both_the_interval_of_the_goal_is_widened(run: Run, capsys: pytest.
     answer(run, "bob", run.read_selection(1).ids[:20], wrong=0.8)
     assert main(["next", run.uri, "--until", "0.2"]) == 0
     said = capsys.readouterr().out
-    stated, own = results.estimate(run), by_design(run, look_level(0.95))
+    stated, own = results.estimate(run), by_design(run, interim_level(0.95))
     assert stated.allows_for == ["stopping", "label noise"]
     assert stated.interval == f"{own.interval} for stopping at ±0.2 widened for label noise"
     assert stated.low < own.low

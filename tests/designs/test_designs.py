@@ -1,4 +1,4 @@
-"""The contract of every design, and what a design that was damaged on the way says of itself."""
+"""Test the contract of every design, and the errors for damaged ones."""
 
 import itertools
 import json
@@ -11,19 +11,18 @@ import numpy as np
 import pytest
 from oracles import deepest as reference
 
-from opacc_ray.designs import DESIGNS, Design
-from opacc_ray.designs.base import Before
+from opacc_ray.designs import DESIGNS, Design, read_design
+from opacc_ray.designs.design import LabelledBefore
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.purposive import Purposive
 from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
-from opacc_ray.designs.reading import read_design
 from opacc_ray.designs.replicates import Replicates
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.step_by_step import StepByStep
 from opacc_ray.designs.stratified import Stratified, collapse
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.estimators.by_design import INTERVALS, by_design
+from opacc_ray.estimators.design_based import INTERVALS, estimate_sample
 
 N, n = 60, 12
 RNG = np.random.default_rng(0)
@@ -39,8 +38,8 @@ EXAMPLES: list[Design] = [
     RaoHartleyCochran(PROBABILITY, PROBABILITY * 5, np.full(n, 5), 0.004),
     StepByStep(PROBABILITY, np.arange(n), N, 0.004),
     InclusionProbability(RNG.uniform(0.1, 1, n), RNG.random(n), 9.5, N - 2, n, np.array([3, 8])),
-    Purposive(n, N, "nothing was left to chance"),
-    Purposive(n, N, "nothing was left to chance", np.repeat([1, 2], 6)),
+    Purposive(n, N, "chosen by optimisation"),
+    Purposive(n, N, "chosen by optimisation", np.repeat([1, 2], 6)),
     Replicates(np.tile([0, 1], 6), np.array([30, 30]), (SimpleRandom(6, 30, replacement=False),) * 2),
     Replicates(
         np.repeat([0, 1], 6),
@@ -81,12 +80,12 @@ class TestEveryDesign:
     def test_gives_an_interval(self, design: Design) -> None:
         assert design.interval in INTERVALS
         for outcome in (np.ones(n), np.zeros(n), np.arange(n) % 3 / 2, np.arange(n) % 2.0):
-            found = by_design(design, outcome, 0.95)
+            found = estimate_sample(design, outcome, 0.95)
             assert 0 <= found.low < found.high <= 1
             assert found.n == n
             assert found.design_based == (not isinstance(design, Purposive))
 
-    def test_comes_back_from_json(self, design: Design) -> None:
+    def test_restores_from_json(self, design: Design) -> None:
         again = read_design(json.loads(json.dumps(design.to_json(), allow_nan=False)), "file")
         assert type(again) is type(design)
         assert again.to_json() == design.to_json()
@@ -105,12 +104,11 @@ class TestEveryDesign:
         assert part.mean(x) == pytest.approx(part.weights @ x)
         assert read_design(part.to_json(), "file").to_json() == part.to_json()
 
-    def test_first_labels_of_a_sequential_one_estimate_the_same(self, design: Design) -> None:
-        """With weights that sum to 1 on average: as many labels, as much for the pool."""
-        if design.is_sequential and not design.drawn_by_belief and design.prediction is None:
+    def test_weights_of_the_first_labels_of_a_sequential_design_sum_to_1(self, design: Design) -> None:
+        if design.is_sequential and not design.draws_by_risk and design.prediction is None:
             assert design.restrict(np.arange(n) < 8).weights.sum() == pytest.approx(1)
 
-    def test_a_field_that_is_missing_is_named(self, design: Design) -> None:
+    def test_error_names_a_missing_field(self, design: Design) -> None:
         content = design.to_json()
         required = [item.name for item in fields(design) if item.name in content and item.name != "phase"]
         for name in required:
@@ -119,7 +117,7 @@ class TestEveryDesign:
                 read_design(rest, "selection.json")
 
 
-def test_failures_are_those_predicted_of_the_pool_and_those_missed_in_the_sample() -> None:
+def test_failure_share_is_predicted_for_the_pool_and_corrected_by_the_sample() -> None:
     probability, predicted = np.array([0.5, 0.25, 1.0]), np.array([0.5, 0.0, 0.75])
     design = InclusionProbability(probability, predicted, 2.0, 10, 3, np.array([], dtype=np.int64))
     assert design.prediction.labelled.tolist() == predicted.tolist()
@@ -163,7 +161,7 @@ def test_streams_are_unbiased_given_every_draw_before(kind: str) -> None:
     value_of: dict[tuple[int, ...], float] = {}
     drawn_of: dict[tuple[int, ...], float] = {}
     for chance, sample, design in _chains(kind):
-        stream = design.stream(failure[list(sample)], Before(0, 0.0, 5))
+        stream = design.stream(failure[list(sample)], LabelledBefore(0, 0.0, 5))
         assert stream is not None
         assert (stream.value <= stream.bound * (1 + 1e-12)).all()
         for k in range(3):
@@ -176,14 +174,14 @@ def test_streams_are_unbiased_given_every_draw_before(kind: str) -> None:
         assert value_of[before] / chance == pytest.approx(failure.sum() - drawn_of[before], abs=1e-12)
 
 
-def test_what_only_some_designs_know() -> None:
+def test_properties_that_only_some_designs_have() -> None:
     by_name = {design.name: design for design in EXAMPLES}
     assert {name for name, design in by_name.items() if design.reason} == {"purposive"}
     assert {name for name, design in by_name.items() if design.prediction} == {"inclusion probability"}
     assert {name for name, design in by_name.items() if design.num_replicates} == {"replicates"}
     sequential = {"simple random", "Hansen-Hurwitz", "step by step", "inclusion probability"}
     assert {design.name for design in EXAMPLES[:-2] if design.is_sequential} == sequential
-    assert {name for name, design in by_name.items() if design.drawn_by_belief} == {
+    assert {name for name, design in by_name.items() if design.draws_by_risk} == {
         "Hansen-Hurwitz",
         "Rao-Hartley-Cochran",
         "step by step",
@@ -191,16 +189,19 @@ def test_what_only_some_designs_know() -> None:
     assert [design.is_distinct for design in EXAMPLES[:2]] == [True, False]
 
 
-def test_replicates_have_what_their_designs_have() -> None:
+def test_replicates_share_the_properties_of_their_designs() -> None:
     draws = HansenHurwitz(PROBABILITY[:6], 30, 0.004), HansenHurwitz(PROBABILITY[6:], 30, 0.004)
     both = Replicates(np.repeat([0, 1], 6), np.array([30, 30]), draws)
-    assert (both.is_sequential, both.is_distinct, both.drawn_by_belief) == (True, False, True)
+    assert (both.is_sequential, both.is_distinct, both.draws_by_risk) == (True, False, True)
     assert both.columns()["draw_probability"] == pytest.approx(PROBABILITY)
-    with pytest.raises(LabelError, match="two are needed"):
-        _ = both.restrict(both.replicate == 0).parts
 
 
-def test_a_stratum_without_label_is_named() -> None:
+def test_variance_of_replicates_needs_labels_in_two() -> None:
+    with pytest.raises(LabelError, match="a variance needs two"):
+        _ = EXAMPLES[10].restrict(EXAMPLES[10].columns()["replicate"] == 0).parts
+
+
+def test_error_names_a_stratum_without_label() -> None:
     with pytest.raises(LabelError, match="stratum 1 has no label"):
         _ = STRATA.restrict(STRATA.stratum != 1).weights
 
@@ -213,8 +214,8 @@ def test_a_stratum_without_label_is_named() -> None:
         (EXAMPLES[4], "draw_probability", math.nan, "is nan at place 2"),
         (EXAMPLES[4], "draw_probability", "0.1", "must be a list of numbers"),
         (EXAMPLES[2], "stratum", -1, "stratum of its design is -1 at place 2, .* at least 0"),
-        (EXAMPLES[2], "stratum", 3, "stratum 3 of its design is none of the 3 that sizes lists"),
-        (EXAMPLES[2], "stratum", 1 << 62, f"stratum {1 << 62} of its design is none of the 3 that sizes lists"),
+        (EXAMPLES[2], "stratum", 3, "stratum 3 of its design is none of the 3 in sizes"),
+        (EXAMPLES[2], "stratum", 1 << 62, f"stratum {1 << 62} of its design is none of the 3 in sizes"),
         (EXAMPLES[2], "stratum", 0.5, "stratum of its design is .* must be a list of whole numbers"),
         (EXAMPLES[5], "group_size", 0, "group_size of its design is 0 at place 2, .* at least 1"),
         (EXAMPLES[6], "num_before", -2, "num_before of its design is -2 at place 2"),
@@ -223,7 +224,7 @@ def test_a_stratum_without_label_is_named() -> None:
         (EXAMPLES[10], "replicate", 2, "replicate, sizes and designs"),
     ],
 )
-def test_a_number_that_cannot_be_is_named(design: Design, field: str, value: object, message: str) -> None:
+def test_error_names_an_invalid_number(design: Design, field: str, value: object, message: str) -> None:
     content = design.to_json()
     content[field] = [*content[field][:2], value, *content[field][3:]]
     with pytest.raises(DataError, match=f"^selection.json: .*{message}"):
@@ -237,11 +238,11 @@ def test_a_number_that_cannot_be_is_named(design: Design, field: str, value: obj
         (EXAMPLES[0], {"population": "60"}, "population of its design is '60', and must be one whole number"),
         (EXAMPLES[0], {"population": [60]}, r"population of its design is \[60\], and must be one whole number"),
         (EXAMPLES[0], {"replacement": 1}, "replacement of its design is 1, and must be of type bool"),
-        (EXAMPLES[2], {"sizes": [30, 20, 3]}, "4 examples of stratum 2 were drawn, and sizes of its design says 3"),
+        (EXAMPLES[2], {"sizes": [30, 20, 3]}, "4 examples of stratum 2 were drawn, and sizes of its design has 3"),
         (EXAMPLES[4], {"least_probability": 0}, r"least_probability of its design is 0, .* \(0, 1\]"),
         (EXAMPLES[5], {"group_size": [5] * 11}, "differ in length: draw_probability 12, .*group_size 11"),
         (EXAMPLES[5], {"group_size": [[5], [5, 5]]}, "group_size of its design is"),
-        (EXAMPLES[7], {"num_drawn": 11}, "num_drawn=11 of its design does not lie between its 12 examples"),
+        (EXAMPLES[7], {"num_drawn": 11}, "num_drawn=11 of its design is not between its 12 examples"),
         (EXAMPLES[8], {"why": 3}, "why of its design is 3, and must be of type str"),
         (EXAMPLES[9], {"phase": [1]}, "for 12 examples differ in length: phase 1"),
         (EXAMPLES[10], {"sizes": [30]}, "replicate, sizes and designs"),
@@ -249,12 +250,12 @@ def test_a_number_that_cannot_be_is_named(design: Design, field: str, value: obj
         (EXAMPLES[0], {"type": "simple"}, "has a design of type 'simple'; did you mean 'simple random'"),
     ],
 )
-def test_fields_that_contradict_each_other_are_named(design: Design, change: dict[str, Any], message: str) -> None:
+def test_error_names_fields_that_contradict_each_other(design: Design, change: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=f"^selection.json:? .*{message}"):
         read_design(design.to_json() | change, "selection.json")
 
 
-def test_replicates_whose_designs_are_of_other_sizes_are_refused() -> None:
+def test_refuses_replicates_whose_designs_differ_in_size() -> None:
     design = EXAMPLES[10]
     assert isinstance(design, Replicates)
     other = replace(design, designs=(SimpleRandom(5, 30, replacement=False), design.designs[1]))
@@ -277,7 +278,7 @@ def test_a_whole_pool_may_be_drawn_with_certainty_and_no_more() -> None:
         read_design(more.to_json(), "file")
 
 
-def test_what_is_wrong_inside_of_a_replicate_is_named_with_its_file() -> None:
+def test_error_inside_a_replicate_names_the_file() -> None:
     content = Replicates(
         np.tile([0, 1], 6), np.array([30, 30]), (SimpleRandom(6, 30, replacement=False),) * 2
     ).to_json()

@@ -13,9 +13,9 @@ import opacc_ray as opacc
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
 from opacc_ray.designs.stratified import Stratified
-from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.by_design import by_design
-from opacc_ray.estimators.weighted import failure_bounds
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.design_based import estimate_sample
+from opacc_ray.estimators.intervals import weighted_clopper_pearson
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS, gbs, ssrs
@@ -51,7 +51,7 @@ class TestUnbiased:
 
         def estimate(sample: reference.Sample) -> Estimate:
             index = list(sample.index)
-            return by_design(HansenHurwitz(np.array(p)[index], 5, min(p)), outcome[index], 0.95)
+            return estimate_sample(HansenHurwitz(np.array(p)[index], 5, min(p)), outcome[index], 0.95)
 
         mean, variance, estimated = _moments(reference.independent_draws(p, 3), estimate)
         assert mean == pytest.approx(outcome.mean(), abs=1e-12)
@@ -64,7 +64,7 @@ class TestUnbiased:
             index = list(sample.index)
             total = np.array([sum(p[i] for i in group) for group in sample.group])
             size = np.array([len(group) for group in sample.group])
-            return by_design(RaoHartleyCochran(np.array(p)[index], total, size, min(p)), outcome[index], 0.95)
+            return estimate_sample(RaoHartleyCochran(np.array(p)[index], total, size, min(p)), outcome[index], 0.95)
 
         mean, variance, estimated = _moments(reference.random_groups(p, 3), estimate)
         assert mean == pytest.approx(outcome.mean(), abs=1e-12)
@@ -75,7 +75,7 @@ class TestUnbiased:
 
         def estimate(sample: reference.Sample) -> Estimate:
             design = Stratified(np.array(sample.stratum), np.array([3, 2]))
-            return by_design(design, outcome[list(sample.index)], 0.95)
+            return estimate_sample(design, outcome[list(sample.index)], 0.95)
 
         mean, _, _ = _moments(reference.stratified_draws(strata, [2, 1]), estimate)
         assert mean == pytest.approx(outcome.mean(), abs=1e-12)
@@ -91,7 +91,7 @@ class TestUnbiased:
         members = [strata.find(np.full(size, h), np.arange(size)) for h, size in enumerate(sizes.tolist())]
 
         def estimate(sample: reference.Sample) -> Estimate:
-            return by_design(Stratified(np.array(sample.stratum), sizes), outcome[list(sample.index)], 0.95)
+            return estimate_sample(Stratified(np.array(sample.stratum), sizes), outcome[list(sample.index)], 0.95)
 
         samples = reference.stratified_draws([own.tolist() for own in members], allocation.tolist())
         mean, _, _ = _moments(samples, estimate)
@@ -280,7 +280,7 @@ class TestEveryDesign:
         draws = _draws(method, Pool(confidence=confidence), 60, 400, seed=1)
         values, covered = [], 0
         for drawn in draws:
-            found = by_design(drawn.design, outcome[drawn.chosen], 0.95)
+            found = estimate_sample(drawn.design, outcome[drawn.chosen], 0.95)
             covered += found.low <= outcome.mean() <= found.high
             values.append(found.value)
         assert covered / len(draws) > 0.905  # 1e-4 quantile of a 95 % interval
@@ -293,13 +293,13 @@ class TestWeightedInterval:
         from scipy.stats import beta
 
         y = failures / n
-        low, high = failure_bounds(y, y * (1 - y) / (n - 1), 1 / n, 0.95)
+        low, high = weighted_clopper_pearson(y, y * (1 - y) / (n - 1), 1 / n, 0.95)
         assert high == pytest.approx(beta.ppf(0.975, failures + 1, n - failures) if failures < n else 1, abs=2e-3)
         assert low == pytest.approx(beta.ppf(0.025, failures, n - failures + 1) if failures else 0, abs=2e-3)
 
     def test_reckons_with_the_failure_it_has_not_met(self) -> None:
-        narrow = failure_bounds(0.01, 1e-6, 0.005, 0.95)
-        wide = failure_bounds(0.01, 1e-6, 0.05, 0.95)
+        narrow = weighted_clopper_pearson(0.01, 1e-6, 0.005, 0.95)
+        wide = weighted_clopper_pearson(0.01, 1e-6, 0.05, 0.95)
         assert narrow[1] < 0.04 < 0.1 < wide[1]
 
     @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ class TestWeightedInterval:
     )
     @pytest.mark.parametrize("weight", [0.005, 0.2, 30.0])
     def test_stays_inside_and_has_a_width(self, y: float, error: float, weight: float) -> None:
-        low, high = failure_bounds(y, error**2, weight, 0.95)
+        low, high = weighted_clopper_pearson(y, error**2, weight, 0.95)
         assert 0 <= low < high <= 1
         assert low <= y
 

@@ -10,8 +10,8 @@ from two_models import compare
 
 import opacc_ray as opacc
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.comparison import independent, sure_difference
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.model_comparison import difference_limits, independent_difference
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
 
@@ -119,7 +119,7 @@ def test_difference_covers(method: str, budget: int, pool: Pool, outcomes) -> No
 def test_two_independent_estimates_by_hand() -> None:
     first = Estimate(0.9, 0.02, 0.85, 0.94, 0.95, "wilson", 100, True)
     second = Estimate(0.8, 0.03, 0.74, 0.85, 0.95, "wilson", 50, False, "no random sample")
-    found = independent(first, second)
+    found = independent_difference(first, second)
     assert found.value == pytest.approx(0.1)
     assert found.low == pytest.approx(0.1 - 0.0050**0.5)  # 0.05² + 0.05²
     assert found.high == pytest.approx(0.1 + 0.0052**0.5)  # 0.04² + 0.06²
@@ -129,7 +129,7 @@ def test_two_independent_estimates_by_hand() -> None:
 
 def test_an_estimate_outside_of_its_interval_counts_as_its_end() -> None:
     beyond = Estimate(1.02, 0.02, 0.95, 1.0, 0.95, "adjusted Wilson", 100, True)
-    found = independent(beyond, Estimate(0.9, 0.02, 0.85, 0.94, 0.95, "wilson", 100, True))
+    found = independent_difference(beyond, Estimate(0.9, 0.02, 0.85, 0.94, 0.95, "wilson", 100, True))
     assert found.value == pytest.approx(0.12)
     assert (found.low, found.high) == (pytest.approx(0.1 - 0.0041**0.5), pytest.approx(0.1 + 0.05))
 
@@ -141,7 +141,7 @@ def test_a_change_between_two_samples_covers(now: float, before: float) -> None:
     stated = {k: opacc.estimate(chosen, (np.arange(100) < k).astype(float)) for k in range(70, 101)}
     for _ in range(2000):
         one, two = (stated[int(rng.hypergeometric(round(p * 2000), round((1 - p) * 2000), 100))] for p in (now, before))
-        found = independent(one, two)
+        found = independent_difference(one, two)
         hits += found.low <= now - before <= found.high
     assert hits >= binom.ppf(1e-4, 2000, 0.95)
 
@@ -178,7 +178,7 @@ def test_difference_is_surely_between_the_bounds_and_each_can_be_it() -> None:
         for chosen in combinations(range(6), num):
             index = np.array(chosen, dtype=np.int64)
             for truth, own in zip(truths, d, strict=True):
-                sure = sure_difference(first, second, index, own[index])
+                sure = difference_limits(first, second, index, own[index])
                 possible = d[(truths[:, index] == truth[index]).all(axis=1)].mean(axis=1)
                 assert (sure.low, sure.high) == pytest.approx((possible.min(), possible.max()))
                 assert sure.num_unlike == 3
@@ -205,7 +205,7 @@ def test_models_that_say_the_same_of_nearly_all_are_hardly_apart(method: str, po
 
 def test_predictions_that_do_not_fit_are_refused(pool: Pool) -> None:
     chosen = opacc.select(pool, "srs", 20)
-    with pytest.raises(LabelError, match=r"predict dog of example \d+ and have different outcomes there; give pred"):
+    with pytest.raises(LabelError, match=r"predict dog for example \d+ and have different outcomes there; give pred"):
         opacc.compare(chosen, [[1] * 20, [0] * 20], predictions=[["dog"] * N] * 2)
     for said in ([[1] * N], [[1] * N, [1] * 20], [[1] * N] * 3):
         with pytest.raises(

@@ -14,10 +14,9 @@ from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified, collapse
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.calibration import calibrate
-from opacc_ray.estimators.domain import by_class, confusion, cost_of_every_error, cost_of_failures, mean_cost
-from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.domain import by_class, calibrate, confusion, cost_of_every_error, cost_of_failures, mean_cost
+from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
 from opacc_ray.samplers.compare import compare

@@ -5,10 +5,10 @@ import pytest
 from numpy.typing import NDArray
 
 import opacc_ray as opacc
-from opacc_ray.estimators.base import Estimate
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.intervals import weighted_clopper_pearson
 from opacc_ray.estimators.label_noise import disagreement, widen
-from opacc_ray.estimators.linear import linear_estimator
-from opacc_ray.estimators.weighted import failure_bounds
+from opacc_ray.estimators.rounds import linear_estimator
 
 N, BUDGET, REPETITIONS = 3000, 300, 400
 LEAST = 0.905
@@ -51,7 +51,7 @@ def test_a_part_that_has_no_design_of_its_own_is_weighted_as_the_whole_sample_is
     assert found.value == pytest.approx(weight[2] + weight[7])
     variance = 10 / 9 * np.sum((weight * (np.concatenate(d) - found.value)) ** 2)
     assert found.standard_error == pytest.approx(variance**0.5)
-    assert (found.low, found.high) == pytest.approx(failure_bounds(found.value, variance, weight.max(), 0.95))
+    assert (found.low, found.high) == pytest.approx(weighted_clopper_pearson(found.value, variance, weight.max(), 0.95))
 
 
 def test_a_part_that_has_a_design_is_estimated_by_it() -> None:

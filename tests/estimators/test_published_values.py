@@ -9,9 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 import opacc_ray as opacc
+from opacc_ray.designs import Design
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
 from opacc_ray.designs.inclusion_probability import InclusionProbability
-from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.designs.stratified import Stratified
+from opacc_ray.estimators.rounds import linear_estimator
 
 Array = NDArray[np.float64]
 
@@ -35,39 +38,21 @@ def read_sample(name: str) -> dict[str, NDArray[np.str_]]:
     return dict(zip(header, own.T, strict=True))
 
 
-def selection_of(method: str, parameters: dict[str, object], **content: dict[str, object]) -> opacc.Selection:
-    """A selection of 200 of 6,194 as version 0.1.0 saved it."""
-    return opacc.Selection.from_dict(
-        {
-            "format": "opacc-selection/1",
-            "method": method,
-            "parameters": parameters,
-            "seed": 0,
-            "pool_size": POPULATION,
-            "index": list(range(200)),
-            "ids": [str(row) for row in range(200)],
-            "round": 1,
-            "design": {},
-            "facts": {},
-        }
-        | content
-    )
+def sample_of(columns: dict[str, NDArray[np.str_]], method: str, design: Design) -> Sample:
+    """200 of 6,194 schools."""
+    ids = tuple(str(row) for row in range(200))
+    selection = opacc.Selection(method, {}, 0, POPULATION, np.arange(200), ids, design)
+    return Sample(selection, columns["api00"].astype(float), columns["enroll"].astype(float))
 
 
 def simple_random() -> Sample:
-    columns = read_sample("apisrs")
-    return Sample(
-        selection_of("srs", {"replacement": False}), columns["api00"].astype(float), columns["enroll"].astype(float)
-    )
+    return sample_of(read_sample("apisrs"), "srs", SimpleRandom(200, POPULATION, replacement=False))
 
 
 def stratified() -> Sample:
     columns = read_sample("apistrat")
-    stratum = [list(STRATA).index(kind) for kind in columns["stype"]]
-    design = {"stratum": {"dtype": "int64", "values": stratum}}
-    shares = {"fractions": [0.7, 0.2, 0.1], "allocation": [0.5, 0.25, 0.25]}  # of no account once all is drawn
-    selection = selection_of("css", shares, design=design, facts={"stratum_size": list(STRATA.values())})
-    return Sample(selection, columns["api00"].astype(float), columns["enroll"].astype(float))
+    stratum = np.array([list(STRATA).index(kind) for kind in columns["stype"]])
+    return sample_of(columns, "css", Stratified(stratum, np.array(list(STRATA.values()))))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import opacc_ray as opacc
-from opacc_ray.designs.kmeans import kmeans_1d
+from opacc_ray.designs.stratification import kmeans_1d
 from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from opacc_ray.designs.kmeans import kmeans_1d
+from opacc_ray.designs.stratification import kmeans_1d
 from opacc_ray.failure import auxiliary
 from opacc_ray.failure.strata import cut_strata
 from opacc_ray.parts.view import LocalParts, View

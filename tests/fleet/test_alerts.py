@@ -12,9 +12,9 @@ from two_models import compare
 
 import opacc_ray as opacc
 from opacc_ray.errors import AlertError
-from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.comparison import independent
-from opacc_ray.estimators.sequence import confidence_sequence
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.confidence_sequence import confidence_sequence
+from opacc_ray.estimators.model_comparison import independent_difference
 from opacc_ray.fleet.alerts import checks_of, largest_drop, least_accuracy, rule_of
 from opacc_ray.fleet.documents import AlertRule
 from opacc_ray.fleet.spec import AlertLimits, AlertSpec
@@ -52,7 +52,7 @@ def alarms(rule: AlertRule, now: float, before: float, n: int, rng: np.random.Ge
     raised = []
     for _ in range(AUDITS):
         new, old = sample(now, n, rule.level, rng), sample(before, n, rule.level, rng)
-        checks = least_accuracy(rule, new), largest_drop(rule, independent(new, old))
+        checks = least_accuracy(rule, new), largest_drop(rule, independent_difference(new, old))
         raised.append(any(check.raised for check in checks))
     return raised
 
@@ -106,7 +106,7 @@ def test_a_pair_of_models_needs_far_fewer_labels() -> None:
         chosen = opacc.select(pool, method="srs", budget=300, seed=seed)
         found = compare(chosen, new[chosen.index], old[chosen.index], rule.level)
         raised += largest_drop(rule, found.difference).raised
-        alone += largest_drop(rule, independent(found.first, found.second)).raised
+        alone += largest_drop(rule, independent_difference(found.first, found.second)).raised
     assert raised >= 30
     assert alone <= 15
 

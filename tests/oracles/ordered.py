@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.unequal import SURE, draw_along, lengths
+from opacc_ray.designs.drawing import SURE, draw_along, line_lengths
 
 
 def draw_ordered(
@@ -18,7 +18,7 @@ def draw_ordered(
     inside = probability[order]
     sure = inside >= SURE
     unsure, num = order[~sure], round(float(inside[~sure].sum()))
-    return np.concatenate([order[sure], unsure[draw_along(rng, _Array(lengths(inside[~sure], num)), num)]])
+    return np.concatenate([order[sure], unsure[draw_along(rng, _Array(line_lengths(inside[~sure], num)), num)]])
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from opacc_ray.report.gather import gather
 from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
 from opacc_ray.report.pictures import draw
-from opacc_ray.report.svg import WIDE
 from opacc_ray.report.write import make_report
 from opacc_ray.runs.documents import ChangedObjects
 from opacc_ray.runs.run import Run
+from opacc_ray.svg import WIDE
 
 VOID = {"meta", "img", "line", "circle", "path", "br", "link", "input"}
 HOSTILE = [

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from opacc_ray.report.svg import Scale, decimals, figure, line, shortened_to, text, ticks, whisker
+from opacc_ray.svg import Scale, decimals, figure, line, shortened_to, text, ticks, whisker
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
+from small_spec import small_spec
 
 import opacc_ray as opacc
-from opacc_ray.designs.allocation import allocate
-from opacc_ray.designs.uniform import untaken
 from opacc_ray.errors import LabelError
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
 from opacc_ray.samplers.select import parse_parameters
+from opacc_ray.spec import parse_spec
 
 N, M, C = 400, 12, 5
 
@@ -124,6 +124,32 @@ class TestEveryMethod:
             assert estimate.n == 30
             assert 0 <= estimate.low < estimate.high <= 1
 
+    def test_first_half_of_the_labels_estimates_the_same_unless_the_docstring_says_why(
+        self, method: str, pool: Pool
+    ) -> None:
+        """Outcomes depend on the confidence, by which most methods order or weigh examples."""
+        right = 1.0 * (np.random.default_rng(3).random(N) < pool.confidence)
+        apart = []
+        for seed in range(25):
+            chosen = opacc.select(pool, method, 60, seed=seed)
+            is_first = np.arange(60) < 30
+            whole = opacc.estimate(chosen, right[chosen.index]).value
+            apart.append(opacc.estimate(chosen.restrict(is_first), right[chosen.index[is_first]]).value - whole)
+        is_unbiased = abs(np.mean(apart)) <= 4 * np.std(apart) / len(apart) ** 0.5
+        assert is_unbiased or "in the order of" in METHODS[method].__doc__
+
+    def test_estimates_scores_of_a_regression_if_it_supports_them(self, method: str, pool: Pool) -> None:
+        if not parse_parameters(method, {}).supports_regression:
+            pytest.skip("the method does not support regression")
+        score = 1 - np.random.default_rng(4).random(N) ** 4
+        first = opacc.select(pool, method, 40, seed=1)
+        second = opacc.select(pool, method, 40, seed=2, previous=[(first, score[first.index])])
+        for estimate in (
+            opacc.estimate(first, score[first.index]),
+            opacc.estimate([first, second], [score[first.index], score[second.index]]),
+        ):
+            assert 0 <= estimate.low < estimate.value < estimate.high <= 1
+
     def test_order_does_not_tell_how_sure_the_model_is_unless_the_docstring_says_why(
         self, method: str, pool: Pool
     ) -> None:
@@ -149,6 +175,15 @@ class TestEveryMethod:
         wrong = known[0] + "s" if known else "anything"
         with pytest.raises(opacc.OpaccError, match=f"no parameter '{wrong}'" + (f".*'{known[0]}'" if known else "")):
             opacc.select(pool, method, 50, **{wrong: 1})
+
+
+def test_a_spec_refuses_a_regression_if_the_method_does_not_support_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = small_spec("s3://bucket", "s3://bucket/runs", sample={"method": "srs", "budget": 40})
+    content["model"] = {"factory": "a:b", "task": "regression"}
+    assert parse_spec(content, "spec").sample.method == "srs"
+    monkeypatch.setattr(METHODS["srs"].Parameters, "supports_regression", False)
+    with pytest.raises(opacc.OpaccError, match="'srs' does not support regression; choose another method"):
+        parse_spec(content, "spec")
 
 
 @pytest.mark.parametrize("replicates", [None, 3])
@@ -206,12 +241,6 @@ def test_refuses_a_parameter_of_another_type(method: str, name: str, value: obje
         opacc.select(pool, method, 50, **{name: value})
 
 
-def test_untaken_counts_the_free_examples() -> None:
-    taken = np.array([0, 1, 4, 9])
-    assert untaken(np.arange(6), taken).tolist() == [2, 3, 5, 6, 7, 8]
-    assert untaken(np.arange(3), np.empty(0, dtype=np.int64)).tolist() == [0, 1, 2]
-
-
 def test_srs_with_replacement_draws_an_example_twice(pool: Pool) -> None:
     chosen = opacc.select(pool, "srs", 300, seed=1, replacement=True)
     assert len(set(chosen.index.tolist())) < 300
@@ -225,28 +254,3 @@ def test_css_orders_by_confidence_and_shares_the_budget(pool: Pool) -> None:
     top, middle, low = (confidence[chosen.design.stratum == j] for j in range(3))
     assert top.min() > middle.max()
     assert middle.min() > low.max()
-
-
-@pytest.mark.parametrize(
-    ("budget", "shares", "sizes", "given"),
-    [
-        (10, [0.2, 0.4, 0.4], [80, 10, 10], [2, 4, 4]),
-        (3, [0.98, 0.01, 0.01], [50, 50, 50], [1, 1, 1]),  # every stratum is seen
-        (100, [0.2, 0.4, 0.4], [80, 10, 10], [80, 10, 10]),  # what a small stratum cannot take goes on
-        (60, [0.2, 0.4, 0.4], [80, 10, 10], [40, 10, 10]),
-        (20, [0.0, 1.0, 0.0], [40, 5, 20], [10, 5, 5]),  # only strata without a share have room
-    ],
-)
-def test_allocation(budget: int, shares: list[float], sizes: list[int], given: list[int]) -> None:
-    assert allocate(budget, np.array(shares), np.array(sizes)).tolist() == given
-
-
-def test_allocation_spends_the_budget_whatever_the_sizes() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        sizes = rng.integers(1, 40, rng.integers(1, 6))
-        budget = int(rng.integers(len(sizes), sizes.sum() + 1))
-        given = allocate(budget, rng.dirichlet(np.ones(len(sizes))), sizes)
-        assert given.sum() == budget
-        assert (given >= 1).all()
-        assert (given <= sizes).all()

@@ -6,7 +6,7 @@ from oracles import neyman as reference
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError
-from opacc_ray.estimators.by_design import by_design
+from opacc_ray.estimators.design_based import estimate_sample
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import coverage
@@ -102,7 +102,7 @@ def test_labels_go_by_the_shares_evenly_over_classes_and_spread_over_pairs(share
 def test_estimates_have_no_bias_and_intervals_hold_the_truth() -> None:
     pool, outcome = pool_of(3000, seed=3)
     drawn = [opacc.select(pool, "coverage", 100, seed=seed) for seed in range(400)]
-    values = np.array([by_design(chosen.design, outcome[chosen.index], 0.95).value for chosen in drawn])
+    values = np.array([estimate_sample(chosen.design, outcome[chosen.index], 0.95).value for chosen in drawn])
     found = [opacc.estimate(chosen, outcome[chosen.index]) for chosen in drawn]
     assert abs(values.mean() - outcome.mean()) < 3.9 * values.std() / 20  # 1e-4 of a normal law
     assert np.mean([item.low <= outcome.mean() <= item.high for item in found]) >= 0.91

@@ -10,7 +10,7 @@ from oracles import deepest as reference
 
 import opacc_ray as opacc
 from opacc_ray.designs.step_by_step import StepByStep
-from opacc_ray.estimators.by_design import by_design
+from opacc_ray.estimators.design_based import estimate_sample
 from opacc_ray.parts.view import view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import deepest
@@ -55,7 +55,7 @@ class TestExact:
     def test_estimator_is_unbiased(self, rule: str, outcome: np.ndarray) -> None:
         mean = total = 0.0
         for sample, q in reference.sequences(_matrix(CONFIDENCE, rule), 4, 0.8, list(range(6))):
-            estimate = by_design(StepByStep(np.array(q), np.arange(4), 6, 0.2 / 6), outcome[list(sample)], 0.95)
+            estimate = estimate_sample(StepByStep(np.array(q), np.arange(4), 6, 0.2 / 6), outcome[list(sample)], 0.95)
             assert estimate.value == pytest.approx(reference.estimate(1 - outcome[list(sample)], q, 6), abs=1e-12)
             mean += math.prod(q) * estimate.value
             total += math.prod(q)
@@ -76,7 +76,7 @@ class TestExact:
             assert drawn.design.population == 4
         mean = 0.0
         for sample, q in reference.sequences(w, 3, 0.8, free):
-            value = by_design(StepByStep(np.array(q), np.arange(3), 4, 0.05), OUTCOME[list(sample)], 0.95).value
+            value = estimate_sample(StepByStep(np.array(q), np.arange(3), 4, 0.05), OUTCOME[list(sample)], 0.95).value
             mean += math.prod(q) * value
         assert mean == pytest.approx(OUTCOME[free].mean(), abs=1e-12)
 
@@ -184,7 +184,7 @@ def test_interval_covers_where_failures_are_rare_and_confident() -> None:
     covered = plain = 0
     for _ in range(repetitions):
         drawn = deepest.draw(view, task, rng)
-        found = by_design(drawn.design, outcome[drawn.chosen], 0.95)
+        found = estimate_sample(drawn.design, outcome[drawn.chosen], 0.95)
         covered += found.low <= outcome.mean() <= found.high
         plain += abs(found.value - outcome.mean()) <= 2 * found.standard_error
     assert covered / repetitions > 0.924  # 1e-4 quantile of a 95 % interval

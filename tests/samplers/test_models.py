@@ -11,9 +11,8 @@ from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators.base import contain
-from opacc_ray.estimators.comparison import paired_difference
-from opacc_ray.estimators.several import best_probability
+from opacc_ray.estimators.accuracy_estimate import within_interval
+from opacc_ray.estimators.model_comparison import best_probability, paired_difference
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Task
@@ -134,7 +133,7 @@ def test_two_models_by_the_design_alone_are_the_paired_difference(models: Models
     found = opacc.compare(drawn, rows)
     assert found.models == tuple(opacc.estimate(drawn, row) for row in rows)
     own = paired_difference(drawn.design, rows[0] - rows[1], 0.95)
-    assert found.differences[0].difference == contain(own, models.pools[0].size)
+    assert found.differences[0].difference == within_interval(own, models.pools[0].size)
 
 
 def test_labels_of_an_audit_serve_the_next_one(models: Models) -> None:

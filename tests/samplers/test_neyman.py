@@ -15,11 +15,10 @@ from scipy.stats import binom
 from whole_plan import WholePlan, whole_plan
 
 import opacc_ray as opacc
+from opacc_ray.designs.drawing import inclusion_probabilities
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators.by_design import by_design
-from opacc_ray.estimators.rounds import combine
+from opacc_ray.estimators.design_based import combine_rounds, estimate_sample
 from opacc_ray.failure.directions import find_projection, part_coordinates
 from opacc_ray.failure.lessons import read_signals
 from opacc_ray.failure.model import predict_failure
@@ -155,7 +154,7 @@ class TestUnbiased:
             labelled = np.sort(first.index)
             for again, second in all_rounds(view, Previous(labelled, outcome[labelled]), 3, 2):
                 both = [first, second]
-                value = combine(both, [outcome[drawn.index] for drawn in both], 0.95).value
+                value = combine_rounds(both, [outcome[drawn.index] for drawn in both], 0.95).value
                 mean += chance * again * value
                 designs.add(second.design.predicted_failures)
         assert len(designs) > 5
@@ -205,7 +204,7 @@ class TestReference:
         ]
         totals = [drawn.design.predicted_failures for drawn in selections]
         value, variance = reference.combined(300, rounds, totals)
-        result = combine(selections, outcomes, 0.95)
+        result = combine_rounds(selections, outcomes, 0.95)
         assert result.value == pytest.approx(1 - value, abs=1e-12)
         assert result.standard_error**2 == pytest.approx(variance, rel=1e-9)
         assert result.design_based
@@ -356,7 +355,7 @@ class TestPrecision:
         failure = np.minimum(0.01 * np.exp(hidden[:, 0] / 2) * rng.chisquare(1, 2000), 1)
         pool = opacc.Pool(hidden=hidden, prediction=rng.normal(size=2000))
         selections, outcomes = audit(pool, 1 - failure, (50, 50), seed=0)
-        result = combine(selections, outcomes, 0.95)
+        result = combine_rounds(selections, outcomes, 0.95)
         assert result.low <= 1 - failure.mean() <= result.high
         chosen = np.concatenate([drawn.index for drawn in selections])
         order = np.argsort(chosen)
@@ -389,18 +388,18 @@ class TestRounds:
         as_srs = np.array([1 / 2 - 1 / 10, (8 / 10) ** 2 * (1 / 4 - 1 / 8)])
         weight = 1 / as_srs
         z = np.array([0.5, (1 + 8 * 0.25) / 10])
-        result = combine([first, second], outcomes, 0.95)
+        result = combine_rounds([first, second], outcomes, 0.95)
         assert result.value == pytest.approx(1 - weight @ z / weight.sum())
         assert result.low < result.value < result.high
 
     def test_partial_labels_stay_unbiased_over_which_are_missing(self) -> None:
         pool, outcome = make_pool(200, 3)
         drawn = opacc.select(pool, "neyman", 6, seed=1)
-        full = by_design(drawn.design, outcome[drawn.index], 0.95).value
+        full = estimate_sample(drawn.design, outcome[drawn.index], 0.95).value
         parts = []
         for kept in itertools.combinations(range(6), 4):
             part = drawn.restrict(np.isin(np.arange(6), kept))
-            parts.append(by_design(part.design, outcome[part.index], 0.95).value)
+            parts.append(estimate_sample(part.design, outcome[part.index], 0.95).value)
         assert np.mean(parts) == pytest.approx(full, abs=1e-12)
 
     def test_batch_is_in_random_order(self) -> None:
@@ -414,13 +413,13 @@ class TestRounds:
         pool, outcome = make_pool(200, 3)
         selections, outcomes = audit(pool, outcome, (10, 10), seed=1)
         with pytest.raises(LabelError, match="round 2 was drawn when 10 more examples were labelled"):
-            combine(selections[1:], outcomes[1:], 0.95)
+            combine_rounds(selections[1:], outcomes[1:], 0.95)
 
     def test_refuses_rounds_of_different_pools(self) -> None:
         (pool, outcome), (other, _) = make_pool(200, 3), make_pool(100, 3)
         drawn = [opacc.select(some, "neyman", 10) for some in (pool, other)]
         with pytest.raises(LabelError, match=r"pools of \[100, 200\] examples"):
-            combine(drawn, [outcome[:10], outcome[:10]], 0.95)
+            combine_rounds(drawn, [outcome[:10], outcome[:10]], 0.95)
 
     def test_says_when_few_failures_are_foreseen(self) -> None:
         pool, outcome = make_pool(200, 3)
@@ -430,7 +429,7 @@ class TestRounds:
         result = opacc.estimate(few, outcome[few.index])
         assert result.design_based
         assert result.reason is not None
-        assert "fewer than 3 of the labelled examples were foreseen to fail" in result.reason
+        assert "fewer than 3 of the labelled examples were predicted to fail" in result.reason
         assert opacc.estimate(enough, outcome[enough.index]).reason is None
 
     def test_without_failures_met_or_foreseen_the_bound_is_the_exact_one(self) -> None:
@@ -477,14 +476,15 @@ class TestRounds:
 
     def test_rounds_that_label_the_whole_pool_leave_no_doubt(self) -> None:
         pool, outcome = make_pool(60, 3)
-        result = combine(*audit(pool, outcome, (20, 20, 20), seed=1), 0.95)
+        result = combine_rounds(*audit(pool, outcome, (20, 20, 20), seed=1), 0.95)
         assert (result.low, result.value, result.high) == pytest.approx([outcome.mean()] * 3)
 
     def test_rounds_that_nearly_exhaust_the_pool_rest_on_the_last(self) -> None:
         """What is left unlabelled after the last round decides the error, and not the first round's."""
         pool, outcome = make_pool(200, 3)
         error = [
-            combine(*audit(pool, outcome, (19, 38, 57, 76), seed), 0.95).value - outcome.mean() for seed in range(40)
+            combine_rounds(*audit(pool, outcome, (19, 38, 57, 76), seed), 0.95).value - outcome.mean()
+            for seed in range(40)
         ]
         of_srs = outcome.var(ddof=1) * (1 / 190 - 1 / 200)
         assert np.mean(np.square(error)) < of_srs

@@ -11,9 +11,9 @@ import opacc_ray as opacc
 from opacc_ray.designs.replicates import Replicates
 from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators.by_design import by_design
+from opacc_ray.estimators.design_based import estimate_sample
 from opacc_ray.estimators.domain import by_class, mean_cost
-from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.parts.subset import subset
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
@@ -78,8 +78,8 @@ class TestReplicatesOfEveryMethod:
         estimates = []
         for part, original in zip(chosen.design.parts, drawn, strict=True):
             assert part.design.to_json() == original.design.to_json()
-            estimates.append(by_design(part.design, y[part.places], 0.95))
-        found = by_design(chosen.design, y, 0.95)
+            estimates.append(estimate_sample(part.design, y[part.places], 0.95))
+        found = estimate_sample(chosen.design, y, 0.95)
         values = [estimate.value for estimate in estimates]
         assert found.value == pytest.approx(np.mean(values))
         assert found.standard_error == pytest.approx(abs(values[0] - values[1]) / 2)
@@ -101,7 +101,9 @@ def test_estimate_is_unbiased_over_all_splits_and_samples_of_a_tiny_pool() -> No
         rest = [i for i in range(6) if i not in part]
         for pair in itertools.product(part, rest):
             own = SimpleRandom(1, 3, replacement=False)
-            found = by_design(Replicates(np.array([0, 1]), np.array([3, 3]), (own, own)), outcome[list(pair)], 0.95)
+            found = estimate_sample(
+                Replicates(np.array([0, 1]), np.array([3, 3]), (own, own)), outcome[list(pair)], 0.95
+            )
             values.append(found.value)
             variances.append(found.standard_error**2)
     assert np.mean(values) == pytest.approx(outcome.mean(), abs=1e-12)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import opacc_ray as opacc
-from opacc_ray.estimators.by_design import by_design
-from opacc_ray.estimators.plain import by_designs
+from opacc_ray.estimators.design_based import estimate_sample, unclipped_estimate
 from opacc_ray.estimators.rounds import round_weights
 
 OUTCOME = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 0.25])
@@ -23,7 +22,7 @@ def test_variance_of_a_round_is_unbiased_whatever_was_labelled_before(num_before
     drawn = opacc.select(POOL, "srs", 2, 0, previous=previous)
     left = np.setdiff1d(np.arange(6), before.index if before else [])
     samples = [OUTCOME[list(sample)] for sample in combinations(left, 2)]
-    stated = [by_design(drawn.design, sample, 0.95).standard_error ** 2 for sample in samples]
+    stated = [estimate_sample(drawn.design, sample, 0.95).standard_error ** 2 for sample in samples]
     assert np.mean(stated) == pytest.approx(np.var([sample.mean() for sample in samples]), rel=1e-12)
 
 
@@ -43,7 +42,7 @@ def test_a_round_with_replacement_is_unbiased_after_a_round_that_looked_for_fail
     values = []
     for pair in product(range(6), repeat=2):
         second = replace(drawn, index=np.array(pair), ids=tuple(map(str, pair)))
-        values.append(by_designs([first, second], [OUTCOME[first.index], OUTCOME[second.index]], 0.95).value)
+        values.append(unclipped_estimate([first, second], [OUTCOME[first.index], OUTCOME[second.index]], 0.95).value)
     weight = round_weights([first, drawn])
     expected = weight @ [OUTCOME[first.index].mean(), OUTCOME.mean()]
     assert np.mean(values) == pytest.approx(expected, abs=1e-12)

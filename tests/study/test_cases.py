@@ -9,7 +9,7 @@ from small_study import arrays, source
 
 from opacc_ray.errors import DataError
 from opacc_ray.study.cases import Case, find_cases, read_case
-from opacc_ray.study.spec import CaseSpec
+from opacc_ray.study.study_spec import CaseSpec
 
 
 class TestCases:
@@ -59,13 +59,13 @@ class TestCases:
     @pytest.mark.parametrize(
         ("columns", "options", "message"),
         [
-            ({"x": [1, 2, 3]}, {}, r"case.npz\): it has no outcome; give outcome, correct .*there are confidence, x"),
+            ({"x": [1, 2, 3]}, {}, r"case.npz\): it has no outcome; give outcome, correct .*columns are confidence, x"),
             ({"outcome": [0, 1, 2]}, {}, r"outcome 2.0 of row 3 is not in \[0, 1\]"),
-            ({"outcome": ["pass", "maybe", "fail"]}, {}, "outcome 'maybe' of row 2 is none of pass, true"),
+            ({"outcome": ["pass", "maybe", "fail"]}, {}, "outcome 'maybe' of row 2 is not one of pass, true"),
             ({"outcome": [0, 1]}, {}, "2 outcomes and 3 examples"),
             ({"pred": [0, 1], "label": [0, 1, 1]}, {}, r"label has the shape \(3,\) and prediction \(2,\); give one"),
             ({"pred": [0.0, 1, 2], "target": ["1", "n/a", "2"]}, {}, "target: .*n/a.*; give numbers"),
-            ({"pred": [0.0, 1, 2], "target": [1, 2, np.nan]}, {}, "target of row 3 is nan; give a number, or leave"),
+            ({"pred": [0.0, 1, 2], "target": [1, 2, np.nan]}, {}, "target of row 3 is nan; give a number, or remove"),
             ({"squared_error": [0, np.inf, 2]}, {}, "squared_error of row 2 is inf; give a number"),
             ({"pred": [0, 1, 2], "label": [0, np.nan, 2]}, {}, "label of row 2 is NaN, so whether .* fill it in"),
             ({"pred": [0, np.nan, 2], "label": [0, 1, 2]}, {}, "prediction of row 2 is NaN, so whether"),
@@ -100,7 +100,7 @@ class TestCases:
     @pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])
     def test_garbage_is_named(self, suffix: str, tmp_path: Path) -> None:
         (tmp_path / f"case.{suffix}").write_bytes(b"")
-        with pytest.raises(DataError, match=rf"case case \(.*case.{suffix}\): it is no "):
+        with pytest.raises(DataError, match=rf"case case \(.*case.{suffix}\): it is not a "):
             read_case(source(tmp_path / f"case.{suffix}"))
 
     def test_names_must_differ(self, cases: Path, tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from pydantic import ValidationError
 
 from opacc_ray.errors import SpecError
 from opacc_ray.study.peers import LEAST_BUDGETS, PEERS
-from opacc_ray.study.peers.base import normal
 from opacc_ray.study.peers.lure import weights
+from opacc_ray.study.peers.peer import normal
 from opacc_ray.study.peers.ppi import power_tuned
 from opacc_ray.study.peers.stratified import allocate, combined
-from opacc_ray.study.spec import MethodSpec
+from opacc_ray.study.study_spec import MethodSpec
 
 
 def make_case(size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -106,13 +106,13 @@ def test_the_least_budget_of_a_peer_is_enough_and_less_is_refused(name: str) -> 
     assert np.isfinite([(item.value, item.low, item.high) for item in found]).all()
     assert MethodSpec(method=name).batches(least) == [least]
     if least > 1:
-        with pytest.raises(SpecError, match=f"budget={least - 1} of method .*: .*give at least {least}, or leave"):
+        with pytest.raises(SpecError, match=f"budget={least - 1} of method .*: .*give at least {least}, or remove"):
             MethodSpec(method=name).batches(least - 1)
 
 
 def test_a_peer_is_run_as_its_paper_has_it() -> None:
     assert MethodSpec(method="ppi++").name == "ppi++"
-    with pytest.raises(ValidationError, match="rounds of method 'lure': it is run as its paper has it"):
+    with pytest.raises(ValidationError, match="rounds of method 'lure': it runs as in its paper"):
         MethodSpec(method="lure", rounds=4)
 
 

@@ -1,95 +1,111 @@
-"""Figures of a study, as matplotlib has them before they are encoded, and a study without any."""
+"""Test the figures of a study: what is drawn, and that nothing is cut off."""
 
 import math
-import sys
+import re
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from small_study import N, results_of, run_here, spec_of
 
 from opacc_ray.study import experiment, plots
 
-
-class TestFigures:
-    """As matplotlib has them, before they are encoded."""
-
-    @pytest.fixture
-    def figure(self, cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Figure]:
-        monkeypatch.setattr(experiment, "_run", run_here)
-        figures: list[Figure] = []
-        monkeypatch.setattr(plots, "_encode", lambda figure, suffix: (figures.append(figure), b"")[1])
-
-        def draw(**content: Any) -> Figure:
-            self.results = results_of(spec_of(cases / "full.npz", tmp_path, **({"methods": ["srs", "css"]} | content)))
-            figures[-1].draw_without_rendering()
-            return figures[-1]
-
-        return draw
-
-    @pytest.mark.parametrize("budgets", [[30], [20, 40, 60], [5, 9, 200]])
-    def test_theory_and_bound_are_drawn_and_right_at_the_budgets(
-        self, figure: Callable[..., Figure], budgets: list[int]
-    ) -> None:
-        errors, found = figure(budgets=budgets).axes
-        case = self.results["cases"][0]
-        theory = [100 * math.sqrt(case["variance"] * (1 / n - 1 / N)) for n in budgets]
-        bound = [value * math.sqrt(case["bound"][str(n)]) for value, n in zip(theory, budgets, strict=True)]
-        assert self.drawn(errors, "SRS in theory", budgets) == pytest.approx(theory, rel=1e-9)
-        assert self.drawn(errors, "bound", budgets) == pytest.approx(bound, rel=1e-9)
-        expected = [n * (1 - case["accuracy"]) for n in budgets]
-        assert self.drawn(found, found.lines[0].get_label(), budgets) == pytest.approx(expected)
-
-    @staticmethod
-    def drawn(axes: Axes, label: object, budgets: list[int]) -> list[float]:
-        """Height at each budget of a line that spans a fifth of the panel, at least."""
-        line = next(line for line in axes.lines if line.get_label() == label)
-        x, y = line.get_data()
-        pixels = line.get_transform().transform(np.column_stack([x, y]))
-        assert np.ptp(pixels[:, 0]) > 0.2 * axes.bbox.width
-        if len(budgets) == 1:
-            assert pixels[:, 0].min() < axes.transData.transform((budgets[0], 0))[0] < pixels[:, 0].max()
-            return [y[0]] if len(set(y)) == 1 else []
-        return [float(y[list(x).index(n)]) for n in budgets]
-
-    @pytest.mark.parametrize("methods", [["srs"], ["srs", "css"]])
-    @pytest.mark.parametrize("budgets", [[30], [50, 51], [20, 40, 60], [3, 9, 200]])
-    def test_no_marker_is_cut_off(self, figure: Callable[..., Figure], methods: list[str], budgets: list[int]) -> None:
-        drawn = figure(methods=methods, budgets=budgets)
-        for axes in drawn.axes:
-            for line in axes.lines:
-                radius = line.get_markersize() / 2 * drawn.dpi / 72 if line.get_marker() != "None" else 0
-                x, y = line.get_transform().transform(np.column_stack(line.get_data())).T
-                assert axes.bbox.x0 <= x.min() - radius
-                assert x.max() + radius <= axes.bbox.x1
-                assert y.max() + 1.5 * radius <= axes.bbox.y1
-                assert y.min() - radius >= axes.bbox.y0 or not line.get_clip_on()
-
-    def test_a_control_says_so_in_its_title(self, figure: Callable[..., Figure]) -> None:
-        assert "random order" not in figure().get_suptitle()
-        control = figure(shuffle=["confidence"])
-        assert control.get_suptitle().endswith("; confidence in random order)")
-        box = control._suptitle.get_window_extent()  # type: ignore[attr-defined]
-        assert box.x1 < control.bbox.x1
-
-    def test_a_case_without_a_possible_method_has_one_too(
-        self, cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(experiment, "_run", run_here)
-        results_of(spec_of(cases, tmp_path, methods=["ces:candidates=10"], repetitions=2))
-        assert (tmp_path / "figures" / "table.png").read_bytes().startswith(b"\x89PNG")
+SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_figures_are_left_out_without_matplotlib(
-    cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(sys.modules, "opacc_ray.study.plots", None)
+@pytest.fixture
+def results(cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Run a study of one case in this process."""
     monkeypatch.setattr(experiment, "_run", run_here)
-    results_of(spec_of(cases / "full.npz", tmp_path, repetitions=2))
-    assert (tmp_path / "table.md").exists()
-    assert not (tmp_path / "figures").exists()
-    assert "pip install 'opacc_ray[report]'" in caplog.text
+
+    def run(**content: Any) -> dict[str, Any]:
+        given = {"methods": ["srs", "css"], "repetitions": 4} | content
+        return results_of(spec_of(cases / "full.npz", tmp_path, **given))
+
+    return run
+
+
+def drawing(results: dict[str, Any]) -> ET.Element:
+    return ET.fromstring(plots.draw_case(results, results["cases"][0]["case"]))
+
+
+def points_of(drawn: ET.Element, kind: str) -> list[list[tuple[float, float]]]:
+    """Points of each path of a class."""
+    paths = [item.get("d", "") for item in drawn.iter(f"{SVG}path") if kind in item.get("class", "").split()]
+    return [[(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", d)] for d in paths]
+
+
+@pytest.mark.parametrize("budgets", [[30], [20, 40, 60], [5, 9, 200]])
+def test_theory_and_bound_are_right_at_the_budgets(results: Callable[..., dict[str, Any]], budgets: list[int]) -> None:
+    found = results(budgets=budgets)
+    case = found["cases"][0]
+    errors, failures = plots.panels_of(found, case)
+    curves = {curve.name: dict(curve.points) for curve in errors.curves}
+    theory = [100 * math.sqrt(case["variance"] * (1 / n - 1 / N)) for n in budgets]
+    bound = [value * math.sqrt(case["bound"][str(n)]) for value, n in zip(theory, budgets, strict=True)]
+    assert [curves["SRS in theory"][n] for n in budgets] == pytest.approx(theory, rel=1e-9)
+    assert [curves["bound"][n] for n in budgets] == pytest.approx(bound, rel=1e-9)
+    expected = [n * (1 - case["accuracy"]) for n in budgets]
+    assert [value for _, value in failures.curves[0].points] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("budgets", [[30], [20, 40, 60]])
+def test_lines_of_theory_span_the_panel(results: Callable[..., dict[str, Any]], budgets: list[int]) -> None:
+    drawn = drawing(results(budgets=budgets))
+    for kind, panels in (("srs", 2), ("bound", 1)):
+        lines = points_of(drawn, kind)[:panels]
+        assert len(lines) == panels
+        for line in lines:
+            assert line[-1][0] - line[0][0] > 0.8 * plots.PANEL
+
+
+def test_markers_are_at_the_measured_errors(results: Callable[..., dict[str, Any]]) -> None:
+    """On linear axes heights are proportional to errors, from 0 at the bottom."""
+    found = results(methods=["srs"], budgets=[30, 60])
+    line = points_of(drawing(found), "m0")[0]
+    bottom = plots.HEIGHT - plots.BOTTOM
+    heights = [bottom - y for _, y in line]
+    errors = [math.sqrt(cell["mse"]) for cell in found["cells"]]
+    assert heights[0] / heights[1] == pytest.approx(errors[0] / errors[1], rel=0.01)
+
+
+@pytest.mark.parametrize("methods", [["srs"], ["srs", "css", "sups", "rhcs"]])
+@pytest.mark.parametrize("budgets", [[30], [50, 51], [20, 40, 60], [4, 9, 200]])
+def test_nothing_is_cut_off(results: Callable[..., dict[str, Any]], methods: list[str], budgets: list[int]) -> None:
+    drawn = drawing(results(methods=methods, budgets=budgets, repetitions=2))
+    width, height = float(drawn.get("width", 0)), float(drawn.get("height", 0))
+    points = [point for item in ("srs", "bound", "marker") for line in points_of(drawn, item) for point in line]
+    points += [(float(item.get("cx", 0)), float(item.get("cy", 0))) for item in drawn.iter(f"{SVG}circle")]
+    assert len(points) > 2 * len(methods)
+    for x, y in points:
+        assert plots.RADIUS <= x <= width - plots.RADIUS
+        assert plots.TOP - 2 * plots.RADIUS <= y <= height - plots.RADIUS
+
+
+def test_every_method_has_its_own_line_and_legend(results: Callable[..., dict[str, Any]]) -> None:
+    drawn = drawing(results(methods=["srs", "css", "ssrs"]))
+    texts = [item.text for item in drawn.iter(f"{SVG}text")]
+    assert [texts.count(name) for name in ("srs", "css", "ssrs", "SRS in theory", "bound")] == [1] * 5
+    assert all(len(points_of(drawn, f"m{place}")) == 3 for place in range(3))  # two panels and the legend
+
+
+def test_a_control_is_marked_in_its_title(results: Callable[..., dict[str, Any]]) -> None:
+    plain, control = ("".join(drawing(results(**content)).itertext()) for content in ({}, {"shuffle": ["confidence"]}))
+    assert "random order" not in plain
+    assert "; confidence in random order" in control
+
+
+def test_same_results_have_the_same_bytes(results: Callable[..., dict[str, Any]]) -> None:
+    found = results()
+    assert plots.draw_case(found, "full") == plots.draw_case(found, "full")
+
+
+def test_a_case_without_a_possible_method_has_a_figure(
+    cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment, "_run", run_here)
+    results_of(spec_of(cases, tmp_path, methods=["ces:candidates=10"], repetitions=2))
+    drawn = ET.fromstring((tmp_path / "figures" / "table.svg").read_bytes())
+    assert "SRS in theory" in "".join(drawn.itertext())

@@ -10,7 +10,7 @@ import opacc_ray as opacc
 from opacc_ray.errors import SpecError
 from opacc_ray.spec import read_yaml, validated
 from opacc_ray.study.peers import PEERS
-from opacc_ray.study.spec import MethodSpec, StudySpec, parse_method
+from opacc_ray.study.study_spec import MethodSpec, StudySpec, parse_method
 
 
 class TestSpec:
@@ -51,10 +51,10 @@ class TestSpec:
             ({"methods": ["ces:section=9"]}, "no parameter 'section'; did you mean 'sections'"),
             ({"methods": ["ces:9"]}, "'ces:9': write METHOD:NAME=VALUE"),
             ({"methods": ["neyman:rounds=0"]}, "rounds: give a number of rounds"),
-            ({"methods": ["srs", "srs"]}, "'srs' is there twice; leave one of them out"),
+            ({"methods": ["srs", "srs"]}, "'srs' is listed twice; remove one of them"),
             (
                 {"methods": ["srs", {"method": "srs", "label": "again"}]},
-                "'srs' and 'again' are both 'srs', with the same draws; leave one of them out",
+                "'srs' and 'again' are both 'srs', with the same draws; remove one of them",
             ),
             (
                 {"methods": [{"method": "neyman", "rounds": 4, "repetitions": n, "label": f"n{n}"} for n in (4, 8)]},
@@ -68,7 +68,7 @@ class TestSpec:
             ({"budgets": [0]}, "budgets: give numbers of labels"),
             ({"repetition": 5}, "unknown key 'repetition' .*did you mean 'repetitions'"),
             ({"cases": [{"path": "x", "colums": {}}]}, "unknown key 'cases.0.colums' .*did you mean 'columns'"),
-            ({"cases": [{"path": "x", "name": "../x"}]}, "cases.0.name: use no '/'"),
+            ({"cases": [{"path": "x", "name": "../x"}]}, "cases.0.name: must not contain '/'"),
             ({"level": 95}, "level: .*less than 1"),
         ],
     )

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import struct
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,7 +17,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.study import experiment, trials
 from opacc_ray.study.cases import find_cases, read_case
-from opacc_ray.study.spec import CaseSpec
+from opacc_ray.study.study_spec import CaseSpec
 from opacc_ray.study.table import _facts
 
 
@@ -111,9 +110,6 @@ class TestOnRay:
         srs = cell_of(results, "table", "srs", 30)
         assert f"| {srs['bias']:+.2f} ± {srs['bias_standard_error']:.2f} " in text
         for case in ("full", "table"):
-            picture = (tmp_path / "figures" / f"{case}.png").read_bytes()
-            assert picture.startswith(b"\x89PNG")
-            assert min(struct.unpack(">II", picture[16:24])) > 400
             drawn = "".join(ElementTree.parse(tmp_path / "figures" / f"{case}.svg").getroot().itertext())
             assert all(
                 word in drawn for word in ("srs", "SRS in theory", "bound", "labels", "Failing examples found", case)
@@ -187,7 +183,7 @@ class TestOnRay:
         (
             ["--method", "neyman:assist=true,rounds=2", "--budget", "30"],
             2,
-            "predicts every outcome .* leave assist out",
+            "predicts every outcome .* remove assist",
         ),
         (["--method", "deepest:auxiliary=dsa", "--budget", "3"], 5, "no method is possible on any case: .*needs dsa"),
         (["--method", "srs"], 2, "no budgets given; add --budget 100"),

@@ -12,7 +12,7 @@ Legend: N pool, n labels, y outcome, c confidence, u uncertainty, π probability
 
 import numpy as np
 
-from opacc_ray.study.peers.base import Array, PeerEstimate, normal
+from opacc_ray.study.peers.peer import Array, PeerEstimate, normal
 
 MIX = 0.5
 """τ."""

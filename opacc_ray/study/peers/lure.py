@@ -12,7 +12,7 @@ Legend: N pool, n labels, f = 1 - outcome, c confidence, q probability of a draw
 
 import numpy as np
 
-from opacc_ray.study.peers.base import Array, PeerEstimate, normal
+from opacc_ray.study.peers.peer import Array, PeerEstimate, normal
 
 FLOOR = 0.1
 

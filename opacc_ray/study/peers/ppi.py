@@ -12,7 +12,7 @@ Legend: N pool, n labels, M = N - n, y outcome, c confidence.
 
 import numpy as np
 
-from opacc_ray.study.peers.base import Array, PeerEstimate, normal
+from opacc_ray.study.peers.peer import Array, PeerEstimate, normal
 
 
 def estimate(confidence: Array, outcome: Array, budget: int, rng: np.random.Generator, level: float) -> PeerEstimate:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.study.peers.active import active, inverse_weighted, mixed
-from opacc_ray.study.peers.base import Array, PeerEstimate, normal
+from opacc_ray.study.peers.peer import Array, PeerEstimate, normal
 from opacc_ray.study.peers.ppi import power_tuned
 
 BURN_IN = 0.2

@@ -14,8 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.designs.kmeans import kmeans_1d
-from opacc_ray.study.peers.base import Array, PeerEstimate, normal
+from opacc_ray.designs.stratification import kmeans_1d
+from opacc_ray.study.peers.peer import Array, PeerEstimate, normal
 
 NUM_STRATA = 10
 

@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 import opacc_ray as opacc
-from opacc_ray.designs.base import Stream
+from opacc_ray.designs.design import DrawSequence
 from opacc_ray.designs.simple_random import SimpleRandom
-from opacc_ray.estimators.sequence import (
+from opacc_ray.estimators.confidence_sequence import (
     BETTING,
     SPENDING,
     confidence_sequence,
+    draw_sequence,
     largest_capital,
-    least_share,
-    stream_of,
+    lower_bound,
 )
 from opacc_ray.pool import Pool
 
@@ -34,7 +34,7 @@ def _pool(rate: float) -> tuple[Pool, Outcomes]:
     return Pool(confidence=confidence), outcome
 
 
-def _ever_excluded(stream: Stream | None, true: float) -> bool:
+def _ever_excluded(stream: DrawSequence | None, true: float) -> bool:
     assert stream is not None
     below = largest_capital(stream, true) >= TAIL
     return below or largest_capital(stream.mirrored(), 1 - true) >= TAIL
@@ -48,7 +48,7 @@ def test_the_truth_is_hardly_ever_excluded_between_20_and_400_labels(method: str
     excluded = 0
     for seed in range(1000):
         chosen = opacc.select(pool, method, 400, seed)
-        excluded += _ever_excluded(stream_of([chosen], [outcome[chosen.index]]), 1 - outcome.mean())
+        excluded += _ever_excluded(draw_sequence([chosen], [outcome[chosen.index]]), 1 - outcome.mean())
     assert excluded <= binom.ppf(1 - 1e-4, 1000, 0.05)
 
 
@@ -60,7 +60,7 @@ def test_what_is_counted_there_is_what_the_intervals_say() -> None:
     looks = [confidence_sequence(_first(chosen, n), y[:n]) for n in range(1, 61)]
     for accuracy in np.linspace(0.5, 1, 26):
         outside = any(not look.low <= accuracy <= look.high for look in looks)
-        assert outside == _ever_excluded(stream_of([chosen], [y]), 1 - accuracy)
+        assert outside == _ever_excluded(draw_sequence([chosen], [y]), 1 - accuracy)
 
 
 def test_the_capital_of_every_gambler_is_fair_over_all_orders_of_a_tiny_pool() -> None:
@@ -72,7 +72,7 @@ def test_the_capital_of_every_gambler_is_fair_over_all_orders_of_a_tiny_pool() -
         capital = []
         for order in orders:
             selection = opacc.Selection("srs", {}, 0, 5, order, ids, SimpleRandom(len(order), 5, replacement=False))
-            stream = stream_of([selection], [1 - failure[order]])
+            stream = draw_sequence([selection], [1 - failure[order]])
             assert stream is not None
             stream = stream.mirrored() if mirror else stream
             share = 1 - failure.mean() if mirror else failure.mean()
@@ -90,7 +90,7 @@ def test_unequal_draws_are_fair_whatever_was_drawn_before() -> None:
         for seed in range(300):
             first = opacc.select(pool, method, 10, seed)
             second = opacc.select(pool, method, 10, seed, previous=[(first, outcome[first.index])])
-            stream = stream_of([first, second], [outcome[first.index], outcome[second.index]])
+            stream = draw_sequence([first, second], [outcome[first.index], outcome[second.index]])
             assert stream is not None
             assert (stream.value <= stream.bound * (1 + 1e-9)).all()
             gaps.append((stream.value + stream.drawn) / N - 0.2)
@@ -130,9 +130,9 @@ def test_the_sequence_is_wider_than_the_interval_of_one_look_but_not_by_much() -
 
 def test_bound_solves_its_equation() -> None:
     pool = Pool(ids=[str(i) for i in range(200)])
-    stream = stream_of([opacc.select(pool, "srs", 8, seed=1)], [[1, 0, 1, 1, 0, 0, 1, 1]])
+    stream = draw_sequence([opacc.select(pool, "srs", 8, seed=1)], [[1, 0, 1, 1, 0, 0, 1, 1]])
     assert stream is not None
-    low = least_share(stream, 0.4)
+    low = lower_bound(stream, 0.4)
     assert 0 < low < 3 / 8
     assert largest_capital(stream, low + 1e-9) == pytest.approx(-np.log(0.4), abs=1e-6)
 
@@ -141,7 +141,7 @@ def test_the_only_failure_of_a_huge_pool_is_unlikely_but_not_impossible() -> Non
     size = 10**9
     design = SimpleRandom(50, size, replacement=False)
     chosen = opacc.Selection("srs", {}, 0, size, np.arange(50), tuple(map(str, range(50))), design)
-    stream = stream_of([chosen], [np.arange(50) != 20])
+    stream = draw_sequence([chosen], [np.arange(50) != 20])
     assert stream is not None
     assert np.isfinite(largest_capital(stream, 1 / size))
     assert np.isinf(largest_capital(stream, 0.5 / size))

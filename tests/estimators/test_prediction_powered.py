@@ -18,9 +18,14 @@ from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.step_by_step import StepByStep
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import DataError, LabelError, SpecError
-from opacc_ray.estimators import weighted
-from opacc_ray.estimators.assisted import NAME, assist, assisted, tuned_strength
-from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.estimators import intervals
+from opacc_ray.estimators.prediction_powered import (
+    NAME,
+    assisted_estimate,
+    tuned_strength,
+    unclipped_assisted,
+)
+from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
@@ -109,21 +114,21 @@ class TestExact:
         mean = total = 0.0
         for chance, rounds in samples():
             outcomes = [TINY[part.index] for part in rounds]
-            mean += chance * assisted(rounds, outcomes, GUESS, 0.95, strength).value
+            mean += chance * unclipped_assisted(rounds, outcomes, GUESS, 0.95, strength).value
             total += chance
         assert total == pytest.approx(1, abs=1e-12)
         assert mean == pytest.approx(TINY.mean(), abs=1e-12)
 
     def test_a_perfect_prediction_leaves_no_error(self, samples) -> None:
         for _, rounds in samples():
-            found = assist(rounds, [TINY[part.index] for part in rounds], TINY, strength=1)
+            found = assisted_estimate(rounds, [TINY[part.index] for part in rounds], TINY, strength=1)
             assert found.value == pytest.approx(TINY.mean(), abs=1e-12)
             assert found.standard_error == pytest.approx(0, abs=1e-12)
             assert found.low < TINY.mean() <= found.high  # labels that the sample does not have may differ
 
 
 def test_variance_is_unbiased_for_a_fixed_strength() -> None:
-    found = [assisted(*rounds, TINY[rounds[0].index], GUESS, 0.95, 0.7) for _, rounds in _srs()]
+    found = [unclipped_assisted(*rounds, TINY[rounds[0].index], GUESS, 0.95, 0.7) for _, rounds in _srs()]
     variance = np.var([estimate.value for estimate in found])
     assert np.mean([estimate.standard_error**2 for estimate in found]) == pytest.approx(variance, abs=1e-12)
 
@@ -133,7 +138,7 @@ class TestEveryDesign:
     def test_strength_0_is_the_estimate_of_the_design(self, method: str, pool: Pool, outcome) -> None:
         chosen = opacc.select(pool, method, 60, seed=1)
         y = outcome[chosen.index]
-        assert assist(chosen, y, pool.confidence, 0.9, strength=0) == opacc.estimate(chosen, y, 0.9)
+        assert assisted_estimate(chosen, y, pool.confidence, 0.9, strength=0) == opacc.estimate(chosen, y, 0.9)
 
     def test_is_the_formula(self, method: str, pool: Pool, outcome) -> None:
         first = opacc.select(pool, method, 40, seed=1)
@@ -141,7 +146,10 @@ class TestEveryDesign:
         rounds, outcomes = [first, second], [outcome[first.index], outcome[second.index]]
         design, q = linear_estimator(rounds), 1 - pool.confidence
         error = 1 - np.concatenate(outcomes) - 0.6 * q[np.concatenate([part.index for part in rounds])]
-        found, plain = assist(rounds, outcomes, pool.confidence, strength=0.6), opacc.estimate(rounds, outcomes)
+        found, plain = (
+            assisted_estimate(rounds, outcomes, pool.confidence, strength=0.6),
+            opacc.estimate(rounds, outcomes),
+        )
         assert 1 - found.value == pytest.approx(0.6 * q.mean() + design.mean(error))
         assert found.standard_error == pytest.approx(np.sqrt(design.variance(error)))
         assert 0 <= found.low < found.value < found.high <= 1
@@ -170,7 +178,7 @@ def test_estimate_takes_a_prediction(pool: Pool, outcome) -> None:
     chosen = opacc.select(pool, "srs", 100, seed=1)
     y = outcome[chosen.index]
     found = opacc.estimate(chosen, y, 0.9, prediction=pool.confidence)
-    assert found == assist(chosen, y, pool.confidence, 0.9)
+    assert found == assisted_estimate(chosen, y, pool.confidence, 0.9)
     assert (found.interval, found.level) == (NAME, 0.9)
     assert found.value != opacc.estimate(chosen, y, 0.9).value
 
@@ -181,17 +189,19 @@ def test_by_hand() -> None:
     prediction = np.full(10, 0.8)
     prediction[chosen.index] = [1, 0.5, 0.5, 1, 0.5]
     y = np.array([1, 0, 1, 1, 0])
-    found = assisted(chosen, y, prediction, 0.95, 1)
+    found = unclipped_assisted(chosen, y, prediction, 0.95, 1)
     d = np.array([0, 0.5, -0.5, 0, 0.5])  # f - q
     assert found.value == pytest.approx(0.6 + 0.3 - 0.25)
     assert found.standard_error == pytest.approx(np.sqrt(0.5 * d.var(ddof=1) / 5))
     w = np.sqrt(0.5) / 5
     share, alarm = 0.35, 0.5 * w  # 0.5 is the largest prediction of a failure, and the sample lacks none
     mean, variance = (share - alarm) / (1 + w), found.standard_error**2 + (w * share + alarm) ** 2
-    low = weighted._gamma_quantile(0.025, mean, variance / ((1 + w) ** 2 * (1 + 2 * w)))
-    low = min(low, weighted._beta_quantile(0.025, mean, variance / ((1 + w) ** 2 * (1 + 2 * w))))
+    low = intervals._gamma_quantile(0.025, mean, variance / ((1 + w) ** 2 * (1 + 2 * w)))
+    low = min(low, intervals._beta_quantile(0.025, mean, variance / ((1 + w) ** 2 * (1 + 2 * w))))
     assert found.high == pytest.approx(1 - low)
-    assert found.low == pytest.approx(1 - weighted.failure_bounds(share, found.standard_error**2, w, 0.95)[1])
+    assert found.low == pytest.approx(
+        1 - intervals.weighted_clopper_pearson(share, found.standard_error**2, w, 0.95)[1]
+    )
 
 
 def test_assistance_saves_labels(pool: Pool, outcome) -> None:
@@ -200,7 +210,7 @@ def test_assistance_saves_labels(pool: Pool, outcome) -> None:
     for seed in range(400):
         chosen = opacc.select(pool, "srs", 100, seed)
         y = outcome[chosen.index]
-        strong, tuned = (assist(chosen, y, pool.confidence, strength=strength) for strength in (1, None))
+        strong, tuned = (assisted_estimate(chosen, y, pool.confidence, strength=strength) for strength in (1, None))
         errors.append([item.value - outcome.mean() for item in (opacc.estimate(chosen, y), strong, tuned)])
     plain, strong, tuned = np.square(errors).mean(axis=0)
     assert strong < 0.92 * plain
@@ -263,16 +273,19 @@ def test_interval_covers(method: str, budget: int, kind: str, strength, pool: Po
     hits = 0
     for seed in range(200):
         chosen = opacc.select(pool, method, budget, seed)
-        found = assist(chosen, outcome[chosen.index], prediction, strength=strength)
+        found = assisted_estimate(chosen, outcome[chosen.index], prediction, strength=strength)
         hits += found.low <= outcome.mean() <= found.high
     assert hits >= binom.ppf(1e-4, 200, 0.95)
 
 
 def test_interval_of_few_replicates_is_that_of_student(pool: Pool, outcome) -> None:
     chosen = opacc.select(pool, "srs", 100, 1, replicates=4)
-    found, design = assisted(chosen, outcome[chosen.index], pool.confidence, 0.95, 1), linear_estimator(chosen)
+    found, design = (
+        unclipped_assisted(chosen, outcome[chosen.index], pool.confidence, 0.95, 1),
+        linear_estimator(chosen),
+    )
     variance = (found.standard_error * t.ppf(0.975, 3) / norm.ppf(0.975)) ** 2
-    high = weighted.failure_bounds(1 - found.value, variance, design.largest_weight, 0.95)[1]
+    high = intervals.weighted_clopper_pearson(1 - found.value, variance, design.largest_weight, 0.95)[1]
     assert found.low == pytest.approx(1 - high)
 
 
@@ -281,7 +294,7 @@ def test_interval_of_alarms_that_the_sample_missed_goes_back_to_the_labels() -> 
     chosen = opacc.select(Pool(ids=[str(i) for i in range(1000)]), "srs", 50, seed=1)
     prediction = np.ones(1000)
     prediction[np.setdiff1d(np.arange(1000), chosen.index)[:10]] = 0
-    found = assist(chosen, np.ones(50), prediction, strength=1)
+    found = assisted_estimate(chosen, np.ones(50), prediction, strength=1)
     assert found.value == pytest.approx(0.99)
     assert found.high == 1
 
@@ -299,22 +312,24 @@ def test_scores_are_assisted_too(pool: Pool) -> None:
 
 def test_a_pool_labelled_in_full_leaves_no_doubt() -> None:
     chosen = opacc.select(Pool(ids=list("abcd")), "srs", 4, seed=1)
-    found = assist(chosen, [1, 1, 0, 1], [0.5, 0.9, 0.1, 0.3], strength=1)
+    found = assisted_estimate(chosen, [1, 1, 0, 1], [0.5, 0.9, 0.1, 0.3], strength=1)
     assert (found.low, found.value, found.high) == pytest.approx((0.75, 0.75, 0.75))
 
 
 def test_accepts_any_numbers(pool: Pool, outcome) -> None:
     chosen = opacc.select(pool, "srs", 50, seed=1)
     y, agrees = outcome[chosen.index], _alarms(pool, outcome)
-    found = assist(chosen, y, agrees)
+    found = assisted_estimate(chosen, y, agrees)
     for same in (agrees.astype(bool), agrees.astype(np.float32), agrees.astype(int).tolist()):
-        assert assist(chosen, y, same) == found
+        assert assisted_estimate(chosen, y, same) == found
 
 
 def test_a_confidence_that_float32_lifts_above_1_counts_as_1(pool: Pool, outcome) -> None:
     chosen = opacc.select(pool, "srs", 50, seed=1)
     y, sure = outcome[chosen.index], np.where(_alarms(pool, outcome) > 0, 1, 0.2).astype(np.float32)
-    assert assist(chosen, y, np.where(sure == 1, np.float32(1 + 2e-7), sure)) == assist(chosen, y, sure)
+    assert assisted_estimate(chosen, y, np.where(sure == 1, np.float32(1 + 2e-7), sure)) == assisted_estimate(
+        chosen, y, sure
+    )
 
 
 @pytest.mark.parametrize(
@@ -338,14 +353,14 @@ def test_refuses_predictions_that_do_not_fit(prediction: NDArray, message: str, 
 def test_refuses_a_strength_that_is_none(strength: float, pool: Pool) -> None:
     chosen = opacc.select(pool, "srs", 5)
     with pytest.raises(SpecError, match=f"strength={strength}"):
-        assist(chosen, np.ones(5), pool.confidence, strength=strength)
+        assisted_estimate(chosen, np.ones(5), pool.confidence, strength=strength)
 
 
 def test_refuses_neyman_which_assists_itself(pool: Pool, outcome) -> None:
     first = opacc.select(pool, "srs", 40)
     second = opacc.select(pool, "neyman", 40, previous=[(first, outcome[first.index])])
     with pytest.raises(SpecError, match="neyman predicts every outcome itself"):
-        assist([first, second], [outcome[first.index], outcome[second.index]], pool.confidence)
+        assisted_estimate([first, second], [outcome[first.index], outcome[second.index]], pool.confidence)
 
 
 def test_refuses_what_the_estimate_refuses(pool: Pool) -> None:
@@ -353,4 +368,4 @@ def test_refuses_what_the_estimate_refuses(pool: Pool) -> None:
     with pytest.raises(LabelError, match="level=95"):
         opacc.estimate(chosen, np.ones(5), 95, prediction=pool.confidence)
     with pytest.raises(LabelError, match=r"shape \(4,\)"):
-        assist(chosen, np.ones(4), pool.confidence)
+        assisted_estimate(chosen, np.ones(4), pool.confidence)

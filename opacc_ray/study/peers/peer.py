@@ -1,4 +1,4 @@
-"""What every peer is given and gives back."""
+"""Define the arguments and the result of every peer."""
 
 import math
 from typing import NamedTuple, Protocol
@@ -12,12 +12,12 @@ Array = NDArray[np.float64]
 
 
 class PeerEstimate(NamedTuple):
-    """Accuracy as a peer states it."""
+    """Accuracy estimated by a peer."""
 
     value: float
     low: float
     high: float
-    chosen: NDArray[np.int64]  # examples it labelled
+    chosen: NDArray[np.int64]  # labelled examples
 
 
 class Peer(Protocol):
@@ -29,11 +29,11 @@ class Peer(Protocol):
         Parameters
         ----------
         confidence : (N,) in [0, 1], the prediction of the outcome
-        outcome : (N,); a peer looks at those it draws
+        outcome : (N,); a peer reads only those that it draws
         """
 
 
 def normal(value: float, variance: float, index: NDArray[np.int64], level: float) -> PeerEstimate:
-    """The estimate with the interval value ± z · √variance, which is not cut at 0 and 1."""
+    """Return the estimate with the interval value ± z · √variance, not cut at 0 and 1."""
     half = normal_quantile(level) * math.sqrt(max(variance, 0.0))
     return PeerEstimate(value, value - half, value + half, index)

@@ -5,8 +5,8 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.errors import LabelError
-from opacc_ray.estimators.calibration import calibrate, design_for_classes
-from opacc_ray.estimators.linear import linear_estimator
+from opacc_ray.estimators.domain import calibrate, design_for_classes
+from opacc_ray.estimators.rounds import linear_estimator
 from opacc_ray.pool import Pool
 
 N, n = 100, 20

@@ -6,10 +6,9 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 import opacc_ray as opacc
-from opacc_ray.estimators.intervals import hypergeometric, outward, stratified_score
-from opacc_ray.estimators.plain import plain_estimate
-from opacc_ray.estimators.rounds import combine, known, round_weights
-from opacc_ray.estimators.weighted import failure_bounds
+from opacc_ray.estimators.design_based import combine_rounds, design_based_estimate
+from opacc_ray.estimators.intervals import hypergeometric, outward, stratified_score, weighted_clopper_pearson
+from opacc_ray.estimators.rounds import known_outcomes, round_weights
 from opacc_ray.pool import Pool
 
 N = 2000
@@ -49,7 +48,7 @@ def test_the_interval_of_rounds_of_any_designs_does_not_hold_where_some_labels_w
     pool, outcome = confident_pool()
     excluded = []
     for seed in range(250):
-        found = combine(*draw(pool, outcome, ["deepest"] * 4, [15, 30, 45, 60], seed), 0.95)
+        found = combine_rounds(*draw(pool, outcome, ["deepest"] * 4, [15, 30, 45, 60], seed), 0.95)
         excluded.append(not found.low <= outcome.mean() <= found.high)
     assert sum(excluded) > binom.ppf(1 - 1e-4, 250, 0.05)
 
@@ -68,7 +67,7 @@ def test_strata_of_all_rounds_are_those_of_one_score_interval() -> None:
     before = weight[1] * one.sum() / N
     found = opacc.estimate(*rounds, 0.9)
     assert (found.low, found.high) == pytest.approx(outward((before + low, before + high), N))
-    alone = [plain_estimate(part, values, 0.9) for part, values in zip(*rounds, strict=True)]
+    alone = [design_based_estimate(part, values, 0.9) for part, values in zip(*rounds, strict=True)]
     scale = weight * [1, left]
     assert found.value == pytest.approx(before + scale @ [item.value for item in alone])
     assert found.standard_error == pytest.approx(np.linalg.norm(scale * [item.standard_error for item in alone]))
@@ -78,13 +77,13 @@ def test_strata_of_all_rounds_are_those_of_one_score_interval() -> None:
 def test_mixed_rounds_have_the_wider_end_on_each_side(methods: list[str]) -> None:
     pool, outcome = confident_pool()
     rounds = draw(pool, outcome, methods, [40, 60], seed=2)
-    plain, found = combine(*rounds, 0.95), opacc.estimate(*rounds, 0.95)
+    plain, found = combine_rounds(*rounds, 0.95), opacc.estimate(*rounds, 0.95)
     assert found.low <= plain.low < plain.high < found.high
     assert found.interval == "weighted Clopper-Pearson, or adjusted Wilson"
     first, second = rounds[0]
     scale = round_weights([first, second]) * [1, 1 - 40 / N]
     weight = max(scale[0] * first.design.weight_bound, scale[1] * second.design.weight_bound)
-    few, many = failure_bounds(1 - plain.value, plain.standard_error**2, weight, 0.95)
+    few, many = weighted_clopper_pearson(1 - plain.value, plain.standard_error**2, weight, 0.95)
     ends = outward((min(plain.low, 1 - many), max(plain.high, 1 - few)), N)
     assert (found.low, found.high) == pytest.approx(ends, rel=1e-9)
 
@@ -94,7 +93,7 @@ def test_rounds_of_equal_labels_are_left_as_they_are(methods: list[str]) -> None
     rng = np.random.default_rng(1)
     pool, outcome = Pool(confidence=rng.random(400), hidden=rng.random((400, 3))), 1.0 * (rng.random(400) < 0.8)
     rounds = draw(pool, outcome, methods, [40, 30], seed=3)
-    assert plain_estimate(*rounds, 0.95) == known(*rounds).state(combine(*rounds, 0.95))
+    assert design_based_estimate(*rounds, 0.95) == known_outcomes(*rounds).clip(combine_rounds(*rounds, 0.95))
 
 
 def test_rounds_of_simple_random_samples_are_one() -> None:
@@ -102,11 +101,11 @@ def test_rounds_of_simple_random_samples_are_one() -> None:
     (first, second), outcomes = draw(pool, outcome, ["srs", "srs"], [40, 60], seed=3)
     found = opacc.estimate([first, second], outcomes, 0.95)
     right = int(np.concatenate(outcomes).sum())
-    assert found.value == right / 100 == pytest.approx(combine([first, second], outcomes, 0.95).value)
+    assert found.value == right / 100 == pytest.approx(combine_rounds([first, second], outcomes, 0.95).value)
     assert (found.low, found.high) == hypergeometric(right, 100, N, 0.95)
     again = opacc.select(pool, "srs", 30, seed=4, replacement=True)
     mixed = [first, again], [outcomes[0], outcome[again.index]]
-    assert opacc.estimate(*mixed, 0.95) == known(*mixed).state(combine(*mixed, 0.95))
+    assert opacc.estimate(*mixed, 0.95) == known_outcomes(*mixed).clip(combine_rounds(*mixed, 0.95))
 
 
 def test_interval_closes_when_all_is_labelled_and_never_leaves_what_is_certain() -> None:

@@ -1,11 +1,11 @@
-"""Examples of a model whose classes are known, from a file: a reference, or a labelled test set.
+"""Read examples of known classes from a file: a reference, or a labelled test set.
 
 The columns are those of :mod:`opacc_ray.study.cases`; `hidden`, `output` and `confidence` are optional, and so is
-`label`. Here the classes in `prediction` and `label` get the numbers that the model gives them:
+`label`. The classes in `prediction` and `label` become the model's numbers of classes:
 
-    names              by name, spaces and accents aside; an unknown name is refused
-    whole numbers      places in the model's classes, 0 first; refused if classes have other numbers for names
-    empty, NaN, "?"    of a label: the example has none
+    names              by name, ignoring spaces and accents; an unknown name is refused
+    whole numbers      places in the model's classes, from 0; refused if class names are other numbers
+    empty, NaN, "?"    for a label: the example has none
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ MOST_NAMES = 20
 
 
 class Labelled(NamedTuple):
-    """Examples with what the model predicts of them, and labels."""
+    """Examples with predictions and labels."""
 
     view: View
     label: NDArray[np.int64] | None  # (N,) numbers of classes, -1 where there is no label; None: no labels
@@ -44,7 +44,7 @@ def read_labelled(uri: str, classes: ClassList) -> Labelled:
     Raises
     ------
     DataError
-        It cannot be read, lacks predictions, or holds a class that the model does not have.
+        The file cannot be read, has no predictions, or has a class that the model does not have.
     """
     try:
         table, _ = open_table(Source("reference", uri))
@@ -54,7 +54,7 @@ def read_labelled(uri: str, classes: ClassList) -> Labelled:
         prediction = numbers_of("prediction", given, classes)
         if (prediction < 0).any():
             row = int(np.flatnonzero(prediction < 0)[0])
-            raise DataError(f"prediction of row {row + 1} is missing; fill it in, or leave such rows out")
+            raise DataError(f"prediction of row {row + 1} is missing; fill it in, or remove such rows")
         label = _label(table, classes)
         pool = pool_of(table, (), prediction)
         if label is not None and len(label) != pool.size:
@@ -73,7 +73,7 @@ def _label(table: Table, classes: ClassList) -> NDArray[np.int64] | None:
 
 
 def numbers_of(column: str, values: NDArray[Any], classes: ClassList) -> NDArray[np.int64]:
-    """The number of the class of each of ``values`` (N,), -1 where there is none; DataError for what is no class."""
+    """Return the number of each class of ``values`` (N,), -1 for none; raise DataError for other values."""
     if values.ndim != 1:
         raise DataError(f"{column} has the shape {values.shape}; give one class per example: (N,)")
     if values.dtype.kind in "biuf":
@@ -110,7 +110,7 @@ def _number_of_name(column: str, text: str, row: int, classes: ClassList) -> int
 
 
 def _places(column: str, values: NDArray[Any], missing: NDArray[np.bool_], classes: ClassList) -> NDArray[np.int64]:
-    """Numbers (N,) as numbers of classes."""
+    """Return numbers (N,) as numbers of classes."""
     plain = [plain_name(name) for name in classes.names]
     other = next((name for i, name in enumerate(plain) if name.isdecimal() and name != str(i)), None)
     if other is not None:

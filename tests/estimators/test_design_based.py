@@ -12,17 +12,17 @@ from opacc_ray.designs.simple_random import SimpleRandom
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import LabelError
 from opacc_ray.estimators import intervals
-from opacc_ray.estimators.base import Estimate
-from opacc_ray.estimators.by_design import by_design
+from opacc_ray.estimators.accuracy_estimate import Estimate
+from opacc_ray.estimators.design_based import estimate_sample
 from opacc_ray.pool import Pool
 
 
 def simple_random(outcome: np.ndarray, pool_size: int) -> Estimate:
-    return by_design(SimpleRandom(len(outcome), pool_size, replacement=False), outcome, 0.95)
+    return estimate_sample(SimpleRandom(len(outcome), pool_size, replacement=False), outcome, 0.95)
 
 
 def stratified(outcome: np.ndarray, stratum: np.ndarray, sizes: list[int]) -> Estimate:
-    return by_design(Stratified(stratum, np.array(sizes)), outcome, 0.95)
+    return estimate_sample(Stratified(stratum, np.array(sizes)), outcome, 0.95)
 
 
 @pytest.mark.parametrize("num", [75, 90])

@@ -1,4 +1,4 @@
-"""What a study is made of: cases, methods, budgets, repetitions. From YAML or from the command line.
+"""Define the spec of a study: cases, methods, budgets, repetitions, from YAML or from the command line.
 
 methods:
   - srs
@@ -40,12 +40,12 @@ class CaseSpec(BaseModel):
     @classmethod
     def _names_a_file(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"[^/\\.][^/\\]{0,99}", value):
-            raise ValueError("use no '/' and no '.' at the start: figures are called after it")
+            raise ValueError("must not contain '/' or start with '.', because it becomes a file name")
         return value
 
 
 class MethodSpec(BaseModel):
-    """A method, how it is run, and the method's own parameters beside them."""
+    """A method, how it is run, and the method's own parameters."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -63,7 +63,7 @@ class MethodSpec(BaseModel):
 
     @property
     def design(self) -> str:
-        """Method, parameters, rounds and assistance: what decides the examples and the estimate."""
+        """Method, parameters, rounds and assistance, which decide the examples and the estimate."""
         own = ({"rounds": self.rounds} if len(self.shares) > 1 else {}) | ({"assist": True} if self.assist else {})
         stated = ",".join(f"{name}={_plain(value)}" for name, value in sorted((self.parameters | own).items()))
         return f"{self.method}:{stated}" if stated else self.method
@@ -78,12 +78,12 @@ class MethodSpec(BaseModel):
         return list(self.rounds) if isinstance(self.rounds, list) else list(range(1, self.rounds + 1))
 
     def batches(self, budget: int) -> list[int]:
-        """The budget cut in rounds; raises SpecError if one of them gets no label, or a peer fewer than it needs."""
+        """Split the budget in rounds; raise SpecError if a round gets no label, or a peer fewer than it needs."""
         least = LEAST_BUDGETS.get(self.method, 1)
         if budget < least:
             raise SpecError(
-                f"budget={budget} of method {self.name!r}: without {least} labels it has no variance to state; "
-                f"give at least {least}, or leave the method out"
+                f"budget={budget} of method {self.name!r}: its variance needs {least} labels; "
+                f"give at least {least}, or remove the method"
             )
         ends = [round(budget * end / sum(self.shares)) for end in accumulate(self.shares)]
         sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
@@ -112,21 +112,19 @@ class MethodSpec(BaseModel):
         if self.assist and parameters.predicts_failures:
             raise ValueError(
                 f"assist=true of method {self.name!r}: {self.method} predicts every outcome itself, and its estimate "
-                "has that prediction in it; leave assist out"
+                "includes that prediction; remove assist"
             )
         return self
 
     def _is_plain_peer(self) -> "MethodSpec":
         given = [*self.parameters, *(["rounds"] if len(self.shares) > 1 else []), *(["assist"] if self.assist else [])]
         if given:
-            raise ValueError(
-                f"{given[0]} of method {self.method!r}: it is run as its paper has it, in one round; leave it out"
-            )
+            raise ValueError(f"{given[0]} of method {self.method!r}: it runs as in its paper, in one round; remove it")
         return self
 
 
 class StudySpec(BaseModel):
-    """One study: every method at every budget on every case, again and again."""
+    """One study: every method at every budget on every case, repeated."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -167,11 +165,11 @@ class StudySpec(BaseModel):
     def _differ(cls, value: list[MethodSpec]) -> list[MethodSpec]:
         names, designs = [method.name for method in value], [method.design for method in value]
         same = next((place for place, design in enumerate(designs) if design in designs[:place]), None)
-        if same is not None:  # its trials would be those of the other
+        if same is not None:  # the trials of both would be the same
             first = names[designs.index(designs[same])]
             pair = f"{first!r} and {names[same]!r} are both {designs[same]!r}, with the same draws"
-            what = f"{first!r} is there twice" if first == names[same] else pair
-            raise ValueError(f"{what}; leave one of them out")
+            what = f"{first!r} is listed twice" if first == names[same] else pair
+            raise ValueError(f"{what}; remove one of them")
         again = next((name for name in names if names.count(name) > 1), None)
         if again:
             raise ValueError(f"two methods are called {again!r}; give one of them another label")
@@ -186,7 +184,7 @@ class StudySpec(BaseModel):
 
 
 def parse_method(text: str) -> dict[str, Any]:
-    """``neyman:rounds=4,floor=0.2`` as the content of a :class:`MethodSpec`; values are YAML."""
+    """Parse ``neyman:rounds=4,floor=0.2`` to the content of a :class:`MethodSpec`; values are YAML."""
     method, _, rest = text.partition(":")
     content: dict[str, Any] = {"method": method.strip()}
     for item in re.split(r",(?=\s*\w+\s*=)", rest) if rest.strip() else []:
@@ -201,7 +199,7 @@ def parse_method(text: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """YAML, and numbers such as 1e-3, which YAML takes for names."""
+    """Read YAML, and numbers such as 1e-3, which YAML reads as text."""
     return float(text) if re.fullmatch(r"\s*[-+]?\d+e[-+]?\d+\s*", text) else yaml.safe_load(text)
 
 

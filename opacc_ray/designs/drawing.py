@@ -1,0 +1,123 @@
+"""Draw a fixed number of distinct examples: at random, or with unequal probabilities (π-ps designs).
+
+J.-C. Deville, "Une nouvelle (encore une!) méthode de tirage à probabilités inégales", INSEE 9804 (1998), known as
+Deville's systematic sampling; G. Chauvet, "On a characterization of ordered pivotal sampling", Bernoulli 18 (2012),
+shows that it equals Deville and Tillé's pivotal method in a fixed order.
+
+The inclusion probabilities are laid end to end, in a given order, on a line of length n. The line is cut in n intervals
+of length 1, and one example is drawn from each. An example across a cut belongs to two intervals: the second draw
+depends on whether the first one took it, so that it is included with exactly π and never twice. The sample has exactly
+n examples, spread along the order as evenly as a stratified sample.
+
+Legend: N examples, n to draw, π inclusion probability, σ size.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+SURE = 1 - 1e-9
+"""Inclusion probabilities from here on count as 1: only rounding separates them."""
+
+AHEAD = 32
+"""Intervals whose other example is looked up at once: the line may be in the actors of a cluster."""
+
+
+def unlabelled_index(rank: NDArray[np.int64], taken: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the pool's index of the rank-th example that is not ``taken`` (sorted); any shape, same shape returned.
+
+    Memory is needed for ``taken`` only, whatever the size of the pool. Below the r-th free example there are r free
+    examples, and as many taken ones as have fewer than r + 1 free ones before them.
+    """
+    free_before = taken - np.arange(len(taken))  # (k,), not decreasing
+    return rank + np.searchsorted(free_before, rank, side="right")
+
+
+def draw_uniform(rng: np.random.Generator, size: int, taken: NDArray[np.int64], num: int) -> NDArray[np.int64]:
+    """Draw ``num`` of the ``size`` examples that are not ``taken`` (sorted), at random without replacement."""
+    rank = rng.choice(size - len(taken), size=num, replace=False, shuffle=True)
+    return unlabelled_index(rank.astype(np.int64), taken)
+
+
+def inclusion_probabilities(
+    size: NDArray[np.float64], num: int, count: NDArray[np.int64] | None = None
+) -> NDArray[np.float64]:
+    """Return π (N,) proportional to ``size`` (N,) > 0, at most 1, with sum ``num`` <= N.
+
+    Examples whose size exceeds their share are certain to be included, and the rest share what is left. With ``count``
+    (N,), each size belongs to that many examples, which may be 0.
+    """
+    sure = np.zeros(len(size), dtype=bool)
+    total = size if count is None else size * count
+    while True:
+        left = num - int(sure.sum() if count is None else count[sure].sum())
+        scale = left / total[~sure].sum() if left else 0.0
+        more = ~sure & (scale * size >= SURE)
+        if not more.any():
+            return np.where(sure, 1.0, scale * size)
+        sure |= more
+
+
+class Found(Protocol):
+    """The examples at some places of a line: (t,) each."""
+
+    @property
+    def index(self) -> NDArray[np.int64]: ...
+    @property
+    def begin(self) -> NDArray[np.int64]: ...
+    @property
+    def end(self) -> NDArray[np.int64]: ...
+
+
+class Line(Protocol):
+    """Examples end to end, each as long as its probability, in whole units."""
+
+    total: int
+
+    def find(self, places: NDArray[np.int64]) -> Found:
+        """Return the example at each of ``places`` (t,), from 0 to below the total."""
+
+
+def line_lengths(probability: NDArray[np.float64], num: int) -> NDArray[np.int64]:
+    """Return lengths (N,) on a line of ``num`` intervals, in units so small that their sum fits in 2^61."""
+    length = probability * 2.0 ** (61 - int(num).bit_length())
+    np.rint(length, out=length)
+    return np.maximum(length, 1, out=length).astype(np.int64)
+
+
+def draw_along(rng: np.random.Generator, line: Line, num: int) -> NDArray[np.int64]:
+    """Draw ``num`` distinct examples, one per interval, with probabilities equal to their lengths in intervals.
+
+    In interval k the example across its lower cut has the probability after / (1 - before) if interval k - 1 did not
+    take it, else 0. The other examples share the rest by their lengths. Nearly all intervals are in the first case,
+    which is computed for all of them at once; the second case is then followed from the first interval on.
+    """
+    if num == 0:
+        return np.empty(0, dtype=np.int64)
+    unit = line.total / num  # the lengths sum to a whole number of intervals, but for rounding
+    cut = np.arange(num)
+    across = line.find(np.minimum(np.floor(cut * unit).astype(np.int64), line.total - 1))  # the example on each cut
+    before = np.maximum(cut - across.begin / unit, 0.0)  # (n,) its length in the interval below
+    after = np.maximum(across.end / unit - cut, 0.0)  # and above
+    uniform, chance = rng.random(num), np.minimum(after / (1 - before), 1.0)
+    left = (uniform - chance) / np.maximum(1 - chance, 1e-300)  # uniform again, given uniform >= chance
+
+    def other(intervals: NDArray[np.int64], uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+        """(s,) examples at ``uniform`` of the way from the end of the one across the cut to the next cut."""
+        way = after[intervals] + np.maximum(uniform[intervals], 0.0) * (1 - after[intervals])
+        place = np.floor((intervals + way) * unit).astype(np.int64)
+        return line.find(np.clip(place, across.end[intervals], line.total - 1)).index
+
+    chosen = across.index.copy()
+    rest = np.flatnonzero(uniform >= chance)
+    chosen[rest] = other(rest, left)
+    follow = np.flatnonzero(chosen[:-1] == across.index[1:]) + 1  # the interval before took the one across
+    if_taken = dict(zip(follow.tolist(), other(follow, uniform).tolist(), strict=True))
+    for k in range(1, num):
+        if chosen[k - 1] == across.index[k]:
+            if k not in if_taken:  # the draw before has changed; the next ones often do, too
+                ahead = np.arange(k, min(k + AHEAD, num))
+                if_taken |= zip(ahead.tolist(), other(ahead, uniform).tolist(), strict=True)
+            chosen[k] = if_taken[k]
+    return chosen

@@ -1,0 +1,296 @@
+"""Estimate accuracy by the sampling designs alone: of one sample, or of rounds of any methods.
+
+**One sample** has the value of its design and the interval that belongs to it (:data:`INTERVALS`):
+
+    simple random sample     exact hypergeometric; Wilson's with replacement
+    strata                   stratified score
+    inclusion probability    adjusted Wilson (:mod:`opacc_ray.estimators.difference_estimator`)
+    replicates               Wilson's at the size with their variance, with Student's quantile for R - 1
+    purposive                as for a simple random sample: not design-based
+    all others, and scores   weighted Clopper-Pearson: Student's interval misses rare, large losses
+
+Replicates measure the variance of methods that choose by optimisation, such as CES and DeepReduce: the pool is split
+at random in R parts, and the method spends its share of the budget in each. Few replicates make the interval wide, and
+many leave little budget for each. CES first draws 30 examples at random, so give it ``initial=5``.
+
+**Rounds** are combined as in :mod:`opacc_ray.estimators.rounds`, and their interval is
+
+    simple random samples      that of the one simple random sample which they form
+    strata, 0/1 outcomes       the stratified score interval over the strata of all rounds, stratum j of round t with
+                               the share w_t · (1 - N_t/N) · P_tj
+    other designs              the interval of the difference estimator, each label of a round with the same effect; if
+                               some labels weigh more than others, on each side the wider end of that and the weighted
+                               Clopper-Pearson one, with the largest weight w_t · (1 - N_t/N) · weight of any round
+
+The wider end matters where a few labels move the estimate far more than the rest: in the confident stratum of CSS, or
+for examples that DeepEST, SUPS, RHC-S or 2-UPS were unlikely to draw. A sample that found few failures among those has
+too high an estimate and too narrow an interval.
+
+Legend: N pool, n labels, N_t examples labelled before round t, w_t its weight, P_tj share of a stratum, J strata, R
+replicates.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.designs import Design
+from opacc_ray.designs.purposive import Purposive
+from opacc_ray.designs.replicates import Replicates
+from opacc_ray.designs.simple_random import SimpleRandom
+from opacc_ray.designs.stratified import Stratified
+from opacc_ray.estimators import intervals
+from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome, is_binary, joined_reasons
+from opacc_ray.estimators.difference_estimator import RoundEstimate, accuracy_of_rounds, difference, predicted_round
+from opacc_ray.estimators.intervals import WEIGHTED, Interval, Moments
+from opacc_ray.estimators.rounds import (
+    as_simple_random,
+    checked_rounds,
+    common_pool,
+    known_outcomes,
+    labelled_before,
+    late_labels,
+    linear_estimator,
+    round_weights,
+    shares_left,
+)
+from opacc_ray.selection import Selection
+
+UNEQUAL = ("stratified score", WEIGHTED)
+"""Intervals, for one sample, of designs in which some labels weigh more than others."""
+
+_SAME_VARIANCE = 1e-24
+"""Replicates agree if their variance is not larger."""
+
+_REPLICATES_CAUTION = (
+    "the interval is based on the differences between replicates, which do not show a bias that they share"
+)
+
+Array = NDArray[np.float64]
+
+
+def design_based_estimate(
+    selection: Selection | Sequence[Selection], outcome: Sequence[Any] | Outcome, level: float
+) -> Estimate:
+    """Estimate accuracy by the design of one selection, or by those of several rounds together.
+
+    Parameters, returns and errors are those of :func:`opacc_ray.estimate`.
+    """
+    rounds, outcomes = checked_rounds(selection, outcome, level)
+    return known_outcomes(rounds, outcomes).clip(unclipped_estimate(rounds, outcomes, level))
+
+
+def unclipped_estimate(rounds: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
+    """Return :func:`design_based_estimate` before it is cut to what the labels prove."""
+    if len(rounds) == 1:
+        labelled_before(rounds)  # raises if it was drawn after other rounds
+        return estimate_sample(rounds[0].design, outcomes[0], level)
+    found, late = estimate_rounds(rounds, outcomes, level), late_labels(rounds)
+    if late is None:
+        return found
+    return replace(found, design_based=False, reason=joined_reasons((found.reason, late)))
+
+
+# -- one sample -------------------------------------------------------------------------------------------------
+
+
+def estimate_sample(design: Design, outcome: Outcome, level: float) -> Estimate:
+    """Estimate the accuracy of what one sample was drawn from: unbiased, unless ``design.reason`` states otherwise.
+
+    Parameters
+    ----------
+    design, outcome : of the labelled examples, (n,)
+    level : confidence level of the interval
+    """
+    return INTERVALS[design.interval](design, outcome, level)
+
+
+def simple_random(design: SimpleRandom, outcome: Outcome, level: float) -> Estimate:
+    """Estimate from a simple random sample: the mean outcome, with an exact interval for 0/1 outcomes."""
+    n, value, name = len(outcome), float(design.mean(outcome)), design.interval
+    variance = design.failure_variance(1 - outcome)
+    if not is_binary(outcome):
+        low, high, name = *_score_interval(design, value, variance, level), WEIGHTED
+    elif design.replacement:
+        low, high = intervals.wilson(value, n, level)
+    else:
+        low, high = intervals.hypergeometric(round(outcome.sum()), n, design.population, level)
+    return Estimate(value, math.sqrt(variance), low, high, level, name, n, True)
+
+
+def purposive(design: Purposive, outcome: Outcome, level: float) -> Estimate:
+    """Estimate from a sample chosen to resemble the pool, with the interval of a simple random sample."""
+    plain = simple_random(design.stand_in, outcome, level)
+    return replace(plain, interval=f"{plain.interval} ({design.interval})", design_based=False, reason=design.reason)
+
+
+def stratified(design: Stratified, outcome: Outcome, level: float) -> Estimate:
+    """Estimate from a stratified sample; the score interval also holds where strata show no failure."""
+    value, variance, name = float(design.mean(outcome)), design.failure_variance(1 - outcome), design.interval
+    if is_binary(outcome):
+        drawn = design.num.astype(np.float64)
+        total = np.bincount(design.stratum, weights=outcome, minlength=len(drawn)).astype(np.float64)
+        factors = small_sample_factors(design.left, drawn)
+        low, high = intervals.stratified_score(total, drawn, design.shares, factors, level)
+    else:
+        low, high, name = *_score_interval(design, value, variance, level), WEIGHTED
+    return Estimate(value, math.sqrt(variance), low, high, level, name, len(outcome), True)
+
+
+def small_sample_factors(left: Array, drawn: Array) -> Array:
+    """Return (1 - f_j)·n_j/(n_j - 1) (J,), the factors of p(1 - p)/n_j, from 1 - f_j and n_j.
+
+    Fitted to few labels, p(1 - p) is too small by (n_j - 1)/n_j; Miettinen and Nurminen correct it likewise.
+    """
+    return left * drawn / np.maximum(drawn - 1, 0.5)
+
+
+def replicated(design: Replicates, outcome: Outcome, level: float) -> Estimate:
+    """Estimate from R replicates, by the method's own estimator in each.
+
+    If all replicates agree, the variance is that of a simple random sample with half a failure.
+    """
+    failure, num, n = 1 - outcome, len(design.parts), len(outcome)
+    value, variance = 1 - design.failure_share(failure), design.failure_variance(failure)
+    half = 0.5 / (n + 1)
+    used = half * (1 - half) / n if variance <= _SAME_VARIANCE else variance
+    inside, widen = min(max(value, half), 1 - half), intervals.student_widening(num - 1, level)
+    low, high = intervals.wilson(min(max(value, 0.0), 1.0), inside * (1 - inside) / (used * widen**2), level)
+    reason = None if design.designs[0].reason is None else _REPLICATES_CAUTION
+    return Estimate(value, math.sqrt(variance), low, high, level, f"{num} replicates", n, True, reason)
+
+
+def weighted(design: Design, outcome: Outcome, level: float) -> Estimate:
+    """Estimate from any design: an unbiased value that may leave [0, 1], with an interval inside it."""
+    failure = 1 - outcome
+    failures = Moments(design.failure_share(failure), design.failure_variance(failure))
+    successes = Moments(float(design.mean(outcome)), float(design.variance(outcome)))
+    low, high = intervals.weighted_accuracy_interval(failures, successes, design.weight_bound, level)
+    error, reason = math.sqrt(failures.variance), design.reason
+    return Estimate(1 - failures.mean, error, low, high, level, WEIGHTED, len(outcome), reason is None, reason)
+
+
+def _score_interval(design: Design, value: float, variance: float, level: float) -> Interval:
+    few, many = intervals.weighted_clopper_pearson(1 - value, variance, design.weight_bound, level)
+    return 1 - many, 1 - few
+
+
+INTERVALS: dict[str, Callable[[Any, Outcome, float], Estimate]] = {
+    "exact hypergeometric": simple_random,
+    "wilson": simple_random,
+    "as for a simple random sample": purposive,
+    "stratified score": stratified,
+    "weighted Clopper-Pearson": weighted,
+    "adjusted Wilson": difference,
+    "replicates": replicated,
+}
+"""``Design.interval`` -> the function that estimates with that interval."""
+
+
+# -- several rounds ---------------------------------------------------------------------------------------------
+
+
+def estimate_rounds(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
+    """Estimate accuracy from several rounds, with the interval that their designs have in one round where possible.
+
+    Parameters, returns and errors are those of :func:`combine_rounds`.
+    """
+    whole, designs = as_simple_random(selections), [part.design for part in selections]
+    if whole is not None:
+        return simple_random(whole, np.concatenate(outcomes), level)
+    found, known = combine_rounds(selections, outcomes, level), known_outcomes(selections, outcomes)
+    is_equal = not any(design.prediction is None and design.interval in UNEQUAL for design in designs)
+    if is_equal or known.num == known.pool_size:
+        return found
+    strata = [design for design in designs if isinstance(design, Stratified)]
+    if len(strata) == len(designs) and known.binary:
+        low, high = _strata_interval(selections, strata, outcomes, level)
+        return replace(found, low=low, high=high, interval="stratified score")
+    low, high = _wider(selections, outcomes, found)
+    return replace(found, low=low, high=high, interval=f"{WEIGHTED}, or {found.interval}")
+
+
+def combine_rounds(selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
+    """Estimate accuracy on the whole pool from all rounds, with the interval of the difference estimator.
+
+    Parameters
+    ----------
+    selections : rounds of one pool, in their order
+    outcomes : (n_t,) each, aligned with the selection's index
+    level : confidence level of the interval
+
+    Returns
+    -------
+    Estimate
+        Unbiased if every round's estimator is; ``design_based`` unless some round's is not.
+
+    Raises
+    ------
+    LabelError
+        The rounds are from different pools, or an earlier round is missing.
+    """
+    pool_size, before = common_pool(selections), labelled_before(selections)
+    rounds = [_round_estimate(selection, outcome) for selection, outcome in zip(selections, outcomes, strict=True)]
+    weight, left = round_weights(selections), shares_left(selections)
+    failure = 1 - np.concatenate(outcomes)
+    value = sum(
+        w * (float(failure[places].sum()) / pool_size + share_left * part.share)
+        for w, places, share_left, part in zip(weight, before, left, rounds, strict=True)
+    )
+    return accuracy_of_rounds(value, rounds, weight * left, known_outcomes(selections, outcomes), level)
+
+
+def _round_estimate(selection: Selection, outcome: Outcome) -> RoundEstimate:
+    """Estimate one round; without predictions each label has the same effect, and p is the share of failures."""
+    design, n = selection.design, len(outcome)
+    if design.prediction is not None:
+        return predicted_round(design, design.prediction, outcome)
+    found, failure = estimate_sample(design, outcome, 0.95), 1 - outcome
+    left = 1 - n / selection.pool_size if design.is_distinct else 1.0
+    expected = np.full(n, (float(failure.sum()) + 0.5) / (n + 1))
+    return RoundEstimate(
+        share=1 - found.value,
+        variance=found.standard_error**2,
+        effect=np.full(n, math.sqrt(max(left, 0)) / n),
+        expected=expected,
+        failure=failure,
+        error=failure - expected,
+        assisted=False,
+        design_based=found.design_based,
+        reason=found.reason,
+        degrees=design.degrees,
+    )
+
+
+def _strata_interval(
+    selections: Sequence[Selection], designs: Sequence[Stratified], outcomes: Sequence[Outcome], level: float
+) -> Interval:
+    """Return the stratified score interval over the strata of all rounds."""
+    success, weight = np.concatenate(outcomes), round_weights(selections)
+    scale = weight * shares_left(selections)
+    before = [success[places].sum() / selections[0].pool_size for places in labelled_before(selections)]
+    constant = float(weight @ before)
+    right = [
+        np.bincount(design.stratum, weights=outcome, minlength=len(design.sizes))
+        for design, outcome in zip(designs, outcomes, strict=True)
+    ]
+    drawn = np.concatenate([design.num for design in designs]).astype(np.float64)  # (strata of all rounds,)
+    shares = np.concatenate([part * design.shares for part, design in zip(scale, designs, strict=True)])
+    factors = small_sample_factors(np.concatenate([design.left for design in designs]), drawn)
+    low, high = intervals.stratified_score(np.concatenate(right), drawn, shares, factors, level)
+    return constant + low, constant + high
+
+
+def _wider(selections: Sequence[Selection], outcomes: Sequence[Outcome], found: Estimate) -> Interval:
+    """Return on each side the wider end of the interval found and the weighted Clopper-Pearson one."""
+    scale = round_weights(selections) * shares_left(selections)
+    weight = float((scale * [part.design.weight_bound for part in selections]).max())
+    right, design = np.concatenate(outcomes), linear_estimator(selections)
+    successes = Moments(float(design.mean(right)), float(design.variance(right)))
+    failures = Moments(1 - found.value, found.standard_error**2)
+    low, high = intervals.weighted_accuracy_interval(failures, successes, weight, found.level)
+    return min(found.low, low), max(found.high, high)
