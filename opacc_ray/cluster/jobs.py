@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
-from opacc_ray.cluster.address import check_address
+from opacc_ray.cluster.session import check_address
 from opacc_ray.errors import ClusterError, SpecError, shortened
 from opacc_ray.lake.redaction import redacted, without_values
 

@@ -21,8 +21,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util import metrics
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from opacc_ray.cluster.address import check_address
-from opacc_ray.cluster.session import connected
+from opacc_ray.cluster.session import check_address, connected
 from opacc_ray.errors import ClusterError, shortened
 
 log = logging.getLogger(__name__)

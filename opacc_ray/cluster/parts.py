@@ -10,7 +10,7 @@ import ray
 from numpy.typing import NDArray
 from ray.exceptions import RayTaskError
 
-from opacc_ray.cluster.failures import LOST, cause_of
+from opacc_ray.cluster.tasks import LOST, cause_of
 from opacc_ray.errors import ClusterError, shortened
 from opacc_ray.extract.features import Features, StoredParts, stored_pools
 from opacc_ray.parts.view import Call, add_up, answers

@@ -137,10 +137,11 @@ class _LateActors(StoredParts):
 
     def _hold(self) -> Parts:
         if self._held is None:
-            from opacc_ray.cluster.parts import hold
             from opacc_ray.cluster.session import connected
 
             self._actors.enter_context(connected())
+            from opacc_ray.cluster.parts import hold  # imports Ray, which reads its token mode then
+
             self._held = self._actors.enter_context(hold(self._features, self._names))
         return self._held
 

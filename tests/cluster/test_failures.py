@@ -14,7 +14,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from opacc_ray.cluster.failures import LOST, ran_out_of_memory
+from opacc_ray.cluster.tasks import LOST, ran_out_of_memory
 
 REFERENCE = ObjectRef.from_random().hex()
 

@@ -237,7 +237,7 @@ def test_job_that_cannot_begin_says_why(submit: Opacc, folder: Path, python: str
     ("arguments", "changes", "message"),
     [
         ([], {"RAY_AUTH_TOKEN": "0" * 64}, "it asks for its token; set RAY_AUTH_MODE=token"),
-        (["--address=http://127.0.0.1:1"], {}, "nobody answers at http://127.0.0.1:1"),
+        (["--address=http://127.0.0.1:1"], {}, "nothing answers at http://127.0.0.1:1"),
     ],
 )
 def test_server_that_does_not_let_in_is_one_sentence(

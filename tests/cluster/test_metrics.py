@@ -21,7 +21,7 @@ def test_cluster_that_does_not_answer_costs_a_warning(
     assert time.monotonic() - begun < 60  # Ray itself looks for minutes
     assert not metrics.is_on
     [record] = caplog.records
-    assert f"metrics are not exported: nobody answers at 127.0.0.1:{port}" in record.getMessage()
+    assert f"metrics are not exported: nothing answers at 127.0.0.1:{port}" in record.getMessage()
 
 
 @pytest.mark.parametrize("address", [None, "local"])

@@ -21,7 +21,7 @@ from small_pictures import picture, to_input
 from small_spec import small_spec
 
 from opacc_ray.audit import steps
-from opacc_ray.cluster import extraction
+from opacc_ray.cluster import actor_pool
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import reference
@@ -263,7 +263,7 @@ def test_same_bytes_after_a_driver_and_an_actor_died(
     marker = tmp_path / "died"
     with pytest.raises(KeyboardInterrupt):
         run_spec(spec(extract=ALL), die)
-    monkeypatch.setattr(extraction, "Worker", killed_once(marker))
+    monkeypatch.setattr(actor_pool, "Worker", killed_once(marker))
     caplog.set_level(logging.INFO, "opacc_ray")
     run = run_spec(spec(extract=ALL | TWO))
     assert marker.exists()
