@@ -15,7 +15,7 @@ from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.several import SeveralModels
 from opacc_ray.extract.feature_set import Complete
-from opacc_ray.extract.ids import digest_of
+from opacc_ray.extract.shards import digest_of
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labels.labelled_rounds import LabelledRound, outcomes_of_another, read_rounds
 from opacc_ray.labels.log import read_log

@@ -13,8 +13,7 @@ import ray
 from ray.exceptions import RayError
 
 from opacc_ray.extract.extractor import Extraction, Extractor
-from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.process import tune_allocation
+from opacc_ray.extract.machine import Machine, tune_allocation
 from opacc_ray.extract.shards import ShardReport
 from opacc_ray.lake.examples import Shard
 

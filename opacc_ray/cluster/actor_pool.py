@@ -29,8 +29,7 @@ from opacc_ray.cluster.session import raise_if_ending
 from opacc_ray.cluster.tasks import LOST, cause_of, ran_out_of_memory
 from opacc_ray.errors import ClusterError, OpaccError, StorageError, counted, shortened
 from opacc_ray.extract.extractor import Extraction, Interrupted
-from opacc_ray.extract.planned import check_plan
-from opacc_ray.extract.shards import ShardReport, read_report
+from opacc_ray.extract.shards import ShardReport, check_plan, read_report
 from opacc_ray.lake.examples import Shard
 from opacc_ray.lake.storage import Store
 

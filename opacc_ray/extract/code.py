@@ -20,11 +20,14 @@ from pydantic import Field
 
 from opacc_ray.documents import Part
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.hubs import library_of
 from opacc_ray.spec import Spec, modules_of, sources_of
 
 LIBRARIES = ("flax", "jax", "keras", "onnxruntime", "tensorflow", "timm", "torch", "torchvision", "transformers")
 """Libraries that build or run models, which count where the user's files import them."""
+
+
+LIBRARY_OF = {"timm": "timm", "hf": "transformers"}
+"""Package of each kind of library's model; our extra has the name of the kind."""
 
 
 class Code(Part):
@@ -84,6 +87,18 @@ def changes(before: Code, now: Code) -> str | None:
         was, is_now = (code.libraries.get(names[0], "not used") for code in (before, now))
         return f"{names[0]} has changed from {was} to {is_now}"
     return None
+
+
+def hub_of(factory: str) -> tuple[str, str] | None:
+    """Return the kind and the name of a library's model, or None for ``module:function``."""
+    kind, _, name = factory.partition(":")
+    return (kind, name) if kind in LIBRARY_OF else None
+
+
+def library_of(factory: str) -> str | None:
+    """Return the package that makes a model, or None for ``module:function``."""
+    hub = hub_of(factory)
+    return LIBRARY_OF[hub[0]] if hub else None
 
 
 def _digests(files: Mapping[str, Path]) -> dict[str, str]:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import OpaccError
-from opacc_ray.extract.ids import digest_of
+from opacc_ray.extract.shards import digest_of
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import Store
 

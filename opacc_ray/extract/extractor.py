@@ -17,16 +17,18 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.code import Code, check_unchanged
-from opacc_ray.extract.columns import Columns, joined, not_finite
 from opacc_ray.extract.inference import check_hidden, in_halves, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
+from opacc_ray.extract.machine import yield_to_others
 from opacc_ray.extract.outputs import read_output
-from opacc_ray.extract.planned import check_plan
-from opacc_ray.extract.process import stand_behind
 from opacc_ray.extract.shards import (
+    Columns,
     FeatureShard,
     ShardReport,
+    check_plan,
     encode_shard,
+    joined,
+    not_finite,
     read_report,
     read_table,
     report_on,
@@ -41,8 +43,7 @@ from opacc_ray.neurons.coverage import Ranges
 from opacc_ray.spec import SURPRISE, PoolSpec, Spec, see_modules
 
 if TYPE_CHECKING:
-    from opacc_ray.extract.activations import Activations
-    from opacc_ray.extract.function import FunctionModel
+    from opacc_ray.extract.inference import Activations, FunctionModel
     from opacc_ray.extract.model import Device, Model
 
 _COVERED = "covered layers"  # a column that is never written: NaN where a value of these layers is not finite
@@ -164,7 +165,7 @@ class Extractor:
 
     def _write(self, folder: Store, shard: Shard, features: FeatureShard) -> ShardReport:
         """Write a shard on a thread that gives way to the one that computes."""
-        with ThreadPoolExecutor(1, "opacc-write", stand_behind) as behind:
+        with ThreadPoolExecutor(1, "opacc-write", yield_to_others) as behind:
             return behind.submit(self._write_now, folder, shard, features).result()
 
     def _write_now(self, folder: Store, shard: Shard, features: FeatureShard) -> ShardReport:
@@ -223,7 +224,7 @@ class Extractor:
 
     def _batches_in_turn(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
         """Batches of inputs, read one ahead; no other shard computes until one of this shard has to be waited for."""
-        with NextAhead(self.read_batches(shard, bad), stand_behind) as ahead:
+        with NextAhead(self.read_batches(shard, bad), yield_to_others) as ahead:
             while (batch := ahead.take()) is not None:
                 with self._computing:
                     while batch is not None:

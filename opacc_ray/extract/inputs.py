@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.user_code import user_code
+from opacc_ray.extract.inference import user_code
 from opacc_ray.lake.examples import Example
 from opacc_ray.spec import Spec, load_function
 

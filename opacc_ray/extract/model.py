@@ -3,9 +3,6 @@
 The only module of the package that imports torch (the demo, which plays a user, aside).
 """
 
-import hashlib
-import io
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,15 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, shortened
-from opacc_ray.extract.activations import Activations
-from opacc_ray.extract.checkpoint import misfit, without_prefix
-from opacc_ray.extract.hubs import create, hub_of
+from opacc_ray.errors import DataError
+from opacc_ray.extract.inference import Activations
 from opacc_ray.extract.machine import Machine, cpu_name
 from opacc_ray.extract.neighbours import Arrays
-from opacc_ray.extract.user_code import user_code
-from opacc_ray.lake.storage import read_uri
-from opacc_ray.spec import CoverageSpec, ModelSpec, load_function
+from opacc_ray.extract.weights import build, load_program, load_weights
+from opacc_ray.spec import CoverageSpec, ModelSpec
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _NEURONS_LAST = (torch.nn.Linear, torch.nn.LayerNorm, torch.nn.Embedding)  # other layers have them after the batch
@@ -98,9 +92,9 @@ class Model(Device):
         self.digest: str | None = None
         self.note: str | None = None  # how the weights were read, if not as they are
         self._is_program = spec.program is not None
-        module = _program(spec) if self._is_program else _made(spec).eval()
+        module = load_program(spec) if self._is_program else build(spec).eval()
         if spec.weights is not None:
-            self.digest, self.note = _load_weights(module, spec)
+            self.digest, self.note = load_weights(module, spec)
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self.module = module.to(self.device, self.dtype)
         if channels_last:
@@ -200,40 +194,6 @@ def has_gpu() -> bool:
     return bool(torch.cuda.is_available())
 
 
-def _made(spec: ModelSpec) -> torch.nn.Module:
-    """What the factory returns, if it is a module."""
-    assert spec.factory is not None  # the spec has one
-    name = f"model.factory {spec.factory!r}"
-    if hub := hub_of(spec.factory):
-        module: torch.nn.Module = create(*hub, spec.arguments, pretrained=spec.weights is None)
-        return module
-    factory = load_function(spec.factory, "model.factory")
-    with user_code(name, "its arguments are those of model.arguments"):
-        module = factory(**spec.arguments)
-    if not isinstance(module, torch.nn.Module):
-        raise DataError(f"{name} returned a {type(module).__name__}, not a torch.nn.Module; return the model itself")
-    return module
-
-
-def _program(spec: ModelSpec) -> torch.nn.Module:
-    """The program of a file, which the spec trusts: it is run as code."""
-    assert spec.program is not None
-    data = read_uri(spec.program)
-    digest = hashlib.sha256(data).hexdigest()
-    if spec.sha256 not in (None, digest):
-        raise DataError(f"model.sha256: {spec.program} has digest {digest}, and the spec expects {spec.sha256}")
-    try:
-        if spec.program.endswith(".pt2"):
-            return torch.export.load(io.BytesIO(data)).module()
-        loaded: torch.nn.Module = torch.jit.load(io.BytesIO(data), map_location="cpu").eval()
-        return loaded
-    except Exception as error:  # both formats raise many kinds
-        raise DataError(
-            f"model.program: {spec.program} is neither TorchScript nor, as its name would end, an exported .pt2 "
-            f"({shortened(str(error), 200)}); save it with torch.export.save"
-        ) from None
-
-
 def _hidden_of(returned: Any) -> torch.Tensor | None:
     """The hidden layer in what a program returns: under that name, or the first of two tensors."""
     if isinstance(returned, Mapping):
@@ -311,67 +271,3 @@ def _settle(threads: int) -> None:
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
-
-
-def random_parameters(spec: ModelSpec) -> list[str]:
-    """Names of the parameters that differ when the factory's model is built twice; none if the spec names weights."""
-    if spec.factory is None or spec.weights is not None:
-        return []
-    first, second = _fingerprints(_made(spec)), _fingerprints(_made(spec))
-    return [name for name, digest in first.items() if second.get(name) != digest]
-
-
-def _fingerprints(module: torch.nn.Module) -> dict[str, bytes]:
-    """A digest of each parameter; of one that its first call is to draw, random bytes."""
-    return {
-        name: os.urandom(32)
-        if isinstance(value, torch.nn.parameter.UninitializedParameter)
-        else hashlib.sha256(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()).digest()
-        for name, value in module.named_parameters()
-    }
-
-
-def _load_weights(module: torch.nn.Module, spec: ModelSpec) -> tuple[str, str | None]:
-    """Load the weights; returns their digest, and how their keys were read, if not as they are."""
-    assert spec.weights is not None
-    data = read_uri(spec.weights)
-    digest = hashlib.sha256(data).hexdigest()
-    if spec.sha256 is not None and digest != spec.sha256:
-        raise DataError(
-            f"model.sha256: {spec.weights} has digest {digest}, and the spec expects {spec.sha256}; "
-            "audit the weights you meant, or correct the spec"
-        )
-    own = module.state_dict()
-    state, prefix = without_prefix(_state_dict(spec.weights, data), own)
-    try:
-        module.load_state_dict(state)
-    except RuntimeError as error:
-        why = misfit(state, own) or shortened(str(error))
-        raise DataError(
-            f"model.weights: {spec.weights} does not fit the module of {spec.factory}: {why}; give weights of this "
-            "model, or correct model.factory and model.arguments"
-        ) from None
-    note = f"the weights were read without the prefix {prefix!r} that all of their keys have" if prefix else None
-    return digest, note
-
-
-def _state_dict(uri: str, data: bytes) -> dict[str, Any]:
-    """A state dict from safetensors, or from a torch file without running anything in it."""
-    try:
-        if uri.endswith(".safetensors"):
-            from safetensors.torch import load
-
-            return dict(load(data))
-        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # each format raises kinds of its own; torch's advice to trust the file is left out
-        raise DataError(
-            f"model.weights: {uri} is neither safetensors nor a plain state dict of tensors ({type(error).__name__}); "
-            "save the model's state_dict(), best as safetensors"
-        ) from None
-    state = content.get("state_dict", content) if isinstance(content, dict) else content
-    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise DataError(
-            f"model.weights: {uri} holds a {type(state).__name__} that is no state dict of tensors; "
-            "save the model's state_dict(), best as safetensors"
-        )
-    return state

@@ -9,7 +9,7 @@ before tells the same.
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
-from opacc_ray.extract.columns import Columns
-from opacc_ray.extract.ids import Hashes, digest_of, hashes_of
 from opacc_ray.extract.machine import Machine
-from opacc_ray.lake.arrow import numbers, texts, to_numpy
-from opacc_ray.lake.examples import BadItem
+from opacc_ray.lake.arrow import numbers, texts
+from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.parquet_io import Footer, footer_of, read_columns, read_footer
+from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.storage import Store
 
 FEATURES_FORMAT = 2
@@ -37,7 +36,13 @@ _KEY = "opacc"  # of the report in the file's metadata
 
 _SEAL = '"end_sha256": "{}"'  # in the report: the digest of the footer, in which zeros take the digest's place
 _UNSEALED = _SEAL.format("0" * 64).encode()
-_DIGESTS = {"data_sha256", "end_sha256"}  # version 0.1.0 wrote neither
+
+
+Columns = dict[str, NDArray[Any]]
+"""Values by feature: one number per example (B,), or one row of them (B, width)."""
+
+Hashes = NDArray[np.uint64]
+"""8 bytes of a hash for each id, (N,)."""
 
 
 class FeatureShard(NamedTuple):
@@ -59,10 +64,10 @@ class ShardReport(NamedTuple):
     predicted: dict[int, int] | None  # examples by predicted class; None for a regression
     ids: str  # digest of the ids in their order
     own_ids: bool
-    machine: Machine | None  # that made it; None if version 0.1.0 did
+    machine: Machine | None  # that made it; None if unknown
     size: int  # of the file in bytes
     footer_size: int  # bytes from the file's footer to its end
-    sha256: str | None  # of the footer, which holds the SHA-256 of all bytes before it; None from version 0.1.0
+    sha256: str  # of the footer, which contains the SHA-256 of all bytes before it
     hashes: Hashes | None = None  # (num_examples,) of the ids, if they are the pool's own and were at hand
 
 
@@ -113,7 +118,7 @@ def report_on(shard: FeatureShard, data: bytes, source: str) -> ShardReport:
 
 
 def read_report(store: Store, file: str, size: int, *, whole: bool = False) -> ShardReport:
-    """Return the report at the end of a file; a file of version 0.1.0, which has none, is measured.
+    """Return the report at the end of a file.
 
     Parameters
     ----------
@@ -126,15 +131,11 @@ def read_report(store: Store, file: str, size: int, *, whole: bool = False) -> S
     """
     with _readable(store.uri_of(file)):
         footer = read_footer(store, file, size=size)
-        if _DIGESTS & _header(footer).keys():
-            _check_seal(footer)
-            if whole:
-                before = store.read(file)[: -len(footer.data)]
-                _check(hashlib.sha256(footer.data).hexdigest(), footer, before)
-            return _parse(footer, size)
-        table = read_columns(store, file, ["id", "prediction"], size=size, footer_size=len(footer.data))
-        prediction = to_numpy(table["prediction"]) if "prediction" in table.column_names else None
-        return _parse(footer, size, _describe(table["id"].to_pylist(), prediction, []) | {"own_ids": True})
+        _check_seal(footer)
+        if whole:
+            before = store.read(file)[: -len(footer.data)]
+            _check(hashlib.sha256(footer.data).hexdigest(), footer, before)
+        return _parse(footer, size)
 
 
 def read_table(
@@ -206,9 +207,9 @@ def _header(footer: Footer) -> dict[str, Any]:
     return dict(json.loads(footer.described(_KEY.encode()) or b"null"))
 
 
-def _parse(footer: Footer, size: int, measured: dict[str, Any] | None = None) -> ShardReport:
-    """The report in a footer; ``measured`` is what a file of version 0.1.0 does not say."""
-    said = (measured or {}) | _header(footer)
+def _parse(footer: Footer, size: int) -> ShardReport:
+    """Return the report in a footer."""
+    said = _header(footer)
     machine, predicted = said.get("machine"), said["predicted"]
     return ShardReport(
         num_examples=footer.metadata.num_rows,
@@ -220,7 +221,7 @@ def _parse(footer: Footer, size: int, measured: dict[str, Any] | None = None) ->
         machine=None if machine is None else Machine(**machine),
         size=size,
         footer_size=len(footer.data),
-        sha256=hashlib.sha256(footer.data).hexdigest() if "data_sha256" in said else None,
+        sha256=hashlib.sha256(footer.data).hexdigest(),
     )
 
 
@@ -242,3 +243,94 @@ def _readable(source: str) -> Iterator[None]:
     except Exception as error:  # Arrow, JSON and a report of another form raise many kinds
         reason = shortened(str(error)) or type(error).__name__  # some of Arrow's have lines
         raise DataError(f"{source} is not a shard of features ({reason}); {REMEDY}") from None
+
+
+def check_plan(folder: Store, kind: str, shard: Shard, report: ShardReport) -> None:
+    """Raise DataError if a shard's file does not hold the examples that the plan has for it.
+
+    Parameters
+    ----------
+    folder : where the file lies
+    kind : format of the pool
+    """
+    planned = planned_ids(kind, shard)
+    if planned is None:
+        return
+    bad = {item.id for item in report.bad}
+    if bad:
+        is_planned = bad <= set(planned) and digest_of(name for name in planned if name not in bad) == report.ids
+    else:
+        is_planned = digest_of(planned) == report.ids
+    if not is_planned:
+        raise DataError(
+            f"{folder.uri_of(shard.file)} holds {report.num_examples} examples and names {len(bad)} that could not "
+            f"be used, which are not the {len(planned)} of its plan; delete it and run the spec again"
+        )
+
+
+def digest_of(ids: Iterable[str]) -> str:
+    """Return the SHA-256 of ids in their order, each after its length in bytes (8 bytes, little-endian)."""
+    encoded = [name.encode() for name in ids]
+    lengths = {size: size.to_bytes(8, "little") for size in set(map(len, encoded))}
+    return hashlib.sha256(b"".join([lengths[len(name)] + name for name in encoded])).hexdigest()
+
+
+def hashes_of(ids: Sequence[str]) -> Hashes:
+    """Return 8 bytes for each id, (N,): equal for equal ids, and hardly ever equal for others."""
+    hashed = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in ids)
+    return np.frombuffer(hashed, dtype=np.uint64)
+
+
+def find_repeated(hashes: Sequence[Hashes], ids_of: Callable[[int], Sequence[str]]) -> str | None:
+    """Return the first id that appears a second time in a pool; None if there is none.
+
+    Two ids whose hashes are equal are compared themselves, so the answer is exact. Memory: 16 bytes per example.
+
+    Parameters
+    ----------
+    hashes : of the ids of each shard, in the order of the pool
+    ids_of : gives the ids of a shard by its place; asked for shards that share a hash only
+    """
+    ordered = np.concatenate(hashes)
+    ordered.sort()
+    shared = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    del ordered
+    seen: set[str] = set()
+    for place, own in enumerate(hashes if len(shared) else []):
+        rows = np.flatnonzero(np.isin(own, shared, kind="sort")).tolist()
+        ids = ids_of(place) if rows else []
+        for row in rows:
+            if ids[row] in seen:
+                return ids[row]
+            seen.add(ids[row])
+    return None
+
+
+def joined(batches: Sequence[Columns]) -> Columns:
+    """Join the columns of batches, one after the other; no columns of no batch.
+
+    Raises
+    ------
+    DataError
+        A feature has more values for some examples than for others, or none.
+    """
+    for name in batches[0] if batches else ():
+        widths = sorted({batch[name].shape[1] for batch in batches if batch[name].ndim > 1})
+        if len(widths) > 1:
+            raise DataError(f"{name} has {widths[0]} values for some examples and {widths[1]} for others; {_ONE_WIDTH}")
+        if widths == [0]:
+            raise DataError(f"{name} has no value for any example; {_ONE_WIDTH}")
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else {}
+
+
+_ONE_WIDTH = "let the model, or the column of the pool, give as many for each, at least one"
+
+
+def not_finite(columns: Columns) -> dict[int, str]:
+    """Rows that hold NaN or infinity, in their order, each with the first feature that does."""
+    found: dict[int, str] = {}
+    for name, values in columns.items():
+        if values.dtype.kind == "f":
+            bad = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
+            found = dict.fromkeys(bad.tolist(), name) | found
+    return dict(sorted(found.items()))

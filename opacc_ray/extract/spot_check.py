@@ -24,12 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.columns import Columns, joined, not_finite
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.inference import load_model, run_model
 from opacc_ray.extract.inputs import load_transform, transformed
 from opacc_ray.extract.outputs import read_output
-from opacc_ray.extract.shards import read_report, read_table
+from opacc_ray.extract.shards import Columns, joined, not_finite, read_report, read_table
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.arrow import to_numpy
 from opacc_ray.lake.examples import Example, Plan, Shard

@@ -9,18 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.columns import Columns, joined, not_finite
-from opacc_ray.extract.extractor import refusal
+from opacc_ray.extract.extractor import Extraction, Extractor, refusal
 from opacc_ray.extract.inference import check_hidden, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
+from opacc_ray.extract.machine import resident_bytes
 from opacc_ray.extract.outputs import read_output
+from opacc_ray.extract.shards import Columns, FeatureShard, encode_shard, joined, not_finite
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.examples import BadItem, Example, Plan, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.spec import PoolSpec, Spec
 
 if TYPE_CHECKING:
-    from opacc_ray.extract.function import FunctionModel
+    from opacc_ray.extract.inference import FunctionModel
     from opacc_ray.extract.model import Model
 
 TRIED, PLACES = 64, 8
@@ -208,3 +209,87 @@ def left_nothing(source: PoolSpec) -> DataError:
     if source.filter is None:
         return DataError(f"{source.uri} holds no example; check the URI")
     return DataError(f"pool.filter {source.filter!r} leaves nothing of {source.uri}; correct it, or leave it out")
+
+
+class Pace(NamedTuple):
+    """What some batches took."""
+
+    examples: int  # that were measured
+    read: float  # seconds an example takes to be read and decoded and made an input, waiting included
+    read_cpu: float  # of that, seconds of the CPU
+    compute: float  # seconds an example takes in the model
+    input_bytes: int  # of one input of the model
+    example_bytes: int  # of the largest decoded example
+    feature_bytes: int  # of one example's features in a file, uris and ids included
+    file_bytes: int  # of a file beside the features
+    process_bytes: int  # that this process holds with the model loaded
+
+
+def measure_pace(job: Extraction, shards: Sequence[Shard], num_batches: int, device: str = "cpu") -> Pace:
+    """Read and compute the first batches of some shards, and write nothing.
+
+    One more is read and computed before, uncounted: it opens connections and compiles.
+
+    Raises
+    ------
+    DataError
+        The shards hold no example that can be used.
+    """
+    extractor = Extractor(job, device)
+    extractor.prepare()
+    bad: list[BadItem] = []
+    warm = extractor.read_batches(shards[0], bad)
+    for batch in islice(warm, 1):
+        extractor.compute(batch)
+    bad.clear()
+    timed = list(islice((item for shard in shards for item in _timed(extractor, shard, bad)), num_batches))
+    if not timed:
+        reason = f"{bad[0].id}: {bad[0].reason}" if bad else "it is empty"
+        raise DataError(f"no example of {job.source.uri} could be read, the first because of {reason}; check the pool")
+    num = sum(len(item.batch.ids) for item in timed)
+    whole = timed[0].features
+    encoded, half = (len(encode_shard(part, extractor.prepare().machine)) for part in (whole, _first_half(whole)))
+    per_example = (encoded - half) / max(1, len(whole.ids) - len(whole.ids) // 2)
+    return Pace(
+        examples=num,
+        read=sum(item.read for item in timed) / num,
+        read_cpu=sum(item.read_cpu for item in timed) / num,
+        compute=sum(item.compute for item in timed) / num,
+        input_bytes=timed[0].batch.inputs[0].nbytes,
+        example_bytes=max(item.batch.largest for item in timed),
+        feature_bytes=max(1, round(per_example)),
+        file_bytes=max(0, round(encoded - per_example * len(whole.ids))),
+        process_bytes=resident_bytes(),
+    )
+
+
+class _Timed(NamedTuple):
+    """A batch, the seconds that it took, and its features."""
+
+    batch: Batch
+    read: float
+    read_cpu: float
+    compute: float
+    features: FeatureShard
+
+
+def _timed(extractor: Extractor, shard: Shard, bad: list[BadItem]) -> Iterator[_Timed]:
+    batches = extractor.read_batches(shard, bad)
+    while True:
+        begun, cpu = time.monotonic(), time.process_time()
+        batch = next(batches, None)
+        if batch is None:
+            return
+        read, cpu = time.monotonic() - begun, time.process_time() - cpu
+        begun = time.monotonic()
+        columns, _ = extractor.compute(batch)
+        compute = time.monotonic() - begun
+        features = FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids)
+        yield _Timed(batch, read, cpu, compute, features)
+
+
+def _first_half(shard: FeatureShard) -> FeatureShard:
+    """The first half of a shard, beside which the size of a file is told from that of its rows."""
+    half = len(shard.ids) // 2
+    columns = {name: values[:half] for name, values in shard.columns.items()}
+    return shard._replace(ids=shard.ids[:half], uris=shard.uris and shard.uris[:half], columns=columns)

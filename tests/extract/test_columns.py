@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.columns import joined, not_finite
+from opacc_ray.extract.shards import joined, not_finite
 
 
 def test_not_finite_names_rows_and_the_first_feature_of_each() -> None:

@@ -15,7 +15,7 @@ from opacc_ray.lake.storage import open_store
 SCRIPT = """
 import resource, sys
 from pathlib import Path
-from opacc_ray.extract.process import tune_allocation
+from opacc_ray.extract.machine import tune_allocation
 from test_extractor import extract, spec_of
 
 tune_allocation()

@@ -11,9 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.ids import digest_of, hashes_of
 from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.shards import FeatureShard, encode_shard, read_report, read_table, report_on
+from opacc_ray.extract.shards import (
+    FeatureShard,
+    digest_of,
+    encode_shard,
+    hashes_of,
+    read_report,
+    read_table,
+    report_on,
+)
 from opacc_ray.lake.arrow import to_numpy
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.storage import Store, open_store
@@ -85,19 +92,6 @@ def test_shard_of_bad_items_only_has_a_report(columns: dict[str, Any], store: St
     report = report_on(shard, encode_shard(shard), "a.parquet")
     assert (report.num_examples, report.bad) == (0, shard.bad)
     assert report.widths == ({"hidden": 5, "prediction": 1} if columns else {})
-
-
-def test_file_of_version_0_1_0_is_measured(store: Store) -> None:
-    """Such a file has a list of bad items, and no more."""
-    home = Path(__file__).parents[1] / "v0_1_0" / "runs" / "css-00000001" / "features"
-    old = open_store(str(home))
-    size = old.size("part-000001.parquet")
-    report = read_report(old, "part-000001.parquet", size)
-    table = pq.ParquetFile(home / "part-000001.parquet").read()
-    assert (report.num_examples, report.bad, report.own_ids) == (100, [], True)
-    assert report.ids == digest_of(table["id"].to_pylist())
-    assert report.predicted == dict(enumerate(np.bincount(table["prediction"].to_numpy()).tolist()))
-    assert (report.size, report.machine, report.sha256) == (size, None, None)
 
 
 def test_only_the_wanted_columns_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

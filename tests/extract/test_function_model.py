@@ -12,7 +12,7 @@ from small_pictures import picture
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.extractor import Extraction, Extractor
-from opacc_ray.extract.function import FunctionModel
+from opacc_ray.extract.inference import FunctionModel
 from opacc_ray.extract.model import Model
 from opacc_ray.extract.shards import read_table
 from opacc_ray.extract.source import plan_pool

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract.hubs import create, hub_of
+from opacc_ray.extract.code import hub_of
 from opacc_ray.extract.model import Model
+from opacc_ray.extract.weights import create
 from opacc_ray.spec import ModelSpec, parse_spec
 
 BATCH = np.random.default_rng(0).random((2, 3, 32, 32), dtype=np.float32)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from opacc_ray.extract.ids import digest_of, find_repeated, hashes_of
+from opacc_ray.extract.shards import digest_of, find_repeated, hashes_of
 
 
 def test_digest_is_of_ids_with_their_lengths() -> None:
