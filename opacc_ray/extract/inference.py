@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.extract.machine import Machine, cpu_name
 from opacc_ray.extract.neighbours import HOST, Arrays
+from opacc_ray.extract.outputs import read_output
+from opacc_ray.extract.shards import Columns
 from opacc_ray.spec import SURPRISE, CoverageSpec, ModelSpec, Spec, load_function
 
 if TYPE_CHECKING:
@@ -73,6 +75,18 @@ def run_model(model: "Model | FunctionModel", batch: NDArray[np.float32]) -> Act
     remedy = "set transform to a function that makes the input it was trained on"
     with user_code(f"the model, given a batch of shape {batch.shape},", remedy):
         return model(batch)
+
+
+def columns_of(spec: Spec, activations: Activations) -> Columns:
+    """Return the columns of a batch: hidden, if it is returned, output, prediction and, for classes, confidence."""
+    hidden = {} if activations.hidden is None else {"hidden": activations.hidden}
+    return hidden | read_output(
+        activations.output,
+        task=spec.model.task,
+        kind=spec.model.output,
+        threshold=spec.model.threshold,
+        precision=spec.extract.precision,
+    )
 
 
 def in_halves(run: Callable[[NDArray[np.float32]], Activations], batch: NDArray[np.float32]) -> Activations:

@@ -1,4 +1,4 @@
-"""A pool as the spec names it: its store, the rules by which it is read, its plan of shards."""
+"""The pool of a spec: its store, its reading rules and its plan of shards."""
 
 from opacc_ray.lake.examples import Columns, Plan, Rules
 from opacc_ray.lake.pools import plan_shards
@@ -6,11 +6,11 @@ from opacc_ray.lake.storage import Store, open_store, split
 from opacc_ray.spec import ExtractSpec, PoolSpec
 
 METADATA = ".metadata.json"
-"""How the URI ends of the file that tells an Iceberg table."""
+"""End of the URI of an Iceberg table's metadata file."""
 
 
 def open_pool(source: PoolSpec) -> Store:
-    """Return the place of a pool; of an Iceberg table's metadata file, the table's."""
+    """Return the store of a pool; for an Iceberg table's metadata file, that of the table."""
     uri = source.uri
     if source.format == "iceberg" and uri.endswith(METADATA):
         uri = split(split(uri)[0])[0]
@@ -18,7 +18,7 @@ def open_pool(source: PoolSpec) -> Store:
 
 
 def rules_of(source: PoolSpec) -> Rules:
-    """Return how a pool is read."""
+    """Return the rules by which a pool is read."""
     columns = source.columns
     array = (columns.array,) if isinstance(columns.array, str) else tuple(columns.array or ())
     named = Columns(columns.id, columns.uri, columns.image, array, tuple(columns.features.items()))
@@ -37,7 +37,7 @@ def rules_of(source: PoolSpec) -> Rules:
 
 
 def plan_pool(source: PoolSpec, extract: ExtractSpec, what: str = "pool") -> Plan:
-    """List a pool and cut it in shards: see :func:`opacc_ray.lake.pools.plan_shards`, which says what it raises."""
+    """List a pool and cut it into shards; see :func:`opacc_ray.lake.pools.plan_shards` for its errors."""
     return plan_shards(
         open_pool(source), source.format, extract.shard_size, extract.shard_bytes, what, rules_of(source)
     )

@@ -231,7 +231,7 @@ def test_a_regression_of_another_framework_is_audited(bucket: str, outputs: dict
         ({"prediction": "score"}, {}, "which is no number of a class, 0 or more"),
         ({"prediction": "large"}, {}, "has no column 'large'; it has key, embedding, logits, answer, score"),
         ({"output": "logits", "confidence": "logit"}, {}, "and lies in [0, 1]; give a probability"),
-        ({"output": "logits"}, {"output": "probabilities"}, "model.output says probabilities, and a row"),
+        ({"output": "logits"}, {"output": "probabilities"}, "model.output is probabilities, and a row"),
         ({"output": "answer"}, {}, "the column 'answer' is string, not numbers or lists of them"),
         ({"output": "logits", "confidence": "percent"}, {}, "and lies in [0, 1]; divide a percentage by 100"),
         ({"output": ["logits", "score"]}, {}, "of several columns of output each holds one number a row"),
@@ -334,7 +334,7 @@ def test_a_filter_that_leaves_nothing_is_said_before_anything_starts(
     content = of_features(bucket, {"output": "logits"}, sample={"method": "srs", "budget": 10})
     content["pool"]["filter"] = "score > 2"
     for trial in (True, False):
-        with pytest.raises(DataError, match=r"pool.filter 'score > 2' leaves nothing of "):
+        with pytest.raises(DataError, match=r"pool.filter 'score > 2' matches nothing in "):
             steps.run(parse_spec(content, "spec"), trial=trial)
 
 

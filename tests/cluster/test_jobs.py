@@ -236,7 +236,7 @@ def test_job_that_cannot_begin_says_why(submit: Opacc, folder: Path, python: str
 @pytest.mark.parametrize(
     ("arguments", "changes", "message"),
     [
-        ([], {"RAY_AUTH_TOKEN": "0" * 64}, "it asks for its token; set RAY_AUTH_MODE=token"),
+        ([], {"RAY_AUTH_TOKEN": "0" * 64}, "it requires its token; set RAY_AUTH_MODE=token"),
         (["--address=http://127.0.0.1:1"], {}, "nothing answers at http://127.0.0.1:1"),
     ],
 )

@@ -61,7 +61,7 @@ def test_a_flipped_bit_never_gives_other_numbers(tmp_path: Path, caplog: pytest.
         lost += not found
         assert all(np.array_equal(own, values) for own in found), place
     assert lost > len(sound) / 6
-    assert "it is made again" in caplog.text
+    assert "it is computed again" in caplog.text
 
 
 def test_files_that_are_mixed_up_are_not_taken(tmp_path: Path) -> None:

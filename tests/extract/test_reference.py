@@ -302,7 +302,7 @@ def test_class_without_traces(spec, lake: str) -> None:
 def test_example_whose_trace_is_of_two_classes(spec) -> None:
     content = spec(sample=DEEPEST)
     content["model"] |= {"factory": "extract.test_reference:Blind", "weights": None, "hidden_layer": "side"}
-    with pytest.raises(DataError, match="nearest reference trace of its predicted class is one of another class, too"):
+    with pytest.raises(DataError, match="nearest reference trace of its predicted class is also one of another class"):
         extract_here(content)
 
 

@@ -118,7 +118,7 @@ def test_example_that_cannot_be_read_any_more_differs(tmp_path: Path, monkeypatc
 def test_difference_is_said_in_numbers(tmp_path: Path) -> None:
     said = Difference("a", "output", 0.5, 1e-3)
     assert str(said) == (
-        "example 'a' has another output than is stored: it differs by 50% of what examples usually differ by, "
+        "example 'a' has another output than is stored: the difference is 50 % of that between examples, "
         "and 0.1% is allowed"
     )
 
@@ -134,4 +134,4 @@ def test_machine_without_torch_believes_what_is_stored_and_says_so(
     spec = spec.model_copy(update={"model": torch})
     plan = plan_pool(spec.pool, spec.extract)
     assert difference(spec, spec.pool, plan, open_store(str(tmp_path / "features"))) is None
-    assert "is not compared with what the model gives today: torch is not installed here" in caplog.text
+    assert "is not compared with today's outputs of the model: torch is not installed here" in caplog.text
