@@ -197,4 +197,4 @@ def _decode_texts(key: str, data: bytes) -> Any:
 def _check(table: Any, sha256: str) -> None:
     """Raise ValueError if the digest of names and values differs; the pages have checksums of their own."""
     if table.schema.metadata[b"sha256"].decode() != sha256:
-        raise ValueError("it does not fit its digest")
+        raise ValueError("it does not match its digest")

@@ -1,4 +1,4 @@
-"""The index of a folder of features, which completes it: files with their sizes and digests, and totals over them."""
+"""The index of a folder of complete features: files with sizes and digests, and totals over them."""
 
 import hashlib
 from collections import Counter
@@ -40,7 +40,7 @@ class Excluded(Part):
 
 
 class Index(SealedDocument):
-    """The index of a folder of features: it is written last, and says that they are complete."""
+    """The index of a folder of features, written when they are complete."""
 
     remedy: ClassVar[str] = "delete it and run the spec again, finished shards are kept"
 
@@ -73,7 +73,7 @@ class Index(SealedDocument):
 def make_index(
     files: Sequence[str], reports: Sequence[ShardReport], others: Mapping[str, bytes] | None = None
 ) -> Index:
-    """Return the index of files, in the order of the pool, from the report of each; and of ``others`` by content.
+    """Return the index of files, in the order of the pool, from their reports; ``others`` are by content.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def make_index(
             if features.setdefault(name, width) != width:
                 raise DataError(
                     f"{file} holds {name} with {width} values per example, and files before it with {features[name]}; "
-                    "correct the model or the pool, delete the files that are wrong and run the spec again"
+                    "correct the model or the pool, delete the wrong files and run the spec again"
                 )
         predicted.update(report.predicted or {})
     counted = any(report.predicted is not None for report in reports)
@@ -110,27 +110,27 @@ def read_index(folder: Store) -> Index | None:
 
 
 def write_index(folder: Store, index: Index) -> None:
-    """Say that a folder's features are complete."""
+    """Write the index, which marks the features of a folder as complete."""
     folder.write(INDEX, index.to_bytes())
 
 
 def check_shard(folder: Store, index: Index, shard: IndexedShard, size: int, *, whole: bool = True) -> None:
-    """Raise DataError if a file is not the one of the index: by all of its bytes, or else by its size and its end."""
+    """Raise DataError if a file differs from the index: in any byte, or else in its size or its end."""
     source = folder.uri_of(shard.file)
     if shard.bytes not in (None, size):
-        raise DataError(f"{source} has {size} bytes, and its index says {shard.bytes}; {REMEDY}")
+        raise DataError(f"{source} has {size} bytes, and {shard.bytes} in its index; {REMEDY}")
     names: list[str] | None = None if whole else []
     table = read_table(
         folder, shard.file, names, size, shard.footer_bytes, num_examples=shard.examples, sha256=shard.sha256
     )
     if whole and shard.ids not in (None, digest_of(table["id"].to_pylist())):
-        raise DataError(f"{source} does not hold the ids that its index says; {REMEDY}")
+        raise DataError(f"the ids of {source} are not those of its index; {REMEDY}")
     if whole and shard.examples and widths(table.schema) != index.features:
-        raise DataError(f"{source} does not hold the features that its index says; {REMEDY}")
+        raise DataError(f"the features of {source} are not those of its index; {REMEDY}")
 
 
 def read_other(folder: Store, name: str) -> bytes:
-    """Return a file beside the shards; raises DataError if it is not the one that the index names."""
+    """Return a file next to the shards; raises DataError if it is not the one of the index."""
     index, data = read_index(folder), folder.read(name)
     expected = index.others.get(name) if index else None
     if expected not in (None, hashlib.sha256(data).hexdigest()):

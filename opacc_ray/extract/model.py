@@ -1,7 +1,4 @@
-"""The model under audit: loaded safely, run in evaluation mode, some of its layers recorded.
-
-The only module of the package that imports torch (the demo, which plays a user, aside).
-"""
+"""The torch model under audit: run in evaluation mode, with hooks that record some of its layers."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,13 +22,13 @@ _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "max": lambda value: value.amax(2),
 }
 _NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
-"""How torch's CPU allocator, pinned memory, and cuBLAS and cuDNN say that there is none left."""
+"""Messages of torch's CPU allocator, pinned memory, and cuBLAS and cuDNN when memory runs out."""
 
-_HIDDEN = ""  # stands for the last hidden layer among names of layers, none of which is empty
+_HIDDEN = ""  # key of the last hidden layer; no layer has an empty name
 
 
 class Device:
-    """Where an actor computes.
+    """The device on which an actor computes.
 
     Parameters
     ----------
@@ -40,17 +37,17 @@ class Device:
     """
 
     def __init__(self, name: str, threads: int = 1) -> None:
-        _settle(threads)
+        _fix_numerics(threads)
         self.device = torch.device(name)
 
     @property
     def arrays(self) -> Arrays:
-        """The library and the device, as a place to search neighbours."""
+        """Torch on this device, for the search of neighbours."""
         return Arrays(torch, lambda values: torch.from_numpy(values).to(self.device), _to_numpy, _memory_errors)
 
     @property
     def machine(self) -> Machine:
-        """What computes here."""
+        """Kind of the machine that computes."""
         if self.device.type == "cuda":
             major, minor = torch.cuda.get_device_capability(self.device)
             name, capability = torch.cuda.get_device_name(self.device), f"sm_{major}{minor}"
@@ -60,7 +57,7 @@ class Device:
 
 
 class Model(Device):
-    """A torch module in evaluation mode with hooks on its last hidden layer and on those whose coverage is asked for.
+    """A torch module in evaluation mode, with hooks on its last hidden layer and on the covered layers.
 
     Parameters
     ----------
@@ -68,7 +65,7 @@ class Model(Device):
     device : "cpu" or "cuda"
     precision : float32, bfloat16 or float16; activations are returned as float32 in any case
     threads : CPU threads, fixed so that results do not depend on the machine's load
-    coverage : which layers to record beside the last hidden one; None for none
+    coverage : layers to record in addition to the last hidden one; None for none
     channels_last : keep images and weights with channels last in memory
 
     Raises
@@ -90,7 +87,7 @@ class Model(Device):
         super().__init__(device, threads)
         self.dtype = _DTYPES[precision]
         self.digest: str | None = None
-        self.note: str | None = None  # how the weights were read, if not as they are
+        self.note: str | None = None  # how the keys of the weights were changed, if they were
         self._is_program = spec.program is not None
         module = load_program(spec) if self._is_program else build(spec).eval()
         if spec.weights is not None:
@@ -103,7 +100,7 @@ class Model(Device):
         if not self._is_program:
             self._watch_hidden(spec.hidden_layer)
         self._covered: list[str] = []
-        self._may_rest = True  # layers that nobody named need not be called
+        self._may_be_idle = True  # layers that the spec does not name need not be called
         if coverage is not None:
             self._watch_covered(coverage)
 
@@ -111,7 +108,7 @@ class Model(Device):
         """Run one batch (B, ...)."""
         self._seen.clear()
         with torch.inference_mode(), _memory_errors():
-            returned = self.module(self._moved(batch))
+            returned = self.module(self._to_device(batch))
         hidden = _hidden_of(returned) if self._is_program else None
         output = _tensor_of(returned if hidden is None else _without_hidden(returned))
         if output.ndim == 0 or len(output) != len(batch):
@@ -124,17 +121,17 @@ class Model(Device):
         idle = [name for name in self._covered if name not in self._seen]
         if _HIDDEN not in self._seen:
             raise self._not_called("model.hidden_layer: the layer to record")
-        if idle and not (self._may_rest and len(idle) < len(self._covered)):
+        if idle and not (self._may_be_idle and len(idle) < len(self._covered)):
             raise self._not_called(f"extract.coverage.layers: the layer {idle[0]!r}")
         layers = (_to_numpy(self._seen[name]) for name in self._covered if name in self._seen)
         return Activations(_to_numpy(self._seen[_HIDDEN]), _to_numpy(_neurons(output)), tuple(layers))
 
-    def _moved(self, batch: NDArray[np.float32]) -> torch.Tensor:
-        """The batch on the device: to a GPU from pinned memory, so that the copy needs no thread of this process."""
+    def _to_device(self, batch: NDArray[np.float32]) -> torch.Tensor:
+        """Copy the batch to the device: for a GPU from pinned memory, without a thread of this process."""
         given = torch.from_numpy(batch)
         if self.device.type == "cuda":
             given = given.pin_memory()
-        moved = given.to(self.device, non_blocking=True).to(self.dtype)  # at once, it would be rounded here first
+        moved = given.to(self.device, non_blocking=True).to(self.dtype)  # in one step, it would be rounded on the CPU
         return moved.contiguous(memory_format=self._format) if moved.ndim == 4 else moved
 
     def _watch_hidden(self, name: str | None) -> None:
@@ -151,12 +148,12 @@ class Model(Device):
             part.register_forward_pre_hook(lambda _, inputs: self._record(_HIDDEN, inputs[0], True, "mean"))
 
     def _watch_covered(self, coverage: CoverageSpec) -> None:
-        """Watch the layers that the spec names, else those with weights, in the order of the spec or of the model."""
+        """Watch the layers of the spec, or else those with weights, in the order of the spec or of the model."""
         if coverage.layers is None:
             layers = {name: part for name, part in self.module.named_modules() if name and _has_weights(part)}
         else:
             layers = {name: self._layer(name, "extract.coverage.layers") for name in coverage.layers}
-            self._may_rest = False
+            self._may_be_idle = False
         if not layers:
             raise DataError(
                 "extract.coverage.layers: the model has no layer with weights; "
@@ -173,13 +170,11 @@ class Model(Device):
     def _record(self, name: str, value: Any, last: bool, channels: str) -> None:
         if not isinstance(value, torch.Tensor):
             key = "model.hidden_layer: the layer" if name == _HIDDEN else f"extract.coverage.layers: the layer {name!r}"
-            raise DataError(
-                f"{key} gives a {type(value).__name__}, not a tensor; name one of its parts or leave it out"
-            )
+            raise DataError(f"{key} returns a {type(value).__name__}, not a tensor; name one of its parts or remove it")
         self._seen[name] = _neurons(value, last, channels)
 
     def _layer(self, name: str, key: str) -> torch.nn.Module:
-        """The layer that the spec names under ``key``."""
+        """Return the layer that the spec names under ``key``."""
         layers = dict(self.module.named_modules())
         if name not in layers or not name:
             raise DataError(f"{key}: the model has no layer {name!r}; it has {', '.join(_names(self.module))}")
@@ -190,12 +185,12 @@ class Model(Device):
 
 
 def has_gpu() -> bool:
-    """Whether torch can use a GPU here."""
+    """Return whether torch can use a GPU."""
     return bool(torch.cuda.is_available())
 
 
 def _hidden_of(returned: Any) -> torch.Tensor | None:
-    """The hidden layer in what a program returns: under that name, or the first of two tensors."""
+    """Return the hidden layer of a program: under that name, or the first of two tensors."""
     if isinstance(returned, Mapping):
         return returned.get("hidden")
     return returned[0] if isinstance(returned, tuple | list) and len(returned) == 2 else None
@@ -208,7 +203,7 @@ def _without_hidden(returned: Any) -> Any:
 
 
 def _tensor_of(returned: Any) -> torch.Tensor:
-    """The tensor of outputs in what a model returns: itself, its ``logits``, or the first tensor of several."""
+    """Return the outputs of a model: the tensor itself, its ``logits``, or the first tensor of several."""
     if isinstance(returned, torch.Tensor):
         return returned
     named = dict(returned) if isinstance(returned, Mapping) else {}
@@ -227,10 +222,10 @@ def _tensor_of(returned: Any) -> torch.Tensor:
 
 @contextmanager
 def _memory_errors() -> Iterator[None]:
-    """Raise MemoryError where torch, on a GPU or a CPU, has none left."""
+    """Raise MemoryError when torch runs out of memory, on a GPU or a CPU."""
     try:
         yield
-    except RuntimeError as error:  # torch's own OutOfMemoryError is one, too
+    except RuntimeError as error:  # torch's own OutOfMemoryError is one
         if isinstance(error, torch.OutOfMemoryError):
             torch.cuda.empty_cache()  # for the halves of the batch
         if isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY):
@@ -243,12 +238,12 @@ def _names(module: torch.nn.Module) -> list[str]:
 
 
 def _has_weights(module: torch.nn.Module) -> bool:
-    """Whether it has weights of its own, and no parts."""
+    """Return whether it has weights of its own, and no parts."""
     return not list(module.children()) and bool(list(module.parameters()))
 
 
 def _neurons(value: torch.Tensor, last: bool = False, channels: str = "mean") -> torch.Tensor:
-    """(B, neurons), in memory of its own: positions become one value per channel, and a scalar one column.
+    """Return a copy as (B, neurons): positions are reduced to one value per channel, and a scalar is one column.
 
     ``last``: the neurons are the last dimension, not the one after the batch.
     """
@@ -257,15 +252,15 @@ def _neurons(value: torch.Tensor, last: bool = False, channels: str = "mean") ->
         value = value[:, None]
     if value.ndim > 2:
         return _REDUCTIONS[channels]((value.movedim(-1, 1) if last else value).flatten(2))
-    return value.clone()  # the next layer may work in place
+    return value.clone()  # the next layer may change it in place
 
 
 def _to_numpy(value: torch.Tensor) -> NDArray[Any]:
     return np.ascontiguousarray(value.cpu().numpy())
 
 
-def _settle(threads: int) -> None:
-    """Same numbers whatever the machine is doing: fixed threads, no TF32, no autotuning."""
+def _fix_numerics(threads: int) -> None:
+    """Make results independent of the machine's load: fixed threads, no TF32, no autotuning."""
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False

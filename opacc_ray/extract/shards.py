@@ -1,9 +1,8 @@
-"""The features of one shard as a Parquet file, and what the file says of itself.
+"""The features of one shard: their columns, their Parquet file and the report in it.
 
-A file has one row group, so that the values of a column lie together and are read together, a checksum on every page,
-and a report at its end: how many examples there are, digests, predicted classes, who made it. So an index of all files
-needs no second look at them: an actor sends the report of what it has written, and the end of a file that was there
-before tells the same.
+A file has one row group, so that a column is contiguous, a checksum on every page, and a report at its end: number of
+examples, digests, predicted classes, the machine. So the index of all files needs only the reports: an actor returns
+that of a new file, and the end of an older file contains it.
 """
 
 import hashlib
@@ -25,16 +24,16 @@ from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.storage import Store
 
 FEATURES_FORMAT = 2
-"""Raised when the same spec would give other features, so that runs of different versions do not mix."""
+"""Increased when the same spec would give other features, so that runs of different versions do not mix."""
 
 REMEDY = "run the spec again, which extracts a damaged shard anew"
 
 MOST_FOOTERS = 1 << 12
-"""Footers that are held for the next read of their file; each takes about 2 kB."""
+"""Footers in memory for the next read of their file, of about 2 kB each."""
 
-_KEY = "opacc"  # of the report in the file's metadata
+_KEY = "opacc"  # key of the report in the file's metadata
 
-_SEAL = '"end_sha256": "{}"'  # in the report: the digest of the footer, in which zeros take the digest's place
+_SEAL = '"end_sha256": "{}"'  # in the report: the digest of the footer with zeros in place of the digest
 _UNSEALED = _SEAL.format("0" * 64).encode()
 
 
@@ -49,14 +48,14 @@ class FeatureShard(NamedTuple):
     """The features of one shard's examples."""
 
     ids: list[str]
-    uris: list[str] | None  # None: they are in the file that holds the other features of the examples
+    uris: list[str] | None  # None: they are in the file with the other features
     columns: Columns
     bad: list[BadItem]
     own_ids: bool = True  # whether the ids are the pool's own; ids made of keys are unique without a check
 
 
 class ShardReport(NamedTuple):
-    """What the driver learns of a finished shard."""
+    """Report on a finished shard for the driver and the index."""
 
     num_examples: int
     bad: list[BadItem]
@@ -72,7 +71,7 @@ class ShardReport(NamedTuple):
 
 
 def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
-    """Return one Parquet file: id, uri, and a column per feature; layers and coverage are lists of fixed size."""
+    """Return the bytes of a Parquet file: id, uri, and a column per feature; layers are lists of fixed size."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -97,21 +96,21 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
 
 
 def _sealed(data: bytes) -> bytes:
-    """The file with the digest of its footer in it."""
+    """Insert the digest of the footer."""
     end = footer_of(data).data
     seal = _SEAL.format(hashlib.sha256(end).hexdigest()).encode()
     return data[: -len(end)] + end.replace(_UNSEALED, seal)
 
 
 def _check_seal(footer: Footer) -> None:
-    said = _header(footer)["end_sha256"]
-    unsealed = footer.data.replace(_SEAL.format(said).encode(), _UNSEALED)
-    if hashlib.sha256(unsealed).hexdigest() != said:
-        raise ValueError("its end does not fit the digest in it")
+    digest = _header(footer)["end_sha256"]
+    unsealed = footer.data.replace(_SEAL.format(digest).encode(), _UNSEALED)
+    if hashlib.sha256(unsealed).hexdigest() != digest:
+        raise ValueError("its end does not match the digest in it")
 
 
 def report_on(shard: FeatureShard, data: bytes, source: str) -> ShardReport:
-    """Return the report of a file that has just been made, with the hashes of ids that must be checked."""
+    """Return the report of a new file, with the hashes of ids that must be checked."""
     with _readable(source):
         report = _parse(footer_of(data), len(data))
     return report._replace(hashes=hashes_of(shard.ids)) if shard.own_ids else report
@@ -122,7 +121,7 @@ def read_report(store: Store, file: str, size: int, *, whole: bool = False) -> S
 
     Parameters
     ----------
-    whole : compare all bytes with their digest, too, and not the end alone
+    whole : compare all bytes with their digest, not only the end
 
     Raises
     ------
@@ -151,13 +150,13 @@ def read_table(
 ) -> Any:
     """Return some columns of a file as an Arrow table, or all.
 
-    With ``sha256`` the footer is checked, which tells the file from every other; the pages that are read are checked by
-    their own checksums; and all bytes by their digest, if all were read.
+    With ``sha256`` the footer is checked, which identifies the file. The pages that are read are checked by their own
+    checksums, and all bytes by their digest, if all were read.
 
     Parameters
     ----------
-    size, footer_size, num_examples, sha256 : what the index says of the file, as far as it does
-    footers : those that were read before, by file; that of this one is added to them
+    size, footer_size, num_examples, sha256 : of the file in the index, as far as known
+    footers : those that were read before, by file; that of this file is added
 
     Raises
     ------
@@ -177,7 +176,7 @@ def read_table(
         for name in names or ():
             table.column(name)
         if num_examples not in (None, len(table)):
-            raise ValueError(f"it holds {len(table)} examples, and its index says {num_examples}")
+            raise ValueError(f"it holds {len(table)} examples, and {num_examples} in its index")
         return table
 
 
@@ -185,17 +184,17 @@ def _check(sha256: str, footer: Footer, before: bytes | None) -> None:
     if hashlib.sha256(footer.data).hexdigest() != sha256:
         raise ValueError("it is not the one of its index")
     if before is not None and hashlib.sha256(before).hexdigest() != _header(footer)["data_sha256"]:
-        raise ValueError("it does not fit its digest")
+        raise ValueError("it does not match its digest")
 
 
 def finished_shards(folder: Store) -> set[str]:
-    """Names of the shards whose features are in a folder, those in folders below it aside."""
+    """Return the names of the shards whose features are in a folder, not in folders below it."""
     keys = [entry.key for entry in folder.list() if "/" not in entry.key]
     return {key.removesuffix(".parquet") for key in keys if key.endswith(".parquet")}
 
 
 def _describe(ids: Sequence[str], prediction: NDArray[Any] | None, bad: Sequence[BadItem]) -> dict[str, Any]:
-    """The part of a report that is made of values."""
+    """Return the part of a report that depends on values."""
     predicted = None
     if prediction is not None and prediction.dtype.kind in "iu":
         classes, counts = np.unique(prediction, return_counts=True)
@@ -209,15 +208,15 @@ def _header(footer: Footer) -> dict[str, Any]:
 
 def _parse(footer: Footer, size: int) -> ShardReport:
     """Return the report in a footer."""
-    said = _header(footer)
-    machine, predicted = said.get("machine"), said["predicted"]
+    header = _header(footer)
+    machine, predicted = header.get("machine"), header["predicted"]
     return ShardReport(
         num_examples=footer.metadata.num_rows,
-        bad=[BadItem(**item) for item in said["bad"]],
+        bad=[BadItem(**item) for item in header["bad"]],
         widths=widths(footer.metadata.schema.to_arrow_schema()),
         predicted=None if predicted is None else {int(c): num for c, num in predicted.items()},
-        ids=said["ids"],
-        own_ids=said["own_ids"],
+        ids=header["ids"],
+        own_ids=header["own_ids"],
         machine=None if machine is None else Machine(**machine),
         size=size,
         footer_size=len(footer.data),
@@ -226,7 +225,7 @@ def _parse(footer: Footer, size: int) -> ShardReport:
 
 
 def widths(schema: Any) -> dict[str, int]:
-    """Values per example of each feature of an Arrow schema."""
+    """Return the values per example of each feature in an Arrow schema."""
     import pyarrow as pa
 
     held = [item for item in schema if item.name not in ("id", "uri")]
@@ -235,12 +234,12 @@ def widths(schema: Any) -> dict[str, int]:
 
 @contextmanager
 def _readable(source: str) -> Iterator[None]:
-    """Name the file in the error if what is read is not a shard of features."""
+    """Name the file in the error if it is not a shard of features."""
     try:
         yield
     except OpaccError:
         raise
-    except Exception as error:  # Arrow, JSON and a report of another form raise many kinds
+    except Exception as error:  # Arrow, JSON and a damaged report raise many kinds
         reason = shortened(str(error)) or type(error).__name__  # some of Arrow's have lines
         raise DataError(f"{source} is not a shard of features ({reason}); {REMEDY}") from None
 
@@ -250,7 +249,7 @@ def check_plan(folder: Store, kind: str, shard: Shard, report: ShardReport) -> N
 
     Parameters
     ----------
-    folder : where the file lies
+    folder : of the file
     kind : format of the pool
     """
     planned = planned_ids(kind, shard)
@@ -269,27 +268,27 @@ def check_plan(folder: Store, kind: str, shard: Shard, report: ShardReport) -> N
 
 
 def digest_of(ids: Iterable[str]) -> str:
-    """Return the SHA-256 of ids in their order, each after its length in bytes (8 bytes, little-endian)."""
+    """Return the SHA-256 of ids in order, each after its length in bytes (8 bytes, little-endian)."""
     encoded = [name.encode() for name in ids]
     lengths = {size: size.to_bytes(8, "little") for size in set(map(len, encoded))}
     return hashlib.sha256(b"".join([lengths[len(name)] + name for name in encoded])).hexdigest()
 
 
 def hashes_of(ids: Sequence[str]) -> Hashes:
-    """Return 8 bytes for each id, (N,): equal for equal ids, and hardly ever equal for others."""
+    """Return 8 bytes of a hash for each id, (N,)."""
     hashed = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in ids)
     return np.frombuffer(hashed, dtype=np.uint64)
 
 
 def find_repeated(hashes: Sequence[Hashes], ids_of: Callable[[int], Sequence[str]]) -> str | None:
-    """Return the first id that appears a second time in a pool; None if there is none.
+    """Return the first repeated id of a pool; None if there is none.
 
-    Two ids whose hashes are equal are compared themselves, so the answer is exact. Memory: 16 bytes per example.
+    Ids with equal hashes are compared, so the result is exact. Memory: 16 bytes per example.
 
     Parameters
     ----------
     hashes : of the ids of each shard, in the order of the pool
-    ids_of : gives the ids of a shard by its place; asked for shards that share a hash only
+    ids_of : returns the ids of a shard by its place; called only for shards that share a hash
     """
     ordered = np.concatenate(hashes)
     ordered.sort()
@@ -307,7 +306,7 @@ def find_repeated(hashes: Sequence[Hashes], ids_of: Callable[[int], Sequence[str
 
 
 def joined(batches: Sequence[Columns]) -> Columns:
-    """Join the columns of batches, one after the other; no columns of no batch.
+    """Concatenate the columns of batches.
 
     Raises
     ------
@@ -323,11 +322,11 @@ def joined(batches: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else {}
 
 
-_ONE_WIDTH = "let the model, or the column of the pool, give as many for each, at least one"
+_ONE_WIDTH = "the model, or the column of the pool, must have the same number for each, at least one"
 
 
 def not_finite(columns: Columns) -> dict[int, str]:
-    """Rows that hold NaN or infinity, in their order, each with the first feature that does."""
+    """Return the rows with NaN or infinity, in order, each with the first such feature."""
     found: dict[int, str] = {}
     for name, values in columns.items():
         if values.dtype.kind == "f":

@@ -23,7 +23,7 @@ from opacc_ray.spec import ModelSpec, load_function
 
 
 def build(spec: ModelSpec) -> torch.nn.Module:
-    """What the factory returns, if it is a module."""
+    """Return the module that the factory returns."""
     assert spec.factory is not None  # the spec has one
     name = f"model.factory {spec.factory!r}"
     if hub := hub_of(spec.factory):
@@ -38,7 +38,7 @@ def build(spec: ModelSpec) -> torch.nn.Module:
 
 
 def load_program(spec: ModelSpec) -> torch.nn.Module:
-    """The program of a file, which the spec trusts: it is run as code."""
+    """Return the program of a file, which is run as code: the spec trusts it."""
     assert spec.program is not None
     data = read_uri(spec.program)
     digest = hashlib.sha256(data).hexdigest()
@@ -57,7 +57,7 @@ def load_program(spec: ModelSpec) -> torch.nn.Module:
 
 
 def random_parameters(spec: ModelSpec) -> list[str]:
-    """Names of the parameters that differ when the factory's model is built twice; none if the spec names weights."""
+    """Return the parameters that differ when the model is built twice; empty if the spec names weights."""
     if spec.factory is None or spec.weights is not None:
         return []
     first, second = _fingerprints(build(spec)), _fingerprints(build(spec))
@@ -65,7 +65,7 @@ def random_parameters(spec: ModelSpec) -> list[str]:
 
 
 def _fingerprints(module: torch.nn.Module) -> dict[str, bytes]:
-    """A digest of each parameter; of one that its first call is to draw, random bytes."""
+    """Return a digest of each parameter; random bytes for one that is initialised at the first call."""
     return {
         name: os.urandom(32)
         if isinstance(value, torch.nn.parameter.UninitializedParameter)
@@ -75,14 +75,14 @@ def _fingerprints(module: torch.nn.Module) -> dict[str, bytes]:
 
 
 def load_weights(module: torch.nn.Module, spec: ModelSpec) -> tuple[str, str | None]:
-    """Load the weights; returns their digest, and how their keys were read, if not as they are."""
+    """Load the weights; return their digest, and a note if their keys were changed."""
     assert spec.weights is not None
     data = read_uri(spec.weights)
     digest = hashlib.sha256(data).hexdigest()
     if spec.sha256 is not None and digest != spec.sha256:
         raise DataError(
             f"model.sha256: {spec.weights} has digest {digest}, and the spec expects {spec.sha256}; "
-            "audit the weights you meant, or correct the spec"
+            "restore the weights, or correct the spec"
         )
     own = module.state_dict()
     state, prefix = without_prefix(_state_dict(spec.weights, data), own)
@@ -99,14 +99,14 @@ def load_weights(module: torch.nn.Module, spec: ModelSpec) -> tuple[str, str | N
 
 
 def _state_dict(uri: str, data: bytes) -> dict[str, Any]:
-    """A state dict from safetensors, or from a torch file without running anything in it."""
+    """Return a state dict from safetensors, or from a torch file without running its code."""
     try:
         if uri.endswith(".safetensors"):
             from safetensors.torch import load
 
             return dict(load(data))
         content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # each format raises kinds of its own; torch's advice to trust the file is left out
+    except Exception as error:  # each format raises many kinds; torch advises to trust the file
         raise DataError(
             f"model.weights: {uri} is neither safetensors nor a plain state dict of tensors ({type(error).__name__}); "
             "save the model's state_dict(), best as safetensors"
@@ -121,7 +121,7 @@ def _state_dict(uri: str, data: bytes) -> dict[str, Any]:
 
 
 def without_prefix(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Keys without a prefix that all have and the module lacks, such as ``module.`` of DataParallel; and the prefix."""
+    """Remove a common prefix that the module's keys lack, such as ``module.`` of DataParallel; return it as well."""
     words = next(iter(state), "").split(".")
     for length in range(1, len(words)):
         prefix = ".".join(words[:length]) + "."
@@ -134,7 +134,7 @@ def without_prefix(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[di
 
 
 def misfit(state: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """How a state dict differs from a module's own: counts, and three of the keys."""
+    """Describe how a state dict differs from a module's own: counts, and three of the keys."""
     missing, unknown = ([key for key in a if key not in b] for a, b in ((own, state), (state, own)))
     other = [key for key in own if key in state and own[key].shape != state[key].shape]
     first = [f"{key} {tuple(state[key].shape)} instead of {tuple(own[key].shape)}" for key in other]
@@ -149,14 +149,14 @@ def misfit(state: Mapping[str, Any], own: Mapping[str, Any]) -> str:
 
 
 def create(kind: str, name: str, arguments: Mapping[str, Any], *, pretrained: bool) -> Any:
-    """Return a model.
+    """Return a model of a library.
 
     Raises
     ------
     SpecError
         The library is not installed.
     DataError
-        It has no such model, or cannot fetch it.
+        It has no such model, or cannot download it.
     """
     try:
         library = importlib.import_module(LIBRARY_OF[kind])

@@ -200,7 +200,7 @@ class TestCoveredLayers:
         ("factory", "layers", "message"),
         [
             (f"{__name__}:Odd", ["last", "fc9"], "no layer 'fc9'; it has first, relu, embed, token, recurrent, last"),
-            (f"{__name__}:Odd", None, "the layer 'recurrent' gives a tuple, not a tensor"),
+            (f"{__name__}:Odd", None, "the layer 'recurrent' returns a tuple, not a tensor"),
             (f"{__name__}:Unused", ["first", "idle"], "the layer 'idle' was not called"),
             (f"{__name__}:plain", None, "no layer with weights; name some of its layers: 0, 1, 2"),
         ],

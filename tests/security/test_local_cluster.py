@@ -13,9 +13,10 @@ from listening import Listener, family, grpc_codes, http_status, listeners
 pytestmark = pytest.mark.slow
 
 HOLD = """
-import ray, sys
+import sys
 from opacc_ray.cluster.session import connected
 with connected():
+    import ray
     print(ray.get_runtime_context().gcs_address, ray.get(ray.remote(lambda: 6 * 7).remote()), flush=True)
     sys.stdin.read()
 """
