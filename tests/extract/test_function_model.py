@@ -91,7 +91,7 @@ def test_features_of_a_function_are_those_of_the_module(tmp_path: Path) -> None:
 
 
 def test_an_output_alone_is_enough_where_no_hidden_layer_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="the model returns its output alone, and the hidden layer is asked for"):
+    with pytest.raises(DataError, match="the hidden layer is required, and the model returns its output alone"):
         extract(spec_of(tmp_path, "output_alone"), tmp_path)
     spec = spec_of(tmp_path, "output_alone", extract={"features": ["output", "confidence"]})
     assert extract(spec, tmp_path)["output"].shape == (10, 4)

@@ -119,7 +119,7 @@ def test_difference_is_said_in_numbers(tmp_path: Path) -> None:
     said = Difference("a", "output", 0.5, 1e-3)
     assert str(said) == (
         "example 'a' has another output than is stored: the difference is 50 % of that between examples, "
-        "and 0.1% is allowed"
+        "and 0.1 % is allowed"
     )
 
 
