@@ -2,7 +2,7 @@
 
 A job is a folder of files and a command, which run on the cluster without the submitter. Its id is its name, so
 submission is idempotent: a job of that name that runs, or succeeded, is found. The job after a failed one is NAME-2,
-NAME-3, …, since Ray gives no id twice.
+NAME-3, …, since Ray accepts no id twice.
 """
 
 import asyncio

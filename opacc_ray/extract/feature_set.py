@@ -6,9 +6,10 @@
     features/DIGEST/dsa-DIGEST/part-000000.parquet, …/index.json    a feature that was added: dsa, lsa or coverage
     features/DIGEST/all-DIGEST/…                 all features of a run, for the examples that have each of them
 
-DIGEST covers all that determines the content. Names, seeds, methods, budgets and scores do not change it. A feature that compares with training data, or has its own settings, is in a separate folder, whose digest covers
-those. It has the rows of the forward pass. If it is undefined for some of them, and the run excludes these, all features
-of that run are extracted again for the others, under ``all-DIGEST``.
+DIGEST covers all that determines the content. Names, seeds, methods, budgets and scores do not change it. A feature
+that compares with training data, or has its own settings, is in a separate folder, whose digest covers those. It has
+the rows of the forward pass. If it is undefined for some of them, and the run excludes these, all features of that run
+are extracted again for the others, under ``all-DIGEST``.
 
 Without weights in the spec, the factory may return another model each time. Then features are in the run's own prefix,
 all in one folder.

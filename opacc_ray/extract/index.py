@@ -19,7 +19,7 @@ INDEX = "index.json"
 class IndexedShard(Part):
     """One file of features."""
 
-    file: str = Field(description="name of the file beside the index")
+    file: str = Field(description="name of the file, next to the index")
     examples: int = Field(ge=0, le=1 << 40, description="examples in it")
     bytes: int | None = Field(default=None, ge=0, description="size of the file")
     footer_bytes: int | None = Field(default=None, ge=0, description="bytes from its footer to its end")
@@ -53,20 +53,20 @@ class Index(SealedDocument):
         default=None, description="predicted class -> examples; null for a regression, and where it is not known"
     )
     machines: tuple[Machine, ...] = Field(default=(), strict=False, description="kinds of machines that made the files")
-    others: dict[str, str] = Field(default={}, description="file beside the index that is no shard -> its SHA-256")
+    others: dict[str, str] = Field(default={}, description="other file next to the index -> its SHA-256")
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
         found = sum(shard.examples for shard in self.shards)
         elsewhere = [shard.file for shard in self.shards if {"", ".", ".."} & set(shard.file.split("/"))]
         if elsewhere:
-            raise ValueError(f"the file {elsewhere[0]!r} is not beside the index")
+            raise ValueError(f"the file {elsewhere[0]!r} is not next to the index")
         if len({shard.file for shard in self.shards}) < len(self.shards):
             raise ValueError("a file is there twice among the shards")
         if found != self.num_examples:
             raise ValueError(f"the shards hold {found} examples, and num_examples is {self.num_examples}")
         if self.predicted is not None and sum(self.predicted.values()) != self.num_examples:
-            raise ValueError(f"predicted counts other than {self.num_examples} examples, which num_examples says")
+            raise ValueError(f"predicted does not add up to num_examples, {self.num_examples}")
         return self
 
 

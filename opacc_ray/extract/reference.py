@@ -3,7 +3,7 @@
     references/DIGEST/part-000000.parquet      id, uri, hidden (the trace) and prediction of a shard's examples
     references/DIGEST/part-000000.ranges.npz   ranges of the covered neurons over them
     references/DIGEST/ranges.npz               over all shards
-    references/DIGEST/index.json               written last: its presence says that the reference is complete
+    references/DIGEST/index.json               written last: its presence means that it is complete
 
 DSA and LSA need traces, some coverage needs ranges, and a labelled reference needs confidence. DIGEST covers all that
 determines the content: the listing of the data, the model and the transform with their code

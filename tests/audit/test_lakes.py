@@ -237,7 +237,7 @@ def test_a_regression_of_another_framework_is_audited(bucket: str, outputs: dict
         (
             {"output": ["logits", "score"]},
             {},
-            "output: 'logits' holds lists; each of several columns must hold one number per row",
+            "the column 'logits' of output holds lists",
         ),
         ({"output": "logits", "hidden": "ragged"}, {}, "hidden ('ragged') holds lists of different lengths"),
     ],
