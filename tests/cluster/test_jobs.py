@@ -219,7 +219,9 @@ def test_the_line_of_ray_that_comes_late_is_not_the_reason_of_a_failure() -> Non
         ),
     ],
 )
-def test_job_that_cannot_begin_says_why(submit: Opacc, folder: Path, python: str, messages: list[str]) -> None:
+def test_job_that_cannot_start_reports_the_reason(
+    submit: Opacc, folder: Path, python: str, messages: list[str]
+) -> None:
     """As on a cluster whose Python lacks opacc, or breaks off before it."""
     shim = folder / "bin" / "python"
     shim.parent.mkdir()

@@ -174,7 +174,7 @@ def test_a_killed_process_of_ray_ends_the_run_soon_with_a_sentence(name: str, tm
     assert time.monotonic() - killed < 50  # Ray itself waits for a minute, or for an actor's start_timeout
 
 
-def test_ray_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_ray_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
     process = started(USED, tmp_path / "log", RAY_TMPDIR=str(tmp_path / ("long" * 30)))
     process.communicate(timeout=180)
     assert process.returncode == 1

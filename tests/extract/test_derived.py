@@ -50,7 +50,7 @@ def test_nothing_is_taken_of_files_that_are_not_the_same_or_not_known(tmp_path: 
         assert not list(kept_in(tmp_path, digests).recall("it", np.array([0, 50])))
 
 
-def test_a_flipped_bit_never_gives_other_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_flipped_bit_never_changes_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     values = NUMBERS["directions"]
     kept_in(tmp_path).keep("it", 50, iter([values]))
     [path] = tmp_path.iterdir()

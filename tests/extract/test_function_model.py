@@ -28,7 +28,7 @@ def of(function: str, **arguments: Any) -> FunctionModel:
 
 
 @pytest.mark.parametrize("function", ["both", "pair"])
-def test_a_function_gives_what_the_module_gives(function: str) -> None:
+def test_function_returns_the_outputs_of_the_module(function: str) -> None:
     found, expected = of(function)(BATCH), Model(ModelSpec(factory="small_model:network"), "cpu")(BATCH)
     assert np.allclose(found.hidden, expected.hidden, atol=1e-6)
     assert np.allclose(found.output, expected.output, atol=1e-6)

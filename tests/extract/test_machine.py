@@ -22,7 +22,7 @@ def niceness_of_a_thread() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux alone")
-def test_a_thread_and_those_it_starts_give_way_and_no_other() -> None:
+def test_only_a_thread_and_its_children_lower_their_priority() -> None:
     before = niceness()
     with ThreadPoolExecutor(1, initializer=yield_to_others) as behind:
         own, started = behind.submit(niceness).result(), behind.submit(niceness_of_a_thread).result()

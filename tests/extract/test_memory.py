@@ -43,7 +43,7 @@ def write(folder: Path, sides: list[int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("readers", [1, 4])
-def test_memory_of_an_actor_is_bounded_whatever_the_images(tmp_path: Path, readers: int) -> None:
+def test_memory_of_an_actor_is_bounded_for_large_images(tmp_path: Path, readers: int) -> None:
     write(tmp_path / "warm", [8] * 20)
     write(tmp_path / "pool", [1, 4000, 8, 2000, 4000, 1000, 1, 4000] * 4)
     tests = Path(__file__).parent

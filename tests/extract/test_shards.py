@@ -177,7 +177,7 @@ def test_damaged_file_is_named(data: bytes, store: Store) -> None:
         {"ids": None, "bad": [[1, 2]]},
     ],
 )
-def test_report_of_another_form_is_named(said: dict[str, Any], store: Store) -> None:
+def test_invalid_report_names_the_file(said: dict[str, Any], store: Store) -> None:
     data = encode_shard(SHARD)
     table = pq.read_table(io.BytesIO(data))
     report = json.loads(pq.read_metadata(io.BytesIO(data)).metadata[b"opacc"]) | said

@@ -115,7 +115,7 @@ def test_example_that_cannot_be_read_any_more_differs(tmp_path: Path, monkeypatc
     assert str(most) == "example 'a.npy:15' has another output than is stored"
 
 
-def test_difference_is_said_in_numbers(tmp_path: Path) -> None:
+def test_difference_is_described_in_numbers(tmp_path: Path) -> None:
     said = Difference("a", "output", 0.5, 1e-3)
     assert str(said) == (
         "example 'a' has another output than is stored: the difference is 50 % of that between examples, "
@@ -123,7 +123,7 @@ def test_difference_is_said_in_numbers(tmp_path: Path) -> None:
     )
 
 
-def test_machine_without_torch_believes_what_is_stored_and_says_so(
+def test_machine_without_torch_keeps_stored_features_and_warns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A function needs none, and is compared."""
