@@ -1,4 +1,4 @@
-"""Extraction on actors of a real Ray: shares of the work, shards that hang, memory that runs out, SIGTERM."""
+"""Extraction on actors of a real Ray: distribution of shards, hangs, lack of memory, SIGTERM."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""An address at which nobody listens is said to be one at once."""
+"""An address without a listener is an error at once."""
 
 import socket
 

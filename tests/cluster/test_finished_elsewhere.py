@@ -1,4 +1,4 @@
-"""Two commands on one run: what one has finished, the other takes."""
+"""Two commands on one run: a shard that one has finished is skipped by the other."""
 
 from collections import deque
 from pathlib import Path

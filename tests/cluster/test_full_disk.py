@@ -1,4 +1,4 @@
-"""A disk that is full: the shard is named, nothing half-written stays, and the run goes on when there is room."""
+"""A full disk: the shard is named, no partial file remains, and the run resumes when there is space."""
 
 import json
 import os

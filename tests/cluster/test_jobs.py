@@ -1,4 +1,4 @@
-"""Audits of real digits as jobs of a real job server: sent once, followed, told apart by how they ended."""
+"""Audits of real digits as jobs of a real job server: submitted once, followed, with their exit codes."""
 
 import json
 import os

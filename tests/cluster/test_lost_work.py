@@ -1,4 +1,4 @@
-"""Errors that came through Ray: which mean that work was lost, and which that memory ran out."""
+"""Ray's errors: which mean lost work, and which a lack of memory."""
 
 import pytest
 from ray import ObjectRef

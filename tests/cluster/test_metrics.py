@@ -1,4 +1,4 @@
-"""Metrics of a run never delay or end it; what is exported is tested with the jobs that export it (test_jobs.py)."""
+"""Metrics never delay or end a run; test_jobs.py tests their values."""
 
 import logging
 import time

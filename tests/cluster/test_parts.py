@@ -1,4 +1,4 @@
-"""Features held by actors: the same answers as in this process, ids and columns from storage, errors as raised."""
+"""Features in actors: the same answers as in this process, ids and columns from storage, unchanged errors."""
 
 import os
 from collections.abc import Iterator

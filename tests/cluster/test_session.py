@@ -1,4 +1,4 @@
-"""A signal that comes while Ray connects ends the command as at any other time."""
+"""A signal during ray.init is handled after it."""
 
 import os
 import subprocess

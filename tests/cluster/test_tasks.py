@@ -1,4 +1,4 @@
-"""Tasks on a real Ray: results by item, workers that die, errors as the function raised them."""
+"""Tasks on a real Ray: results by item, workers that die, unchanged errors of the function."""
 
 import os
 from pathlib import Path

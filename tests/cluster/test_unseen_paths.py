@@ -1,4 +1,4 @@
-"""Paths that the driver sees and workers do not are refused before anything is extracted."""
+"""Paths that workers cannot see are refused before extraction starts."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""What is kept beside the features: it comes back bit for bit, or not at all."""
+"""The cache of derived values returns the same bits, or nothing."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an actor does with a shard, without Ray: one example at a time is decoded, and bad ones are set aside."""
+"""Extraction of one shard without Ray: one example is decoded at a time, and bad ones are excluded."""
 
 import io
 import itertools

@@ -1,4 +1,4 @@
-"""Models that are functions of a batch: what they may return, and what is refused."""
+"""Functions of a batch as models: valid return values, and errors for others."""
 
 import subprocess
 import sys

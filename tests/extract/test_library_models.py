@@ -1,4 +1,4 @@
-"""Models by their names in a library, from files on this machine: no network is asked."""
+"""Models of libraries, from local files without a network."""
 
 from pathlib import Path
 

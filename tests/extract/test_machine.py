@@ -1,4 +1,4 @@
-"""Which threads give way."""
+"""Threads in the background have a lower priority."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The memory that an actor takes for images of 1 to 4,000 pixels a side stays within what docs/scale.md states."""
+"""The memory of an actor for images of 1 to 4,000 pixels a side stays within the limits in docs/scale.md."""
 
 import io
 import subprocess

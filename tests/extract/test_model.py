@@ -1,4 +1,4 @@
-"""The model: which layer is recorded, safe loading, and errors that name what is wrong."""
+"""The torch model: the recorded layer, safe loading, and errors that name their cause."""
 
 import io
 import pickle

@@ -1,4 +1,4 @@
-"""A model's output read as the spec says it, and refused where it is something else."""
+"""A model's output is read by the spec, and refused if it has another form."""
 
 import numpy as np
 import pytest

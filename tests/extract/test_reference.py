@@ -1,4 +1,4 @@
-"""Surprise and coverage through the job: what is extracted, what it compares with, and that this is done once."""
+"""Surprise and coverage in a run: their values, their reference, and that both are extracted once."""
 
 import io
 import logging

@@ -1,8 +1,9 @@
-"""Files of features: they give back what was written, report on themselves, and are read by their own bytes."""
+"""Files of features: columns return unchanged, reports describe the file, reads are partial; ids are unique."""
 
 import hashlib
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from opacc_ray.extract.shards import (
     FeatureShard,
     digest_of,
     encode_shard,
+    find_repeated,
     hashes_of,
+    joined,
+    not_finite,
     read_report,
     read_table,
     report_on,
@@ -200,3 +204,57 @@ def test_report_reads_with_pyarrow_and_json_alone(tmp_path: Path) -> None:
     said = json.loads(pq.read_metadata(tmp_path / "a.parquet").metadata[b"opacc"])
     assert said["machine"] == {"processor": "a chip", "capability": "AVX2", "torch": "2.9"}
     assert said["bad"] == [{"id": "d", "reason": "no image"}]
+
+
+def test_not_finite_names_rows_and_the_first_feature_of_each() -> None:
+    nan, inf = np.nan, np.inf
+    columns = {"confidence": np.array([1, 0.5, nan]), "output": np.array([[1, 2], [3, inf], [nan, 4]])}
+    assert list(not_finite(columns).items()) == [(1, "output"), (2, "confidence")]
+    assert not_finite({"prediction": np.ones(2, int), "coverage": np.ones((2, 3), np.uint8)}) == {}
+
+
+def test_batches_are_joined_if_they_are_alike() -> None:
+    def batch(rows: int, width: int) -> dict[str, np.ndarray]:
+        return {"output": np.ones((rows, width)), "prediction": np.ones(rows)}
+
+    assert {name: found.shape for name, found in joined([batch(2, 3), batch(4, 3)]).items()} == {
+        "output": (6, 3),
+        "prediction": (6,),
+    }
+    assert joined([]) == {}
+    with pytest.raises(DataError, match="output has 3 values for some examples and 4 for others; the model"):
+        joined([batch(2, 4), batch(2, 3)])
+    with pytest.raises(DataError, match="output has no value for any example; the model"):
+        joined([batch(2, 0)])
+
+
+def test_digest_is_of_ids_with_their_lengths() -> None:
+    two = b"\x02" + b"\0" * 7
+    assert digest_of(["ab", "ü"]) == hashlib.sha256(two + b"ab" + two + b"\xc3\xbc").hexdigest()
+    assert digest_of(["ab", "c"]) != digest_of(["a", "bc"])
+    assert digest_of(["a", "b"]) != digest_of(["b", "a"])
+
+
+@pytest.mark.parametrize(
+    ("shards", "expected"),
+    [
+        ([["a", "b"], ["c"]], None),
+        ([["a", "b"], [], ["c", "b"]], "b"),
+        ([["a", "b", "a"], ["b"]], "a"),
+        ([["a"], ["b"], ["c", "c"]], "c"),
+        ([[]], None),
+    ],
+)
+def test_first_id_that_appears_twice_is_found(shards: Sequence[Sequence[str]], expected: str | None) -> None:
+    asked: list[int] = []
+    hashes = [hashes_of(own) for own in shards]
+    assert find_repeated(hashes, lambda place: asked.append(place) or shards[place]) == expected
+    assert (asked == []) == (expected is None)
+
+
+def test_equal_hashes_of_different_ids_are_no_repetition() -> None:
+    shards = [["a", "b"], ["c", "d"]]
+    same = [np.array([7, 1], dtype=np.uint64), np.array([2, 7], dtype=np.uint64)]
+    assert find_repeated(same, shards.__getitem__) is None
+    shards[1][1] = "a"
+    assert find_repeated(same, shards.__getitem__) == "a"

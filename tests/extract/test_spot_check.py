@@ -1,4 +1,4 @@
-"""How far a stored example may lie from what the code makes today, and which examples are looked at."""
+"""The spot check: the tolerated difference from stored features, and the choice of examples."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Surprise: equal to plain transcriptions and to SciPy, whatever the batches, the blocks and the data."""
+"""Surprise equals plain transcriptions and SciPy for any batches, blocks and data."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A cluster that the package starts lets nobody in, and no other cluster on the machine disturbs it."""
+"""A local Ray refuses clients without the token, and other clusters on the machine do not disturb it."""
 
 import os
 import subprocess
