@@ -5,13 +5,13 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
+from opacc_ray.cluster.tasks import enter_folder
 from opacc_ray.extract.extractor import Extraction, Extractor
 from opacc_ray.extract.machine import Machine, tune_allocation
 from opacc_ray.extract.shards import ShardReport
@@ -32,8 +32,7 @@ class Worker:
 
     def __init__(self, job: Extraction, readers: int) -> None:
         tune_allocation()
-        with suppress(OSError):
-            os.chdir(job.modules)  # paths in the user's code are relative to the driver's folder
+        enter_folder(job.modules)
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         self._extractor = Extractor(job, "cuda" if gpus else "cpu", readers)
         signal.signal(signal.SIGTERM, self._on_sigterm)  # an actor is made in its process's main thread

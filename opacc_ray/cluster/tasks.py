@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -65,17 +66,17 @@ def map_tasks(
         Raised by the function itself.
     """
     at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-    remote = ray.remote(function).options(num_cpus=1, max_retries=TASK_RETRIES)
+    remote, folder = ray.remote(_call).options(num_cpus=1, max_retries=TASK_RETRIES), os.getcwd()
     waiting = iter(items)
-    flying: dict[Any, Item] = {}
+    in_flight: dict[Any, Item] = {}
     try:
         while True:
-            for item in islice(waiting, at_once - len(flying)):
-                flying[remote.remote(item)] = item
-            if not flying:
+            for item in islice(waiting, at_once - len(in_flight)):
+                in_flight[remote.remote(function, item, folder)] = item
+            if not in_flight:
                 return
-            (reference,), _ = ray.wait(list(flying), num_returns=1)
-            item = flying.pop(reference)
+            (reference,), _ = ray.wait(list(in_flight), num_returns=1)
+            item = in_flight.pop(reference)
             try:
                 result = ray.get(reference)
             except RayTaskError as error:
@@ -86,8 +87,19 @@ def map_tasks(
                 ) from None
             yield item, result
     finally:
-        for reference in flying:
+        for reference in in_flight:
             ray.cancel(reference)
+
+
+def _call(function: Callable[[Item], Result], item: Item, folder: str) -> Result:
+    enter_folder(folder)
+    return function(item)
+
+
+def enter_folder(folder: str) -> None:
+    """Change to the driver's folder, if this node has it: relative paths in the user's code mean that one."""
+    with suppress(OSError):
+        os.chdir(folder)
 
 
 def refuse_unseen(paths: Mapping[str, str]) -> None:
