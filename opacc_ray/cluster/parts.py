@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ray.exceptions import RayTaskError
 
 from opacc_ray.cluster.tasks import LOST, cause_of
-from opacc_ray.errors import ClusterError, shortened
+from opacc_ray.errors import ClusterError, counted, shortened
 from opacc_ray.extract.features import Features, StoredParts, stored_pools
 from opacc_ray.parts.view import Call, add_up, answers
 
@@ -113,4 +113,6 @@ def _get(reference: Any) -> Any:
     except RayTaskError as error:
         raise cause_of(error) from None
     except LOST as error:
-        raise ClusterError(f"an actor that holds features died {RESTARTS + 1} times: {shortened(str(error))}") from None
+        raise ClusterError(
+            f"an actor that holds features died {counted(RESTARTS + 1, 'time')}: {shortened(str(error))}"
+        ) from None
