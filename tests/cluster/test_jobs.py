@@ -59,7 +59,7 @@ def cluster() -> Iterator[RayWithJobs]:
 
 @pytest.fixture(scope="module")
 def home(s3: LocalS3) -> str:
-    """A bucket with 60 scans of digits, where runs go, too."""
+    """A bucket with 60 scans of digits, and for runs."""
     bucket = s3.create_bucket("digits")
     images, labels = digits.load()
     scans, _ = digits.field_pool(images, labels, 60)

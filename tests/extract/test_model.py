@@ -300,7 +300,7 @@ def test_gpu_agrees_with_cpu() -> None:
 
 
 class Returning(torch.nn.Module):
-    """A network that returns its hidden layer, too, in some form."""
+    """A network that also returns its hidden layer, in some form."""
 
     def __init__(self, form: str) -> None:
         super().__init__()

@@ -91,7 +91,7 @@ def _get(part: Any, name: str) -> np.ndarray:
 
 
 def files_of(run: Run) -> dict[str, bytes]:
-    """What was extracted: the set of the run's features, and the references, all beside it."""
+    """What was extracted: the set of the run's features, and the references, all next to the run."""
     home = open_store(run.spec.output)
     keys = [entry.key for entry in home.list() if entry.key.startswith(("features/", "references/"))]
     return {key: home.read(key) for key in keys}

@@ -140,7 +140,7 @@ def test_flipped_bits_are_noticed(store: Store) -> None:
         else:
             same = table["id"].to_pylist() == table["uri"].to_pylist() == names
             unnoticed += not (same and np.array_equal(to_numpy(table["hidden"]), hidden))
-    assert noticed > 0.9 * len(places)  # the rest are statistics, which nobody reads
+    assert noticed > 0.9 * len(places)  # the rest are statistics, which are not read
     assert unnoticed <= 0.01 * len(places)  # a page's header has no checksum
 
 
