@@ -94,13 +94,14 @@ def measured(uri: str, num_actors: int) -> dict[str, float | int | str]:
     """Seconds, memory in MB, and a digest of the numbers."""
     from opacc_ray.characterize.classes import Grouped
     from opacc_ray.characterize.metrics import Regions, measure
-    from opacc_ray.cluster.parts import ActorParts
     from opacc_ray.cluster.session import connected
     from opacc_ray.parts.view import View
 
     there = Run.open(uri).read_features()
     assert there
     with connected():
+        from opacc_ray.cluster.parts import ActorParts  # imports Ray, which reads its token mode then
+
         start = time.perf_counter()
         parts = ActorParts(there.features, NAMES, num_actors)
         view = View(parts)

@@ -21,7 +21,6 @@ from pathlib import Path
 import markdown_table as markdown
 import numpy as np
 
-from opacc_ray.cluster.parts import ActorParts
 from opacc_ray.cluster.session import connected
 from opacc_ray.extract.features import FeatureFile, Features
 from opacc_ray.extract.shards import FeatureShard, encode_shard
@@ -98,6 +97,8 @@ def draw(home: str, size: int, width: int, method: str, num_actors: int, num_lab
     files = [FeatureFile(name_of(start), min(SHARD_SIZE, size - start), None, None, None) for start in starts]
     features = Features(open_store(home), tuple(files))
     with connected():
+        from opacc_ray.cluster.parts import ActorParts  # imports Ray, which reads its token mode then
+
         begun = time.perf_counter()
         view = View(ActorParts(features, names, num_actors))
         view.map(part_load, names)

@@ -15,6 +15,8 @@ from small_spec import small_spec
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.store_uris import open_store
 
+os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it once, when it is imported
+
 ISOLATED = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
@@ -88,23 +90,18 @@ def moto_endpoint() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def ray_cluster(s3: LocalS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One local Ray of two CPUs for the whole session, whose workers know the S3 server and the tests' own modules.
-
-    It is the one of `opacc run`: Ray's own `ray.init` starts more processes, which no test needs.
-    """
+    """One local Ray of two CPUs for the whole session, whose workers know the S3 server and the tests' own modules."""
     import ray
 
     from opacc_ray.cluster import local
-    from opacc_ray.cluster.session import read_token
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
             patch.setenv(name, "")  # to be restored after, whatever the cluster is locked with
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 2}')  # whatever the machine has
         with local.started() as address:
-            read_token()
             patch.delenv("RAY_OVERRIDE_RESOURCES")
             ray.init(address=address, log_to_driver=False)
             yield

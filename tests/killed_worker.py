@@ -4,13 +4,13 @@ import os
 import signal
 from pathlib import Path
 
-from opacc_ray.cluster import extraction
+from opacc_ray.cluster import actor_pool
 
 
-def killed_once(marker: Path) -> type[extraction.Worker]:
+def killed_once(marker: Path) -> type[actor_pool.Worker]:
     """A worker that SIGKILL ends at shard 5, unless the file ``marker`` says that it has: it is written before."""
 
-    class Victim(extraction.Worker):
+    class Victim(actor_pool.Worker):
         def extract(self, shard):
             if shard.number == 5 and not marker.exists():
                 marker.write_text("died")

@@ -1,6 +1,6 @@
 """The extraction of a run, on the driver: what is missing of its features is made, folder by folder.
 
-The work is done by actors, see :mod:`opacc_ray.cluster.extraction`. Where nothing is missing, Ray does not start.
+The work is done by actors, see :mod:`opacc_ray.cluster.actor_pool`. Where nothing is missing, Ray does not start.
 """
 
 import logging
@@ -127,11 +127,13 @@ def _needs_actors(stage: Stage, found: Found) -> bool:
 @contextmanager
 def _connected(stages: Sequence[Stage]) -> Iterator[None]:
     """A cluster whose workers see all that they need."""
-    from opacc_ray.cluster import session, visibility
+    from opacc_ray.cluster import session
 
     with session.connected() as is_ours:
+        from opacc_ray.cluster.tasks import refuse_unseen  # imports Ray, which reads its token mode then
+
         if not is_ours:
-            visibility.refuse_unseen(_paths(stages))
+            refuse_unseen(_paths(stages))
         yield
 
 
@@ -160,9 +162,9 @@ def _work_on(
     if job.source.holds_features:
         stored_features.extract_shards(job, shards, on_done)
     else:
-        from opacc_ray.cluster import extraction
+        from opacc_ray.cluster import actor_pool
 
-        extraction.extract_shards(job, shards, on_done)
+        actor_pool.extract_shards(job, shards, on_done)
     return reports
 
 

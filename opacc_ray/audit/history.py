@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from opacc_ray.audit.history_documents import HistorySource, KeptFile, KeptHistory
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shortened
 from opacc_ray.extract import reference
-from opacc_ray.extract.columns import Columns
 from opacc_ray.extract.features import Features
-from opacc_ray.extract.prior import read_prior, try_prior
+from opacc_ray.extract.shards import Columns
 from opacc_ray.extract.source import plan_pool
+from opacc_ray.extract.stored_features import read_prior, try_prior
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labels.formats.label_formats import parse
 from opacc_ray.labels.joining import join

@@ -16,7 +16,7 @@ from opacc_ray.documents import Document, Part
 from opacc_ray.errors import SpecError
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction
-from opacc_ray.extract.pace import Pace, measure
+from opacc_ray.extract.trial import Pace, measure_pace
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
 from opacc_ray.lake.store_uris import open_store
@@ -94,7 +94,7 @@ def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: in
     compared = reference.plan(spec)
     job = Extraction(spec, spec.pool, _without_surprise(spec), open_store(spec.output))
     device = _device()
-    pace = measure(job, pool.shards, num_batches, device)
+    pace = measure_pace(job, pool.shards, num_batches, device)
     return _planned(spec, source, [pool, *([compared] if compared else [])], pace, device, actors)
 
 

@@ -85,7 +85,7 @@ def _random_parts(model: ModelSpec) -> list[str]:
     """A warning if what the factory returns without weights is another model each time."""
     if model.factory is None or model.weights is not None:
         return []
-    from opacc_ray.extract.model import random_parameters
+    from opacc_ray.extract.weights import random_parameters
 
     names = random_parameters(model)
     if not names:

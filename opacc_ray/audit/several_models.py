@@ -15,7 +15,7 @@ from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome
 from opacc_ray.estimators.model_comparison import SeveralModels
 from opacc_ray.extract.feature_set import Complete
-from opacc_ray.extract.ids import digest_of
+from opacc_ray.extract.shards import digest_of
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labels.label_log import read_log
 from opacc_ray.labels.label_outcomes import Score

@@ -1,1 +1,1 @@
-"""The only room that imports Ray: the session, extraction on actors, tasks, and parts of a pool held by actors."""
+"""The only package that imports Ray: joining a cluster, the actor pool, tasks, jobs, metrics, features in actors."""

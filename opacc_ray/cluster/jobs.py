@@ -1,8 +1,8 @@
-"""Jobs on a cluster's job server: sent once, found again, followed.
+"""Jobs on a cluster's job server: submit, find, follow.
 
-A job is a folder of files and a command, which run on the cluster whether or not whoever sent them waits. Its id is its
-name, so that sending twice is sending once: a job of that name that runs, or succeeded, is found. After one that failed
-the next is sent as NAME-2, NAME-3, …, since Ray gives no id a second time.
+A job is a folder of files and a command, which run on the cluster without the submitter. Its id is its name, so
+submission is idempotent: a job of that name that runs, or succeeded, is found. The job after a failed one is NAME-2,
+NAME-3, …, since Ray accepts no id twice.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
-from opacc_ray.cluster.address import check_address
+from opacc_ray.cluster.session import check_address
 from opacc_ray.errors import ClusterError, SpecError, shortened
 from opacc_ray.lake.redaction import redacted, without_values
 
@@ -26,30 +26,30 @@ ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 """Variables that name the cluster, in the order in which Ray reads them."""
 
 _LOGGERS = ("ray.dashboard.modules.job.sdk", "ray.dashboard.modules.dashboard_sdk")
-"""Loggers of Ray's client, which says how it goes about its work."""
+"""Loggers of Ray's client, which report its progress."""
 
-LOOK = 0.5
-"""Seconds between two looks at a job."""
+POLL_EVERY = 0.5
+"""Seconds between two requests for a job's status."""
 
 RECONNECTS = 5
-"""Times that a broken connection to a job's log is made again before the log is given up, and the job waited for."""
+"""Reconnections to a job's log, after which only its status is polled."""
 
 LAST_LINES, MOST_SHOWN = 3, 600
-"""Lines, and characters, of a job's log that an error shows."""
+"""Lines and characters of a job's log in an error."""
 
 log = logging.getLogger(__name__)
 
 OnText = Callable[[str], None]
-"""Called with what a job has printed since the last call."""
+"""Called with the output of a job since the last call."""
 
 
 class Job(NamedTuple):
-    """A job as its server knows it."""
+    """State of a job on its server."""
 
     id: str
     status: str  # PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED
     exit_code: int | None  # of its command, once that has ended
-    message: str  # what Ray says of it
+    message: str  # of Ray
     metadata: Mapping[str, str]
 
     @property
@@ -58,9 +58,9 @@ class Job(NamedTuple):
 
     @property
     def last_lines(self) -> str:
-        """The end of what Ray says of it, which quotes the end of its log: there is the reason of a failure.
+        """The end of Ray's message, which quotes the end of the log and so the reason of a failure.
 
-        Ray's own line on how the job began, which may come last of all, is left out.
+        Ray's own line about the start of the job, which may be the last one, is left out.
         """
         found = (" ".join(line.split()) for line in self.message.splitlines())
         lines = [line for line in found if line and "Running entrypoint for job " not in line]
@@ -69,23 +69,23 @@ class Job(NamedTuple):
 
     @property
     def lacks_opacc(self) -> bool:
-        """Whether its command could not begin, since the cluster's Python has no opacc_ray."""
+        """Whether its command could not start because the cluster's Python has no opacc_ray."""
         return re.search(r"No module named '?opacc_ray'?\s*$", self.message, re.MULTILINE) is not None
 
 
 class JobServer:
-    """The job server of the cluster at an address, or else of the one that RAY_ADDRESS names.
+    """The job server of the cluster at an address, or else of the one in RAY_ADDRESS.
 
     Parameters
     ----------
     address : of its dashboard
-    environment : variables that jobs and their workers are given; Ray keeps them with the job. Their values are in no
-        text that this class hands on
+    environment : variables for jobs and their workers, which Ray stores with the job; no text from this class holds
+        their values
 
     Raises
     ------
     SpecError
-        Neither names a cluster: none is looked for, since it could be somebody else's.
+        Neither names a cluster: none is searched for, since it could belong to another user.
     ClusterError
         It cannot be reached, or refuses the token.
     """
@@ -100,46 +100,46 @@ class JobServer:
         for name in _LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         self._environment = dict(environment or {})
-        with self._said(f"no job server could be reached at {redacted(named)}"), _named_by_environment(address):
+        with self._named_errors(f"no job server could be reached at {redacted(named)}"), _without_addresses(address):
             self._client = JobSubmissionClient(address)
 
     def newest(self, name: str) -> Job | None:
-        """The job that was last sent under a name."""
-        with self._said("the job server did not list its jobs"):
+        """Return the last job that was submitted under a name."""
+        with self._named_errors("the job server did not list its jobs"):
             found = self._client.list_jobs()
-        sent = {attempt: job for job in found if (attempt := _attempt(job, name))}
-        return self._job(sent[max(sent)]) if sent else None
+        attempts = {attempt: job for job in found if (attempt := _attempt(job, name))}
+        return self._job(attempts[max(attempts)]) if attempts else None
 
     def find(self, id: str) -> Job:
-        """A job that was sent."""
-        with self._said(f"the job server lost sight of {id}"):
+        """Return a job by its id."""
+        with self._named_errors(f"the job server does not know {id}"):
             return self._job(self._client.get_job_info(id))
 
     def send(self, name: str, command: str, folder: Path, metadata: Mapping[str, str]) -> Job:
-        """Start a job, after all that were sent under its name.
+        """Submit a job, with the next free id of its name.
 
         Parameters
         ----------
         name : of the job
         command : for a shell, in the folder
-        folder : its files, all of which are sent
-        metadata : kept with the job, for all to read
+        folder : its files, all of which are uploaded
+        metadata : stored with the job, readable for everyone
         """
         before = self.newest(name)
         id = name if before is None else f"{name}-{1 + _number(before.id, name)}"
-        shipped = {"working_dir": str(folder), "env_vars": self._environment}
-        with self._said(f"the job server did not take {id}"):
+        runtime_env = {"working_dir": str(folder), "env_vars": self._environment}
+        with self._named_errors(f"the job server did not take {id}"):
             try:
                 self._client.submit_job(
-                    entrypoint=command, submission_id=id, runtime_env=shipped, metadata=dict(metadata)
+                    entrypoint=command, submission_id=id, runtime_env=runtime_env, metadata=dict(metadata)
                 )
             except (RuntimeError, ValueError) as error:
-                if "already exists" not in str(error):  # somebody sent the same at the same time
+                if "already exists" not in str(error):  # the same was submitted at the same time
                     raise
             return self._job(self._client.get_job_info(id))
 
     def follow(self, id: str, on_text: OnText) -> Job:
-        """Wait until a job has ended, and hand on what it prints meanwhile."""
+        """Wait until a job has ended, and pass its output on meanwhile."""
         printed = breaks = 0
 
         async def read_on() -> None:
@@ -156,23 +156,23 @@ class JobServer:
             try:
                 asyncio.run(read_on())
                 break  # the log ends with the job
-            except (OSError, RuntimeError):  # a proxy or a node that went; the job goes on
+            except (OSError, RuntimeError):  # a proxy or a node is gone; the job continues
                 breaks += 1
-                time.sleep(LOOK)
+                time.sleep(POLL_EVERY)
         else:
-            log.warning("the job's log breaks off again and again; the job is waited for without it")
+            log.warning("the connection to the job's log failed %d times; its output is no longer shown", breaks)
         while not (job := self.find(id)).has_ended:
-            time.sleep(LOOK)
+            time.sleep(POLL_EVERY)
         return job
 
     @contextmanager
-    def _said(self, what: str) -> Iterator[None]:
-        """Turn what Ray's client raises into one sentence, without the values that were sent."""
+    def _named_errors(self, what: str) -> Iterator[None]:
+        """Convert errors of Ray's client to one sentence, without the values of the environment."""
         try:
             yield
         except AuthenticationError as error:
             raise ClusterError(
-                f"{what}: it asks for its token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH "
+                f"{what}: it requires its token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH "
                 f"({self._plain(error)[:100]})"
             ) from None
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
@@ -188,8 +188,8 @@ class JobServer:
 
 
 @contextmanager
-def _named_by_environment(address: str | None) -> Iterator[None]:
-    """Let an address that was given count: Ray prefers those of the environment."""
+def _without_addresses(address: str | None) -> Iterator[None]:
+    """Remove the addresses from the environment, which Ray would prefer to a given one."""
     before = {name: os.environ.pop(name) for name in ADDRESSES if address and name in os.environ}
     try:
         yield
@@ -202,6 +202,6 @@ def _number(id: str, name: str) -> int:
 
 
 def _attempt(job: JobDetails, name: str) -> int:
-    """How many jobs were sent under a name up to this one; 0 if its name is another."""
+    """Return the number of a job among those of a name, from 1; 0 if it has another name."""
     id = job.submission_id or ""
     return _number(id, name) if re.fullmatch(rf"{re.escape(name)}(-[1-9]\d{{0,5}})?", id) else 0

@@ -1,7 +1,12 @@
-"""A local Ray in processes of its own, which can start while the command does other work. Ray is not imported here.
+"""A local Ray in a process of its own, which can start while the command does other work. Ray is not imported here.
 
-Ray takes seconds to start, and a run has work before it needs one: a trial of the model, say. Who runs one audit opens
-:func:`ahead`; what finds that actors will be needed calls :func:`begin`; what needs them takes :func:`started`.
+Ray takes seconds to start, and a run has other work first: a trial of the model, for example. A command that runs one
+audit opens :func:`ahead`; code that finds that actors will be needed calls :func:`begin`; code that needs them takes
+:func:`started`.
+
+The process is this module: it starts Ray by ``ray.init``, prints its address, and
+later the name of a process of Ray that has ended. It ends all of them when its input ends, which also happens when the
+process at the other end dies.
 """
 
 import contextlib
@@ -9,50 +14,89 @@ import logging
 import os
 import secrets
 import select
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+import traceback
 from collections.abc import Iterator
 from contextvars import ContextVar
+from pathlib import Path
 
 from opacc_ray.errors import ClusterError
 
 log = logging.getLogger(__name__)
 
+OBJECT_STORE = 200 << 20
+"""Bytes: only reports of shards and parts of a draw pass through it."""
+
+SETTINGS = {
+    "RAY_enable_metrics_collection": "0",  # the port of its metrics answers everyone, without the token
+    "RAY_worker_niceness": os.environ.get("RAY_worker_niceness", "0"),  # noqa: SIM112 Ray's 15 lets other processes stop a model
+}
+"""Environment variables that set options of Ray."""
+
+LONGEST = 24
+"""Bytes of the longest path for Ray's folder: its sockets add some 80, and the limit is 107 (macOS: 103)."""
+
+TICK = 0.2
+"""Seconds between two checks that Ray's processes run."""
+
+END_WITHIN = 10.0
+"""Seconds in which Ray's processes must have ended by themselves."""
+
 PATIENCE = 30.0
-"""Seconds in which the processes must have ended, and their folder is removed."""
+"""Seconds to wait for the end of the process that keeps Ray."""
 
 
 def named_address() -> str:
-    """The address of the cluster that the environment names; `local` where it names none."""
+    """Return the address of the cluster that the environment names; `local` if it names none."""
     return os.environ.get("RAY_ADDRESS") or "local"
 
 
 def lock() -> None:
-    """Let nobody into a Ray that this process starts, whose ports listen on all interfaces: Ray's token mode.
+    """Set Ray's token mode for the Ray that this process starts: its ports listen on all interfaces.
 
-    The token is random, and in this process's environment alone, which its workers inherit.
+    The token is random, and only in the environment of this process, which its workers inherit.
+
+    Raises
+    ------
+    ClusterError
+        Ray was imported before without token mode, which it reads once.
     """
-    os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    if "ray" in sys.modules and os.environ.get("RAY_AUTH_MODE") != "token":
+        raise ClusterError(
+            "Ray was imported before its token mode was set, so no local Ray can be locked against other users; set "
+            "RAY_AUTH_MODE=token before Python starts, or call ray.init() first, whose cluster is then used"
+        )
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
     os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
 
 
-class LocalRay:
-    """A Ray that only this process, and those that it starts, can use.
+_TOKEN = secrets.token_hex(32)
+"""One token for all that this process starts, since Ray reads it once."""
 
-    It ends with :meth:`end`, or when this process dies, however that happens. Workers inherit this process's
-    environment and module path as they are now.
+
+class LocalRay:
+    """A Ray that only this process and its children can use.
+
+    It ends with :meth:`end`, or when this process dies. Workers inherit the current environment and module path of this
+    process. Ray lets every user of the machine write to its folder, so that folder is inside a private one.
     """
 
     def __init__(self) -> None:
         log.info("starting a local Ray")
         lock()
         self._lost = ""
+        self._folder = _private_folder()
+        paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "RAY_TMPDIR": self._folder}
         self._log = tempfile.TemporaryFile(prefix="opacc-ray-", suffix=".log")  # noqa: SIM115 (closed at its end)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "opacc_ray.cluster.head"],  # -P: not from the current folder
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            [sys.executable, "-P", "-m", "opacc_ray.cluster.local"],  # -P: not from the current folder
+            env=os.environ | SETTINGS | paths,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -60,16 +104,17 @@ class LocalRay:
         )
 
     def address(self) -> str:
-        """Wait until it has started, and return where; raises ClusterError if it could not."""
+        """Wait until it has started, and return its address; raises ClusterError if it could not start."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(b"ray at "):
                 return line.split()[-1].decode()
         text = os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace").strip()
-        raise ClusterError(f"no local Ray could be started: {text.splitlines()[-1] if text else 'it said nothing'}")
+        reason = text.splitlines()[-1] if text else "it gave no reason"
+        raise ClusterError(f"no local Ray could be started: {reason}")
 
     def lost(self) -> str:
-        """Which process of Ray has ended, so that no work is done any more; empty if none has."""
+        """Return which process of Ray has ended, so that no work is done any more; empty if none has."""
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], 0)
         if ready and not self._lost:
@@ -77,7 +122,7 @@ class LocalRay:
         return self._lost
 
     def end(self, *, wait: bool = True) -> None:
-        """End its processes; those that are still starting end by themselves in a moment."""
+        """End its processes; those that are still starting end by themselves soon after."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -85,10 +130,21 @@ class LocalRay:
             try:
                 self._process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
+            shutil.rmtree(self._folder, ignore_errors=True)
         self._process.stdout.close()
         self._log.close()
+
+
+def _private_folder() -> str:
+    """Make a folder that only this user may enter, in RAY_TMPDIR or the folder of temporary files, if that is short."""
+    place = os.environ.get("RAY_TMPDIR")
+    if place:
+        os.makedirs(place, exist_ok=True)
+    elif len(os.fsencode(tempfile.gettempdir())) <= LONGEST:
+        place = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="opacc-", dir=place or "/tmp")
 
 
 class _Ahead:
@@ -102,7 +158,7 @@ _AHEAD: ContextVar[_Ahead | None] = ContextVar("ahead", default=None)
 
 @contextlib.contextmanager
 def ahead() -> Iterator[None]:
-    """Let :func:`begin` start a Ray in the block; it ends with the block if nobody took it."""
+    """Let :func:`begin` start a Ray in the block; it ends with the block if it was not taken."""
     if _AHEAD.get() is not None:
         yield
         return
@@ -122,16 +178,19 @@ def begin() -> None:
     Nothing happens outside :func:`ahead`, or if a cluster is named or joined already.
     """
     own = _AHEAD.get()
-    if own is None or own.ray is not None or named_address() != "local":
-        return
-    ray = sys.modules.get("ray")
-    if ray is None or not ray.is_initialized():
+    if own is not None and own.ray is None and named_address() == "local" and not is_joined():
         own.ray = LocalRay()
+
+
+def is_joined() -> bool:
+    """Return whether this process has joined a cluster; does not import Ray."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized()
 
 
 @contextlib.contextmanager
 def started() -> Iterator[str]:
-    """The address of the Ray that was started ahead, or of one that starts now; it ends with the block."""
+    """Yield the address of the Ray that was started ahead, or of one that starts now; it ends with the block."""
     own = _AHEAD.get() or _Ahead()
     found, own.ray = own.ray or LocalRay(), None
     try:
@@ -149,9 +208,9 @@ _USED: list[LocalRay] = []
 
 
 def raise_if_lost() -> None:
-    """Raise ClusterError if a local Ray that is used now has lost a process: to wait for its work would take minutes.
+    """Raise ClusterError if a local Ray that is in use has lost a process.
 
-    Calls to Ray wait for a minute then, and end this process.
+    Without it calls to Ray wait for a minute, and then end this process.
     """
     for ray in list(_USED):
         if name := ray.lost():
@@ -159,3 +218,61 @@ def raise_if_lost() -> None:
                 f"the local Ray has ended, because its {name} was killed or failed; often memory runs out. Finished "
                 "shards are kept: run the same command again"
             )
+
+
+def main() -> None:
+    """Keep a local Ray, whose files are in RAY_TMPDIR, until the input ends; then remove that folder."""
+    import ray
+
+    try:
+        ray.init(
+            address="local",
+            object_store_memory=OBJECT_STORE,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends with its input
+        with contextlib.suppress(BrokenPipeError):  # the process at the other end is gone already
+            print(f"ray at {ray.get_runtime_context().gcs_address}", flush=True)
+            lost = ""
+            while not _input_has_ended(TICK):  # the others run on until then: calls to a GCS that is gone take a minute
+                if not lost and (lost := _lost_process()):
+                    print(lost, flush=True)
+        threading.Timer(END_WITHIN, _end_all).start()
+        ray.shutdown()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _end_all()
+
+
+def _input_has_ended(seconds: float) -> bool:
+    ready, _, _ = select.select([0], [], [], seconds)
+    return bool(ready) and not os.read(0, 1)
+
+
+def _lost_process() -> str:
+    """Return the name of a child process that has ended; empty if none has."""
+    ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return ""
+    try:
+        return Path(f"/proc/{ended.si_pid}/comm").read_text().strip()
+    except OSError:  # this system does not list processes as files
+        return "process"
+
+
+def _end_all() -> None:
+    """Remove Ray's folder, in which processes that are ending may still write, and end them and this process."""
+    folder = os.environ["RAY_TMPDIR"]
+    for _ in range(50):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.exists(folder):
+            break
+        time.sleep(0.1)
+    os.killpg(0, signal.SIGKILL)  # agents that had just started would look for the others for a minute
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,10 @@
-"""What Prometheus reads of runs, from the cluster that they run on.
+"""Metrics of runs for Prometheus, exported by the cluster's nodes.
 
-A driver ends when its run has ended, and what it counted would go with it, while people label for days. So the numbers
-are kept by one small actor of the cluster, the board, which outlives the jobs: a metric keeps its last value until the
-next run reports another one, or the cluster ends. Ray drops a gauge that was not set within its last two reports, so
-the board sets all of them again and again. Only a cluster that is joined has one (RAY_ADDRESS, which every job has);
-its nodes export the metrics, with ``ray_`` before their names. Nothing here ever ends a run.
+A driver ends with its run, while people label for days. So one small actor of the cluster, the board, keeps the metrics
+beyond the jobs: each keeps its last value until the next run reports another one, or the cluster ends. Ray drops a
+gauge that was not set within its last two reports, so the board sets all of them regularly. Only a cluster that is
+joined has a board (RAY_ADDRESS, which every job has). Its nodes add ``ray_`` to the names. A failure here never ends a
+run.
 """
 
 import logging
@@ -21,8 +21,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util import metrics
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from opacc_ray.cluster.address import check_address
-from opacc_ray.cluster.session import connected
+from opacc_ray.cluster.session import check_address, connected
 from opacc_ray.errors import ClusterError, shortened
 
 log = logging.getLogger(__name__)
@@ -42,27 +41,27 @@ COUNTERS = {
 }
 
 BOARD = "opacc-metrics-2"
-"""Name of the actor: another one for another form of it, since old jobs may meet a new one."""
+"""Name of the actor; it changes with the actor's methods, since old jobs may find a new actor."""
 
 REPEAT = 1.0
-"""Seconds after which the board sets its gauges again: the shortest interval in which Ray reports metrics."""
+"""Seconds between two settings of the gauges: Ray's shortest interval between reports."""
 
 PATIENCE = 20.0
-"""Seconds that the board may take to start and to take the last numbers of a run."""
+"""Seconds in which the board must start and take the last metrics of a run."""
 
 
 class Board:
-    """The actor that keeps the metrics of all runs of a cluster."""
+    """Actor with the metrics of all runs of a cluster."""
 
     def __init__(self) -> None:
         self._gauges = {name: metrics.Gauge(name, text, ("run",)) for name, text in GAUGES.items()}
         self._counters = {name: metrics.Counter(name, text, ("run",)) for name, text in COUNTERS.items()}
         self._counted: Counter[tuple[str, str]] = Counter()  # by driver and metric
-        self._values: dict[tuple[str, str], float] = {}  # the last of each gauge, by metric and run
+        self._values: dict[tuple[str, str], float] = {}  # of each gauge, by metric and run
         threading.Thread(target=self._keep_setting, daemon=True).start()
 
     def put(self, run: str, gauges: Mapping[str, float], totals: Mapping[str, int], driver: str) -> None:
-        """Set gauges of a run, and let its counters follow what a driver has counted in all."""
+        """Set gauges of a run, and raise its counters to a driver's totals."""
         self._values |= {(name, run): value for name, value in gauges.items()}
         self._set_gauges()
         for name, total in totals.items():
@@ -82,7 +81,7 @@ class Board:
 
 
 class Metrics:
-    """The metrics of one run; on no cluster, or without a board, nothing happens."""
+    """The metrics of one run; without a cluster or a board, nothing is exported."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -94,26 +93,26 @@ class Metrics:
 
     @property
     def is_on(self) -> bool:
-        """Whether anybody would read them."""
+        """Whether they are exported."""
         return self._is_on
 
     def shards(self, done: int, total: int | None) -> None:
-        """Say how many shards are finished."""
+        """Report how many shards are finished."""
         self._gauges |= {"opacc_shards_done": done} | ({} if total is None else {"opacc_shards": total})
         self._try(self._put)
 
     def extracted(self, examples: int, size: int) -> None:
-        """A shard was extracted, into a file of ``size`` bytes."""
+        """Count a shard that was extracted, with a file of ``size`` bytes."""
         self._totals += Counter(opacc_examples=examples, opacc_feature_bytes=size)
         self._try(self._put)
 
     def state(self, labels_awaited: int, stated: tuple[float, float, float] | None) -> None:
-        """How a run stands, once its driver has done what it could; waits until the board knows.
+        """Report the state of a run at the end of its driver, and wait for the board.
 
         Parameters
         ----------
-        labels_awaited : labels that people are to give
-        stated : the last estimate, and low and high of its interval; None before there is one
+        labels_awaited : labels that the newest round waits for
+        stated : the last estimate, and low and high of its interval; None if there is none
         """
         self._gauges |= {"opacc_labels_awaited": labels_awaited}
         if stated is not None:
@@ -121,34 +120,34 @@ class Metrics:
             self._gauges |= {"opacc_estimate": value, "opacc_interval_low": low, "opacc_interval_high": high}
             self._gauges |= {"opacc_interval_width": high - low}
 
-        def tell() -> None:
+        def report() -> None:
             check_address(os.environ["RAY_ADDRESS"])
-            self._board = None  # of a connection that has ended since, perhaps before it said all
+            self._board = None  # of a connection that has ended since, perhaps too early
             with connected():
                 ray.get(self._put(), timeout=PATIENCE)
 
-        self._try(tell)
+        self._try(report)
 
     def _put(self) -> Any:
-        """Tell the board all that is known, also what an earlier one has lost."""
+        """Send all metrics to the board, including those that an earlier one has lost."""
         if not ray.is_initialized():
             return None
         if self._board is None:
             self._board = _board()
         return self._board.put.remote(self._run, self._gauges, dict(self._totals), self._driver)
 
-    def _try(self, tell: Callable[[], Any]) -> None:
+    def _try(self, report: Callable[[], Any]) -> None:
         if not self._is_on:
             return
         try:
-            tell()
+            report()
         except (RayError, GetTimeoutError, ClusterError, ValueError, RuntimeError) as error:
             self._is_on = False
             log.warning("metrics are not exported: %s", shortened(str(error)))
 
 
 def _board() -> Any:
-    """The board of this cluster, on the driver's node, without the credentials that the job was given."""
+    """Return the board of this cluster, on the driver's node, without the credentials of the job."""
     context = ray.get_runtime_context()
     given = context.runtime_env.get("env_vars") or {}
     return (

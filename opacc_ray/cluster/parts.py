@@ -1,4 +1,4 @@
-"""A pool's features held by actors, when they are too many for the driver."""
+"""Features of a pool in the memory of actors, for pools that are too large for the driver."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -10,18 +10,18 @@ import ray
 from numpy.typing import NDArray
 from ray.exceptions import RayTaskError
 
-from opacc_ray.cluster.failures import LOST, cause_of
-from opacc_ray.errors import ClusterError, shortened
+from opacc_ray.cluster.tasks import LOST, cause_of
+from opacc_ray.errors import ClusterError, counted, shortened
 from opacc_ray.extract.features import Features, StoredParts, stored_pools
 from opacc_ray.parts.view import Call, add_up, answers
 
 RESTARTS = 3
-"""Times an actor that holds features is started again."""
+"""Restarts of an actor that holds features."""
 
 
 @contextlib.contextmanager
 def hold(features: Features, names: Sequence[str]) -> Iterator["ActorParts"]:
-    """Let one actor per CPU of the cluster hold the named features while the block runs."""
+    """Yield the named features in the memory of one actor per CPU of the cluster."""
     num_actors = max(1, min(len(features.parts()), int(ray.cluster_resources().get("CPU", 1))))
     parts = ActorParts(features, names, num_actors)
     try:
@@ -31,16 +31,15 @@ def hold(features: Features, names: Sequence[str]) -> Iterator["ActorParts"]:
 
 
 class ActorParts:
-    """Parts of a view held by actors, consecutive ones by each: see :mod:`opacc_ray.parts.view`.
+    """Parts of a view in actors, each with consecutive ones: see :mod:`opacc_ray.parts.view`.
 
-    An actor reads a feature when it is first asked for. Ids, and columns for the driver itself, come from storage and
-    not through the actors.
+    An actor reads a feature at its first use. The driver reads ids, and columns for itself, from storage.
 
     Parameters
     ----------
     features : the run's features
-    names : those that a part has
-    num_actors : how many actors share them
+    names : features of a part
+    num_actors : that share the parts
     """
 
     def __init__(self, features: Features, names: Sequence[str], num_actors: int) -> None:
@@ -57,7 +56,7 @@ class ActorParts:
         self._actors = [remote.remote(own[start:stop], list(names)) for start, stop in pairwise(bounds)]
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
-        """One message to each actor concerned, whatever the number of parts."""
+        """Return the answer to each call; each actor gets one message."""
         whole: list[Any] = [None] * len(calls)
         places = self._places(calls)
         for mine, found in zip(places.values(), self._ask("call", places, calls), strict=True):
@@ -66,18 +65,18 @@ class ActorParts:
         return whole
 
     def total(self, calls: Sequence[Call]) -> Any:
-        """Each actor adds up what its own parts give."""
+        """Return the sum of the answers; each actor adds up those of its own parts."""
         return add_up(self._ask("total", self._places(calls), calls))
 
     def _places(self, calls: Sequence[Call]) -> dict[int, list[int]]:
-        """The calls that each actor concerned is to run."""
+        """Return the places of the calls, by actor."""
         places: dict[int, list[int]] = {}
         for place, (part, _, _) in enumerate(calls):
             places.setdefault(self._home[part][0], []).append(place)
         return places
 
     def _ask(self, method: str, places: dict[int, list[int]], calls: Sequence[Call]) -> list[Any]:
-        """What each actor answers to its calls, all of them at work at once."""
+        """Return the answer of each actor to its calls, which run in parallel."""
         references = []
         for actor, mine in places.items():
             local = [(self._home[calls[i][0]][1], *calls[i][1:]) for i in mine]
@@ -96,7 +95,7 @@ class ActorParts:
 
 
 class _Holder:
-    """Some parts' features in an actor."""
+    """The features of some parts, in an actor."""
 
     def __init__(self, parts: Sequence[Features], names: Sequence[str]) -> None:
         self._pools = stored_pools(parts, names)
@@ -114,4 +113,6 @@ def _get(reference: Any) -> Any:
     except RayTaskError as error:
         raise cause_of(error) from None
     except LOST as error:
-        raise ClusterError(f"an actor that holds features died again and again: {shortened(str(error))}") from None
+        raise ClusterError(
+            f"an actor that holds features died {counted(RESTARTS + 1, 'time')}: {shortened(str(error))}"
+        ) from None

@@ -1,4 +1,4 @@
-"""How many actors a job gets, with what each, and on which nodes of the cluster."""
+"""Placement of actors: how many, with which resources, on which nodes of the cluster."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Node = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Needs:
-    """What one actor is given, and what its node must be."""
+    """Resources of one actor, and requirements on its node."""
 
     cpus: int
     gpus: float = 0.0
@@ -26,7 +26,7 @@ class Needs:
     labels: Mapping[str, str] = field(default_factory=dict)  # of the node: "eu", "!eu", "in(eu,us)" or "!in(eu,us)"
 
     def options(self) -> dict[str, Any]:
-        """Options of a Ray actor."""
+        """Return options of a Ray actor."""
         found: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus}
         if self.accelerator is not None:
             found["accelerator_type"] = self.accelerator
@@ -35,19 +35,19 @@ class Needs:
         return found
 
     def fit(self, node: Node) -> bool:
-        """Tell whether the node is alive and one that may be used."""
-        there = node["Resources"]
-        has_kind = self.accelerator is None or f"accelerator_type:{self.accelerator}" in there
+        """Return whether the node is alive and meets the requirements."""
+        resources = node["Resources"]
+        has_kind = self.accelerator is None or f"accelerator_type:{self.accelerator}" in resources
         labels = node.get("Labels", {})
         return node["Alive"] and has_kind and all(_matches(labels.get(key), want) for key, want in self.labels.items())
 
     def room(self, nodes: Sequence[Node]) -> int:
-        """How many actors fit on the nodes, each on one of them, whoever uses them now."""
+        """Return how many actors fit on the nodes when they are idle."""
         return sum(self._room_on(node["Resources"]) for node in nodes if self.fit(node))
 
-    def _room_on(self, there: Mapping[str, float]) -> int:
-        by_cpus = there.get("CPU", 0) / self.cpus
-        return int(min(by_cpus, there.get("GPU", 0) / self.gpus) if self.gpus else by_cpus)
+    def _room_on(self, resources: Mapping[str, float]) -> int:
+        by_cpus = resources.get("CPU", 0) / self.cpus
+        return int(min(by_cpus, resources.get("GPU", 0) / self.gpus) if self.gpus else by_cpus)
 
     def __str__(self) -> str:
         kind = f" on a node with {self.accelerator}" if self.accelerator else ""
@@ -57,7 +57,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Placement:
-    """How many actors to start with, between which numbers they may vary, and what each needs."""
+    """Number of actors at the start, its limits, and the needs of each."""
 
     actors: int
     least: int
@@ -67,22 +67,22 @@ class Placement:
 
 
 def place(extract: ExtractSpec, num_shards: int) -> Placement:
-    """Return what the spec asks for, if the cluster can give it.
+    """Return the placement that the spec asks for.
 
     Raises
     ------
     ClusterError
-        In one sentence what is asked and what is there, instead of waiting for ever.
+        The cluster is too small, and would otherwise be waited for without end.
     """
     nodes = ray.nodes()
     needs = _needs(extract, nodes)
     room = needs.room(nodes)
     least, most = (max(1, min(number, num_shards)) for number in _range(extract, num_shards))
     if room < least and not extract.autoscaling:
-        there = ray.cluster_resources()
+        total = ray.cluster_resources()
         raise ClusterError(
             f"the spec asks for {least} actors, each with {needs}, and the cluster has "
-            f"{there.get('GPU', 0):g} GPU and {there.get('CPU', 0):g} CPU in all, room for {room}; "
+            f"{total.get('GPU', 0):g} GPU and {total.get('CPU', 0):g} CPU in all, room for {room}; "
             "lower extract.actors, extract.gpus_per_actor or extract.threads_per_actor, add nodes, "
             "or set extract.autoscaling: true to wait for them"
         )
@@ -91,7 +91,7 @@ def place(extract: ExtractSpec, num_shards: int) -> Placement:
 
 
 def _readers(extract: ExtractSpec, needs: Needs, nodes: Sequence[Node]) -> int:
-    """Threads that decode for one actor: beside a GPU, its share of the CPUs of the node that has fewest."""
+    """Return the threads that decode for an actor: with a GPU, its share of the CPUs of the smallest node."""
     if extract.readers != "auto":
         return extract.readers
     if not needs.gpus:
@@ -110,7 +110,7 @@ def _needs(extract: ExtractSpec, nodes: Sequence[Node]) -> Needs:
 
 
 def _range(extract: ExtractSpec, num_shards: int) -> tuple[int, int]:
-    """The fewest and the most actors that the spec allows."""
+    """Return the smallest and the largest number of actors that the spec allows."""
     asked = extract.actors
     if isinstance(asked, ActorRange):
         return asked.min, asked.max or num_shards
@@ -118,8 +118,8 @@ def _range(extract: ExtractSpec, num_shards: int) -> tuple[int, int]:
 
 
 def _matches(value: str | None, wanted: str) -> bool:
-    """Whether a node's label is what is wanted, in the syntax of Ray's label selectors."""
+    """Return whether a node's label matches one of Ray's label selectors."""
     found = re.fullmatch(r"(!?)(?:in\((.*)\)|([^()]*))", wanted)
-    assert found is not None  # the spec has checked it
+    assert found is not None  # the spec is validated
     allowed = found[2].split(",") if found[2] is not None else [found[3]]
     return (value in allowed) != bool(found[1])

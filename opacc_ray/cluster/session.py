@@ -1,21 +1,18 @@
-"""Joining a Ray cluster, or starting a local one that nobody else can use: for one run, or for several threads."""
+"""Joining a Ray cluster, or starting a local one that only this user can use: for one run, or for several threads.
+
+Ray is imported only where a cluster is joined: a local one must be locked before.
+"""
 
 import contextlib
 import logging
 import signal
-import sysconfig
+import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
-from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Self
-
-import ray
-from ray._private import ray_constants
-from ray._private import utils as ray_utils
-from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
-from ray.job_config import JobConfig
+from typing import Any, Self
+from urllib.parse import urlsplit
 
 from opacc_ray.cluster import local
 from opacc_ray.errors import ClusterError, shortened
@@ -24,7 +21,10 @@ from opacc_ray.lake.redaction import redacted
 log = logging.getLogger(__name__)
 
 TICK = 0.2
-"""Seconds after which a thread that waits for a cluster looks whether its work is to end."""
+"""Seconds between two checks whether a thread that waits for a cluster is to end its work."""
+
+CONNECTED_IN = 5.0
+"""Seconds in which a cluster must answer: Ray itself would try for minutes."""
 
 
 @contextlib.contextmanager
@@ -37,12 +37,12 @@ def connected() -> Iterator[bool]:
     Yields
     ------
     bool
-        Whether the cluster is one that was started here.
+        Whether the cluster was started here.
     """
     shared = _SHARED.get()
     if shared is not None:
         yield shared.join()
-    elif ray.is_initialized():
+    elif local.is_joined():
         yield False
     else:
         with _cluster() as is_ours:
@@ -53,7 +53,7 @@ class Shared:
     """One cluster for the runs of several threads; a context of the main thread, which ends it.
 
     It starts when the first run needs it. The main thread starts it, by calling :meth:`start_if_wanted` now and then:
-    Ray takes the process's answer to SIGTERM, and only there can that be given back.
+    Ray replaces the process's handler of SIGTERM, and only the main thread can restore it.
     """
 
     def __init__(self) -> None:
@@ -67,13 +67,13 @@ class Shared:
         if not self._wanted.is_set() or self._tried.is_set():
             return
         try:
-            self._is_ours = False if ray.is_initialized() else self._until.enter_context(_cluster())
+            self._is_ours = False if local.is_joined() else self._until.enter_context(_cluster())
         except ClusterError as error:
             self._error = error
         self._tried.set()
 
     def join(self) -> bool:
-        """Wait for the cluster; returns whether it is one that was started here."""
+        """Wait for the cluster; return whether it was started here."""
         self._wanted.set()
         while not self._tried.wait(TICK):
             raise_if_ending()
@@ -91,7 +91,7 @@ class Shared:
             _SHARED.reset(token)
 
     def end(self) -> None:
-        """Let the work of all threads end as if each were interrupted: what is done is kept."""
+        """End the work of all threads as if each were interrupted: finished work is kept."""
         self._ending.set()
 
     @property
@@ -110,7 +110,7 @@ _SHARED: ContextVar[Shared | None] = ContextVar("shared", default=None)
 
 
 def raise_if_ending() -> None:
-    """Raise KeyboardInterrupt in a thread that shares a cluster, and whose work is to end: signals do not reach it."""
+    """Raise KeyboardInterrupt in a thread that shares a cluster and is to end its work: signals do not reach it."""
     shared = _SHARED.get()
     if shared is not None and shared.is_ending:
         raise KeyboardInterrupt
@@ -118,92 +118,72 @@ def raise_if_ending() -> None:
 
 @contextlib.contextmanager
 def _cluster() -> Iterator[bool]:
-    """Join or start a cluster, and leave or end it after; yields whether it was started here."""
+    """Join or start a cluster, and leave or end it after; yield whether it was started here."""
     address = local.named_address()
+    is_ours = address == "local"
     with contextlib.ExitStack() as until:
-        if address == "local":
-            place = until.enter_context(local.started())
-            read_token()
+        if is_ours:
+            address = until.enter_context(local.started())
         else:
             log.info("joining Ray at %s", redacted(address))
-            place = address
+            check_address(address)
+        import ray  # after a local one was locked
+
         try:
             with _signals_held():
-                job = _Job(_py_driver_sys_path=_own_folder())
-                ray.init(address=place, job_config=job, log_to_driver=False, logging_level=logging.ERROR)
                 until.callback(ray.shutdown)
+                _join(address, is_ours)
         except (ConnectionError, RuntimeError, OSError) as error:
             raise ClusterError(f"no Ray cluster could be reached: {shortened(str(error))}") from None
-        yield address == "local"
+        yield is_ours
 
 
-class _Job(JobConfig):  # type: ignore[misc]
-    """A job whose workers do not look for modules in the driver's current folder, and beside its script, first of all.
+def _join(address: str, is_ours: bool) -> None:
+    """Join a cluster.
 
-    They would find what somebody left there instead of what is installed. Where the user's own modules are, the work
-    itself says (see ``see_modules``). Ray leaves its module path alone for jobs that bring a folder of their own.
+    Workers of a local one begin in an empty folder: they would else look for modules in the driver's current folder
+    first, and find what was left there instead of what is installed. See ``see_modules`` for the user's modules.
     """
+    import ray
 
-    def _runtime_env_has_working_dir(self) -> bool:
-        return True
-
-
-def _own_folder() -> list[str]:
-    """Where this package lies, if it is not installed: workers of a cluster that is joined would not find it."""
-    folder = Path(__file__).resolve().parents[2]
-    installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
-    return [] if folder in installed else [str(folder)]
+    with tempfile.TemporaryDirectory(prefix="opacc-") as empty:
+        options: dict[str, Any] = {"runtime_env": {"working_dir": empty}} if is_ours else {}
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
 
 
 @contextlib.contextmanager
 def _signals_held() -> Iterator[None]:
-    """Hold SIGTERM and Ctrl-C back until the block is done; a second one acts at once.
+    """Hold SIGTERM and Ctrl-C back until the block is done, and restore their handlers, which Ray replaces.
 
-    An exception that a signal raises inside of ``ray.init`` ends the process with a trace. Ray would replace its answer
-    to SIGTERM by such an exception, and until then by one of its C++ part, which writes a trace and may abort.
+    An exception that a signal raises inside of ``ray.init`` ends the process with a trace.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    came: list[int] = []
-
-    def let_go() -> None:
-        for number, answer in before.items():
-            signal.signal(number, answer)
-
-    def hold(number: int, frame: FrameType | None) -> None:
-        if came:
-            let_go()
-            signal.raise_signal(number)
-        came.append(number)
-
-    with (
-        _replaced(ray_utils, "set_sigterm_handler", lambda _: None),
-        _replaced(ray_constants, "RAY_DISABLE_FAILURE_SIGNAL_HANDLER", True),
-    ):
-        for number in before:
-            signal.signal(number, hold)
-        try:
-            yield
-        finally:
-            let_go()
-    if came:
-        signal.raise_signal(came[0])
-
-
-@contextlib.contextmanager
-def _replaced(place: ModuleType, name: str, value: object) -> Iterator[None]:
-    """Let a module have another value under a name for the block; one that lacks the name does not read it."""
-    own = getattr(place, name, value)
-    setattr(place, name, value)
+    signal.pthread_sigmask(signal.SIG_BLOCK, before)
     try:
         yield
     finally:
-        setattr(place, name, own)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, before)
 
 
-def read_token() -> None:
-    """Let Ray in this process know the token of a cluster that was locked: see :func:`local.lock`."""
-    Config.initialize("")  # Ray read its settings when it was imported
-    AuthenticationTokenLoader.instance().reset_cache()
+def check_address(address: str) -> None:
+    """Raise ClusterError if nothing listens at a host and port; Ray looks up other addresses, such as auto."""
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ClusterError(
+            f"{redacted(address)} is no address ({error}); write http://HEAD:8265, or HOST:PORT"
+        ) from None
+    if host is None or port is None:
+        return
+    try:
+        socket.create_connection((host, port), timeout=CONNECTED_IN).close()
+    except OSError as error:
+        raise ClusterError(
+            f"nothing answers at {redacted(address)} ({error}); check the address and the network"
+        ) from None

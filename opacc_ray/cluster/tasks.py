@@ -1,48 +1,82 @@
-"""One function over many items, in tasks of one CPU."""
+"""Functions in Ray tasks, and the errors of Ray as errors of this package."""
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import (
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    WorkerCrashedError,
+)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from opacc_ray.cluster.failures import cause_of
-from opacc_ray.errors import ClusterError, shortened
+from opacc_ray.errors import ClusterError, OpaccError, StorageError, shortened
+
+log = logging.getLogger(__name__)
 
 TASK_RETRIES = 3
-"""Times a task is tried again whose worker died."""
+"""Retries of a task whose worker died."""
+
+PATIENCE = 120.0
+"""Seconds that the nodes may take to answer."""
+
+LOST = (RayActorError, WorkerCrashedError, NodeDiedError, OutOfMemoryError, ObjectLostError)
+"""Errors of Ray for work that was lost with its process, its node or its result, and not by a fault of its own.
+
+An actor that Ray ends because its node runs out of memory is an OutOfMemoryError, and no RayActorError; one whose owner
+died is an OwnerDiedError, an ObjectLostError.
+"""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def cause_of(error: RayTaskError) -> Exception:
+    """Return the error that the work raised, without the traceback that Ray puts into its text."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, OpaccError) else error
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Return whether work failed because it had too little memory."""
+    return isinstance(error, OutOfMemoryError) or isinstance(getattr(error, "cause", error), MemoryError)
+
+
 def map_tasks(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None
 ) -> Iterator[tuple[Item, Result]]:
-    """Run ``function(item)`` for every item in tasks of one CPU, ``workers`` at a time (default: all CPUs there are).
+    """Run ``function(item)`` for every item in tasks of one CPU, ``workers`` at a time (default: all CPUs).
 
-    Yields each item with its result as it finishes, in any order. A task whose worker dies is tried again.
+    Yields each item with its result as it finishes, in any order. A task whose worker dies is retried.
 
     Raises
     ------
     ClusterError
-        The worker of an item, which is named, died again and again.
+        The worker of an item, which is named, died more than ``TASK_RETRIES`` times.
     OpaccError
-        What the function itself raised.
+        Raised by the function itself.
     """
     at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-    remote = ray.remote(function).options(num_cpus=1, max_retries=TASK_RETRIES)
+    remote, folder = ray.remote(_call).options(num_cpus=1, max_retries=TASK_RETRIES), os.getcwd()
     waiting = iter(items)
-    flying: dict[Any, Item] = {}
+    in_flight: dict[Any, Item] = {}
     try:
         while True:
-            for item in islice(waiting, at_once - len(flying)):
-                flying[remote.remote(item)] = item
-            if not flying:
+            for item in islice(waiting, at_once - len(in_flight)):
+                in_flight[remote.remote(function, item, folder)] = item
+            if not in_flight:
                 return
-            (reference,), _ = ray.wait(list(flying), num_returns=1)
-            item = flying.pop(reference)
+            (reference,), _ = ray.wait(list(in_flight), num_returns=1)
+            item = in_flight.pop(reference)
             try:
                 result = ray.get(reference)
             except RayTaskError as error:
@@ -53,5 +87,51 @@ def map_tasks(
                 ) from None
             yield item, result
     finally:
-        for reference in flying:
+        for reference in in_flight:
             ray.cancel(reference)
+
+
+def _call(function: Callable[[Item], Result], item: Item, folder: str) -> Result:
+    enter_folder(folder)
+    return function(item)
+
+
+def enter_folder(folder: str) -> None:
+    """Change to the driver's folder, if this node has it: relative paths in the user's code mean that one."""
+    with suppress(OSError):
+        os.chdir(folder)
+
+
+def refuse_unseen(paths: Mapping[str, str]) -> None:
+    """Check on every node that the paths exist there; ``paths`` are by their keys in the spec.
+
+    Raises
+    ------
+    StorageError
+        One does not; the message names the first, and the node.
+    """
+    nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+    asked = {_ask(node, dict(paths)): address for node, address in nodes.items() if paths}
+    ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE) if asked else ([], [])
+    for reference in ready:
+        try:
+            unseen = ray.get(reference)
+        except RayError:  # the node has gone since, and runs nothing
+            continue
+        if unseen:
+            raise StorageError(
+                f"{unseen[0]}: there is no {paths[unseen[0]]} for the worker on {asked[reference]}; put it on a file "
+                "system that all nodes share under one path, or on S3"
+            )
+    if late:
+        log.warning("%d nodes did not answer within %g s whether the run's folders exist there", len(late), PATIENCE)
+
+
+def _ask(node: str, paths: dict[str, str]) -> Any:
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(_unseen).options(num_cpus=0, scheduling_strategy=strategy).remote(paths)
+
+
+def _unseen(paths: dict[str, str]) -> list[str]:
+    """Return the keys of the paths that do not exist here."""
+    return [key for key, path in paths.items() if not os.path.exists(path)]

@@ -1,12 +1,11 @@
-"""The code that decides features: the user's source files, and the libraries that build and run the model.
+"""The code that determines features: the user's source files, and the libraries that build and run the model.
 
-The digest of features names the SHA-256 of each of these files and the versions of these libraries, so that features
-of other code are other features. A file counts if import statements lead to it from a function that the spec names.
-What no statement names does not: data that the code reads, variables of the environment, modules imported by a name
-made at run time, other libraries. For that, stored examples are extracted again
-(:mod:`opacc_ray.extract.spot_check`); where they differ, all are extracted again, as the next ``edition``.
+The digest of features covers the SHA-256 of these files and the versions of these libraries. A file counts if import
+statements lead to it from a function in the spec. Other influences do not count: data that the code reads, environment
+variables, modules imported by a computed name, other libraries. For these, stored examples are extracted again
+(:mod:`opacc_ray.extract.spot_check`); if they differ, all are extracted again, as the next ``edition``.
 
-Nothing of it is imported, so a machine without a GPU, or whose torch is never loaded, gives the same digest.
+None of the code is imported, so the digest does not depend on the machine.
 """
 
 import hashlib
@@ -20,15 +19,18 @@ from pydantic import Field
 
 from opacc_ray.documents import Part
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.hubs import library_of
 from opacc_ray.spec import Spec, modules_of, sources_of
 
 LIBRARIES = ("flax", "jax", "keras", "onnxruntime", "tensorflow", "timm", "torch", "torchvision", "transformers")
-"""Libraries that build or run models, which count where the user's files import them."""
+"""Libraries that build or run models; they count if the user's files import them."""
+
+
+LIBRARY_OF = {"timm": "timm", "hf": "transformers"}
+"""Package of each kind of library's model; our extra has the name of the kind."""
 
 
 class Code(Part):
-    """What decides features beside the spec and the data."""
+    """The code that determines features, in addition to the spec and the data."""
 
     files: dict[str, str] = Field(default={}, description="source file of the user's -> SHA-256")
     libraries: dict[str, str] = Field(default={}, description="library that builds or runs the model -> version")
@@ -38,7 +40,7 @@ class Code(Part):
 
 
 def code_of(spec: Spec) -> Code | None:
-    """The code of a spec as it lies here now; None if the pool holds features, so that none runs."""
+    """Return the current code of a spec; None if the pool holds features, so that none runs."""
     if spec.pool.holds_features:
         return None
     modules = modules_of(spec)
@@ -56,24 +58,24 @@ def code_of(spec: Spec) -> Code | None:
 
 
 def check_unchanged(code: Code, spec: Spec, folder: str) -> None:
-    """Raise DataError if a file of the code is another one on this machine, or by now.
+    """Raise DataError if a file of the code differs on this machine, or has changed.
 
     Parameters
     ----------
-    folder : where modules lie that are not installed
+    folder : of modules that are not installed
     """
     there = sources_of(modules_of(spec), folder).files
     now = _digests({name: file for name, file in there.items() if name in code.files})
     other = next((name for name, found in now.items() if found != code.files[name]), None)
     if other is not None:
         raise DataError(
-            f"{there[other]} on {platform.node()} is not the {other} that this run began with; let all workers have "
+            f"{there[other]} on {platform.node()} is not the {other} that this run began with; give all workers "
             "the same files, and run the same command again"
         )
 
 
 def changes(before: Code, now: Code) -> str | None:
-    """What has changed between two, in words that a sentence about features begins with; None if they are the same."""
+    """Return what has changed, as the begin of a sentence; None if nothing has."""
     files = [name for name in sorted(before.files | now.files) if before.files.get(name) != now.files.get(name)]
     if files:
         more = f" and {counted(len(files) - 1, 'other file')}" if len(files) > 1 else ""
@@ -86,15 +88,27 @@ def changes(before: Code, now: Code) -> str | None:
     return None
 
 
+def hub_of(factory: str) -> tuple[str, str] | None:
+    """Return the kind and the name of a library's model, or None for ``module:function``."""
+    kind, _, name = factory.partition(":")
+    return (kind, name) if kind in LIBRARY_OF else None
+
+
+def library_of(factory: str) -> str | None:
+    """Return the package that makes a model, or None for ``module:function``."""
+    hub = hub_of(factory)
+    return LIBRARY_OF[hub[0]] if hub else None
+
+
 def _digests(files: Mapping[str, Path]) -> dict[str, str]:
     return {inside: hashlib.sha256(file.read_bytes()).hexdigest() for inside, file in sorted(files.items())}
 
 
 def _version(name: str) -> str:
-    """Version of an installed library, without the label of its build: a build for GPUs is the same code."""
+    """Return the version of an installed library, without the label of its build: a GPU build is the same code."""
     try:
         found = version(name)
-    except PackageNotFoundError:  # a distribution may have another name than its module
+    except PackageNotFoundError:  # its distribution may have another name
         known = packages_distributions().get(name)
         found = version(known[0]) if known else "not installed"
     return found.partition("+")[0]

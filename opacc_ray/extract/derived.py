@@ -1,14 +1,14 @@
-"""What is made of all features of a pool, kept beside them: small, costly to read or make, safe to lose.
+"""A cache of values derived from all features of a pool, next to them: expensive to compute or read, safe to lose.
 
     derived/directions-6-DIGEST.parquet     the hidden layer of each example along six directions, in whole numbers
     derived/confidence-DIGEST.parquet       a column of many small files, in one
-    derived/prediction-DIGEST-00000.parquet …     of a pool of more than `ROWS` examples
+    derived/prediction-DIGEST-00000.parquet …     for a pool of more than `ROWS` examples
 
-DIGEST names the files that it was made of, so features that are extracted again with other bits have another.
+DIGEST is a digest of the files that the value was derived from, so other features have another one.
 
-Numbers take 8 bytes. Those of a column are counted from its least, which comes before them, the bits of a float64 as a
-whole number, and lie byte by byte: the lowest bytes of all examples, then the next ones. The bytes at the top are few
-or 0, and pack well on their own; mixed with the others, which are as good as random, they would not.
+Numbers have 8 bytes; a float64 is read as an integer. Of each column the minimum is stored first, and then the
+differences from it, split by byte: the lowest bytes of all examples, then the next ones. The highest bytes are few or 0
+and compress well apart from the others, which are nearly random.
 """
 
 import hashlib
@@ -22,34 +22,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import OpaccError
-from opacc_ray.extract.ids import digest_of
+from opacc_ray.extract.shards import digest_of
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.store_uris import Store
 
 log = logging.getLogger(__name__)
 
 ROWS = 1 << 19
-"""Examples in a file, so that none has to be held whole."""
+"""Examples per file, so that memory is bounded."""
 
 HELD_BYTES = 1 << 20
-"""A file up to this size is held for the next time that it is asked for."""
+"""A file up to this size stays in memory."""
 
-_LAYOUT = "bytes"  # changes the names of all files when what is in them lies otherwise
+_LAYOUT = "bytes"  # part of the digest, so that another layout has other file names
 
 _NUM_BYTES = 8
 
 _LEVEL = 1
-"""Level of zstd, which finds nothing but the frequencies of bytes: the first does that as well as the 15th."""
+"""Level of zstd: only frequencies of bytes can be used, and level 1 does that as well as 15."""
 
 
 class Derived:
-    """Numbers of each example, by name; a value that is lost or damaged is as if it was never kept.
+    """A cache of one row of numbers, or one text, per example; a lost or damaged value is computed again.
 
     Parameters
     ----------
     folder : of the features
     size : of the pool
-    digests : gives those of the files that a value is made of, by its name; None for one that is not known
+    digests : returns those of the files that a value is derived from, by its name; None for an unknown one
     """
 
     def __init__(self, folder: Store, size: int, digests: Callable[[str], Sequence[str | None]]) -> None:
@@ -57,9 +57,9 @@ class Derived:
         self._held: dict[str, bytes] = {}
 
     def recall(self, name: str, starts: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
-        """Yield what is kept under a name, (n, d) numbers, for the examples from each of ``starts`` to the next.
+        """Yield the (n, d) numbers under a name, for the examples from each of ``starts`` to the next.
 
-        It ends before its time where a file is not there or damaged.
+        It ends early if a file is missing or damaged.
         """
         files = self._keys(name)
         held: NDArray[Any] = np.empty((0, 0))  # the rows of the last file
@@ -76,7 +76,7 @@ class Derived:
             yield np.concatenate(rows[1:] if not len(rows[0]) and len(rows) > 1 else rows)
 
     def keep(self, name: str, size: int, blocks: Iterator[NDArray[Any]]) -> None:
-        """Keep numbers of 8 bytes of all examples; a place that cannot be written to is no error."""
+        """Write numbers of 8 bytes of all examples; a failed write is no error."""
         rows: list[NDArray[Any]] = []
         for key in self._keys(name):
             while (num := sum(map(len, rows))) < min(ROWS, size):
@@ -89,18 +89,18 @@ class Derived:
             rows, size = [whole[ROWS:]] if num > ROWS else [], size - ROWS
 
     def recall_texts(self, name: str) -> Any:
-        """Return a column of texts, (N,) in Arrow; None if it is not there or damaged."""
+        """Return a column of texts, (N,) in Arrow; None if it is missing or damaged."""
         keys = self._keys(name)
         found = self._read(keys[0], _decode_texts) if len(keys) == 1 else None
         return None if found is None or len(found) != self._size else found
 
     def keep_texts(self, name: str, values: Any) -> None:
-        """Keep a column of texts, (N,) in Arrow, of a pool of up to `ROWS` examples."""
+        """Write a column of texts, (N,) in Arrow, for a pool of up to `ROWS` examples."""
         for key in self._keys(name):
             self._write(key, _encode_texts(key, values))
 
     def _write(self, key: str, data: bytes) -> bool:
-        """Tell whether it could be written."""
+        """Write a file, and return whether it could be written."""
         self._held.pop(key, None)
         try:
             self._store.write(key, data)
@@ -116,12 +116,12 @@ class Derived:
             if data is not None and len(data) <= HELD_BYTES:
                 self._held[key] = data
             return found
-        except Exception as error:  # Arrow raises many kinds, storage its own; all of it can be made again
-            log.warning("%s cannot be read (%s); it is made again", self._store.uri_of(key), type(error).__name__)
+        except Exception as error:  # Arrow and storage raise many kinds, and the value can be computed again
+            log.warning("%s cannot be read (%s); it is computed again", self._store.uri_of(key), type(error).__name__)
             return None
 
     def _keys(self, name: str) -> list[str]:
-        """The files of a value: one, or one for every `ROWS` examples of a larger pool."""
+        """Return the files of a value: one for every `ROWS` examples; none if its digest is unknown."""
         digests = self._digests(name)
         if None in digests:
             return []
@@ -173,7 +173,7 @@ def _decode(key: str, data: bytes) -> NDArray[Any]:
 
 
 def _rows(chunk: Any, width: int) -> NDArray[np.uint8]:
-    """The bytes of an Arrow array of fixed width, (n, width), as they lie in memory."""
+    """Return the bytes of an Arrow array of fixed width, (n, width)."""
     held = np.frombuffer(chunk.buffers()[1], dtype=np.uint8).reshape(-1, width)
     return held[chunk.offset : chunk.offset + len(chunk)]
 
@@ -195,6 +195,6 @@ def _decode_texts(key: str, data: bytes) -> Any:
 
 
 def _check(table: Any, sha256: str) -> None:
-    """Pages have checksums of their own; what says how to read them has none, nor what they are called."""
+    """Raise ValueError if the digest of names and values differs; the pages have checksums of their own."""
     if table.schema.metadata[b"sha256"].decode() != sha256:
-        raise ValueError("it does not fit its digest")
+        raise ValueError("it does not match its digest")

@@ -1,6 +1,6 @@
-"""One shard of the pool → one file of features. What an actor does, without Ray.
+"""Extraction of one shard of the pool into one file of features: the work of an actor, without Ray.
 
-A shard's file is written once and whole, so it is the checkpoint of its work: what exists is done.
+A shard's file is written atomically, so it is also the checkpoint: a file that exists is finished.
 """
 
 import os
@@ -17,16 +17,17 @@ from numpy.typing import NDArray
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.code import Code, check_unchanged
-from opacc_ray.extract.columns import Columns, joined, not_finite
-from opacc_ray.extract.inference import check_hidden, in_halves, load_model, run_model
+from opacc_ray.extract.inference import check_hidden, columns_of, in_halves, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
-from opacc_ray.extract.outputs import read_output
-from opacc_ray.extract.planned import check_plan
-from opacc_ray.extract.process import stand_behind
+from opacc_ray.extract.machine import yield_to_others
 from opacc_ray.extract.shards import (
+    Columns,
     FeatureShard,
     ShardReport,
+    check_plan,
     encode_shard,
+    joined,
+    not_finite,
     read_report,
     read_table,
     report_on,
@@ -41,21 +42,20 @@ from opacc_ray.neurons.coverage import Ranges
 from opacc_ray.spec import SURPRISE, PoolSpec, Spec, see_modules
 
 if TYPE_CHECKING:
-    from opacc_ray.extract.activations import Activations
-    from opacc_ray.extract.function import FunctionModel
+    from opacc_ray.extract.inference import Activations, FunctionModel
     from opacc_ray.extract.model import Device, Model
 
-_COVERED = "covered layers"  # a column that is never written: NaN where a value of these layers is not finite
+_COVERED = "covered layers"  # a column that is never written: NaN if a value of these layers is not finite
 
 
 class Interrupted(OpaccError):
-    """Work that was ended on purpose between two batches, and wrote nothing."""
+    """Extraction was ended on purpose between two batches, and nothing was written."""
 
     exit_code = 4
 
 
 class Base(NamedTuple):
-    """Features that are there, of the same shards."""
+    """Existing features of the same shards."""
 
     folder: Store
     names: tuple[str, ...]
@@ -63,39 +63,39 @@ class Base(NamedTuple):
 
 @dataclass(frozen=True)
 class Extraction:
-    """What to extract, from where and where to: small enough to send to every actor."""
+    """What to extract, its source and its target: small enough to send to every actor."""
 
     spec: Spec
     source: PoolSpec
     names: tuple[str, ...]
     target: Store  # folder of features
-    reference: Store | None = None  # folder of what the features compare with
-    ranges: bool = False  # extract ranges of the covered neurons, too
-    beside: tuple[tuple[str, Store], ...] = ()  # further features, made in the same pass, each in a folder of its own
-    base: Base | None = None  # the one named feature is added to these, for the examples that they have
-    modules: str = field(default_factory=os.getcwd)  # the driver's folder, where the user's modules may lie
-    code: Code | None = None  # that the features are named after
+    reference: Store | None = None  # folder of the reference
+    ranges: bool = False  # also extract ranges of the covered neurons
+    beside: tuple[tuple[str, Store], ...] = ()  # further features of the same pass, each with its folder
+    base: Base | None = None  # the one named feature is added to these, for their examples
+    modules: str = field(default_factory=os.getcwd)  # the driver's folder, which may contain the user's modules
+    code: Code | None = None  # that is part of the features' digest
 
     @property
     def made(self) -> tuple[str, ...]:
-        """All features that are made."""
+        """All features that are extracted."""
         return (*self.names, *(name for name, _ in self.beside))
 
     @property
     def needs_model(self) -> bool:
-        """Whether the model runs; surprise is computed from the hidden layer where that is stored."""
+        """Whether the model runs; surprise is computed from a stored hidden layer."""
         held = self.base.names if self.base else ()
         return self.base is None or not ("hidden" in held and set(self.names) <= set(SURPRISE))
 
 
 class Extractor:
-    """Holds the model, and what features compare with; turns shards into files of features.
+    """Extracts shards into files of features, with the model and the reference in memory.
 
-    ``extract`` may be called from two threads at a time. While one computes a batch of its shard, the next one is read
-    and decoded on a further thread; the other writes the shard before, reads the first batch of the one after, and
-    computes when the first has to wait. The transform is called by one thread at a time, the model too. Of each shard,
-    one decoded example, what was read ahead and the inputs of a batch are in memory, and those of a second batch of
-    the one that computes. Images are decoded by ``readers`` threads ahead.
+    Two threads may call ``extract``. While one computes a batch, a further thread reads and decodes the next one. The
+    second thread writes the shard before, reads the first batch of the shard after, and computes when the first one
+    waits. Transform and model are called by one thread at a time. Memory holds, for each shard, one decoded example,
+    the examples that were read ahead and the inputs of one batch; for the shard that computes, of two. ``readers``
+    threads decode images ahead.
     """
 
     def __init__(self, job: Extraction, device: str = "cpu", readers: int = 1) -> None:
@@ -109,20 +109,20 @@ class Extractor:
         self._transforming = threading.Lock()
         self._interrupted = threading.Event()
         self._reading: dict[int, Batch] = {}  # number of a shard in work -> the batch that is read
-        self._computed: dict[int, Batch] = {}  # and the one that the model is given
+        self._computed: dict[int, Batch] = {}  # and the one that the model computes
 
     def interrupt(self) -> None:
-        """End shards after the batch that is being computed, and begin no other: they raise Interrupted."""
+        """End all shards after the current batch, with Interrupted, and begin no other."""
         self._interrupted.set()
 
     @property
     def places(self) -> dict[int, tuple[str, str]]:
-        """First and last id of the batch that each shard in work has come to, by the shard's number."""
+        """First and last id of the current batch of each shard in work, by the shard's number."""
         return {number: batch.span for number, batch in (self._reading | self._computed).items()}
 
     def prepare(self) -> "Device | FunctionModel":
-        """Load the model, if it is to run, and the reference, once: their errors come before any shard is read."""
-        if self._device is not None:  # what writes a shard asks, and need not wait for one that computes
+        """Load the model, if it is needed, and the reference, once, before any shard is read."""
+        if self._device is not None:  # a thread that writes need not wait for one that computes
             return self._device
         with self._computing:
             if self._device is None:
@@ -146,7 +146,7 @@ class Extractor:
         return load_model(job.spec, self._device_name, covered)
 
     def extract(self, shard: Shard) -> ShardReport:
-        """Read, compute and write one shard; raises DataError naming the example that is at fault."""
+        """Read, compute and write one shard; raises DataError with the id of a faulty example."""
         job = self._job
         if job.base is not None:
             return self._write(job.target, shard, self._added(job.names[0], self._on_base(shard, job.base)))
@@ -163,9 +163,9 @@ class Extractor:
         return self._write(job.target, shard, whole)
 
     def _write(self, folder: Store, shard: Shard, features: FeatureShard) -> ShardReport:
-        """Write a shard on a thread that gives way to the one that computes."""
-        with ThreadPoolExecutor(1, "opacc-write", stand_behind) as behind:
-            return behind.submit(self._write_now, folder, shard, features).result()
+        """Write a shard on a thread with lower priority than the one that computes."""
+        with ThreadPoolExecutor(1, "opacc-write", yield_to_others) as writer:
+            return writer.submit(self._write_now, folder, shard, features).result()
 
     def _write_now(self, folder: Store, shard: Shard, features: FeatureShard) -> ShardReport:
         data = encode_shard(features, self.prepare().machine)
@@ -176,7 +176,7 @@ class Extractor:
         return report
 
     def _on_base(self, shard: Shard, base: Base) -> FeatureShard:
-        """The examples that the base has of a shard, with what the feature is made of."""
+        """Return the base's examples of a shard, with the columns that the new feature is computed from."""
         self._refuse_interrupted(shard)
         size = base.folder.size(shard.file)
         report = read_report(base.folder, shard.file, size)
@@ -189,7 +189,7 @@ class Extractor:
         return FeatureShard(ids, None, {name: to_numpy(table[name]) for name in names[1:]}, report.bad, own_ids=False)
 
     def _added(self, name: str, base: FeatureShard) -> FeatureShard:
-        """One feature of the examples of a base, whose columns are what it is made of."""
+        """Compute one feature from the columns of a base."""
         columns = dict(base.columns) if base.ids else {}
         with self._computing:
             self.prepare()
@@ -199,12 +199,12 @@ class Extractor:
         return kept_rows(self._job, self._reference, base._replace(columns=own), [name])
 
     def _compute(self, shard: Shard) -> tuple[FeatureShard, list[Ranges]]:
-        """All columns of a shard, and ranges of the covered neurons batch by batch."""
+        """Return all columns of a shard, and the ranges of the covered neurons in each batch."""
         uris: list[str] = []
         found = FeatureShard([], uris, {}, [], own_ids=False)
         parts: list[Columns] = []
         ranges: list[Ranges] = []
-        with closing(self._batches_in_turn(shard, found.bad)) as batches:
+        with closing(self._batches_exclusively(shard, found.bad)) as batches:
             for batch in batches:
                 self._refuse_interrupted(shard)
                 with self._at(shard, batch):
@@ -221,9 +221,9 @@ class Extractor:
                 columns |= surprise_of(self._job, self._reference, columns)
         return found._replace(columns=columns), ranges
 
-    def _batches_in_turn(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
-        """Batches of inputs, read one ahead; no other shard computes until one of this shard has to be waited for."""
-        with NextAhead(self.read_batches(shard, bad), stand_behind) as ahead:
+    def _batches_exclusively(self, shard: Shard, bad: list[BadItem]) -> Generator[Batch, None, None]:
+        """Yield batches of inputs, read one ahead; other shards compute only while this one waits."""
+        with NextAhead(self.read_batches(shard, bad), yield_to_others) as ahead:
             while (batch := ahead.take()) is not None:
                 with self._computing:
                     while batch is not None:
@@ -233,7 +233,7 @@ class Extractor:
 
     @contextmanager
     def _at(self, shard: Shard, batch: Batch) -> Iterator[None]:
-        """Note what the model is given while it computes."""
+        """Record the batch that the model computes."""
         self._computed[shard.number] = batch
         try:
             yield
@@ -245,13 +245,13 @@ class Extractor:
             raise Interrupted(f"shard {shard.name} was interrupted; run the same command again")
 
     def compute(self, batch: "Batch") -> tuple[Columns, "Activations"]:
-        """Columns of a batch, and what the model made of it; one thread at a time."""
+        """Return the columns and the activations of a batch; one thread at a time."""
         with self._computing:
             activations = self._run(batch.inputs)
             return self._measure(activations), activations
 
     def read_batches(self, shard: Shard, bad: list[BadItem]) -> Generator["Batch", None, None]:
-        """Batches of inputs, cut by position among the sound examples and so always the same; others go to ``bad``."""
+        """Yield batches of inputs, always cut at the same examples; unusable ones are appended to ``bad``."""
         spec, source = self._job.spec, self._job.source
         rules = rules_of(source)._replace(readers=self._readers)
         transform = load_transform(spec)
@@ -273,24 +273,17 @@ class Extractor:
             yield batch
 
     def _run(self, batch: NDArray[np.float32]) -> "Activations":
-        """Run a batch; on a GPU whose memory runs out, in halves of it."""
+        """Run a batch; if the memory of a GPU runs out, in halves."""
         model = cast("Model | FunctionModel", self.prepare())
         if self._device_name == "cpu":
             return run_model(model, batch)
         return in_halves(lambda part: run_model(model, part), batch)
 
     def _measure(self, activations: "Activations") -> Columns:
-        """Columns of a batch: the named ones, and those that tell of surprise and of NaN in covered layers."""
+        """Return the columns of a batch: the named ones, and those for surprise and for NaN in covered layers."""
         job, spec = self._job, self._job.spec
         check_hidden(job.names, activations)
-        columns: Columns = {} if activations.hidden is None else {"hidden": activations.hidden}
-        columns |= read_output(
-            activations.output,
-            task=spec.model.task,
-            kind=spec.model.output,
-            threshold=spec.model.threshold,
-            precision=spec.extract.precision,
-        )
+        columns = columns_of(spec, activations)
         if activations.layers:
             sound = np.all([np.isfinite(values).all(axis=1) for values in activations.layers], axis=0)  # (B,)
             columns[_COVERED] = np.where(sound, 0.0, np.nan)
@@ -301,7 +294,7 @@ class Extractor:
 
 
 def _ranges_of(columns: Columns, activations: "Activations") -> list[Ranges]:
-    """Ranges of the covered neurons over the examples of a batch that are finite; none where no example is."""
+    """Return the ranges of the covered neurons over the finite examples of a batch; empty if there is none."""
     sound = np.delete(np.arange(len(activations.output)), list(not_finite(columns)))
     return [Ranges.of([values[sound] for values in activations.layers])] if len(sound) else []
 
@@ -309,7 +302,7 @@ def _ranges_of(columns: Columns, activations: "Activations") -> list[Ranges]:
 def surprise_of(
     job: Extraction, loaded: reference.Loaded, columns: Columns, names: Sequence[str] | None = None
 ) -> Columns:
-    """Surprise of a shard's examples beside the reference, as far as it is named; by the job unless ``names`` are."""
+    """Return the surprise of a shard's examples, as far as ``names``, or else the job, has it."""
     if loaded.traces is None or not columns:
         return {}
     predicted = None if job.spec.model.task == "regression" else columns["prediction"]
@@ -321,9 +314,9 @@ def surprise_of(
 def kept_rows(
     job: Extraction, loaded: reference.Loaded, shard: FeatureShard, names: Sequence[str] | None = None
 ) -> FeatureShard:
-    """The named columns, by the job unless ``names`` are given.
+    """Return the columns in ``names``, or else those of the job.
 
-    NaN or infinity in any is an error, or a bad item if the spec excludes those.
+    NaN or infinity in any column is an error, or a bad item if the spec excludes those.
     """
     found = not_finite(shard.columns)
     bad = [BadItem(shard.ids[row], _reason(loaded, name, shard.columns, row)) for row, name in found.items()]
@@ -340,7 +333,7 @@ def _reason(loaded: reference.Loaded, name: str, columns: Columns, row: int) -> 
         return f"NaN or infinity in {name}"
     predicted = columns["prediction"][row]
     if predicted in loaded.traces.classes:
-        return "the nearest reference trace of its predicted class is one of another class, too, so dsa is infinite"
+        return "the nearest reference trace of its predicted class is also one of another class, so dsa is infinite"
     return f"no example of the reference is predicted as its class, {predicted}, so it has no {name}"
 
 
@@ -351,7 +344,7 @@ def check_bad(job: Extraction, bad: Sequence[BadItem]) -> None:
 
 
 def _take(shard: FeatureShard, rows: Sequence[int], names: Sequence[str]) -> FeatureShard:
-    """Some rows of some columns, as far as these are there."""
+    """Return some rows of the columns that exist."""
     return shard._replace(
         ids=[shard.ids[row] for row in rows],
         uris=None if shard.uris is None else [shard.uris[row] for row in rows],
@@ -360,7 +353,7 @@ def _take(shard: FeatureShard, rows: Sequence[int], names: Sequence[str]) -> Fea
 
 
 def _rows_of(found: FeatureShard, ids: Sequence[str], bad: list[BadItem]) -> FeatureShard:
-    """All columns of the examples with these ids, which are those that others are not bad of.
+    """Return all columns of the examples with these ids.
 
     Raises
     ------
@@ -376,7 +369,7 @@ def _rows_of(found: FeatureShard, ids: Sequence[str], bad: list[BadItem]) -> Fea
 
 
 def refusal(spec: Spec, source: PoolSpec, item: BadItem) -> DataError:
-    """The error that a bad item is unless the spec excludes those."""
+    """Return the error for a bad item that the spec does not exclude."""
     aim = "state the accuracy of" if source == spec.pool else "compare with"
     return DataError(
         f"example {item.id!r} of {source.uri}: {item.reason}; "

@@ -1,18 +1,18 @@
-"""Feature sets: what a model makes of a pool, stored once under an output and shared by all runs that need it.
+"""Feature sets: the features of a pool under a model, stored once per output and shared by all runs.
 
-    features/DIGEST/set.json                     what the digest names: pool, model, transform, their code, batches
+    features/DIGEST/set.json                     content of the digest: pool, model, transform, their code, batches
     features/DIGEST/part-000000.parquet          id, uri and the features of the forward pass of a shard's examples
-    features/DIGEST/index.json                   written last: its presence says that they are complete
+    features/DIGEST/index.json                   written last: its presence means that they are complete
     features/DIGEST/dsa-DIGEST/part-000000.parquet, …/index.json    a feature that was added: dsa, lsa or coverage
     features/DIGEST/all-DIGEST/…                 all features of a run, for the examples that have each of them
 
-DIGEST names all that decides the content, and nothing else: runs of other names, seeds, methods, budgets or scores
-have the same set. A feature that compares with training data, or has settings of its own, lies in a folder of its own,
-whose digest names those. It has the rows of the forward pass. Where it cannot be had of some of these, which a run may
-exclude, all features of that run are extracted again for the others, under ``all-DIGEST``.
+DIGEST covers all that determines the content. Names, seeds, methods, budgets and scores do not change it. A feature
+that compares with training data, or has its own settings, is in a separate folder, whose digest covers those. It has
+the rows of the forward pass. If it is undefined for some of them, and the run excludes these, all features of that run
+are extracted again for the others, under ``all-DIGEST``.
 
-Where the spec names no weights, the model is whatever its factory makes that day: then features lie in the run's own
-prefix, all in one folder, as they do in runs made before there were sets.
+Without weights in the spec, the factory may return another model each time. Then features are in the run's own prefix,
+all in one folder.
 """
 
 import hashlib
@@ -40,14 +40,14 @@ ALL = (*FORWARD[:-1], *SURPRISE, "coverage", "prediction")
 """All features, in the order of their columns."""
 
 HOME, DESCRIPTION = "features", "set.json"
-"""The folder of all sets below an output, and the file of a set that says what it is."""
+"""The folder of all sets of an output, and the file that describes a set."""
 
 Place = Annotated[str, Field(pattern=f"^[.][.]/{HOME}/[0-9a-f]{{16}}$")]
 Folder = Annotated[str, Field(pattern="^[a-z]+-[0-9a-f]{16}$")]
 
 
 class FeatureLink(Part):
-    """Where the features of a run lie: beside the runs of its output, in a set that they share."""
+    """Location of a run's features: a set next to the runs of its output, which they share."""
 
     folder: Place = Field(
         description="the set, relative to the run; its name is a digest of all that decides its content"
@@ -63,7 +63,7 @@ class FeatureLink(Part):
 
 
 class FeatureSetDescription(SealedDocument):
-    """What a set of features is of."""
+    """Description of a set: its pool, its features and its digest's content."""
 
     remedy: ClassVar[str] = "delete it and run the spec again, which writes it anew"
 
@@ -77,24 +77,24 @@ class FeatureSetDescription(SealedDocument):
 
 @dataclass(frozen=True)
 class Complete:
-    """The features of a run, all there."""
+    """The complete features of a run."""
 
     features: Features
     index: Index
-    digest: str  # of all files, which tells these features from others of the same examples
+    digest: str  # of all files, which differs for other features of the same examples
 
     @classmethod
     def of(cls, features: Features, index: Index, indices: list[Index]) -> "Complete":
-        """The features of some folders, by their indices."""
+        """Return the features of some folders, by their indices."""
         content = [[shard.sha256, shard.ids, shard.examples] for own in indices for shard in own.shards]
         return cls(features, index, hashlib.sha256(json.dumps(content).encode()).hexdigest())
 
 
 class FeatureSet(NamedTuple):
-    """The folders that hold the features of a run."""
+    """The folders of a run's features."""
 
     folder: Store
-    link: FeatureLink | None  # None: all are in the one folder, which is the run's own
+    link: FeatureLink | None  # None: all are in the run's own folder
 
     @property
     def added(self) -> dict[str, Store]:
@@ -103,7 +103,7 @@ class FeatureSet(NamedTuple):
 
     @property
     def whole(self) -> Store | None:
-        """The folder of all features, for the examples that have each of them; None for features of a run's own."""
+        """The folder of all features, for the examples that have each of them; None in the run's own prefix."""
         return self.folder.store(self.link.whole) if self.link else None
 
     @property
@@ -112,17 +112,17 @@ class FeatureSet(NamedTuple):
         return [self.folder, *self.added.values()]
 
     def in_use(self) -> list[Store]:
-        """The folders that are read: that of the features whole, if an added one lacks some examples."""
+        """Return the folders that are read: that of all features, if an added one lacks some examples."""
         indices = self._indices()
         return [self.whole] if indices and self.whole and loses(indices) else self.folders
 
     def read(self) -> Complete | None:
-        """The features, or None while they are not complete.
+        """Return the features, or None while they are not complete.
 
         Raises
         ------
         DataError
-            An index is damaged, or that of an added feature is not of the same examples.
+            An index is damaged, or that of an added feature has other examples.
         """
         indices = self._indices()
         if indices is None:
@@ -133,14 +133,14 @@ class FeatureSet(NamedTuple):
         index, *others = indices
         features, widths = Features.of(self.folder, index), dict(index.features)
         for (name, folder), own in zip(self.added.items(), others, strict=True):
-            _refuse_others(index, own, folder.uri)
+            _check_same_examples(index, own, folder.uri)
             features = features.with_added(name, folder.uri.rpartition("/")[2], own)
             widths |= own.features
         ordered = {name: widths[name] for name in ALL if name in widths}
         return Complete.of(features, index.model_copy(update={"features": ordered}), indices)
 
     def tags(self) -> list[str | None]:
-        """What differs when an index has changed; None for one that is not there."""
+        """Return the tags of the indices, which change with their content; None for a missing one."""
         found = (folder.entry(INDEX) for folder in (*self.folders, *([self.whole] if self.whole else [])))
         return [entry.tag if entry else None for entry in found]
 
@@ -155,12 +155,12 @@ class FeatureSet(NamedTuple):
 
 
 class FeatureReader:
-    """Reads features, and again only where they have changed since.
+    """Reads features, and again only if they have changed.
 
     Parameters
     ----------
-    read : reads them, as :meth:`FeatureSet.read`
-    tags : tells what differs when they have changed
+    read : such as :meth:`FeatureSet.read`
+    tags : returns a value that changes with the features
     """
 
     def __init__(self, read: Callable[[], Complete | None], tags: Callable[[], object]) -> None:
@@ -168,19 +168,19 @@ class FeatureReader:
         self._last: tuple[object, Complete | None] | None = None
 
     def read(self) -> Complete | None:
-        """Return them as they are now."""
+        """Return the current features."""
         tags = self._tags()
         if self._last is None or self._last[0] != tags:
             self._last = tags, self._read()
         return self._last[1]
 
     def once(self) -> "FeatureReader":
-        """Return a reader of them as they are when it is first asked."""
+        """Return a reader that reads once."""
         return FeatureReader(self.read, lambda: None)
 
 
 def read_sound(features: FeatureSet) -> Complete | None:
-    """The features, or None while they are not complete, or an index is damaged."""
+    """Return the features, or None if they are incomplete or an index is damaged."""
     try:
         return features.read()
     except DataError:
@@ -188,25 +188,25 @@ def read_sound(features: FeatureSet) -> Complete | None:
 
 
 def loses(indices: list[Index]) -> bool:
-    """Whether an added feature cannot be had of some examples; the first index is that of the forward pass."""
+    """Return whether an added feature lacks some examples; the first index is that of the forward pass."""
     return any(own.num_examples < indices[0].num_examples for own in indices[1:])
 
 
-def _refuse_others(index: Index, own: Index, uri: str) -> None:
+def _check_same_examples(index: Index, own: Index, uri: str) -> None:
     if [shard.ids for shard in index.shards] != [shard.ids for shard in own.shards]:
-        raise DataError(f"{uri} is not of the examples of the set that it lies in; delete it and run the spec again")
+        raise DataError(f"{uri} has other examples than its set; delete it and run the spec again")
 
 
 def plan_set(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None = None) -> FeatureLink | None:
-    """The set of a new run; None if features lie in its own prefix.
+    """Return the set of a new run; None if its features are in its own prefix.
 
-    A set with more features of the forward pass serves as well, if it is complete and left nothing out.
+    A set with more features of the forward pass is used if it is complete and excludes no example.
 
     Parameters
     ----------
     spec : with the digest of its weights
     planned, compared : the shards of pool and reference
-    code : that makes the features
+    code : that computes the features
     """
     if spec.model.weights is None:
         return None
@@ -235,14 +235,14 @@ def _link(spec: Spec, planned: Plan, compared: Plan | None, code: Code | None, f
 
 
 def describe(spec: Spec, planned: Plan, features: list[str], code: Code | None = None) -> FeatureSetDescription:
-    """All that decides the forward features of a pool."""
+    """Describe all that determines the forward features of a pool."""
     pool = spec.pool.uri.rstrip("/")
     content = reference.decided_by(spec, spec.pool, planned, code)
     return FeatureSetDescription(pool=pool, features=features, decided_by=content)
 
 
 def _added(spec: Spec, compared: Plan | None, code: Code | None, name: str) -> dict[str, Any]:
-    """What decides an added feature beside the set that it is added to."""
+    """Return what determines an added feature, in addition to its set."""
     coverage, source = spec.extract.coverage, spec.reference
     ranges = name == "coverage" and coverage.rule.needs_ranges
     compares = compared is not None and source is not None and (name in SURPRISE or ranges)
@@ -258,21 +258,21 @@ def _folder(spec: Spec, link: FeatureLink) -> Store:
 
 
 def feature_set(run: Store, link: FeatureLink | None) -> FeatureSet:
-    """The set that the link of a run leads to."""
+    """Return the set of a run's link."""
     if link is None:
         return FeatureSet(run.store("features"), None)
     return FeatureSet(open_store(join(run.uri.rpartition("/")[0], HOME, link.digest)), link)
 
 
 def read_description(folder: Store) -> FeatureSetDescription:
-    """What a set says of itself; raises DataError if that is damaged or lost."""
+    """Return the description of a set; raises DataError if it is damaged or missing."""
     if not folder.exists(DESCRIPTION):
         raise DataError(f"{folder.uri_of(DESCRIPTION)} is lost; run the spec again, which writes it anew")
     return FeatureSetDescription.from_bytes(folder.read(DESCRIPTION), folder.uri_of(DESCRIPTION))
 
 
 def write_description(folder: Store, description: FeatureSetDescription) -> None:
-    """Say what a set is, unless it says so."""
+    """Write the description of a set, unless it is there."""
     data = description.to_bytes()
     if not folder.exists(DESCRIPTION) or folder.read(DESCRIPTION) != data:
         folder.write(DESCRIPTION, data)

@@ -1,6 +1,6 @@
-"""The features of a pool where they are stored: a column costs its own bytes, and ids are fetched for the rows in hand.
+"""Stored features of a pool: only the columns, and the ids of the rows, that are needed are read.
 
-What is read is decoded on a few threads, some files ahead, and only what was asked for is kept of each file.
+Files are read and decoded on a few threads, some ahead, and only the requested columns of each are kept.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,60 +23,60 @@ from opacc_ray.pool import COLUMNS, FEATURES, Pool
 MOST_THREADS = 16
 EXAMPLES_AT_A_TIME = 1 << 18
 """Files that are read at a time, and the examples in them: many small files, since each waits for its server, but few
-large ones, since each takes memory while it is decoded. Twice as many files may wait to be used."""
+large ones, since each takes memory. Twice as many decoded files may wait."""
 
 MOST_PARTS = 128
-"""Parts that a pool is seen in; files that are more are seen together."""
+"""Parts of a pool, at most; more files are grouped."""
 
 DERIVED = "derived"
-"""The folder of what is made of all features."""
+"""The folder of values derived from all features."""
 
 TEXTS = ("id", "uri")
 
 PIECE = 1 << 13
-"""Examples of a file, at most, whose columns are so short that a request costs more than what it brings."""
+"""Examples of a small file, at most, for which a request costs more than its bytes."""
 
 MOST_OF = 0.75
-"""Share of the files beyond which a column is read of all of them, and kept in one piece for the next time."""
+"""Share of the files above which a column is read from all of them, and cached in one file."""
 
 KEPT_BYTES = 64 << 20
-"""A column up to this size is kept for the next time that it is asked for."""
+"""A column up to this size stays in memory."""
 
 Result = TypeVar("Result")
 
 
 class FeatureFile(NamedTuple):
-    """One shard's file; None is what the index does not say."""
+    """One shard's file; None if the index does not state it."""
 
     name: str
     num_examples: int
     size: int | None  # in bytes
     footer_size: int | None
     sha256: str | None  # of the footer
-    added: tuple[tuple[str, "FeatureFile"], ...] = ()  # by feature: the file that holds it for the same examples
+    added: tuple[tuple[str, "FeatureFile"], ...] = ()  # by feature: its file for the same examples
 
 
 @dataclass(frozen=True)
 class Features:
-    """Files of features in the order of the pool, each with at least one example. A small value that travels."""
+    """Files of features in the order of the pool, each with at least one example: small enough to send to actors."""
 
     store: Store
     files: tuple[FeatureFile, ...]
-    footers: dict[str, bytes] | None = field(default=None, compare=False, repr=False)  # by file, if they are held
-    derived: Derived | None = field(default=None, compare=False, repr=False)  # None: the files are a part of a pool's
+    footers: dict[str, bytes] | None = field(default=None, compare=False, repr=False)  # by file, if they are kept
+    derived: Derived | None = field(default=None, compare=False, repr=False)  # None for a part of a pool
 
     @classmethod
     def of(cls, store: Store, index: Index) -> "Features":
-        """The files of a folder that hold examples."""
+        """Return the files of a folder that contain examples."""
         files = tuple(_file_of(shard) for shard in index.shards if shard.examples)
         return cls(store, files, derived=_derived(store.store(DERIVED), files))
 
     def holding(self) -> "Features":
-        """The same, which reads the footer of each file once."""
+        """Return the same features, with the footer of each file read once."""
         return replace(self, footers={})
 
     def with_added(self, name: str, place: str, index: Index) -> "Features":
-        """The same with a feature whose files lie in the folder ``place``, one for each of these."""
+        """Return the same features with one more, whose files are in the folder ``place``."""
         held = (_file_of(shard) for shard in index.shards if shard.examples)
         own = [file._replace(name=f"{place}/{file.name}") for file in held]
         files = zip(self.files, own, strict=True)
@@ -90,11 +90,11 @@ class Features:
 
     @property
     def are_many(self) -> bool:
-        """Whether a column lies in so many pieces that one of all of them is worth its place."""
+        """Whether the files are so many and small that a cached column is worth its storage."""
         return len(self.files) > 1 and sum(self.sizes) <= PIECE * len(self.files)
 
     def parts(self) -> list["Features"]:
-        """The pool in parts: its files, or, if there are more than `MOST_PARTS`, as many runs of consecutive ones."""
+        """Return the pool in parts: its files, or at most `MOST_PARTS` groups of consecutive ones."""
         if len(self.files) <= MOST_PARTS:
             return [self.part((file,)) for file in self.files]
         number = starts_of(self.sizes)[:-1] * MOST_PARTS // sum(self.sizes)  # (files,) of the part
@@ -102,19 +102,19 @@ class Features:
         return [self.part(self.files[start:stop]) for start, stop in pairwise(cuts)]
 
     def part(self, files: tuple[FeatureFile, ...]) -> "Features":
-        """Some of the files."""
+        """Return features of some of the files."""
         return replace(self, files=files, derived=None)
 
     def pools(self, names: Sequence[str]) -> list[Pool]:
-        """Each file's examples with the named features, without ids."""
+        """Return each file's examples with the named features, without ids."""
         return list(self._each(lambda table: Pool(**_arrays(table, names)), names))
 
     def column(self, name: str) -> NDArray[Any]:
-        """One number per example of the pool, (N,)."""
+        """Return one number per example of the pool, (N,)."""
         return self.joined(self.each(name))
 
     def each(self, name: str) -> Iterator[NDArray[Any]]:
-        """One feature, file by file; a column that lies in many short pieces is kept in one, and read from there."""
+        """Yield one feature, file by file; a column of many small files is cached in one file."""
         values = self._each(lambda table: to_numpy(table[name]), [name])
         if self.derived is None or name not in COLUMNS or not self.are_many:
             return values
@@ -126,7 +126,7 @@ class Features:
         return iter(found)
 
     def joined(self, values: Iterator[NDArray[Any]]) -> NDArray[Any]:
-        """The next ``values`` of all files in one array, (N, ...)."""
+        """Join the next ``values`` of all files in one array, (N, ...)."""
         first = next(values)
         if len(self.files) == 1:
             return first
@@ -140,7 +140,7 @@ class Features:
         return whole
 
     def take(self, names: Sequence[str], index: NDArray[np.int64]) -> list[list[Any]]:
-        """The values of each name (ids and places are names, too) for ``index`` (k,)."""
+        """Return the values of each name, which may be id and uri, for ``index`` (k,)."""
         located = locate(starts_of(self.sizes), index)
         if self.derived and self.are_many and len(located) > MOST_OF * len(self.files) and sum(self.sizes) <= ROWS:
             return [self._whole(name).take(numbers(index)).to_pylist() for name in names]
@@ -157,7 +157,7 @@ class Features:
         return found
 
     def _whole(self, name: str) -> Any:
-        """One column of all examples as an Arrow array, kept in one piece."""
+        """Return one column of all examples as an Arrow array, cached in one file."""
         import pyarrow as pa
 
         assert self.derived is not None
@@ -170,7 +170,7 @@ class Features:
         return found
 
     def rows(self, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """The named features of the examples at ``index`` (k,), each (k, ...), in that order."""
+        """Return the named features of the examples at ``index`` (k,), each (k, ...), in that order."""
         located = locate(starts_of(self.sizes), index)
         found: dict[str, NDArray[Any]] = {}
 
@@ -188,11 +188,11 @@ class Features:
         return self._each(lambda table: table.select(names).replace_schema_metadata(), names)
 
     def ids(self, part: int) -> list[str]:
-        """All ids of one part."""
+        """Return all ids of one part."""
         return list(self._read(self.files[part], ["id"])["id"].to_pylist())
 
     def search(self, ids: Sequence[str], name: str) -> dict[str, Any]:
-        """The values of ``name`` for those of the ``ids`` that are in the pool."""
+        """Return the values of ``name`` for those ``ids`` that are in the pool."""
         import pyarrow.compute as pc
 
         wanted = texts(list(dict.fromkeys(ids)))
@@ -204,7 +204,7 @@ class Features:
         return {key: value for part in self._each(found, ["id", name]) for key, value in part.items()}
 
     def _each(self, work: Callable[[Any], Result], names: Sequence[str]) -> Iterator[Result]:
-        """``work(table)`` of every file, in order."""
+        """Yield ``work(table)`` of every file, in order."""
         return in_order(lambda file: work(self._read(file, names)), self.files, self._threads)
 
     @property
@@ -212,7 +212,7 @@ class Features:
         return min(MOST_THREADS, max(2, EXAMPLES_AT_A_TIME // max(self.sizes)))
 
     def _read(self, file: FeatureFile, names: Sequence[str]) -> Any:
-        """A table with these columns, from the files that hold them."""
+        """Return a table with these columns, from their files."""
         import pyarrow as pa
 
         added = dict(file.added)
@@ -237,16 +237,16 @@ class Features:
 
 
 class TooLarge(Exception):
-    """A feature that was asked for is not to be read in this process."""
+    """The feature is too large for the memory of this process."""
 
 
 class StoredPool(Pool):
-    """A part of a pool whose features are read when one is first asked for, and then kept; without ids."""
+    """A part of a pool that reads a feature at its first use, and keeps it; without ids."""
 
     def __init__(self, size: int, names: Sequence[str], load: Callable[[str], None]) -> None:
         self.size = size
         self._names = frozenset(names)
-        self._load = load  # sets the feature of that name, here and in the parts beside this one
+        self._load = load  # sets the feature of that name, in this part and the others
         self._ids = None
         self.kept = {}
 
@@ -266,10 +266,9 @@ class StoredPool(Pool):
 def stored_pools(
     parts: Sequence[Features], names: Sequence[str], too_large: Sequence[str] = (), whole: Features | None = None
 ) -> list[Pool]:
-    """Consecutive parts of a pool with the named features; each is read for all of them at once.
+    """Return consecutive parts of a pool with the named features; each feature is read for all parts at once.
 
-    One that is ``too_large`` raises :class:`TooLarge` where a function asks for it. ``whole`` is the pool, if these are
-    all of its parts.
+    The use of one that is ``too_large`` raises :class:`TooLarge`. ``whole`` is the pool, if these are all of its parts.
     """
     together = whole or parts[0].part(tuple(file for part in parts for file in part.files))
 
@@ -285,9 +284,9 @@ def stored_pools(
 
 
 class StoredParts:
-    """Parts of a view whose rows are read when they are needed: see :mod:`opacc_ray.parts.view`.
+    """Parts of a view over stored features: see :mod:`opacc_ray.parts.view`.
 
-    A feature is read when it is first asked for, ids for the rows in hand.
+    A feature is read at its first use, ids only for the requested rows.
     """
 
     def __init__(self, features: Features, names: Sequence[str], too_large: Sequence[str] = ()) -> None:
@@ -323,7 +322,7 @@ def _file_of(shard: IndexedShard) -> FeatureFile:
 
 
 def _derived(folder: Store, files: Sequence[FeatureFile]) -> Derived:
-    """What is kept of a pool: of the file that holds a feature, or of what is made of the files themselves."""
+    """Return the cache of a pool; a value depends on the files of its feature, or else on all files."""
 
     def digests(name: str) -> list[str | None]:
         return [dict(file.added).get(name, file).sha256 for file in files]

@@ -1,26 +1,25 @@
-"""The index of a folder of features, which completes it: files with their sizes and digests, and totals over them."""
+"""The index of a folder of complete features: files with sizes and digests, and totals over them."""
 
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from opacc_ray.documents import Part, SealedDocument, Upgrade
+from opacc_ray.documents import Part, SealedDocument
 from opacc_ray.errors import DataError
-from opacc_ray.extract.ids import digest_of
 from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.shards import REMEDY, ShardReport, read_table, widths
+from opacc_ray.extract.shards import REMEDY, ShardReport, digest_of, read_table, widths
 from opacc_ray.lake.store_uris import Store
 
 INDEX = "index.json"
 
 
 class IndexedShard(Part):
-    """One file. What may be null is not known of files that version 0.1.0 indexed."""
+    """One file of features."""
 
-    file: str = Field(description="name of the file beside the index")
+    file: str = Field(description="name of the file, next to the index")
     examples: int = Field(ge=0, le=1 << 40, description="examples in it")
     bytes: int | None = Field(default=None, ge=0, description="size of the file")
     footer_bytes: int | None = Field(default=None, ge=0, description="bytes from its footer to its end")
@@ -40,14 +39,9 @@ class Excluded(Part):
     reason: str = Field(description="why it could not be used")
 
 
-def _index_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
-    return content | {"format": "opacc-index/2"}
-
-
 class Index(SealedDocument):
-    """The index of a folder of features: it is written last, and says that they are complete."""
+    """The index of a folder of features, written when they are complete."""
 
-    upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _index_of_version_1}
     remedy: ClassVar[str] = "delete it and run the spec again, finished shards are kept"
 
     format: Literal["opacc-index/2"] = Field(default="opacc-index/2", description="name and version of this form")
@@ -59,27 +53,27 @@ class Index(SealedDocument):
         default=None, description="predicted class -> examples; null for a regression, and where it is not known"
     )
     machines: tuple[Machine, ...] = Field(default=(), strict=False, description="kinds of machines that made the files")
-    others: dict[str, str] = Field(default={}, description="file beside the index that is no shard -> its SHA-256")
+    others: dict[str, str] = Field(default={}, description="other file next to the index -> its SHA-256")
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
         found = sum(shard.examples for shard in self.shards)
         elsewhere = [shard.file for shard in self.shards if {"", ".", ".."} & set(shard.file.split("/"))]
         if elsewhere:
-            raise ValueError(f"the file {elsewhere[0]!r} is not beside the index")
+            raise ValueError(f"the file {elsewhere[0]!r} is not next to the index")
         if len({shard.file for shard in self.shards}) < len(self.shards):
             raise ValueError("a file is there twice among the shards")
         if found != self.num_examples:
             raise ValueError(f"the shards hold {found} examples, and num_examples is {self.num_examples}")
         if self.predicted is not None and sum(self.predicted.values()) != self.num_examples:
-            raise ValueError(f"predicted counts other than {self.num_examples} examples, which num_examples says")
+            raise ValueError(f"predicted does not add up to num_examples, {self.num_examples}")
         return self
 
 
 def make_index(
     files: Sequence[str], reports: Sequence[ShardReport], others: Mapping[str, bytes] | None = None
 ) -> Index:
-    """Return the index of files, in the order of the pool, from the report of each; and of ``others`` by content.
+    """Return the index of files, in the order of the pool, from their reports; ``others`` are by content.
 
     Raises
     ------
@@ -94,7 +88,7 @@ def make_index(
             if features.setdefault(name, width) != width:
                 raise DataError(
                     f"{file} holds {name} with {width} values per example, and files before it with {features[name]}; "
-                    "correct the model or the pool, delete the files that are wrong and run the spec again"
+                    "correct the model or the pool, delete the wrong files and run the spec again"
                 )
         predicted.update(report.predicted or {})
     counted = any(report.predicted is not None for report in reports)
@@ -116,27 +110,27 @@ def read_index(folder: Store) -> Index | None:
 
 
 def write_index(folder: Store, index: Index) -> None:
-    """Say that a folder's features are complete."""
+    """Write the index, which marks the features of a folder as complete."""
     folder.write(INDEX, index.to_bytes())
 
 
 def check_shard(folder: Store, index: Index, shard: IndexedShard, size: int, *, whole: bool = True) -> None:
-    """Raise DataError if a file is not the one of the index: by all of its bytes, or else by its size and its end."""
+    """Raise DataError if a file differs from the index: in any byte, or else in its size or its end."""
     source = folder.uri_of(shard.file)
     if shard.bytes not in (None, size):
-        raise DataError(f"{source} has {size} bytes, and its index says {shard.bytes}; {REMEDY}")
+        raise DataError(f"{source} has {size} bytes, and {shard.bytes} in its index; {REMEDY}")
     names: list[str] | None = None if whole else []
     table = read_table(
         folder, shard.file, names, size, shard.footer_bytes, num_examples=shard.examples, sha256=shard.sha256
     )
     if whole and shard.ids not in (None, digest_of(table["id"].to_pylist())):
-        raise DataError(f"{source} does not hold the ids that its index says; {REMEDY}")
+        raise DataError(f"the ids of {source} are not those of its index; {REMEDY}")
     if whole and shard.examples and widths(table.schema) != index.features:
-        raise DataError(f"{source} does not hold the features that its index says; {REMEDY}")
+        raise DataError(f"the features of {source} are not those of its index; {REMEDY}")
 
 
 def read_other(folder: Store, name: str) -> bytes:
-    """Return a file beside the shards; raises DataError if it is not the one that the index names."""
+    """Return a file next to the shards; raises DataError if it is not the one of the index."""
     index, data = read_index(folder), folder.read(name)
     expected = index.others.get(name) if index else None
     if expected not in (None, hashlib.sha256(data).hexdigest()):

@@ -1,11 +1,5 @@
-"""The model under audit: loaded safely, run in evaluation mode, some of its layers recorded.
+"""The torch model under audit: run in evaluation mode, with hooks that record some of its layers."""
 
-The only module of the package that imports torch (the demo, which plays a user, aside).
-"""
-
-import hashlib
-import io
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,15 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, shortened
-from opacc_ray.extract.activations import Activations
-from opacc_ray.extract.checkpoint import misfit, without_prefix
-from opacc_ray.extract.hubs import create, hub_of
+from opacc_ray.errors import DataError
+from opacc_ray.extract.inference import Activations
 from opacc_ray.extract.machine import Machine, cpu_name
 from opacc_ray.extract.neighbours import Arrays
-from opacc_ray.extract.user_code import user_code
-from opacc_ray.lake.store_uris import read_uri
-from opacc_ray.spec import CoverageSpec, ModelSpec, load_function
+from opacc_ray.extract.weights import build, load_program, load_weights
+from opacc_ray.spec import CoverageSpec, ModelSpec
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _NEURONS_LAST = (torch.nn.Linear, torch.nn.LayerNorm, torch.nn.Embedding)  # other layers have them after the batch
@@ -31,13 +22,13 @@ _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "max": lambda value: value.amax(2),
 }
 _NO_MEMORY = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
-"""How torch's CPU allocator, pinned memory, and cuBLAS and cuDNN say that there is none left."""
+"""Messages of torch's CPU allocator, pinned memory, and cuBLAS and cuDNN when memory runs out."""
 
-_HIDDEN = ""  # stands for the last hidden layer among names of layers, none of which is empty
+_HIDDEN = ""  # key of the last hidden layer; no layer has an empty name
 
 
 class Device:
-    """Where an actor computes.
+    """The device on which an actor computes.
 
     Parameters
     ----------
@@ -46,17 +37,17 @@ class Device:
     """
 
     def __init__(self, name: str, threads: int = 1) -> None:
-        _settle(threads)
+        _fix_numerics(threads)
         self.device = torch.device(name)
 
     @property
     def arrays(self) -> Arrays:
-        """The library and the device, as a place to search neighbours."""
+        """Torch on this device, for the search of neighbours."""
         return Arrays(torch, lambda values: torch.from_numpy(values).to(self.device), _to_numpy, _memory_errors)
 
     @property
     def machine(self) -> Machine:
-        """What computes here."""
+        """Kind of the machine that computes."""
         if self.device.type == "cuda":
             major, minor = torch.cuda.get_device_capability(self.device)
             name, capability = torch.cuda.get_device_name(self.device), f"sm_{major}{minor}"
@@ -66,7 +57,7 @@ class Device:
 
 
 class Model(Device):
-    """A torch module in evaluation mode with hooks on its last hidden layer and on those whose coverage is asked for.
+    """A torch module in evaluation mode, with hooks on its last hidden layer and on the covered layers.
 
     Parameters
     ----------
@@ -74,7 +65,7 @@ class Model(Device):
     device : "cpu" or "cuda"
     precision : float32, bfloat16 or float16; activations are returned as float32 in any case
     threads : CPU threads, fixed so that results do not depend on the machine's load
-    coverage : which layers to record beside the last hidden one; None for none
+    coverage : layers to record in addition to the last hidden one; None for none
     channels_last : keep images and weights with channels last in memory
 
     Raises
@@ -96,11 +87,11 @@ class Model(Device):
         super().__init__(device, threads)
         self.dtype = _DTYPES[precision]
         self.digest: str | None = None
-        self.note: str | None = None  # how the weights were read, if not as they are
+        self.note: str | None = None  # how the keys of the weights were changed, if they were
         self._is_program = spec.program is not None
-        module = _program(spec) if self._is_program else _made(spec).eval()
+        module = load_program(spec) if self._is_program else build(spec).eval()
         if spec.weights is not None:
-            self.digest, self.note = _load_weights(module, spec)
+            self.digest, self.note = load_weights(module, spec)
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self.module = module.to(self.device, self.dtype)
         if channels_last:
@@ -109,7 +100,7 @@ class Model(Device):
         if not self._is_program:
             self._watch_hidden(spec.hidden_layer)
         self._covered: list[str] = []
-        self._may_rest = True  # layers that nobody named need not be called
+        self._may_be_idle = True  # layers that the spec does not name need not be called
         if coverage is not None:
             self._watch_covered(coverage)
 
@@ -117,7 +108,7 @@ class Model(Device):
         """Run one batch (B, ...)."""
         self._seen.clear()
         with torch.inference_mode(), _memory_errors():
-            returned = self.module(self._moved(batch))
+            returned = self.module(self._to_device(batch))
         hidden = _hidden_of(returned) if self._is_program else None
         output = _tensor_of(returned if hidden is None else _without_hidden(returned))
         if output.ndim == 0 or len(output) != len(batch):
@@ -130,17 +121,17 @@ class Model(Device):
         idle = [name for name in self._covered if name not in self._seen]
         if _HIDDEN not in self._seen:
             raise self._not_called("model.hidden_layer: the layer to record")
-        if idle and not (self._may_rest and len(idle) < len(self._covered)):
+        if idle and not (self._may_be_idle and len(idle) < len(self._covered)):
             raise self._not_called(f"extract.coverage.layers: the layer {idle[0]!r}")
         layers = (_to_numpy(self._seen[name]) for name in self._covered if name in self._seen)
         return Activations(_to_numpy(self._seen[_HIDDEN]), _to_numpy(_neurons(output)), tuple(layers))
 
-    def _moved(self, batch: NDArray[np.float32]) -> torch.Tensor:
-        """The batch on the device: to a GPU from pinned memory, so that the copy needs no thread of this process."""
+    def _to_device(self, batch: NDArray[np.float32]) -> torch.Tensor:
+        """Copy the batch to the device: for a GPU from pinned memory, without a thread of this process."""
         given = torch.from_numpy(batch)
         if self.device.type == "cuda":
             given = given.pin_memory()
-        moved = given.to(self.device, non_blocking=True).to(self.dtype)  # at once, it would be rounded here first
+        moved = given.to(self.device, non_blocking=True).to(self.dtype)  # in one step, it would be rounded on the CPU
         return moved.contiguous(memory_format=self._format) if moved.ndim == 4 else moved
 
     def _watch_hidden(self, name: str | None) -> None:
@@ -157,12 +148,12 @@ class Model(Device):
             part.register_forward_pre_hook(lambda _, inputs: self._record(_HIDDEN, inputs[0], True, "mean"))
 
     def _watch_covered(self, coverage: CoverageSpec) -> None:
-        """Watch the layers that the spec names, else those with weights, in the order of the spec or of the model."""
+        """Watch the layers of the spec, or else those with weights, in the order of the spec or of the model."""
         if coverage.layers is None:
             layers = {name: part for name, part in self.module.named_modules() if name and _has_weights(part)}
         else:
             layers = {name: self._layer(name, "extract.coverage.layers") for name in coverage.layers}
-            self._may_rest = False
+            self._may_be_idle = False
         if not layers:
             raise DataError(
                 "extract.coverage.layers: the model has no layer with weights; "
@@ -179,13 +170,11 @@ class Model(Device):
     def _record(self, name: str, value: Any, last: bool, channels: str) -> None:
         if not isinstance(value, torch.Tensor):
             key = "model.hidden_layer: the layer" if name == _HIDDEN else f"extract.coverage.layers: the layer {name!r}"
-            raise DataError(
-                f"{key} gives a {type(value).__name__}, not a tensor; name one of its parts or leave it out"
-            )
+            raise DataError(f"{key} returns a {type(value).__name__}, not a tensor; name one of its parts or remove it")
         self._seen[name] = _neurons(value, last, channels)
 
     def _layer(self, name: str, key: str) -> torch.nn.Module:
-        """The layer that the spec names under ``key``."""
+        """Return the layer that the spec names under ``key``."""
         layers = dict(self.module.named_modules())
         if name not in layers or not name:
             raise DataError(f"{key}: the model has no layer {name!r}; it has {', '.join(_names(self.module))}")
@@ -196,46 +185,12 @@ class Model(Device):
 
 
 def has_gpu() -> bool:
-    """Whether torch can use a GPU here."""
+    """Return whether torch can use a GPU."""
     return bool(torch.cuda.is_available())
 
 
-def _made(spec: ModelSpec) -> torch.nn.Module:
-    """What the factory returns, if it is a module."""
-    assert spec.factory is not None  # the spec has one
-    name = f"model.factory {spec.factory!r}"
-    if hub := hub_of(spec.factory):
-        module: torch.nn.Module = create(*hub, spec.arguments, pretrained=spec.weights is None)
-        return module
-    factory = load_function(spec.factory, "model.factory")
-    with user_code(name, "its arguments are those of model.arguments"):
-        module = factory(**spec.arguments)
-    if not isinstance(module, torch.nn.Module):
-        raise DataError(f"{name} returned a {type(module).__name__}, not a torch.nn.Module; return the model itself")
-    return module
-
-
-def _program(spec: ModelSpec) -> torch.nn.Module:
-    """The program of a file, which the spec trusts: it is run as code."""
-    assert spec.program is not None
-    data = read_uri(spec.program)
-    digest = hashlib.sha256(data).hexdigest()
-    if spec.sha256 not in (None, digest):
-        raise DataError(f"model.sha256: {spec.program} has digest {digest}, and the spec expects {spec.sha256}")
-    try:
-        if spec.program.endswith(".pt2"):
-            return torch.export.load(io.BytesIO(data)).module()
-        loaded: torch.nn.Module = torch.jit.load(io.BytesIO(data), map_location="cpu").eval()
-        return loaded
-    except Exception as error:  # both formats raise many kinds
-        raise DataError(
-            f"model.program: {spec.program} is neither TorchScript nor, as its name would end, an exported .pt2 "
-            f"({shortened(str(error), 200)}); save it with torch.export.save"
-        ) from None
-
-
 def _hidden_of(returned: Any) -> torch.Tensor | None:
-    """The hidden layer in what a program returns: under that name, or the first of two tensors."""
+    """Return the hidden layer of a program: under that name, or the first of two tensors."""
     if isinstance(returned, Mapping):
         return returned.get("hidden")
     return returned[0] if isinstance(returned, tuple | list) and len(returned) == 2 else None
@@ -248,7 +203,7 @@ def _without_hidden(returned: Any) -> Any:
 
 
 def _tensor_of(returned: Any) -> torch.Tensor:
-    """The tensor of outputs in what a model returns: itself, its ``logits``, or the first tensor of several."""
+    """Return the outputs of a model: the tensor itself, its ``logits``, or the first tensor of several."""
     if isinstance(returned, torch.Tensor):
         return returned
     named = dict(returned) if isinstance(returned, Mapping) else {}
@@ -267,10 +222,10 @@ def _tensor_of(returned: Any) -> torch.Tensor:
 
 @contextmanager
 def _memory_errors() -> Iterator[None]:
-    """Raise MemoryError where torch, on a GPU or a CPU, has none left."""
+    """Raise MemoryError when torch runs out of memory, on a GPU or a CPU."""
     try:
         yield
-    except RuntimeError as error:  # torch's own OutOfMemoryError is one, too
+    except RuntimeError as error:  # torch's own OutOfMemoryError is one
         if isinstance(error, torch.OutOfMemoryError):
             torch.cuda.empty_cache()  # for the halves of the batch
         if isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _NO_MEMORY):
@@ -283,12 +238,12 @@ def _names(module: torch.nn.Module) -> list[str]:
 
 
 def _has_weights(module: torch.nn.Module) -> bool:
-    """Whether it has weights of its own, and no parts."""
+    """Return whether it has weights of its own, and no parts."""
     return not list(module.children()) and bool(list(module.parameters()))
 
 
 def _neurons(value: torch.Tensor, last: bool = False, channels: str = "mean") -> torch.Tensor:
-    """(B, neurons), in memory of its own: positions become one value per channel, and a scalar one column.
+    """Return a copy as (B, neurons): positions are reduced to one value per channel, and a scalar is one column.
 
     ``last``: the neurons are the last dimension, not the one after the batch.
     """
@@ -297,81 +252,17 @@ def _neurons(value: torch.Tensor, last: bool = False, channels: str = "mean") ->
         value = value[:, None]
     if value.ndim > 2:
         return _REDUCTIONS[channels]((value.movedim(-1, 1) if last else value).flatten(2))
-    return value.clone()  # the next layer may work in place
+    return value.clone()  # the next layer may change it in place
 
 
 def _to_numpy(value: torch.Tensor) -> NDArray[Any]:
     return np.ascontiguousarray(value.cpu().numpy())
 
 
-def _settle(threads: int) -> None:
-    """Same numbers whatever the machine is doing: fixed threads, no TF32, no autotuning."""
+def _fix_numerics(threads: int) -> None:
+    """Make results independent of the machine's load: fixed threads, no TF32, no autotuning."""
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
-
-
-def random_parameters(spec: ModelSpec) -> list[str]:
-    """Names of the parameters that differ when the factory's model is built twice; none if the spec names weights."""
-    if spec.factory is None or spec.weights is not None:
-        return []
-    first, second = _fingerprints(_made(spec)), _fingerprints(_made(spec))
-    return [name for name, digest in first.items() if second.get(name) != digest]
-
-
-def _fingerprints(module: torch.nn.Module) -> dict[str, bytes]:
-    """A digest of each parameter; of one that its first call is to draw, random bytes."""
-    return {
-        name: os.urandom(32)
-        if isinstance(value, torch.nn.parameter.UninitializedParameter)
-        else hashlib.sha256(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()).digest()
-        for name, value in module.named_parameters()
-    }
-
-
-def _load_weights(module: torch.nn.Module, spec: ModelSpec) -> tuple[str, str | None]:
-    """Load the weights; returns their digest, and how their keys were read, if not as they are."""
-    assert spec.weights is not None
-    data = read_uri(spec.weights)
-    digest = hashlib.sha256(data).hexdigest()
-    if spec.sha256 is not None and digest != spec.sha256:
-        raise DataError(
-            f"model.sha256: {spec.weights} has digest {digest}, and the spec expects {spec.sha256}; "
-            "audit the weights you meant, or correct the spec"
-        )
-    own = module.state_dict()
-    state, prefix = without_prefix(_state_dict(spec.weights, data), own)
-    try:
-        module.load_state_dict(state)
-    except RuntimeError as error:
-        why = misfit(state, own) or shortened(str(error))
-        raise DataError(
-            f"model.weights: {spec.weights} does not fit the module of {spec.factory}: {why}; give weights of this "
-            "model, or correct model.factory and model.arguments"
-        ) from None
-    note = f"the weights were read without the prefix {prefix!r} that all of their keys have" if prefix else None
-    return digest, note
-
-
-def _state_dict(uri: str, data: bytes) -> dict[str, Any]:
-    """A state dict from safetensors, or from a torch file without running anything in it."""
-    try:
-        if uri.endswith(".safetensors"):
-            from safetensors.torch import load
-
-            return dict(load(data))
-        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # each format raises kinds of its own; torch's advice to trust the file is left out
-        raise DataError(
-            f"model.weights: {uri} is neither safetensors nor a plain state dict of tensors ({type(error).__name__}); "
-            "save the model's state_dict(), best as safetensors"
-        ) from None
-    state = content.get("state_dict", content) if isinstance(content, dict) else content
-    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise DataError(
-            f"model.weights: {uri} holds a {type(state).__name__} that is no state dict of tensors; "
-            "save the model's state_dict(), best as safetensors"
-        )
-    return state

@@ -1,4 +1,4 @@
-"""The exactly nearest of many points, found fast: in float32 on NumPy or on a GPU, decided in float64.
+"""Exact nearest neighbours, fast: narrowed in float32 on NumPy or a GPU, decided in float64.
 
 Legend: M traces (the points), m neurons (their dimensions), k queries, b queries of a block.
 """
@@ -17,19 +17,19 @@ _QUERIES, _TRACES = 256, 4096  # shape of the largest matrix of distances in mem
 
 
 class Arrays(NamedTuple):
-    """Where neighbours are searched: NumPy, or a library with the same functions, and true float32, on a GPU."""
+    """The library that searches neighbours: NumPy, or one with the same functions and true float32, on a GPU."""
 
     library: Any
     put: Callable[[NDArray[Any]], Any]  # to the library's arrays
     get: Callable[[Any], NDArray[Any]]  # and back
-    memory_errors: Callable[[], AbstractContextManager[None]] = nullcontext  # MemoryError where there is none left
+    memory_errors: Callable[[], AbstractContextManager[None]] = nullcontext  # raises MemoryError when memory runs out
 
 
 HOST = Arrays(np, np.asarray, np.asarray)
 
 
 class Neighbours:
-    """The exactly nearest trace: products in float32 narrow the search, distances in float64 decide.
+    """Search for the nearest trace: products in float32 narrow it, distances in float64 decide.
 
     |q - t|² - |q|² = |t|² - 2 q·t is one product of m + 1 terms, [-2q, 1]·[t, |t|²]. In float32 it is wrong by at most
     c·(|q|² + |t|²), c = (m + 16)·2⁻²³, in whatever order the terms are added. So the nearest trace is among those whose
@@ -54,10 +54,10 @@ class Neighbours:
     def nearest(
         self, queries: NDArray[np.float32], start: int, stop: int, unseen: ArrayLike = (0, 0)
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Index of the trace in [start, stop) nearest to each query, the first among equals, and its distance.
+        """Return the index of the nearest trace in [start, stop), the first among equals, and its distance, (k,) each.
 
-        queries (k, m); ``unseen``, one or (k, 2), is a range of traces that a query passes over. A block of queries for
-        which memory is short is searched in halves, to the same result; MemoryError if it is short for one query.
+        queries (k, m); ``unseen``, one or (k, 2), is a range of traces that a query skips. If memory runs out, a block
+        of queries is searched in halves, with the same result; for a single query, MemoryError is raised.
         """
         passed = np.broadcast_to(unseen, (len(queries), 2))
         index = np.empty(len(queries), dtype=np.int64)
@@ -70,7 +70,7 @@ class Neighbours:
     def _search(
         self, queries: NDArray[np.float32], start: int, stop: int, unseen: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Index and distance of the nearest of each query, (b,) each, for a block of them or its halves."""
+        """Search for a block of queries, or its halves: index and distance, (b,) each."""
         try:
             with self._arrays.memory_errors():
                 pairs = self._narrow(queries, start, stop, unseen)
@@ -87,7 +87,7 @@ class Neighbours:
     def _narrow(
         self, queries: NDArray[np.float32], start: int, stop: int, unseen: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Pairs (query, trace) that float32 cannot tell from the nearest, (pairs,) each; b queries."""
+        """Return the pairs (query, trace) that may be nearest within float32, (pairs,) each; b queries."""
         library, put, get, _ = self._arrays
         centred = (queries - self._centre).astype(np.float32)
         factors = put(np.hstack([-2 * centred, np.ones((len(queries), 1), dtype=np.float32)]))  # (b, m + 1)
@@ -110,7 +110,7 @@ class Neighbours:
     def _decide(
         self, queries: NDArray[np.float32], query: NDArray[np.int64], trace: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The nearest of each query's candidates: index (b,) and distance (b,)."""
+        """Return the nearest of each query's candidates: index (b,) and distance (b,)."""
         square = np.empty(len(query))
         for first in range(0, len(query), _TRACES):
             part = slice(first, first + _TRACES)
@@ -122,5 +122,5 @@ class Neighbours:
 
 
 def squares(rows: NDArray[Any]) -> NDArray[np.float64]:
-    """Squared length of each row, in float64: (k, m) -> (k,)."""
+    """Return the squared length of each row, in float64: (k, m) -> (k,)."""
     return np.asarray(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))

@@ -1,15 +1,14 @@
-"""What a model's output says: predictions and confidence, or why it cannot be read as the spec says.
+"""Predictions and confidence from a model's output, and checks that it has the form that the spec states.
 
-    model.output     the last layer gives, per example          prediction                confidence
+    model.output     the last layer returns                     prediction                confidence
     logits           C >= 2 scores                              the largest               its softmax
     probabilities    C >= 2 shares that sum to 1                the largest               it
     logit            one score z of class 1 (a binary model)    1 where σ(z) >= threshold    σ(z) or 1 - σ(z)
     probability      one share p of class 1                     1 where p >= threshold       p or 1 - p
     (a regression)   one value                                  it                        none
 
-A binary model's output is kept with one column per class, so that all that follows sees two classes: (0, z), or
-(1 - p, p). A wrong word for the output would pass unnoticed and give confidences that mean nothing, so row sums are
-checked: shares must sum to 1, and scores must not.
+A binary model's output is stored with one column per class, (0, z) or (1 - p, p). A wrong ``model.output`` would give
+meaningless confidences, so row sums are checked: shares must sum to 1, and scores must not.
 
 Legend: B examples of a batch, C classes, σ the logistic function.
 """
@@ -26,7 +25,7 @@ OutputKind = Literal["logits", "probabilities", "logit", "probability"]
 Output = NDArray[np.float32]
 
 _TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2, "float16": 5e-3}
-"""How far a sum of shares may be from 1, by the precision they were computed in."""
+"""Allowed distance of a sum of shares from 1, by precision."""
 
 
 def read_output(
@@ -37,22 +36,22 @@ def read_output(
     threshold: float = 0.5,
     precision: str = "float32",
 ) -> dict[str, NDArray[Any]]:
-    """Columns of a batch: output (B, C) float32, prediction (B,) and, for a classification, confidence (B,) float64.
+    """Return columns of a batch: output (B, C) float32, prediction (B,) and, for classes, confidence (B,) float64.
 
     Raises
     ------
     DataError
-        The output does not have the form that the spec says; the message names what was found and the key to change.
+        The output does not have the form that the spec states; the message names what was found and the key to change.
     """
     if task == "regression":
         _check_width(output, output.shape[1] == 1, "a regression needs one value per example; return only that")
         return {"output": output, "prediction": output[:, 0].astype(np.float64)}
     if kind in ("logit", "probability"):
         plural = "logits" if kind == "logit" else "probabilities"
-        remedy = f"model.output: {kind} is one value per example; for one per class, say {plural}"
+        remedy = f"model.output: {kind} is one value per example; for one per class, set model.output: {plural}"
         _check_width(output, output.shape[1] == 1, remedy)
         return _binary(output, kind, threshold, _TOLERANCE[precision])
-    several = "the classes of a binary model are told by one value: say model.output: logit, or probability"
+    several = "for a binary model with one value per example, set model.output: logit, or probability"
     _check_width(output, output.shape[1] >= 2, several)
     _check_sums(output, kind, _TOLERANCE[precision])
     prediction = output.argmax(axis=1)
@@ -85,45 +84,45 @@ def _check_shares(output: Output, tolerance: float) -> None:
     bad = known[(known < -tolerance) | (known > 1 + tolerance)]
     if len(bad):
         raise DataError(
-            f"the model's output holds {bad[0]:g}, which is no probability; say model.output: logit, "
-            "or return the sigmoid of it"
+            f"the model's output holds {bad[0]:g}, which is no probability; set model.output: logit, "
+            "or return its sigmoid"
         )
 
 
 def _check_sums(output: Output, kind: str, tolerance: float) -> None:
-    """Refuse scores that the spec calls probabilities, and the other way round; NaN is judged elsewhere."""
+    """Raise DataError for scores that the spec calls probabilities, and the reverse; NaN is checked elsewhere."""
     if kind == "logits" and len(output) and np.isfinite(output[0]).all() and not _are_shares(output[:1], tolerance)[0]:
-        return  # one row of scores tells, in nearly every batch
+        return  # one row of scores is enough, in nearly every batch
     rows = output[np.isfinite(output).all(axis=1)]
     is_share = _are_shares(rows, tolerance)
     if kind == "probabilities" and not is_share.all():
         first = rows[~is_share][0]
         remedy = (
             "sigmoids, the scores of several labels per example, are neither probabilities nor logits of one class: "
-            "return the model's scores before the sigmoid and say model.output: logits, or audit one label as a binary "
+            "return the model's scores before the sigmoid and set model.output: logits, or audit one label as a binary "
             "model, with model.output: probability"
             if rows.min() >= 0 and rows.max() <= 1
-            else "say model.output: logits, or return the softmax of it"
+            else "set model.output: logits, or return the softmax"
         )
         raise DataError(
-            f"model.output says probabilities, and a row of the model's output sums to {first.sum(dtype=float):.4g}, "
+            f"model.output is probabilities, and a row of the model's output sums to {first.sum(dtype=float):.4g}, "
             f"with values from {first.min():.4g} to {first.max():.4g}; {remedy}"
         )
     if kind == "logits" and len(rows) and is_share.all():
         raise DataError(
-            "model.output says logits, and every row of the model's output holds shares that sum to 1; "
-            "say model.output: probabilities, or return the model's scores without softmax"
+            "model.output is logits, and every row of the model's output holds shares that sum to 1; "
+            "set model.output: probabilities, or return the model's scores without softmax"
         )
 
 
 def _are_shares(rows: Output, tolerance: float) -> NDArray[np.bool_]:
-    """Whether each row (C,) of finite values is shares of 1, (B,)."""
+    """Return whether each row (C,) of finite values consists of shares of 1, (B,)."""
     values = rows.astype(np.float64)
     inside = ((values >= -tolerance) & (values <= 1 + tolerance)).all(axis=1)
     return np.asarray(inside & (np.abs(values.sum(axis=1) - 1) <= tolerance))
 
 
 def _softmax_of(largest: Output, output: Output) -> NDArray[np.float64]:
-    """Softmax probability of the ``largest`` (B,) of each row: (B, C) -> (B,)."""
+    """Return the softmax probability of the ``largest`` (B,) of each row: (B, C) -> (B,)."""
     shifted = output.astype(np.float64) - largest[:, None]
     return np.asarray(1.0 / np.exp(shifted).sum(axis=1))

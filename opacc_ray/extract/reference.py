@@ -1,14 +1,14 @@
-"""The reference: training data that some features compare with, extracted once and shared by the runs of an output.
+"""The reference: features of training data that pools are compared with, shared by the runs of an output.
 
     references/DIGEST/part-000000.parquet      id, uri, hidden (the trace) and prediction of a shard's examples
     references/DIGEST/part-000000.ranges.npz   ranges of the covered neurons over them
     references/DIGEST/ranges.npz               over all shards
-    references/DIGEST/index.json               written last: its presence says that the reference is complete
+    references/DIGEST/index.json               written last: its presence means that it is complete
 
-Traces are there for DSA and LSA, ranges for the coverage that needs them, and confidence where labels teach where the
-model fails. DIGEST names all that decides the content: the listing of the data, model and transform with their code
-(:mod:`opacc_ray.extract.code`), how and what is extracted. Where the spec names no weights, the model is
-whatever its factory makes that day: then the reference lies in the run's own prefix, and no other run uses it.
+DSA and LSA need traces, some coverage needs ranges, and a labelled reference needs confidence. DIGEST covers all that
+determines the content: the listing of the data, the model and the transform with their code
+(:mod:`opacc_ray.extract.code`), and the extraction. Without weights in the spec, the factory may return another model
+each time; then the reference is in the run's own prefix, and no other run uses it.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ _OF_COVERAGE = {"layers", "channels"}
 
 
 class Loaded(NamedTuple):
-    """What features compare with."""
+    """Traces and ranges of a reference."""
 
     traces: Reference | None
     ranges: Ranges | None
@@ -52,12 +52,12 @@ NONE = Loaded(None, None)
 
 
 def plan(spec: Spec) -> Plan | None:
-    """The shards of the reference, or None if no feature of the spec compares with it and it has no labels.
+    """Return the shards of the reference, or None if the spec does not use it.
 
     Raises
     ------
     DataError
-        If there is no example.
+        There is no example.
     """
     source = spec.reference
     if source is None or not spec.reads_reference:
@@ -66,15 +66,15 @@ def plan(spec: Spec) -> Plan | None:
 
 
 def names(spec: Spec) -> tuple[str, ...]:
-    """Features of the reference's examples."""
-    learned = () if spec.reference is None or spec.reference.labels is None else ("hidden", "confidence")
+    """Return the features of the reference's examples."""
+    for_labels = () if spec.reference is None or spec.reference.labels is None else ("hidden", "confidence")
     compared = ("hidden",) if "traces" in spec.compares_with() else ()
-    there = {*compared, *(name for name in learned if name in spec.features())}
-    return (*(name for name in ("hidden", "confidence") if name in there), "prediction")
+    needed = {*compared, *(name for name in for_labels if name in spec.features())}
+    return (*(name for name in ("hidden", "confidence") if name in needed), "prediction")
 
 
 def digest(spec: Spec, planned: Plan, code: Code | None = None) -> str:
-    """Name of all that decides the content."""
+    """Return the digest of all that determines the content."""
     content = decided_by(spec, spec.reference, planned, code) | {
         "names": names(spec),
         "ranges": spec.extract.coverage.model_dump(include=_OF_COVERAGE) if "ranges" in spec.compares_with() else None,
@@ -83,7 +83,7 @@ def digest(spec: Spec, planned: Plan, code: Code | None = None) -> str:
 
 
 def decided_by(spec: Spec, source: PoolSpec | None, planned: Plan, code: Code | None) -> dict[str, Any]:
-    """All that decides what a forward pass over data gives: its listing, how it is read, model, code and batches."""
+    """Return all that determines a forward pass over data: listing, reading rules, model, code and batches."""
     return {
         "version": FEATURES_FORMAT,
         "listing": planned.digest,
@@ -95,12 +95,12 @@ def decided_by(spec: Spec, source: PoolSpec | None, planned: Plan, code: Code | 
 
 
 def model_of(spec: Spec) -> dict[str, Any]:
-    """All of a spec that decides what the model says of an example."""
+    """Return the parts of a spec that determine the model's output for an example."""
     return {"model": _deciding(spec.model, _OF_MODEL, _NOT_OF_MODEL), "transform": spec.transform}
 
 
 def _deciding(section: BaseModel, always: set[str], never: set[str]) -> dict[str, Any]:
-    """The keys of a section that decide the content; one that is neither here nor there does where it is no default."""
+    """Return the keys of a section that determine the content; unlisted ones do if they have no default value."""
     fields = type(section).model_fields
     content = section.model_dump(mode="json", exclude=never)
     return {
@@ -109,31 +109,31 @@ def _deciding(section: BaseModel, always: set[str], never: set[str]) -> dict[str
 
 
 def digest_of(content: dict[str, Any]) -> str:
-    """SHA-256 of JSON types."""
+    """Return the SHA-256 of JSON types."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def folder(spec: Spec, planned: Plan, run: Store, code: Code | None) -> Store:
-    """Where the reference of a run lies."""
+    """Return the folder of a run's reference."""
     return folder_of(spec, digest(spec, planned, code), run)
 
 
 def folder_of(spec: Spec, digest: str, run: Store) -> Store:
-    """Where the reference with that digest lies."""
+    """Return the folder of the reference with a digest."""
     if spec.model.weights is None:
         return run.store("reference")
     return open_store(join(spec.output, "references", digest[:16]))
 
 
 def load(folder: Store, spec: Spec, arrays: Arrays) -> Loaded:
-    """What the spec's features compare with, from a reference that is complete."""
+    """Load the traces and ranges that the spec needs, from a complete reference."""
     needed = spec.compares_with()
     traces = _load_traces(folder, spec, arrays) if "traces" in needed else None
     return Loaded(traces, read_ranges(folder) if "ranges" in needed else None)
 
 
 def read_ranges(folder: Store) -> Ranges:
-    """The ranges over all shards; raises DataError if the file is damaged, or not the one of the index."""
+    """Return the ranges over all shards; raises DataError if the file is not the one of the index."""
     return Ranges.decode(read_other(folder, RANGES), folder.uri_of(RANGES))
 
 
@@ -146,7 +146,7 @@ def check_ranges(folder: Store, shard: Shard) -> None:
 
 
 def complete_index(folder: Store) -> Index:
-    """The index of a reference; raises DataError while its extraction is not complete."""
+    """Return the index of a reference; raises DataError while its extraction is not complete."""
     index = read_index(folder)
     if index is None:
         raise DataError(f"the reference {folder.uri} is not complete; run the spec again, finished shards are kept")
@@ -160,12 +160,12 @@ def _load_traces(folder: Store, spec: Spec, arrays: Arrays) -> Reference:
 
 
 def write_ranges(folder: Store, shard: Shard, parts: Sequence[Ranges]) -> None:
-    """Keep the ranges over a shard. Its features come after, since their presence says that the shard is done."""
+    """Write the ranges over a shard, before its features, whose presence means that the shard is finished."""
     folder.write(f"{shard.name}.{RANGES}", Ranges.merge(parts).encode())
 
 
 def merge_ranges(folder: Store) -> dict[str, bytes]:
-    """Make the ranges over all shards; returns their file by its name, for the index."""
+    """Merge the ranges over all shards; return their file by its name, for the index."""
     keys = [entry.key for entry in folder.list() if entry.key.endswith(f".{RANGES}")]
     parts = [Ranges.decode(data, folder.uri_of(key)) for key, data in zip(keys, folder.read_many(keys), strict=True)]
     data = Ranges.merge(parts).encode()

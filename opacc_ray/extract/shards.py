@@ -1,15 +1,14 @@
-"""The features of one shard as a Parquet file, and what the file says of itself.
+"""The features of one shard: their columns, their Parquet file and the report in it.
 
-A file has one row group, so that the values of a column lie together and are read together, a checksum on every page,
-and a report at its end: how many examples there are, digests, predicted classes, who made it. So an index of all files
-needs no second look at them: an actor sends the report of what it has written, and the end of a file that was there
-before tells the same.
+A file has one row group, so that a column is contiguous, a checksum on every page, and a report at its end: number of
+examples, digests, predicted classes, the machine. So the index of all files needs only the reports: an actor returns
+that of a new file, and the end of an older file contains it.
 """
 
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -17,41 +16,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, OpaccError, shortened
-from opacc_ray.extract.columns import Columns
-from opacc_ray.extract.ids import Hashes, digest_of, hashes_of
 from opacc_ray.extract.machine import Machine
-from opacc_ray.lake.arrow_columns import numbers, texts, to_numpy
-from opacc_ray.lake.examples import BadItem
+from opacc_ray.lake.arrow_columns import numbers, texts
+from opacc_ray.lake.examples import BadItem, Shard
 from opacc_ray.lake.parquet_io import Footer, footer_of, read_columns, read_footer
+from opacc_ray.lake.pools import planned_ids
 from opacc_ray.lake.store_uris import Store
 
 FEATURES_FORMAT = 2
-"""Raised when the same spec would give other features, so that runs of different versions do not mix."""
+"""Increased when the same spec would give other features, so that runs of different versions do not mix."""
 
 REMEDY = "run the spec again, which extracts a damaged shard anew"
 
 MOST_FOOTERS = 1 << 12
-"""Footers that are held for the next read of their file; each takes about 2 kB."""
+"""Footers in memory for the next read of their file, of about 2 kB each."""
 
-_KEY = "opacc"  # of the report in the file's metadata
+_KEY = "opacc"  # key of the report in the file's metadata
 
-_SEAL = '"end_sha256": "{}"'  # in the report: the digest of the footer, in which zeros take the digest's place
+_SEAL = '"end_sha256": "{}"'  # in the report: the digest of the footer with zeros in place of the digest
 _UNSEALED = _SEAL.format("0" * 64).encode()
-_DIGESTS = {"data_sha256", "end_sha256"}  # version 0.1.0 wrote neither
+
+
+Columns = dict[str, NDArray[Any]]
+"""Values by feature: one number per example (B,), or one row of them (B, width)."""
+
+Hashes = NDArray[np.uint64]
+"""8 bytes of a hash for each id, (N,)."""
 
 
 class FeatureShard(NamedTuple):
     """The features of one shard's examples."""
 
     ids: list[str]
-    uris: list[str] | None  # None: they are in the file that holds the other features of the examples
+    uris: list[str] | None  # None: they are in the file with the other features
     columns: Columns
     bad: list[BadItem]
     own_ids: bool = True  # whether the ids are the pool's own; ids made of keys are unique without a check
 
 
 class ShardReport(NamedTuple):
-    """What the driver learns of a finished shard."""
+    """Report on a finished shard for the driver and the index."""
 
     num_examples: int
     bad: list[BadItem]
@@ -59,15 +63,15 @@ class ShardReport(NamedTuple):
     predicted: dict[int, int] | None  # examples by predicted class; None for a regression
     ids: str  # digest of the ids in their order
     own_ids: bool
-    machine: Machine | None  # that made it; None if version 0.1.0 did
+    machine: Machine | None  # that made it; None if unknown
     size: int  # of the file in bytes
     footer_size: int  # bytes from the file's footer to its end
-    sha256: str | None  # of the footer, which holds the SHA-256 of all bytes before it; None from version 0.1.0
+    sha256: str  # of the footer, which contains the SHA-256 of all bytes before it
     hashes: Hashes | None = None  # (num_examples,) of the ids, if they are the pool's own and were at hand
 
 
 def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
-    """Return one Parquet file: id, uri, and a column per feature; layers and coverage are lists of fixed size."""
+    """Return the bytes of a Parquet file: id, uri, and a column per feature; layers are lists of fixed size."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -92,32 +96,32 @@ def encode_shard(shard: FeatureShard, machine: Machine | None = None) -> bytes:
 
 
 def _sealed(data: bytes) -> bytes:
-    """The file with the digest of its footer in it."""
+    """Insert the digest of the footer."""
     end = footer_of(data).data
     seal = _SEAL.format(hashlib.sha256(end).hexdigest()).encode()
     return data[: -len(end)] + end.replace(_UNSEALED, seal)
 
 
 def _check_seal(footer: Footer) -> None:
-    said = _header(footer)["end_sha256"]
-    unsealed = footer.data.replace(_SEAL.format(said).encode(), _UNSEALED)
-    if hashlib.sha256(unsealed).hexdigest() != said:
-        raise ValueError("its end does not fit the digest in it")
+    digest = _header(footer)["end_sha256"]
+    unsealed = footer.data.replace(_SEAL.format(digest).encode(), _UNSEALED)
+    if hashlib.sha256(unsealed).hexdigest() != digest:
+        raise ValueError("its end does not match the digest in it")
 
 
 def report_on(shard: FeatureShard, data: bytes, source: str) -> ShardReport:
-    """Return the report of a file that has just been made, with the hashes of ids that must be checked."""
+    """Return the report of a new file, with the hashes of ids that must be checked."""
     with _readable(source):
         report = _parse(footer_of(data), len(data))
     return report._replace(hashes=hashes_of(shard.ids)) if shard.own_ids else report
 
 
 def read_report(store: Store, file: str, size: int, *, whole: bool = False) -> ShardReport:
-    """Return the report at the end of a file; a file of version 0.1.0, which has none, is measured.
+    """Return the report at the end of a file.
 
     Parameters
     ----------
-    whole : compare all bytes with their digest, too, and not the end alone
+    whole : compare all bytes with their digest, not only the end
 
     Raises
     ------
@@ -126,15 +130,11 @@ def read_report(store: Store, file: str, size: int, *, whole: bool = False) -> S
     """
     with _readable(store.uri_of(file)):
         footer = read_footer(store, file, size=size)
-        if _DIGESTS & _header(footer).keys():
-            _check_seal(footer)
-            if whole:
-                before = store.read(file)[: -len(footer.data)]
-                _check(hashlib.sha256(footer.data).hexdigest(), footer, before)
-            return _parse(footer, size)
-        table = read_columns(store, file, ["id", "prediction"], size=size, footer_size=len(footer.data))
-        prediction = to_numpy(table["prediction"]) if "prediction" in table.column_names else None
-        return _parse(footer, size, _describe(table["id"].to_pylist(), prediction, []) | {"own_ids": True})
+        _check_seal(footer)
+        if whole:
+            before = store.read(file)[: -len(footer.data)]
+            _check(hashlib.sha256(footer.data).hexdigest(), footer, before)
+        return _parse(footer, size)
 
 
 def read_table(
@@ -150,13 +150,13 @@ def read_table(
 ) -> Any:
     """Return some columns of a file as an Arrow table, or all.
 
-    With ``sha256`` the footer is checked, which tells the file from every other; the pages that are read are checked by
-    their own checksums; and all bytes by their digest, if all were read.
+    With ``sha256`` the footer is checked, which identifies the file. The pages that are read are checked by their own
+    checksums, and all bytes by their digest, if all were read.
 
     Parameters
     ----------
-    size, footer_size, num_examples, sha256 : what the index says of the file, as far as it does
-    footers : those that were read before, by file; that of this one is added to them
+    size, footer_size, num_examples, sha256 : of the file in the index, as far as known
+    footers : those that were read before, by file; that of this file is added
 
     Raises
     ------
@@ -176,7 +176,7 @@ def read_table(
         for name in names or ():
             table.column(name)
         if num_examples not in (None, len(table)):
-            raise ValueError(f"it holds {len(table)} examples, and its index says {num_examples}")
+            raise ValueError(f"it holds {len(table)} examples, and {num_examples} in its index")
         return table
 
 
@@ -184,17 +184,17 @@ def _check(sha256: str, footer: Footer, before: bytes | None) -> None:
     if hashlib.sha256(footer.data).hexdigest() != sha256:
         raise ValueError("it is not the one of its index")
     if before is not None and hashlib.sha256(before).hexdigest() != _header(footer)["data_sha256"]:
-        raise ValueError("it does not fit its digest")
+        raise ValueError("it does not match its digest")
 
 
 def finished_shards(folder: Store) -> set[str]:
-    """Names of the shards whose features are in a folder, those in folders below it aside."""
+    """Return the names of the shards whose features are in a folder, not in folders below it."""
     keys = [entry.key for entry in folder.list() if "/" not in entry.key]
     return {key.removesuffix(".parquet") for key in keys if key.endswith(".parquet")}
 
 
 def _describe(ids: Sequence[str], prediction: NDArray[Any] | None, bad: Sequence[BadItem]) -> dict[str, Any]:
-    """The part of a report that is made of values."""
+    """Return the part of a report that depends on values."""
     predicted = None
     if prediction is not None and prediction.dtype.kind in "iu":
         classes, counts = np.unique(prediction, return_counts=True)
@@ -206,26 +206,26 @@ def _header(footer: Footer) -> dict[str, Any]:
     return dict(json.loads(footer.described(_KEY.encode()) or b"null"))
 
 
-def _parse(footer: Footer, size: int, measured: dict[str, Any] | None = None) -> ShardReport:
-    """The report in a footer; ``measured`` is what a file of version 0.1.0 does not say."""
-    said = (measured or {}) | _header(footer)
-    machine, predicted = said.get("machine"), said["predicted"]
+def _parse(footer: Footer, size: int) -> ShardReport:
+    """Return the report in a footer."""
+    header = _header(footer)
+    machine, predicted = header.get("machine"), header["predicted"]
     return ShardReport(
         num_examples=footer.metadata.num_rows,
-        bad=[BadItem(**item) for item in said["bad"]],
+        bad=[BadItem(**item) for item in header["bad"]],
         widths=widths(footer.metadata.schema.to_arrow_schema()),
         predicted=None if predicted is None else {int(c): num for c, num in predicted.items()},
-        ids=said["ids"],
-        own_ids=said["own_ids"],
+        ids=header["ids"],
+        own_ids=header["own_ids"],
         machine=None if machine is None else Machine(**machine),
         size=size,
         footer_size=len(footer.data),
-        sha256=hashlib.sha256(footer.data).hexdigest() if "data_sha256" in said else None,
+        sha256=hashlib.sha256(footer.data).hexdigest(),
     )
 
 
 def widths(schema: Any) -> dict[str, int]:
-    """Values per example of each feature of an Arrow schema."""
+    """Return the values per example of each feature in an Arrow schema."""
     import pyarrow as pa
 
     held = [item for item in schema if item.name not in ("id", "uri")]
@@ -234,11 +234,102 @@ def widths(schema: Any) -> dict[str, int]:
 
 @contextmanager
 def _readable(source: str) -> Iterator[None]:
-    """Name the file in the error if what is read is not a shard of features."""
+    """Name the file in the error if it is not a shard of features."""
     try:
         yield
     except OpaccError:
         raise
-    except Exception as error:  # Arrow, JSON and a report of another form raise many kinds
+    except Exception as error:  # Arrow, JSON and a damaged report raise many kinds
         reason = shortened(str(error)) or type(error).__name__  # some of Arrow's have lines
         raise DataError(f"{source} is not a shard of features ({reason}); {REMEDY}") from None
+
+
+def check_plan(folder: Store, kind: str, shard: Shard, report: ShardReport) -> None:
+    """Raise DataError if a shard's file does not hold the examples that the plan has for it.
+
+    Parameters
+    ----------
+    folder : of the file
+    kind : format of the pool
+    """
+    planned = planned_ids(kind, shard)
+    if planned is None:
+        return
+    bad = {item.id for item in report.bad}
+    if bad:
+        is_planned = bad <= set(planned) and digest_of(name for name in planned if name not in bad) == report.ids
+    else:
+        is_planned = digest_of(planned) == report.ids
+    if not is_planned:
+        raise DataError(
+            f"{folder.uri_of(shard.file)} holds {report.num_examples} examples and names {len(bad)} that could not "
+            f"be used, which are not the {len(planned)} of its plan; delete it and run the spec again"
+        )
+
+
+def digest_of(ids: Iterable[str]) -> str:
+    """Return the SHA-256 of ids in order, each after its length in bytes (8 bytes, little-endian)."""
+    encoded = [name.encode() for name in ids]
+    lengths = {size: size.to_bytes(8, "little") for size in set(map(len, encoded))}
+    return hashlib.sha256(b"".join([lengths[len(name)] + name for name in encoded])).hexdigest()
+
+
+def hashes_of(ids: Sequence[str]) -> Hashes:
+    """Return 8 bytes of a hash for each id, (N,)."""
+    hashed = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in ids)
+    return np.frombuffer(hashed, dtype=np.uint64)
+
+
+def find_repeated(hashes: Sequence[Hashes], ids_of: Callable[[int], Sequence[str]]) -> str | None:
+    """Return the first repeated id of a pool; None if there is none.
+
+    Ids with equal hashes are compared, so the result is exact. Memory: 16 bytes per example.
+
+    Parameters
+    ----------
+    hashes : of the ids of each shard, in the order of the pool
+    ids_of : returns the ids of a shard by its place; called only for shards that share a hash
+    """
+    ordered = np.concatenate(hashes)
+    ordered.sort()
+    shared = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    del ordered
+    seen: set[str] = set()
+    for place, own in enumerate(hashes if len(shared) else []):
+        rows = np.flatnonzero(np.isin(own, shared, kind="sort")).tolist()
+        ids = ids_of(place) if rows else []
+        for row in rows:
+            if ids[row] in seen:
+                return ids[row]
+            seen.add(ids[row])
+    return None
+
+
+def joined(batches: Sequence[Columns]) -> Columns:
+    """Concatenate the columns of batches.
+
+    Raises
+    ------
+    DataError
+        A feature has more values for some examples than for others, or none.
+    """
+    for name in batches[0] if batches else ():
+        widths = sorted({batch[name].shape[1] for batch in batches if batch[name].ndim > 1})
+        if len(widths) > 1:
+            raise DataError(f"{name} has {widths[0]} values for some examples and {widths[1]} for others; {_ONE_WIDTH}")
+        if widths == [0]:
+            raise DataError(f"{name} has no value for any example; {_ONE_WIDTH}")
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else {}
+
+
+_ONE_WIDTH = "the model, or the column of the pool, must have the same number for each, at least one"
+
+
+def not_finite(columns: Columns) -> dict[int, str]:
+    """Return the rows with NaN or infinity, in order, each with the first such feature."""
+    found: dict[int, str] = {}
+    for name, values in columns.items():
+        if values.dtype.kind == "f":
+            bad = np.flatnonzero(~np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
+            found = dict.fromkeys(bad.tolist(), name) | found
+    return dict(sorted(found.items()))

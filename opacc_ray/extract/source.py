@@ -1,4 +1,4 @@
-"""A pool as the spec names it: its store, the rules by which it is read, its plan of shards."""
+"""The pool of a spec: its store, its reading rules and its plan of shards."""
 
 from opacc_ray.lake.examples import Columns, Plan, Rules
 from opacc_ray.lake.formats import place_of
@@ -13,7 +13,7 @@ def open_pool(source: PoolSpec) -> Store:
 
 
 def rules_of(source: PoolSpec) -> Rules:
-    """Return how a pool is read."""
+    """Return the rules by which a pool is read."""
     columns = source.columns
     array = (columns.array,) if isinstance(columns.array, str) else tuple(columns.array or ())
     named = Columns(columns.id, columns.uri, columns.image, array, tuple(columns.features.items()))
@@ -32,7 +32,7 @@ def rules_of(source: PoolSpec) -> Rules:
 
 
 def plan_pool(source: PoolSpec, extract: ExtractSpec, what: str = "pool") -> Plan:
-    """List a pool and cut it in shards: see :func:`opacc_ray.lake.pools.plan_shards`, which says what it raises."""
+    """List a pool and cut it into shards; see :func:`opacc_ray.lake.pools.plan_shards` for its errors."""
     return plan_shards(
         open_pool(source), source.format, extract.shard_size, extract.shard_bytes, what, rules_of(source)
     )

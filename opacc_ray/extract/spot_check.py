@@ -1,17 +1,16 @@
-"""Whether stored features are what the code makes today: a few examples are extracted again and compared.
+"""Comparison of stored features with those of today's code: a few examples are extracted again.
 
-The digest of features names the code as far as import statements lead to it (:mod:`opacc_ray.extract.code`). This sees
-the rest: a file of data, a variable of the environment, another version of some library. Examples are taken from
-shards spread over the pool and run one by one on the CPU. Compared are their outputs; where none is stored, hidden
-layers, confidence and predictions.
+The digest of features covers the code that import statements lead to (:mod:`opacc_ray.extract.code`). This check covers
+the rest: a data file, an environment variable, another version of a library. Examples from shards spread over the pool
+run one by one on the CPU. Their outputs are compared; if none is stored, hidden layers, confidence and predictions.
 
 An example differs if ``‖today - stored‖ > TOLERANCE · (spread + magnitude / 10)``, where the spread is the root mean
-square distance of the stored rows from their mean, and the magnitude the root mean square norm of these rows. So a
-score that is large everywhere is compared by how it varies. Another machine, a GPU or another batch moves float32 by
-some 1e-5 of that, and bfloat16 and float16, whose roundoff is .4 % and .05 %, by a few of these.
+square distance of the stored rows from their mean, and the magnitude their root mean square norm. So a score that is
+large everywhere is compared by its variation. Another machine, a GPU or another batch changes float32 by some 1e-5 of
+that, and bfloat16 and float16, whose roundoff is .4 % and .05 %, by a few times their roundoff.
 
-A model that gives other outputs each time, or by the rest of its batch, cannot be compared so. It is told by running
-the batch of the example as extraction does, twice: its features are kept, with a warning.
+A model whose outputs are random, or depend on the rest of the batch, cannot be compared. It is recognised by running
+the example's batch twice, as extraction does; its features are kept, with a warning.
 """
 
 import importlib.util
@@ -24,12 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.columns import Columns, joined, not_finite
 from opacc_ray.extract.extractor import Extraction, Extractor
-from opacc_ray.extract.inference import load_model, run_model
+from opacc_ray.extract.inference import columns_of, load_model, run_model
 from opacc_ray.extract.inputs import load_transform, transformed
-from opacc_ray.extract.outputs import read_output
-from opacc_ray.extract.shards import read_report, read_table
+from opacc_ray.extract.shards import Columns, joined, not_finite, read_report, read_table
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.examples import Example, Plan, Shard
@@ -42,14 +39,14 @@ log = logging.getLogger(__name__)
 EXAMPLES = 8
 
 MOST_OTHER_CLASSES = 0.25
-"""Share of examples whose class may differ, where neither output nor hidden layer is stored."""
+"""Share of examples whose class may differ, if neither output nor hidden layer is stored."""
 
 TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-1}
-"""How far an example may lie from what is stored, by the precision it was computed in."""
+"""Largest distance of an example from its stored values, by precision."""
 
 
 class Difference(NamedTuple):
-    """The example that differs most."""
+    """The example with the largest difference."""
 
     id: str
     feature: str
@@ -60,8 +57,8 @@ class Difference(NamedTuple):
         if not np.isfinite(self.distance):
             return f"example {self.id!r} has another {self.feature} than is stored"
         return (
-            f"example {self.id!r} has another {self.feature} than is stored: it differs by {100 * self.distance:.3g}% "
-            f"of what examples usually differ by, and {100 * self.tolerance:g}% is allowed"
+            f"example {self.id!r} has another {self.feature} than is stored: the difference is "
+            f"{100 * self.distance:.3g} % of that between examples, and {100 * self.tolerance:g} % is allowed"
         )
 
 
@@ -74,24 +71,24 @@ class _Rows(NamedTuple):
 
 
 def difference(spec: Spec, source: PoolSpec, plan: Plan, folder: Store) -> Difference | None:
-    """Return the stored example that today's code makes most differently; None if all are as they are stored.
+    """Return the stored example that differs most from today's code; None if all agree.
 
     Parameters
     ----------
     spec : of the model
-    source, plan : the data, and the shards that it is cut in
-    folder : where features lie; shards that are missing or damaged are passed over
+    source, plan : the data and its shards
+    folder : of the features; missing or damaged shards are skipped
 
     Raises
     ------
     SpecError, DataError, StorageError
-        What extraction would end with.
+        The errors of extraction.
     """
     stored = list(_stored(plan, folder))
     if not stored:
         return None
     if spec.model.function is None and importlib.util.find_spec("torch") is None:
-        log.warning("%s is not compared with what the model gives today: torch is not installed here", folder.uri)
+        log.warning("%s is not compared with today's outputs of the model: torch is not installed here", folder.uri)
         return None
     today = _made_today(spec, source, stored)
     ids = [name for rows in stored for name in rows.ids]
@@ -107,7 +104,7 @@ def difference(spec: Spec, source: PoolSpec, plan: Plan, folder: Store) -> Diffe
 
 
 def _stored(plan: Plan, folder: Store) -> Iterator[_Rows]:
-    """The first rows of some shards that are there, :data:`EXAMPLES` in all."""
+    """Yield the first rows of some shards, :data:`EXAMPLES` in all."""
     sizes = {entry.key: entry.size for entry in folder.list()}
     there = [shard for shard in plan.shards if shard.file in sizes]
     num = min(EXAMPLES, len(there))
@@ -121,7 +118,7 @@ def _stored(plan: Plan, folder: Store) -> Iterator[_Rows]:
 
 
 def _rows_of(folder: Store, shard: Shard) -> _Rows:
-    """All rows of a shard with the features that are compared."""
+    """Return all rows of a shard with the compared features."""
     size = folder.size(shard.file)
     report = read_report(folder, shard.file, size)
     compared = ["output"] if "output" in report.widths else ["hidden", "confidence", "prediction"]
@@ -131,7 +128,7 @@ def _rows_of(folder: Store, shard: Shard) -> _Rows:
 
 
 def _made_today(spec: Spec, source: PoolSpec, stored: Sequence[_Rows]) -> dict[str, Columns]:
-    """All columns of the stored examples, (1, ...) each, by id; an example that cannot be read now is not there."""
+    """Return all columns of the stored examples, (1, ...) each, by id, without those that cannot be read now."""
     transform, model = load_transform(spec), load_model(spec, "cpu", None)
     made: dict[str, Columns] = {}
     for rows in stored:
@@ -140,15 +137,7 @@ def _made_today(spec: Spec, source: PoolSpec, stored: Sequence[_Rows]) -> dict[s
             if item.id not in wanted:
                 continue
             if isinstance(item, Example):
-                activations = run_model(model, transformed(transform, item)[None])
-                made[item.id] = {} if activations.hidden is None else {"hidden": activations.hidden}
-                made[item.id] |= read_output(
-                    activations.output,
-                    task=spec.model.task,
-                    kind=spec.model.output,
-                    threshold=spec.model.threshold,
-                    precision=spec.extract.precision,
-                )
+                made[item.id] = columns_of(spec, run_model(model, transformed(transform, item)[None]))
             wanted.discard(item.id)
             if not wanted:
                 break
@@ -156,7 +145,7 @@ def _made_today(spec: Spec, source: PoolSpec, stored: Sequence[_Rows]) -> dict[s
 
 
 def _largest(spec: Spec, ids: Sequence[str], before: Columns, today: Sequence[Columns]) -> Difference | None:
-    """The largest difference, if it is beyond the tolerance.
+    """Return the largest difference, if it exceeds the tolerance.
 
     Parameters
     ----------
@@ -176,7 +165,7 @@ def _largest(spec: Spec, ids: Sequence[str], before: Columns, today: Sequence[Co
 
 
 def _distances(before: NDArray[Any], today: Sequence[NDArray[Any] | None], *, is_class: bool) -> NDArray[np.float64]:
-    """(k,) distances of k rows; infinite where there is nothing to compare with."""
+    """Return (k,) distances of k rows; infinite without a value to compare with."""
     rows = before.reshape(len(before), -1).astype(np.float64)  # (k, width)
     now = np.full_like(rows, np.nan)
     for place, value in enumerate(today):
@@ -192,29 +181,29 @@ def _distances(before: NDArray[Any], today: Sequence[NDArray[Any] | None], *, is
 
 
 def _varies(job: Extraction, shard: Shard, name: str) -> str | None:
-    """Why a model cannot be compared example by example; None if it gives each example the same output always.
+    """Return why a model cannot be compared example by example; None if its outputs are reproducible.
 
-    The batch of the example ``name`` is run twice as extraction does, each time with a model of its own.
+    The batch of the example ``name`` runs twice as in extraction, each time with a new model.
     """
     (ids, first), (_, second) = _batch_of(job, shard, name), _batch_of(job, shard, name)
     if not first or not_finite(joined(first)):
         return None
     if _largest(job.spec, ids, joined(first), second):
-        return "gives the same examples other outputs each time, as one does that is random and has no seed"
+        return "returns other outputs each time, so it is random without a seed"
     rows = _rows_of(job.target, shard)
     places = [row for row, key in enumerate(rows.ids) if key in set(ids)]
     by_id = dict(zip(ids, first, strict=True))
     kept = {key: values[places] for key, values in rows.columns.items()}
     names = [rows.ids[row] for row in places]
     if _largest(job.spec, names, kept, [by_id[key] for key in names]) is None:
-        return "gives an example another output where other examples are in its batch"
+        return "returns other outputs for an example if the rest of its batch differs"
     return None
 
 
 def _batch_of(job: Extraction, shard: Shard, name: str) -> tuple[list[str], list[Columns]]:
-    """Ids of the batch that an example is in, and what extraction makes of each example of it, (1, ...) each.
+    """Return the ids of an example's batch, and the columns of each of its examples, (1, ...) each.
 
-    Nothing, if the example cannot be read now.
+    Empty if the example cannot be read now.
     """
     extractor = Extractor(job)
     with closing(extractor.read_batches(shard, [])) as batches:

@@ -1,37 +1,42 @@
-"""A pool of features: what a model said is stored already, and its columns become files of features as they are.
+"""Columns of a pool's own table: features that are already stored, and ``pool.columns.prior``.
 
-No model runs, so there is no actor and no torch: the driver reads shards on some threads. What follows from ``output``
-is made of it: predictions and confidence, by ``model.output``, unless a column gives them. Predictions are numbers of
-classes, or their names in ``model.classes``; of a regression they are values.
+In a pool of features no model runs, so there is no actor and no torch: the driver reads shards on some threads.
+Predictions and confidence follow from ``output`` by ``model.output``, unless a column has them. Predictions are class
+numbers, or names in ``model.classes``; for a regression they are values.
+
+The prior has larger numbers where a failure is more likely. It is joined to the examples by id, shard by shard, without
+the rows that extraction excluded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.errors import DataError, shown
+from opacc_ray.errors import DataError, SpecError, shown
 from opacc_ray.extract import reference
-from opacc_ray.extract.columns import Columns, joined
 from opacc_ray.extract.extractor import Extraction, kept_rows, surprise_of
+from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.neighbours import HOST
 from opacc_ray.extract.outputs import read_output
-from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard, report_on
+from opacc_ray.extract.shards import Columns, FeatureShard, ShardReport, encode_shard, joined, report_on
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.arrow_columns import is_list, numbers, numbers_of, to_numpy
 from opacc_ray.lake.examples import BadItem, Batch, Plan, Shard
+from opacc_ray.lake.examples import Columns as PoolColumns
 from opacc_ray.lake.pools import read_rows
 from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.lake.row_examples import ids_of, uris_of
 from opacc_ray.pool import LAYERS
-from opacc_ray.spec import ModelSpec, Spec
+from opacc_ray.spec import ModelSpec, PoolSpec, Spec
 
 THREADS = 4
 """Shards that are read at a time."""
 
-_ROUNDING = 1e-5  # by which a confidence in float32 may miss [0, 1]
+_ROUNDING = 1e-5  # by which a confidence in float32 may exceed [0, 1]
 
 
 def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: Callable[[Shard, ShardReport], None]) -> None:
@@ -40,7 +45,7 @@ def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: Callable[[
     Raises
     ------
     DataError
-        A column does not hold what the spec says, or an example cannot be used and the spec does not exclude those.
+        A column does not have the form that the spec states, or an example is unusable and not excluded.
     """
     loaded = reference.NONE if job.reference is None else reference.load(job.reference, job.spec, HOST)
     reports = in_order(lambda shard: _extract(job, shard, loaded), shards, THREADS)
@@ -49,7 +54,7 @@ def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: Callable[[
 
 
 def try_rows(spec: Spec, plan: Plan) -> FeatureShard:
-    """Read the first rows of a pool of features; raises what extraction would of them."""
+    """Read the first rows of a pool of features; raises the errors of extraction."""
     job = Extraction(spec, spec.pool, spec.stored(), open_pool(spec.pool))
     for shard in plan.shards:
         for part in _parts(job, shard):
@@ -76,7 +81,7 @@ def _extract(job: Extraction, shard: Shard, loaded: reference.Loaded) -> ShardRe
 
 
 def _parts(job: Extraction, shard: Shard) -> Iterator[FeatureShard]:
-    """The features of a shard, batch by batch; rows that lack an id or a value are bad items."""
+    """Yield the features of a shard, batch by batch; rows without an id or a value are bad items."""
     store, rules = open_pool(job.source), rules_of(job.source)
     for batch in read_rows(store, job.source.format, shard, rules):
         uris = uris_of(store, batch, rules.columns.uri)
@@ -95,18 +100,18 @@ def _parts(job: Extraction, shard: Shard) -> Iterator[FeatureShard]:
 
 
 def _named(batch: Batch, column: str | None, features: dict[str, tuple[str, ...]]) -> list[str | BadItem]:
-    """The id of each row, or why it is a bad item: its id or a feature is null."""
+    """Return the id of each row, or a bad item if its id or a feature is null."""
     found = ids_of(batch, column)
     for feature, names in features.items():
         for name in names:
             for row in np.flatnonzero(to_numpy(batch.columns[name].is_null())).tolist():
-                said = found[row]
-                found[row] = BadItem(said, f"its {feature} ({name}) is null") if isinstance(said, str) else said
+                own = found[row]
+                found[row] = BadItem(own, f"its {feature} ({name}) is null") if isinstance(own, str) else own
     return found
 
 
 def _columns(job: Extraction, batch: Batch) -> Columns:
-    """Every feature that is stored, or follows from one that is."""
+    """Return all features that are stored, or follow from stored ones."""
     model, stored = job.spec.model, job.source.columns.features
     columns: Columns = {name: _layer(batch, stored[name], name) for name in LAYERS if name in stored}
     if "output" in columns:
@@ -124,20 +129,24 @@ def _columns(job: Extraction, batch: Batch) -> Columns:
 
 
 def _layer(batch: Batch, names: Sequence[str], feature: str) -> NDArray[np.float32]:
-    """One column of lists, or several of one number each, as (k, width)."""
+    """Return one column of lists, or several columns of numbers, as (k, width)."""
     columns = [batch.columns[name].combine_chunks() for name in names]
     if len(names) > 1 and (found := next((n for n, c in zip(names, columns, strict=True) if is_list(c.type)), None)):
-        raise DataError(f"of several columns of {feature} each holds one number a row, and {found!r} holds lists")
+        raise DataError(
+            f"the column {found!r} of {feature} holds lists; with several columns, each must hold one number per row"
+        )
     parts = [numbers_of(column, name) for column, name in zip(columns, names, strict=True)]
     if parts[0] is None:
-        raise DataError(f"{feature} ({names[0]!r}) holds lists of different lengths; give each row as many numbers")
+        raise DataError(
+            f"{feature} ({names[0]!r}) holds lists of different lengths; give each row the same number of values"
+        )
     whole = parts[0].reshape(len(parts[0]), -1) if len(parts) == 1 else np.stack(parts, axis=1)  # type: ignore[arg-type]
-    with np.errstate(over="ignore"):  # what is too large for float32 is told as infinity
+    with np.errstate(over="ignore"):  # too large for float32: infinity is reported later
         return np.ascontiguousarray(whole, dtype=np.float32)
 
 
 def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
-    """Predicted classes (k,) int64, or values (k,) float64 of a regression."""
+    """Return predicted classes (k,) int64, or values (k,) float64 of a regression."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -147,11 +156,11 @@ def _prediction(column: Any, name: str, model: ModelSpec) -> NDArray[Any]:
     values = _numbers(column, name)
     if model.task == "regression":
         return values.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # of NaN, which is told below
+    with np.errstate(invalid="ignore"):  # of NaN, which is refused below
         whole = values.astype(np.int64)
     unfit = np.flatnonzero((whole != values) | (whole < 0))
     if len(unfit):
-        raise DataError(f"the prediction ({name!r}) holds {values[unfit[0]]}, which is no number of a class, 0 or more")
+        raise DataError(f"the prediction ({name!r}) holds {values[unfit[0]]}, which is not a class number, 0 or more")
     return whole
 
 
@@ -172,7 +181,7 @@ def _confidence(column: Any, name: str, model: ModelSpec) -> NDArray[np.float64]
     if len(unfit):
         percent = values.min() >= 0 and 1.5 < values.max() <= 100
         remedy = "divide a percentage by 100" if percent else "give a probability, or a score s as 1 / (1 + exp(-s))"
-        raise DataError(f"the confidence ({name!r}) holds {values[unfit[0]]:g}, and lies in [0, 1]; {remedy}")
+        raise DataError(f"the confidence ({name!r}) holds {values[unfit[0]]:g}, outside [0, 1]; {remedy}")
     return np.clip(values, 0, 1)
 
 
@@ -183,7 +192,7 @@ def _surprise(column: Any, name: str, model: ModelSpec) -> NDArray[np.float32]:
 def _numbers(column: Any, name: str) -> NDArray[Any]:
     found = numbers_of(column, name)
     if found is None or found.ndim != 1:
-        raise DataError(f"the column {name!r} is {column.type}; name one of numbers, one a row")
+        raise DataError(f"the column {name!r} is {column.type}; name a column with one number per row")
     return found
 
 
@@ -193,3 +202,60 @@ _MAKE: dict[str, Callable[[Any, str, ModelSpec], NDArray[Any]]] = {
     "dsa": _surprise,
     "lsa": _surprise,
 }
+
+
+def read_prior(pool: PoolSpec, plan: Plan, there: Complete) -> NDArray[np.float64]:
+    """Return the prior of every example with features, (N,), in their order.
+
+    Raises
+    ------
+    DataError
+        The column is missing, does not hold numbers, or lacks one for an example.
+    """
+    held = [shard for shard, own in zip(plan.shards, there.index.shards, strict=True) if own.examples]
+    parts = in_order(lambda part: _of_shard(pool, held[part], there.features.ids(part)), range(len(held)), THREADS)
+    return np.concatenate(list(parts))
+
+
+def try_prior(pool: PoolSpec, plan: Plan) -> str:
+    """Describe the prior of the first row; raises DataError like :func:`read_prior`."""
+    for shard in plan.shards:
+        for ids, values in _rows(pool, shard):
+            if ids:
+                return f"{pool.columns.prior} of {ids[0]!r} is {values[0]:g}"
+    return f"{pool.columns.prior} of no row"
+
+
+def _of_shard(pool: PoolSpec, shard: Shard, ids: list[str]) -> NDArray[np.float64]:
+    found = {name: value for names, values in _rows(pool, shard) for name, value in zip(names, values, strict=True)}
+    lost = next((name for name in ids if name not in found), None)
+    if lost is not None:
+        raise DataError(f"{pool.uri} has no row of {lost!r} any more; restore the pool, or run the spec on it as it is")
+    return np.array([found[name] for name in ids], dtype=np.float64)
+
+
+def _rows(pool: PoolSpec, shard: Shard) -> Iterator[tuple[list[str], list[float]]]:
+    """Yield ids and priors of the rows with an id, batch by batch."""
+    name = pool.columns.prior
+    assert name is not None
+    rules = rules_of(pool)
+    rules = rules._replace(columns=PoolColumns(id=rules.columns.id, features=(("prior", (name,)),)))
+    store = open_pool(pool)
+    for batch in read_rows(store, pool.format, shard, rules):
+        source = store.uri_of(batch.entry.key)
+        ids, column = ids_of(batch, rules.columns.id), batch.columns[name].combine_chunks()
+        missing = np.flatnonzero(to_numpy(column.is_null()))
+        if len(missing) == len(ids):
+            raise DataError(f"{source} has no number in the column {name!r}, which pool.columns.prior names")
+        if len(missing):
+            raise DataError(f"{source}: {name} of {ids[missing[0]]!r} is null; give each example a number")
+        values = None
+        with suppress(DataError):  # its message lacks the key of the spec
+            values = numbers_of(column, name)
+        if values is None or values.ndim != 1:
+            raise SpecError(f"pool.columns.prior: {name!r} is {column.type}; name a column with one number per row")
+        bad = np.flatnonzero(~np.isfinite(values.astype(np.float64)))
+        if len(bad):
+            raise DataError(f"{source}: {name} of {ids[bad[0]]!r} is {values[bad[0]]}; give each example a number")
+        sound = [row for row, own in enumerate(ids) if isinstance(own, str)]
+        yield [str(ids[row]) for row in sound], [float(values[row]) for row in sound]

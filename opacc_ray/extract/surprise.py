@@ -1,4 +1,4 @@
-"""Surprise: how far an example lies from the training data, as seen by the last hidden layer.
+"""Surprise: the distance of an example from the training data in the last hidden layer.
 
 Kim, Feldt, Yoo, "Guiding Deep Learning System Testing Using Surprise Adequacy", ICSE 2019,
 https://doi.org/10.1109/ICSE.2019.00108.
@@ -14,9 +14,9 @@ predicts as class c, and c the class that it predicts for x:
 φ is the Gaussian density with covariance n^(-2/(d+4)) · Σ_c: Scott's factor times the covariance of T_c over the d
 neurons that count. A neuron counts if its variance is at least 1e-5 in every class, or in class c with ``per_class``.
 
-Deviations, only where the paper gives no value. T_c may be too small for a covariance: such a class has no say in
-which neurons count, and its kernel takes the covariance within classes, pooled over all of them. An example predicted
-as a class that no training example is predicted as is infinitely surprising.
+Deviations, only where the paper gives no value. T_c may be too small for a covariance: such a class is ignored in the
+choice of neurons, and its kernel uses the covariance within classes, pooled over all of them. An example of a predicted
+class without training examples is infinitely surprising.
 
 Legend: M training examples, m neurons, B examples of a batch, n training examples of a class, d neurons that count.
 """
@@ -31,22 +31,22 @@ from numpy.typing import ArrayLike, NDArray
 from opacc_ray.errors import DataError
 from opacc_ray.extract.neighbours import HOST, Arrays, Neighbours, squares
 
-MIN_VARIANCE = 1e-5  # neurons that vary less say nothing about likelihood
-_SINGULAR = 1e-12  # share of a neuron's variance that the others must leave unexplained
+MIN_VARIANCE = 1e-5  # neurons that vary less do not count
+_SINGULAR = 1e-12  # least share of a neuron's variance that the others do not explain
 _LARGEST = 1e15  # squared distances between larger values would overflow in float32
 _KERNEL_ROWS = 48  # examples whose kernel values are in memory at a time
 
 
 class Reference:
-    """Traces of training examples, by the class that the model predicts for each.
+    """Traces of training examples, by predicted class.
 
-    What the two measures derive from them is computed when it is first needed, and kept.
+    Values that the two measures derive from them are computed once, when they are first needed.
 
     Parameters
     ----------
     traces : (M, m) float32
-    predicted : (M,) int, predicted classes; None for a regression, which is all one class
-    arrays : the library that searches neighbours; the result does not depend on it
+    predicted : (M,) int, predicted classes; None for a regression, which is one class
+    arrays : library that searches neighbours, without effect on the result
 
     Raises
     ------
@@ -66,23 +66,23 @@ class Reference:
         self._kernels: dict[tuple[int, bool], _Kernel] = {}
 
     def dsa(self, hidden: ArrayLike, predicted: ArrayLike | None = None) -> NDArray[np.float32]:
-        """Distance-based surprise of each example: hidden (B, m), predicted (B,) -> (B,).
+        """Return the distance-based surprise of each example: hidden (B, m), predicted (B,) -> (B,).
 
         Returns
         -------
         (B,) float32
-            Infinity for a class without traces or where ``dist_b`` is 0, NaN where ``hidden`` is not finite. The same
-            however the examples are batched.
+            Infinity for a class without traces or where ``dist_b`` is 0, NaN where ``hidden`` is not finite.
+            Independent of the batches.
 
         Raises
         ------
         DataError
-            The traces are of one class only, or of another number of neurons.
+            The traces have one class only, or another number of neurons.
         """
         if len(self.classes) < 2:
             raise DataError(
                 f"DSA compares classes, and all {len(self.traces)} reference traces are predicted as class "
-                f"{self.classes[0]}; give reference data in which the model sees more, or use lsa"
+                f"{self.classes[0]}; give reference data with more predicted classes, or use lsa"
             )
         rows, group, place, surprise = self._prepare(hidden, predicted)
         nearest = np.zeros(len(rows), dtype=np.int64)
@@ -98,7 +98,7 @@ class Reference:
     def lsa(
         self, hidden: ArrayLike, predicted: ArrayLike | None = None, *, per_class: bool = False
     ) -> NDArray[np.float32]:
-        """Likelihood-based surprise of each example: hidden (B, m), predicted (B,) -> (B,).
+        """Return the likelihood-based surprise of each example: hidden (B, m), predicted (B,) -> (B,).
 
         Parameters
         ----------
@@ -108,13 +108,13 @@ class Reference:
         -------
         (B,) float32
             ``-scipy.stats.gaussian_kde(traces).logpdf(hidden)``, also where the density underflows. Infinity for a
-            class without traces, NaN where ``hidden`` is not finite. Computed in float64 and then rounded, since the
-            last bits of a matrix product may depend on a row's place in the batch.
+            class without traces, NaN where ``hidden`` is not finite. Rounded from float64, since the last bits of a
+            matrix product may depend on a row's place in the batch.
 
         Raises
         ------
         DataError
-            The traces are too few or too degenerate for a covariance, or of another number of neurons.
+            The traces are too few or too degenerate for a covariance, or have another number of neurons.
         """
         rows, group, place, surprise = self._prepare(hidden, predicted)
         for number in np.unique(group):
@@ -125,9 +125,9 @@ class Reference:
     def _prepare(
         self, hidden: ArrayLike, predicted: ArrayLike | None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """The k examples that can be measured: rows (k, m), number of the class (k,), place in the batch (k,).
+        """Return the k measurable examples: rows (k, m), number of the class (k,), place in the batch (k,).
 
-        And values (B,) for all, final for those that cannot be measured.
+        The last item has values (B,) for all, final for the others.
         """
         rows = np.asarray(hidden, dtype=np.float32)
         if rows.ndim != 2 or rows.shape[1] != self.traces.shape[1]:
@@ -141,7 +141,7 @@ class Reference:
         return rows[place], group[place], place, np.where(finite, np.inf, np.nan)
 
     def _gaps_of(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
-        """dist_b of some traces, searched for those that no example was nearest to before: (k,) -> (k,)."""
+        """Return dist_b of some traces, (k,) -> (k,), which is searched once for each."""
         new = np.unique(index[np.isnan(self._gaps[index])])
         group = np.searchsorted(self._bounds, new, side="right") - 1
         own = np.stack([self._bounds[group], self._bounds[group + 1]], axis=1)
@@ -164,7 +164,7 @@ class Reference:
 
 
 class _Whitening(NamedTuple):
-    """Coordinates in which a covariance is the identity."""
+    """Linear map to coordinates in which a covariance is the identity."""
 
     neurons: NDArray[np.int64]  # (d,) those that count
     matrix: NDArray[np.float64]  # (d, d): rows @ matrix
@@ -172,7 +172,7 @@ class _Whitening(NamedTuple):
 
     @classmethod
     def of(cls, neurons: NDArray[np.int64], covariance: NDArray[np.float64]) -> "_Whitening | None":
-        """None if the covariance (d, d) is empty, singular or nearly so."""
+        """Return the map; None if the covariance (d, d) is empty or (nearly) singular."""
         try:
             factor = np.linalg.cholesky(covariance)
         except np.linalg.LinAlgError:
@@ -204,7 +204,7 @@ class _Kernel(NamedTuple):
         return cls(whitening, mean, bandwidth, points, squares(points) / 2, float(log_scale))
 
     def surprise(self, hidden: NDArray[np.float32]) -> NDArray[np.float64]:
-        """-log density, (k, m) -> (k,)."""
+        """Return -log density, (k, m) -> (k,)."""
         result = np.empty(len(hidden))
         for first in range(0, len(hidden), _KERNEL_ROWS):
             values = hidden[first : first + _KERNEL_ROWS, self.whitening.neurons] - self.mean
@@ -221,8 +221,8 @@ class _Kernel(NamedTuple):
 class _Spread(NamedTuple):
     """How traces vary within classes: which neurons count, and a covariance for classes that have none of their own."""
 
-    lively: NDArray[np.bool_]  # (classes, m) variance of at least MIN_VARIANCE
-    enough: NDArray[np.bool_]  # (classes,) more traces than lively neurons
+    varying: NDArray[np.bool_]  # (classes, m) variance of at least MIN_VARIANCE
+    enough: NDArray[np.bool_]  # (classes,) more traces than varying neurons
     neurons: NDArray[np.int64]  # (d,) those that count for all classes
     pooled: _Whitening | None  # from the covariance within classes; None if it is singular
 
@@ -231,27 +231,27 @@ class _Spread(NamedTuple):
         """``parts``: the traces of each class."""
         m, sizes = parts[0].shape[1], np.array([len(part) for part in parts])
         total = np.zeros((m, m))
-        lively = np.empty((len(parts), m), dtype=bool)
+        varying = np.empty((len(parts), m), dtype=bool)
         for group, part in enumerate(parts):
             scatter = _scatter(part)
             total += scatter
-            lively[group] = np.diag(scatter) / len(part) >= MIN_VARIANCE
-        enough = (sizes > lively.sum(axis=1)) & lively.any(axis=1)
+            varying[group] = np.diag(scatter) / len(part) >= MIN_VARIANCE
+        enough = (sizes > varying.sum(axis=1)) & varying.any(axis=1)
         covariance = total / max(sizes.sum() - len(parts), 1)
-        neurons = np.flatnonzero(lively[enough].all(axis=0) & (np.diag(covariance) >= MIN_VARIANCE))
-        return cls(lively, enough, neurons, _Whitening.of(neurons, covariance[np.ix_(neurons, neurons)]))
+        neurons = np.flatnonzero(varying[enough].all(axis=0) & (np.diag(covariance) >= MIN_VARIANCE))
+        return cls(varying, enough, neurons, _Whitening.of(neurons, covariance[np.ix_(neurons, neurons)]))
 
     def kernel(self, traces: NDArray[np.float32], group: int, per_class: bool) -> _Kernel:
-        """The kernel of one class: with its own covariance if it has one, else with the pooled one."""
+        """Return the kernel of one class: with its own covariance if it has one, else with the pooled one."""
         if self.enough[group]:
-            neurons = np.flatnonzero(self.lively[group]) if per_class else self.neurons
+            neurons = np.flatnonzero(self.varying[group]) if per_class else self.neurons
             own = _Whitening.of(neurons, _scatter(traces[:, neurons]) / (len(traces) - 1))
             if own is not None:
                 return _Kernel.of(traces, own)
         if self.pooled is None:
             raise DataError(
-                f"LSA: the covariance of the {len(self.neurons)} neurons that vary is singular, for want of reference "
-                "data or since neurons depend on one another; give more data, record another layer, or use dsa"
+                f"LSA: the covariance of the {len(self.neurons)} neurons that vary is singular, for lack of reference "
+                "data or because neurons depend on one another; give more data, record another layer, or use dsa"
             )
         return _Kernel.of(traces, self.pooled)
 
@@ -261,7 +261,7 @@ def _checked_traces(traces: ArrayLike) -> NDArray[np.float32]:
     if rows.ndim != 2 or rows.size == 0:
         raise DataError(f"the reference traces have shape {rows.shape}; give one row of neurons per training example")
     if not (finite := _are_finite(rows)).all():
-        raise DataError(f"reference trace {finite.argmin()} is not finite; leave that example out or mend the model")
+        raise DataError(f"reference trace {finite.argmin()} is not finite; remove that example or repair the model")
     return rows
 
 
@@ -275,11 +275,11 @@ def _checked_classes(predicted: ArrayLike | None, size: int) -> NDArray[np.int64
 
 
 def _are_finite(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Rows without NaN, infinity or a value whose square would be: (k, m) -> (k,)."""
+    """Return whether rows are finite, with finite squares: (k, m) -> (k,)."""
     return np.asarray((np.abs(rows) <= _LARGEST).all(axis=1))
 
 
 def _scatter(traces: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Σ (t - mean)(t - mean)ᵀ over traces t: (n, m) -> (m, m)."""
+    """Return Σ (t - mean)(t - mean)ᵀ over traces t: (n, m) -> (m, m)."""
     centred = traces - traces.mean(axis=0, dtype=np.float64)
     return np.asarray(centred.T @ centred)

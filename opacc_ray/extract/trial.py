@@ -1,4 +1,4 @@
-"""Some examples through transform and model, on the CPU: what an actor would find out, known before any starts."""
+"""Trial of transform and model on some examples, before any actor starts; and its time and memory per example."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -9,55 +9,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, counted
-from opacc_ray.extract.columns import Columns, joined, not_finite
-from opacc_ray.extract.extractor import refusal
-from opacc_ray.extract.inference import check_hidden, load_model, run_model
+from opacc_ray.extract.extractor import Extraction, Extractor, refusal
+from opacc_ray.extract.inference import check_hidden, columns_of, load_model, run_model
 from opacc_ray.extract.inputs import Batch, load_transform, transformed
-from opacc_ray.extract.outputs import read_output
+from opacc_ray.extract.machine import resident_bytes
+from opacc_ray.extract.shards import Columns, FeatureShard, encode_shard, joined, not_finite
 from opacc_ray.extract.source import open_pool, rules_of
 from opacc_ray.lake.examples import BadItem, Example, Plan, Shard
 from opacc_ray.lake.pools import read_examples
 from opacc_ray.spec import PoolSpec, Spec
 
 if TYPE_CHECKING:
-    from opacc_ray.extract.function import FunctionModel
+    from opacc_ray.extract.inference import FunctionModel
     from opacc_ray.extract.model import Model
 
 TRIED, PLACES = 64, 8
-"""Examples that are tried, if the pool has as many; and evenly spread places of the pool that they are read from."""
+"""Number of examples, at most, and of evenly spread places of the pool that they are read from."""
 
 SECONDS = 10.0
-"""After this time no further place is begun."""
+"""Time after which no further place is read."""
 
 SHARDS_TRIED = 8
-"""Shards in which an example that decodes is looked for, if none of the places has one."""
+"""Shards that are searched for an example that decodes, if none of the places has one."""
 
 MOST_MEASURES = 4096
-"""Numbers of an input that are looked at one by one."""
+"""Values of an input that are compared one by one."""
 
-_BY_ROW = ("npy", "lance")  # formats whose pieces are rows, so that a part of one costs no more than its bytes
+_BY_ROW = ("npy", "lance")  # formats that can read some rows of a piece
 
 
 class Trial(NamedTuple):
-    """What the model made of some examples."""
+    """Results of the model for some examples."""
 
     first: Example
-    input: tuple[int, ...]  # shape of what the transform makes of the first one
-    hidden: int  # neurons of the recorded layer; 0 if the model gives its output alone
-    columns: Columns  # output (n, C), prediction (n,) and, of a classification, confidence (n,)
+    input: tuple[int, ...]  # shape of the first one after the transform
+    hidden: int  # neurons of the recorded layer; 0 if the model returns its output alone
+    columns: Columns  # output (n, C), prediction (n,) and, for classes, confidence (n,)
     inputs: NDArray[np.float64]  # (n, k) measures of the inputs, see :func:`measures_of`; (n, 0) if shapes differ
     excluded: int  # further examples that would be left out
-    note: str | None  # how the weights were read, if not as they are
+    note: str | None  # how the keys of the weights were changed, if they were
 
 
 def try_examples(spec: Spec, plan: Plan) -> Trial:
-    """Build the model and run some examples of the pool, from several places of it.
+    """Build the model and run some examples from several places of the pool.
 
     Raises
     ------
     SpecError, DataError, StorageError
-        What extraction would end with: functions that cannot be imported, weights that do not fit, a layer that is not
-        there, a transform or model that raises, an output that does not read as the spec says or is not finite.
+        The errors of extraction: functions that cannot be imported, weights that do not fit, an unknown layer, a
+        transform or model that raises, an output of another form than the spec states or not finite.
     """
     transform = load_transform(spec)
     covered = spec.extract.coverage if "coverage" in spec.features() else None
@@ -89,7 +89,7 @@ def try_examples(spec: Spec, plan: Plan) -> Trial:
 
 
 def try_inputs(spec: Spec, source: PoolSpec, plan: Plan) -> NDArray[np.float64]:
-    """Measures (n, k) of some inputs, such as those of the reference; bad examples are passed over."""
+    """Return measures (n, k) of some inputs, such as those of the reference; bad examples are skipped."""
     transform = load_transform(spec)
     return measures_of(
         [transformed(transform, example) for examples, _ in _batches(spec, source, plan) for example in examples]
@@ -97,9 +97,9 @@ def try_inputs(spec: Spec, source: PoolSpec, plan: Plan) -> NDArray[np.float64]:
 
 
 def measures_of(inputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
-    """What inputs (n, ...) are compared by, (n, k): the mean of each channel, or the numbers themselves of a short row.
+    """Return measures (n, k) by which inputs are compared: the mean of each channel, or the values of a short row.
 
-    (n, 0) if they are of several shapes.
+    (n, 0) if their shapes differ.
     """
     if len({value.shape for value in inputs}) != 1:
         return np.empty((len(inputs), 0))
@@ -111,21 +111,14 @@ def measures_of(inputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
 
 
 def _run(spec: Spec, model: "Model | FunctionModel", batch: NDArray[np.float32]) -> Columns:
-    """Hidden layer, output, prediction and confidence of a batch, as extraction has them."""
+    """Return hidden layer, output, prediction and confidence of a batch, as in extraction."""
     activations = run_model(model, batch)
     check_hidden(spec.features(), activations)
-    columns = {} if activations.hidden is None else {"hidden": activations.hidden}
-    return columns | read_output(
-        activations.output,
-        task=spec.model.task,
-        kind=spec.model.output,
-        threshold=spec.model.threshold,
-        precision=spec.extract.precision,
-    )
+    return columns_of(spec, activations)
 
 
 def _batches(spec: Spec, source: PoolSpec, plan: Plan) -> Iterator[tuple[list[Example], list[BadItem]]]:
-    """Some examples of each place, in batches no larger than extraction's, and those that do not decode."""
+    """Yield batches of examples of each place, no larger than in extraction, and those that do not decode."""
     begun, found = time.monotonic(), False
     places = _places(plan, source.format)
     for place in places:
@@ -147,7 +140,7 @@ def _read(source: PoolSpec, shard: Shard) -> Iterator[Example | BadItem]:
 
 
 def _places(plan: Plan, kind: str) -> list[Shard]:
-    """Parts of shards, evenly spread over the pool, whose first examples are tried."""
+    """Return parts of shards, evenly spread over the pool, whose first examples are tried."""
     units = np.array([len(shard.pieces or shard.entries) for shard in plan.shards])
     ends = np.cumsum(units)
     total = int(ends[-1]) if len(ends) else 0
@@ -165,7 +158,7 @@ def _places(plan: Plan, kind: str) -> list[Shard]:
 
 
 def _cut(shard: Shard, offset: int, parts: int) -> list[Shard]:
-    """One piece of a shard, or ``parts`` of its rows, each of them a shard."""
+    """Return one piece of a shard, or ``parts`` of its rows, each as a shard."""
     piece = shard.pieces[offset]
     rows = piece.stop - piece.start
     starts = sorted({piece.start + rows * part // parts for part in range(parts)})
@@ -176,16 +169,13 @@ def _cut(shard: Shard, offset: int, parts: int) -> list[Shard]:
 
 def _none_left(spec: Spec, bad: Sequence[BadItem]) -> DataError:
     return DataError(
-        f"none of {counted(len(bad), 'example')} that were tried of {spec.pool.uri} can be used, the first because of "
+        f"none of {counted(len(bad), 'example')} tried from {spec.pool.uri} can be used, the first because of "
         f"{bad[0].id}: {bad[0].reason}; check the model and the transform"
     )
 
 
 def _first_sound(spec: Spec, source: PoolSpec, plan: Plan) -> Example:
-    """The first example that decodes, of some shards that a filter leaves any; unless bad ones are excluded, the first.
-
-    Past that many shards of bad examples alone the pool is not what the spec says, and to read on takes long.
-    """
+    """Return the first example that decodes; only ``SHARDS_TRIED`` shards with bad examples alone are searched."""
     reason, tried = None, 0
     for shard in plan.shards:
         for item in _read(source, shard):
@@ -204,7 +194,89 @@ def _first_sound(spec: Spec, source: PoolSpec, plan: Plan) -> Example:
 
 
 def left_nothing(source: PoolSpec) -> DataError:
-    """The error of a pool without an example, or whose filter fits none."""
+    """Return the error for a pool without an example, or whose filter matches none."""
     if source.filter is None:
         return DataError(f"{source.uri} holds no example; check the URI")
-    return DataError(f"pool.filter {source.filter!r} leaves nothing of {source.uri}; correct it, or leave it out")
+    return DataError(f"pool.filter {source.filter!r} matches nothing in {source.uri}; correct it, or remove it")
+
+
+class Pace(NamedTuple):
+    """Time and memory of some batches."""
+
+    examples: int  # that were measured
+    read: float  # seconds per example to read, decode and transform, waiting included
+    read_cpu: float  # of that, seconds of the CPU
+    compute: float  # seconds per example in the model
+    input_bytes: int  # of one input of the model
+    example_bytes: int  # of the largest decoded example
+    feature_bytes: int  # of one example's features in a file, uris and ids included
+    file_bytes: int  # of a file without its features
+    process_bytes: int  # of this process with the model loaded
+
+
+def measure_pace(job: Extraction, shards: Sequence[Shard], num_batches: int, device: str = "cpu") -> Pace:
+    """Measure the first batches of some shards, after one that opens connections and compiles; nothing is written.
+
+    Raises
+    ------
+    DataError
+        The shards hold no example that can be used.
+    """
+    extractor = Extractor(job, device)
+    extractor.prepare()
+    bad: list[BadItem] = []
+    warm = extractor.read_batches(shards[0], bad)
+    for batch in islice(warm, 1):
+        extractor.compute(batch)
+    bad.clear()
+    timed = list(islice((item for shard in shards for item in _timed(extractor, shard, bad)), num_batches))
+    if not timed:
+        reason = f"{bad[0].id}: {bad[0].reason}" if bad else "it is empty"
+        raise DataError(f"no example of {job.source.uri} could be read, the first because of {reason}; check the pool")
+    num = sum(len(item.batch.ids) for item in timed)
+    whole = timed[0].features
+    encoded, half = (len(encode_shard(part, extractor.prepare().machine)) for part in (whole, _first_half(whole)))
+    per_example = (encoded - half) / max(1, len(whole.ids) - len(whole.ids) // 2)
+    return Pace(
+        examples=num,
+        read=sum(item.read for item in timed) / num,
+        read_cpu=sum(item.read_cpu for item in timed) / num,
+        compute=sum(item.compute for item in timed) / num,
+        input_bytes=timed[0].batch.inputs[0].nbytes,
+        example_bytes=max(item.batch.largest for item in timed),
+        feature_bytes=max(1, round(per_example)),
+        file_bytes=max(0, round(encoded - per_example * len(whole.ids))),
+        process_bytes=resident_bytes(),
+    )
+
+
+class _Timed(NamedTuple):
+    """A batch, its times in seconds, and its features."""
+
+    batch: Batch
+    read: float
+    read_cpu: float
+    compute: float
+    features: FeatureShard
+
+
+def _timed(extractor: Extractor, shard: Shard, bad: list[BadItem]) -> Iterator[_Timed]:
+    batches = extractor.read_batches(shard, bad)
+    while True:
+        begun, cpu = time.monotonic(), time.process_time()
+        batch = next(batches, None)
+        if batch is None:
+            return
+        read, cpu = time.monotonic() - begun, time.process_time() - cpu
+        begun = time.monotonic()
+        columns, _ = extractor.compute(batch)
+        compute = time.monotonic() - begun
+        features = FeatureShard(batch.ids, batch.uris, columns, [], batch.own_ids)
+        yield _Timed(batch, read, cpu, compute, features)
+
+
+def _first_half(shard: FeatureShard) -> FeatureShard:
+    """Return the first half of a shard, whose file shows the bytes per row."""
+    half = len(shard.ids) // 2
+    columns = {name: values[:half] for name, values in shard.columns.items()}
+    return shard._replace(ids=shard.ids[:half], uris=shard.uris and shard.uris[:half], columns=columns)

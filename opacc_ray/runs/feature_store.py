@@ -13,10 +13,8 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.extractor import Extraction, refusal
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.features import Features, StoredParts, TooLarge
-from opacc_ray.extract.ids import find_repeated, hashes_of
 from opacc_ray.extract.index import Index, make_index, write_index
-from opacc_ray.extract.planned import check_plan
-from opacc_ray.extract.shards import ShardReport, read_report
+from opacc_ray.extract.shards import ShardReport, check_plan, find_repeated, hashes_of, read_report
 from opacc_ray.extract.trial import left_nothing
 from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.read_ahead import in_order
@@ -137,10 +135,11 @@ class _LateActors(StoredParts):
 
     def _hold(self) -> Parts:
         if self._held is None:
-            from opacc_ray.cluster.parts import hold
             from opacc_ray.cluster.session import connected
 
             self._actors.enter_context(connected())
+            from opacc_ray.cluster.parts import hold  # imports Ray, which reads its token mode then
+
             self._held = self._actors.enter_context(hold(self._features, self._names))
         return self._held
 

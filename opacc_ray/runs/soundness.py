@@ -15,8 +15,7 @@ from opacc_ray.errors import DataError
 from opacc_ray.extract import reference
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.index import INDEX, Index, IndexedShard, check_shard, read_index
-from opacc_ray.extract.planned import check_plan
-from opacc_ray.extract.shards import ShardReport, read_report
+from opacc_ray.extract.shards import ShardReport, check_plan, read_report
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.read_ahead import in_order
 

@@ -211,9 +211,11 @@ def _run(missing: Sequence[Block], workers: int | None) -> Iterator[tuple[Block,
     """Run the first block of every cell first, to fail early; then case by case, to read each once."""
     if not missing:
         return
-    from opacc_ray.cluster import session, tasks
+    from opacc_ray.cluster import session
 
     with session.connected():
+        from opacc_ray.cluster import tasks  # imports Ray, which reads its token mode then
+
         yield from tasks.map_tasks(run_block, sorted(missing, key=lambda block: block.start > 0), workers)
 
 

@@ -62,7 +62,7 @@ def mistakes(lake: Path) -> dict[str, tuple[dict[str, Any], str]]:
         "model function": ({"model": model(lake, factory="small_model:net")}, "has no 'net'"),
         "model arguments": ({"model": model(lake, arguments={"depth": 3})}, "raised TypeError"),
         "model layer": ({"model": model(lake, hidden_layer="fc9")}, "no layer 'fc9'; it has first, last"),
-        "model output": ({"model": model(lake, output="probabilities")}, "say model.output: logits"),
+        "model output": ({"model": model(lake, output="probabilities")}, "set model.output: logits"),
         "model classes": ({"model": model(lake, classes=["a", "b"])}, "names 2 classes and the model has 4"),
         "model transform": ({"transform": "small_pictures:picture"}, "transform, given example '000.png'"),
         "model example": (

@@ -228,12 +228,12 @@ def test_a_regression_of_another_framework_is_audited(bucket: str, outputs: dict
     [
         ({"prediction": "answer"}, {}, 'holds "class 2", and model.classes is missing; name all classes'),
         ({"prediction": "answer"}, {"classes": ["class 0"]}, 'and model.classes has "class 0"; name all classes'),
-        ({"prediction": "score"}, {}, "which is no number of a class, 0 or more"),
+        ({"prediction": "score"}, {}, "which is not a class number, 0 or more"),
         ({"prediction": "large"}, {}, "has no column 'large'; it has key, embedding, logits, answer, score"),
-        ({"output": "logits", "confidence": "logit"}, {}, "and lies in [0, 1]; give a probability"),
-        ({"output": "logits"}, {"output": "probabilities"}, "model.output says probabilities, and a row"),
+        ({"output": "logits", "confidence": "logit"}, {}, "outside [0, 1]; give a probability"),
+        ({"output": "logits"}, {"output": "probabilities"}, "model.output is probabilities, and a row"),
         ({"output": "answer"}, {}, "the column 'answer' is string, not numbers or lists of numbers"),
-        ({"output": "logits", "confidence": "percent"}, {}, "and lies in [0, 1]; divide a percentage by 100"),
+        ({"output": "logits", "confidence": "percent"}, {}, "outside [0, 1]; divide a percentage by 100"),
         ({"output": ["logits", "score"]}, {}, "of several columns of output each holds one number a row"),
         ({"output": "logits", "hidden": "ragged"}, {}, "hidden ('ragged') holds lists of different lengths"),
     ],
@@ -334,7 +334,7 @@ def test_a_filter_that_leaves_nothing_is_said_before_anything_starts(
     content = of_features(bucket, {"output": "logits"}, sample={"method": "srs", "budget": 10})
     content["pool"]["filter"] = "score > 2"
     for trial in (True, False):
-        with pytest.raises(DataError, match=r"pool.filter 'score > 2' leaves nothing of "):
+        with pytest.raises(DataError, match=r"pool.filter 'score > 2' matches nothing in "):
             steps.run(parse_spec(content, "spec"), trial=trial)
 
 

@@ -31,11 +31,11 @@ def with_function(spec, name: str) -> dict:
 
 
 def test_killed_actor_changes_nothing(spec, finished: Run, tmp_path: Path) -> None:
-    from opacc_ray.cluster import extraction
+    from opacc_ray.cluster import actor_pool
 
     marker = tmp_path / "died"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extraction, "Worker", killed_once(marker))
+        patch.setattr(actor_pool, "Worker", killed_once(marker))
         run = run_spec(spec(extract=TWO))
     assert marker.exists()
     assert features_of(run) == features_of(finished)

@@ -195,7 +195,7 @@ def test_what_no_source_file_shows_is_found_by_extracting_examples_again(
     assert predicted(new) != drawn == predicted(Run.open(old.uri))
     [said] = [message for message in caplog.messages if "extracting again" in message]
     assert said.startswith("example 'a.npy:")
-    assert "has another output than is stored: it differs by " in said
+    assert "has another output than is stored: the difference is " in said
     assert "and 0.1% is allowed; no source file has changed, so some data or setting of the model has" in said
     caplog.clear()
     again, made = audit()
@@ -275,8 +275,8 @@ def test_features_without_outputs_are_compared_too(
 @pytest.mark.parametrize(
     ("forward", "said"),
     [
-        ("self.fc(x) + torch.randn(2)", "that gives the same examples other outputs each time"),
-        ("self.fc(x - x.mean(0))", "that gives an example another output where other examples are in its batch"),
+        ("self.fc(x) + torch.randn(2)", "that returns other outputs each time"),
+        ("self.fc(x - x.mean(0))", "that returns other outputs for an example if the rest of its batch differs"),
     ],
 )
 def test_model_that_cannot_be_compared_keeps_its_features_and_says_so(

@@ -13,8 +13,9 @@ from opacc_ray.cli import plan_texts
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import SpecError
 from opacc_ray.extract.extractor import Extraction, Extractor
-from opacc_ray.extract.pace import measure, resident_bytes
+from opacc_ray.extract.machine import resident_bytes
 from opacc_ray.extract.source import plan_pool
+from opacc_ray.extract.trial import measure_pace
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.spec import Spec, parse_spec
 
@@ -65,7 +66,7 @@ def test_more_actors_take_less_time_up_to_one_a_shard(spec: Callable[..., dict[s
 def test_memory_of_an_actor_grows_with_images_and_batches(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     asked = spec_of(spec, tmp_path)
     job = Extraction(asked, asked.pool, asked.features(), open_store(asked.output))
-    pace = measure(job, plan_pool(asked.pool, asked.extract).shards, 2)
+    pace = measure_pace(job, plan_pool(asked.pool, asked.extract).shards, 2)
     assert (pace.example_bytes, pace.input_bytes) == (64, 256)
     large = pace._replace(example_bytes=48_000_000)
     assert actor_bytes(asked, large, 1) - actor_bytes(asked, pace, 1) == 2 * 2 * 2 * (48_000_000 - 64)

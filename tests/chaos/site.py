@@ -145,12 +145,10 @@ def _served(home: Path, proxy: FaultyProxy, nodes: int) -> Iterator[Site]:
 def _isolate(server: LocalS3, proxy: FaultyProxy) -> None:
     """Lead this process, and all that it starts, to the S3 server through the door, and lock the cluster to come."""
     from opacc_ray.cluster import local
-    from opacc_ray.cluster.session import read_token
 
     for name in [name for name in os.environ if name.startswith(("AWS_", "RAY_"))]:
         del os.environ[name]
     local.lock()
-    read_token()
     os.environ |= server.environment() | {
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,

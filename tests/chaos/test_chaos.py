@@ -28,7 +28,7 @@ def test_disturbed_audits_end_in_the_bytes_of_an_undisturbed_one() -> None:
     assert "6 runs, seeds 0 to 5: 6 ended in the undisturbed bytes." in run("chaos", "6", "0")
 
 
-def test_the_crew_grows_and_shrinks_with_the_cluster() -> None:
+def test_actor_pool_grows_and_shrinks_with_the_cluster() -> None:
     said = run("chaos.growth")
     assert "the cluster has room for 2 actors; 1 more start" in said
     assert "an actor was lost" in said

@@ -1,10 +1,10 @@
-"""An address at which nobody listens is said to be one at once."""
+"""An address without a listener is an error at once."""
 
 import socket
 
 import pytest
 
-from opacc_ray.cluster.address import check_address
+from opacc_ray.cluster.session import check_address
 from opacc_ray.errors import ClusterError
 
 
@@ -23,7 +23,7 @@ def test_address_without_a_port_is_left_to_ray(address: str) -> None:
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("http://user:hidden@127.0.0.1:1", "nobody answers at http://***@127.0.0.1:1 "),
+        ("http://user:hidden@127.0.0.1:1", "nothing answers at http://***@127.0.0.1:1 "),
         ("127.0.0.1:http", "127.0.0.1:http is no address"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A disk that is full: the shard is named, nothing half-written stays, and the run goes on when there is room."""
+"""A full disk: the shard is named, no partial file remains, and the run resumes when there is space."""
 
 import json
 import os
@@ -41,10 +41,10 @@ def test_a_file_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_full_disk_ends_a_run_that_goes_on_where_there_is_room(tmp_path: Path) -> None:
+def test_full_disk_ends_a_run_which_resumes_with_more_space(tmp_path: Path) -> None:
     own_mounts = ["unshare", "--user", "--map-root-user", "--mount"]
     if not shutil.which("unshare") or subprocess.run([*own_mounts, "true"], capture_output=True).returncode:
-        pytest.skip("no small disk can be made: this system lets nobody mount one in a namespace of his own")
+        pytest.skip("this system does not allow a user to mount a small disk in a namespace")
     open_store(str(tmp_path / "pool")).write_many((f"{i:03d}.png", picture(i)) for i in range(120))
     content = {
         "name": "full",

@@ -1,4 +1,4 @@
-"""Audits of real digits as jobs of a real job server: sent once, followed, told apart by how they ended."""
+"""Audits of real digits as jobs of a real job server: submitted once, followed, with their exit codes."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def cluster() -> Iterator[RayWithJobs]:
 
 @pytest.fixture(scope="module")
 def home(s3: LocalS3) -> str:
-    """A bucket with 60 scans of digits, where runs go, too."""
+    """A bucket with 60 scans of digits, and for runs."""
     bucket = s3.create_bucket("digits")
     images, labels = digits.load()
     scans, _ = digits.field_pool(images, labels, 60)
@@ -219,7 +219,9 @@ def test_the_line_of_ray_that_comes_late_is_not_the_reason_of_a_failure() -> Non
         ),
     ],
 )
-def test_job_that_cannot_begin_says_why(submit: Opacc, folder: Path, python: str, messages: list[str]) -> None:
+def test_job_that_cannot_start_reports_the_reason(
+    submit: Opacc, folder: Path, python: str, messages: list[str]
+) -> None:
     """As on a cluster whose Python lacks opacc, or breaks off before it."""
     shim = folder / "bin" / "python"
     shim.parent.mkdir()
@@ -236,8 +238,8 @@ def test_job_that_cannot_begin_says_why(submit: Opacc, folder: Path, python: str
 @pytest.mark.parametrize(
     ("arguments", "changes", "message"),
     [
-        ([], {"RAY_AUTH_TOKEN": "0" * 64}, "it asks for its token; set RAY_AUTH_MODE=token"),
-        (["--address=http://127.0.0.1:1"], {}, "nobody answers at http://127.0.0.1:1"),
+        ([], {"RAY_AUTH_TOKEN": "0" * 64}, "it requires its token; set RAY_AUTH_MODE=token"),
+        (["--address=http://127.0.0.1:1"], {}, "nothing answers at http://127.0.0.1:1"),
     ],
 )
 def test_server_that_does_not_let_in_is_one_sentence(

@@ -1,4 +1,4 @@
-"""An actor that Ray kills because its node runs out of memory: a real kill, on a cluster of its own."""
+"""An actor that Ray kills because its node runs out of memory, on a cluster of its own."""
 
 import json
 import os

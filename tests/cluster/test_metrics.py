@@ -1,4 +1,4 @@
-"""Metrics of a run never delay or end it; what is exported is tested with the jobs that export it (test_jobs.py)."""
+"""Metrics never delay or end a run; test_jobs.py tests their values."""
 
 import logging
 import time
@@ -21,7 +21,7 @@ def test_cluster_that_does_not_answer_costs_a_warning(
     assert time.monotonic() - begun < 60  # Ray itself looks for minutes
     assert not metrics.is_on
     [record] = caplog.records
-    assert f"metrics are not exported: nobody answers at 127.0.0.1:{port}" in record.getMessage()
+    assert f"metrics are not exported: nothing answers at 127.0.0.1:{port}" in record.getMessage()
 
 
 @pytest.mark.parametrize("address", [None, "local"])

@@ -1,4 +1,4 @@
-"""How many actors a spec gets, and that what travels to them is small."""
+"""The number of actors of a spec, and the size of the job that is sent to them."""
 
 import pickle
 from typing import Any

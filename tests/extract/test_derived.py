@@ -1,4 +1,4 @@
-"""What is kept beside the features: it comes back bit for bit, or not at all."""
+"""The cache of derived values returns the same bits, or nothing."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_nothing_is_taken_of_files_that_are_not_the_same_or_not_known(tmp_path: 
         assert not list(kept_in(tmp_path, digests).recall("it", np.array([0, 50])))
 
 
-def test_a_flipped_bit_never_gives_other_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_flipped_bit_never_changes_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     values = NUMBERS["directions"]
     kept_in(tmp_path).keep("it", 50, iter([values]))
     [path] = tmp_path.iterdir()
@@ -61,7 +61,7 @@ def test_a_flipped_bit_never_gives_other_numbers(tmp_path: Path, caplog: pytest.
         lost += not found
         assert all(np.array_equal(own, values) for own in found), place
     assert lost > len(sound) / 6
-    assert "it is made again" in caplog.text
+    assert "it is computed again" in caplog.text
 
 
 def test_files_that_are_mixed_up_are_not_taken(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What an actor does with a shard, without Ray: one example at a time is decoded, and bad ones are set aside."""
+"""Extraction of one shard without Ray: one example is decoded at a time, and bad ones are excluded."""
 
 import io
 import itertools
@@ -74,7 +74,7 @@ def test_image_that_cannot_be_used_is_an_error_or_left_out(tmp_path: Path, fault
     assert [item.id for item in report.bad] == ["003.png"]
 
 
-def test_pool_that_changes_during_extraction_is_said_so(tmp_path: Path) -> None:
+def test_pool_that_changes_during_extraction_is_an_error(tmp_path: Path) -> None:
     pool = open_store(str(tmp_path / "pool"))
     pool.write_many((f"{i:03d}.png", picture(i)) for i in range(10))
     spec = spec_of(tmp_path, extract={"on_bad_item": "exclude"})

@@ -1,4 +1,4 @@
-"""Batches of inputs: the arrays that NumPy would stack, in its layout, whatever the inputs' own."""
+"""Batches of inputs equal NumPy's stacks, in values and memory layout."""
 
 import numpy as np
 import pytest

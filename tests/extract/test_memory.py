@@ -1,4 +1,4 @@
-"""The memory that an actor takes for images of 1 to 4,000 pixels a side stays within what docs/scale.md states."""
+"""The memory of an actor for images of 1 to 4,000 pixels a side stays within the limits in docs/scale.md."""
 
 import io
 import subprocess
@@ -15,7 +15,7 @@ from opacc_ray.lake.store_uris import open_store
 SCRIPT = """
 import resource, sys
 from pathlib import Path
-from opacc_ray.extract.process import tune_allocation
+from opacc_ray.extract.machine import tune_allocation
 from test_extractor import extract, spec_of
 
 tune_allocation()
@@ -43,7 +43,7 @@ def write(folder: Path, sides: list[int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("readers", [1, 4])
-def test_memory_of_an_actor_is_bounded_whatever_the_images(tmp_path: Path, readers: int) -> None:
+def test_memory_of_an_actor_is_bounded_for_large_images(tmp_path: Path, readers: int) -> None:
     write(tmp_path / "warm", [8] * 20)
     write(tmp_path / "pool", [1, 4000, 8, 2000, 4000, 1000, 1, 4000] * 4)
     tests = Path(__file__).parent

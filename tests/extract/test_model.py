@@ -1,4 +1,4 @@
-"""The model: which layer is recorded, safe loading, and errors that name what is wrong."""
+"""The torch model: the recorded layer, safe loading, and errors that name their cause."""
 
 import io
 import pickle
@@ -200,7 +200,7 @@ class TestCoveredLayers:
         ("factory", "layers", "message"),
         [
             (f"{__name__}:Odd", ["last", "fc9"], "no layer 'fc9'; it has first, relu, embed, token, recurrent, last"),
-            (f"{__name__}:Odd", None, "the layer 'recurrent' gives a tuple, not a tensor"),
+            (f"{__name__}:Odd", None, "the layer 'recurrent' returns a tuple, not a tensor"),
             (f"{__name__}:Unused", ["first", "idle"], "the layer 'idle' was not called"),
             (f"{__name__}:plain", None, "no layer with weights; name some of its layers: 0, 1, 2"),
         ],
@@ -250,7 +250,7 @@ class TestWeights:
             model("small_model:network", weights=str(tmp_path / "net.pt"))
 
     @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.net."])
-    def test_prefix_of_all_keys_is_left_out_and_said_once(self, prefix: str, tmp_path) -> None:
+    def test_common_prefix_of_keys_is_removed_and_noted(self, prefix: str, tmp_path) -> None:
         weights = Net().state_dict()
         torch.save({f"{prefix}{key}": value for key, value in weights.items()}, tmp_path / "net.pt")
         loaded = model("small_model:network", weights=str(tmp_path / "net.pt"))
@@ -300,7 +300,7 @@ def test_gpu_agrees_with_cpu() -> None:
 
 
 class Returning(torch.nn.Module):
-    """A network that returns its hidden layer, too, in some form."""
+    """A network that also returns its hidden layer, in some form."""
 
     def __init__(self, form: str) -> None:
         super().__init__()
@@ -329,7 +329,7 @@ def saved(path: Path, form: str) -> str:
 @pytest.mark.parametrize("form", ["pair", "mapping", "output"])
 @pytest.mark.parametrize("suffix", ["pt2", "pt"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_a_program_gives_what_its_module_gave(tmp_path: Path, suffix: str, form: str) -> None:
+def test_program_returns_the_outputs_of_its_module(tmp_path: Path, suffix: str, form: str) -> None:
     place = saved(tmp_path / f"net.{suffix}", form)
     found, expected = Model(ModelSpec(program=place, trust=True), "cpu")(BATCH), model("small_model:network")(BATCH)
     assert np.allclose(found.output, expected.output, atol=1e-6)

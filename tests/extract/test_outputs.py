@@ -1,4 +1,4 @@
-"""A model's output read as the spec says it, and refused where it is something else."""
+"""A model's output is read by the spec, and refused if it has another form."""
 
 import numpy as np
 import pytest
@@ -56,11 +56,11 @@ def test_regression_is_its_one_value() -> None:
     ("output", "settings", "message"),
     [
         (LOGITS, {"task": "regression"}, r"shape \(40, 5\); a regression needs one value"),
-        (LOGITS[:, :1], {}, r"shape \(40, 1\); .* say model\.output: logit, or probability"),
-        (LOGITS, {"kind": "logit"}, r"shape \(40, 5\); model\.output: logit is one value .* say logits"),
-        (LOGITS, {"kind": "probabilities"}, r"says probabilities, and a row .* sums to .* say model\.output: logits"),
-        (SHARES, {"kind": "logits"}, r"shares that sum to 1; say model\.output: probabilities"),
-        (LOGITS[:, :1], {"kind": "probability"}, r"is no probability; say model\.output: logit"),
+        (LOGITS[:, :1], {}, r"shape \(40, 1\); .* set model\.output: logit, or probability"),
+        (LOGITS, {"kind": "logit"}, r"shape \(40, 5\); model\.output: logit is one value .* set model\.output: logits"),
+        (LOGITS, {"kind": "probabilities"}, r"is probabilities, and a row .* sums to .* set model\.output: logits"),
+        (SHARES, {"kind": "logits"}, r"shares that sum to 1; set model\.output: probabilities"),
+        (LOGITS[:, :1], {"kind": "probability"}, r"is no probability; set model\.output: logit"),
     ],
 )
 def test_output_of_another_form_is_refused(output: np.ndarray, settings: dict, message: str) -> None:

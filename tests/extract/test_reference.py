@@ -1,4 +1,4 @@
-"""Surprise and coverage through the job: what is extracted, what it compares with, and that this is done once."""
+"""Surprise and coverage in a run: their values, their reference, and that both are extracted once."""
 
 import io
 import logging
@@ -21,7 +21,7 @@ from small_pictures import picture, to_input
 from small_spec import small_spec
 
 from opacc_ray.audit import steps
-from opacc_ray.cluster import extraction
+from opacc_ray.cluster import actor_pool
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import reference
@@ -91,7 +91,7 @@ def _get(part: Any, name: str) -> np.ndarray:
 
 
 def files_of(run: Run) -> dict[str, bytes]:
-    """What was extracted: the set of the run's features, and the references, all beside it."""
+    """What was extracted: the set of the run's features, and the references, all next to the run."""
     home = open_store(run.spec.output)
     keys = [entry.key for entry in home.list() if entry.key.startswith(("features/", "references/"))]
     return {key: home.read(key) for key in keys}
@@ -263,7 +263,7 @@ def test_same_bytes_after_a_driver_and_an_actor_died(
     marker = tmp_path / "died"
     with pytest.raises(KeyboardInterrupt):
         run_spec(spec(extract=ALL), die)
-    monkeypatch.setattr(extraction, "Worker", killed_once(marker))
+    monkeypatch.setattr(actor_pool, "Worker", killed_once(marker))
     caplog.set_level(logging.INFO, "opacc_ray")
     run = run_spec(spec(extract=ALL | TWO))
     assert marker.exists()
@@ -302,7 +302,7 @@ def test_class_without_traces(spec, lake: str) -> None:
 def test_example_whose_trace_is_of_two_classes(spec) -> None:
     content = spec(sample=DEEPEST)
     content["model"] |= {"factory": "extract.test_reference:Blind", "weights": None, "hidden_layer": "side"}
-    with pytest.raises(DataError, match="nearest reference trace of its predicted class is one of another class, too"):
+    with pytest.raises(DataError, match="nearest reference trace of its predicted class is also one of another class"):
         extract_here(content)
 
 

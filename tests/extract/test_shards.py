@@ -1,8 +1,9 @@
-"""Files of features: they give back what was written, report on themselves, and are read by their own bytes."""
+"""Files of features: columns return unchanged, reports describe the file, reads are partial; ids are unique."""
 
 import hashlib
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from opacc_ray.errors import DataError
-from opacc_ray.extract.ids import digest_of, hashes_of
 from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.shards import FeatureShard, encode_shard, read_report, read_table, report_on
+from opacc_ray.extract.shards import (
+    FeatureShard,
+    digest_of,
+    encode_shard,
+    find_repeated,
+    hashes_of,
+    joined,
+    not_finite,
+    read_report,
+    read_table,
+    report_on,
+)
 from opacc_ray.lake.arrow_columns import to_numpy
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.store_uris import Store, open_store
@@ -87,19 +98,6 @@ def test_shard_of_bad_items_only_has_a_report(columns: dict[str, Any], store: St
     assert report.widths == ({"hidden": 5, "prediction": 1} if columns else {})
 
 
-def test_file_of_version_0_1_0_is_measured(store: Store) -> None:
-    """Such a file has a list of bad items, and no more."""
-    home = Path(__file__).parents[1] / "v0_1_0" / "runs" / "css-00000001" / "features"
-    old = open_store(str(home))
-    size = old.size("part-000001.parquet")
-    report = read_report(old, "part-000001.parquet", size)
-    table = pq.ParquetFile(home / "part-000001.parquet").read()
-    assert (report.num_examples, report.bad, report.own_ids) == (100, [], True)
-    assert report.ids == digest_of(table["id"].to_pylist())
-    assert report.predicted == dict(enumerate(np.bincount(table["prediction"].to_numpy()).tolist()))
-    assert (report.size, report.machine, report.sha256) == (size, None, None)
-
-
 def test_only_the_wanted_columns_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     num = 2000
     columns = {
@@ -142,7 +140,7 @@ def test_flipped_bits_are_noticed(store: Store) -> None:
         else:
             same = table["id"].to_pylist() == table["uri"].to_pylist() == names
             unnoticed += not (same and np.array_equal(to_numpy(table["hidden"]), hidden))
-    assert noticed > 0.9 * len(places)  # the rest are statistics, which nobody reads
+    assert noticed > 0.9 * len(places)  # the rest are statistics, which are not read
     assert unnoticed <= 0.01 * len(places)  # a page's header has no checksum
 
 
@@ -183,7 +181,7 @@ def test_damaged_file_is_named(data: bytes, store: Store) -> None:
         {"ids": None, "bad": [[1, 2]]},
     ],
 )
-def test_report_of_another_form_is_named(said: dict[str, Any], store: Store) -> None:
+def test_invalid_report_names_the_file(said: dict[str, Any], store: Store) -> None:
     data = encode_shard(SHARD)
     table = pq.read_table(io.BytesIO(data))
     report = json.loads(pq.read_metadata(io.BytesIO(data)).metadata[b"opacc"]) | said
@@ -206,3 +204,57 @@ def test_report_reads_with_pyarrow_and_json_alone(tmp_path: Path) -> None:
     said = json.loads(pq.read_metadata(tmp_path / "a.parquet").metadata[b"opacc"])
     assert said["machine"] == {"processor": "a chip", "capability": "AVX2", "torch": "2.9"}
     assert said["bad"] == [{"id": "d", "reason": "no image"}]
+
+
+def test_not_finite_names_rows_and_the_first_feature_of_each() -> None:
+    nan, inf = np.nan, np.inf
+    columns = {"confidence": np.array([1, 0.5, nan]), "output": np.array([[1, 2], [3, inf], [nan, 4]])}
+    assert list(not_finite(columns).items()) == [(1, "output"), (2, "confidence")]
+    assert not_finite({"prediction": np.ones(2, int), "coverage": np.ones((2, 3), np.uint8)}) == {}
+
+
+def test_batches_are_joined_if_they_are_alike() -> None:
+    def batch(rows: int, width: int) -> dict[str, np.ndarray]:
+        return {"output": np.ones((rows, width)), "prediction": np.ones(rows)}
+
+    assert {name: found.shape for name, found in joined([batch(2, 3), batch(4, 3)]).items()} == {
+        "output": (6, 3),
+        "prediction": (6,),
+    }
+    assert joined([]) == {}
+    with pytest.raises(DataError, match="output has 3 values for some examples and 4 for others; the model"):
+        joined([batch(2, 4), batch(2, 3)])
+    with pytest.raises(DataError, match="output has no value for any example; the model"):
+        joined([batch(2, 0)])
+
+
+def test_digest_is_of_ids_with_their_lengths() -> None:
+    two = b"\x02" + b"\0" * 7
+    assert digest_of(["ab", "ü"]) == hashlib.sha256(two + b"ab" + two + b"\xc3\xbc").hexdigest()
+    assert digest_of(["ab", "c"]) != digest_of(["a", "bc"])
+    assert digest_of(["a", "b"]) != digest_of(["b", "a"])
+
+
+@pytest.mark.parametrize(
+    ("shards", "expected"),
+    [
+        ([["a", "b"], ["c"]], None),
+        ([["a", "b"], [], ["c", "b"]], "b"),
+        ([["a", "b", "a"], ["b"]], "a"),
+        ([["a"], ["b"], ["c", "c"]], "c"),
+        ([[]], None),
+    ],
+)
+def test_first_id_that_appears_twice_is_found(shards: Sequence[Sequence[str]], expected: str | None) -> None:
+    asked: list[int] = []
+    hashes = [hashes_of(own) for own in shards]
+    assert find_repeated(hashes, lambda place: asked.append(place) or shards[place]) == expected
+    assert (asked == []) == (expected is None)
+
+
+def test_equal_hashes_of_different_ids_are_no_repetition() -> None:
+    shards = [["a", "b"], ["c", "d"]]
+    same = [np.array([7, 1], dtype=np.uint64), np.array([2, 7], dtype=np.uint64)]
+    assert find_repeated(same, shards.__getitem__) is None
+    shards[1][1] = "a"
+    assert find_repeated(same, shards.__getitem__) == "a"

@@ -1,4 +1,4 @@
-"""How far a stored example may lie from what the code makes today, and which examples are looked at."""
+"""The spot check: the tolerated difference from stored features, and the choice of examples."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,15 +115,15 @@ def test_example_that_cannot_be_read_any_more_differs(tmp_path: Path, monkeypatc
     assert str(most) == "example 'a.npy:15' has another output than is stored"
 
 
-def test_difference_is_said_in_numbers(tmp_path: Path) -> None:
+def test_difference_is_described_in_numbers(tmp_path: Path) -> None:
     said = Difference("a", "output", 0.5, 1e-3)
     assert str(said) == (
-        "example 'a' has another output than is stored: it differs by 50% of what examples usually differ by, "
-        "and 0.1% is allowed"
+        "example 'a' has another output than is stored: the difference is 50 % of that between examples, "
+        "and 0.1 % is allowed"
     )
 
 
-def test_machine_without_torch_believes_what_is_stored_and_says_so(
+def test_machine_without_torch_keeps_stored_features_and_warns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A function needs none, and is compared."""
@@ -134,4 +134,4 @@ def test_machine_without_torch_believes_what_is_stored_and_says_so(
     spec = spec.model_copy(update={"model": torch})
     plan = plan_pool(spec.pool, spec.extract)
     assert difference(spec, spec.pool, plan, open_store(str(tmp_path / "features"))) is None
-    assert "is not compared with what the model gives today: torch is not installed here" in caplog.text
+    assert "is not compared with today's outputs of the model: torch is not installed here" in caplog.text

@@ -1,4 +1,4 @@
-"""Surprise: equal to plain transcriptions and to SciPy, whatever the batches, the blocks and the data."""
+"""Surprise equals plain transcriptions and SciPy for any batches, blocks and data."""
 
 import numpy as np
 import pytest
@@ -229,7 +229,7 @@ def test_refuses_examples_of_another_layer():
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("data", DATA)
-def test_another_array_library_gives_the_same_bits(data, device):
+def test_another_array_library_returns_the_same_bits(data, device):
     torch = pytest.importorskip("torch")
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")

@@ -8,7 +8,7 @@ import pytest
 from small_fleet import label, model, write_fleet
 
 from opacc_ray.cli.main import main
-from opacc_ray.cluster import extraction
+from opacc_ray.cluster import actor_pool
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
@@ -32,14 +32,14 @@ class Fleet:
 
     def run(self, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any], str]:
         """Exit code, answer, and what the command says meanwhile."""
-        extract = extraction.extract_shards
+        extract = actor_pool.extract_shards
 
         def noted(job: Any, shards: Any, on_done: Any) -> None:
             self.extracted.append(job.target.uri)
             extract(job, shards, on_done)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(extraction, "extract_shards", noted)
+            patch.setattr(actor_pool, "extract_shards", noted)
             code = main(["fleet", str(self.file), "--json", *options])
         said = capsys.readouterr()
         return code, json.loads(said.out), said.err

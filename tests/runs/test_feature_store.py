@@ -13,10 +13,10 @@ from written_run import CLASSES, CONFIDENCE, IDS, PREDICTION, N, write_run
 
 from opacc_ray.audit import steps
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract import features, ids
+from opacc_ray.extract import features
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.machine import Machine
-from opacc_ray.extract.shards import FeatureShard, encode_shard, report_on
+from opacc_ray.extract.shards import FeatureShard, digest_of, encode_shard, report_on
 from opacc_ray.lake import parquet_io
 from opacc_ray.lake.examples import Plan, Shard
 from opacc_ray.lake.local_store import LocalStore
@@ -54,7 +54,7 @@ def test_index_knows_sizes_digests_and_counts(run: Run) -> None:
     assert run.num_classes == 3
     for shard, own in zip(index.shards, np.array_split(IDS, 3), strict=True):
         assert shard.bytes == run.features.size(shard.file)
-        assert shard.ids == ids.digest_of(own)
+        assert shard.ids == digest_of(own)
     written = json.loads(run.features.read("index.json"))
     assert written["format"] == "opacc-index/2"
     assert written["predicted"].keys() == {"0", "1", "2"}

@@ -1,4 +1,4 @@
-"""A cluster that the package starts lets nobody in, and no other cluster on the machine disturbs it."""
+"""A local Ray refuses clients without the token, and other clusters on the machine do not disturb it."""
 
 import os
 import subprocess
@@ -13,9 +13,10 @@ from listening import Listener, family, grpc_codes, http_status, listeners
 pytestmark = pytest.mark.slow
 
 HOLD = """
-import ray, sys
+import sys
 from opacc_ray.cluster.session import connected
 with connected():
+    import ray
     print(ray.get_runtime_context().gcs_address, ray.get(ray.remote(lambda: 6 * 7).remote()), flush=True)
     sys.stdin.read()
 """

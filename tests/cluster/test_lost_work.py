@@ -1,4 +1,4 @@
-"""Errors that came through Ray: which mean that work was lost, and which that memory ran out."""
+"""Ray's errors: which mean lost work, and which a lack of memory."""
 
 import pytest
 from ray import ObjectRef
@@ -14,7 +14,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from opacc_ray.cluster.failures import LOST, ran_out_of_memory
+from opacc_ray.cluster.tasks import LOST, ran_out_of_memory
 
 REFERENCE = ObjectRef.from_random().hex()
 
@@ -32,7 +32,7 @@ REFERENCE = ObjectRef.from_random().hex()
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_lost_work_is_told_from_work_that_failed(error: Exception) -> None:
+def test_lost_work_is_distinguished_from_failed_work(error: Exception) -> None:
     assert isinstance(error, LOST)
 
 
@@ -46,5 +46,5 @@ def test_work_that_failed_by_itself_is_not_lost(error: Exception) -> None:
     "error",
     [OutOfMemoryError("x"), MemoryError("x"), RayTaskError("f", "trace", MemoryError("x")).as_instanceof_cause()],
 )
-def test_memory_that_ran_out_is_told_apart(error: Exception) -> None:
+def test_lack_of_memory_is_recognised(error: Exception) -> None:
     assert ran_out_of_memory(error)

@@ -1,4 +1,4 @@
-"""Models that are functions of a batch: what they may return, and what is refused."""
+"""Functions of a batch as models: valid return values, and errors for others."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from small_pictures import picture
 
 from opacc_ray.errors import DataError
 from opacc_ray.extract.extractor import Extraction, Extractor
-from opacc_ray.extract.function import FunctionModel
+from opacc_ray.extract.inference import FunctionModel
 from opacc_ray.extract.model import Model
 from opacc_ray.extract.shards import read_table
 from opacc_ray.extract.source import plan_pool
@@ -28,7 +28,7 @@ def of(function: str, **arguments: Any) -> FunctionModel:
 
 
 @pytest.mark.parametrize("function", ["both", "pair"])
-def test_a_function_gives_what_the_module_gives(function: str) -> None:
+def test_function_returns_the_outputs_of_the_module(function: str) -> None:
     found, expected = of(function)(BATCH), Model(ModelSpec(factory="small_model:network"), "cpu")(BATCH)
     assert np.allclose(found.hidden, expected.hidden, atol=1e-6)
     assert np.allclose(found.output, expected.output, atol=1e-6)
@@ -91,7 +91,7 @@ def test_features_of_a_function_are_those_of_the_module(tmp_path: Path) -> None:
 
 
 def test_an_output_alone_is_enough_where_no_hidden_layer_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="the model returns its output alone, and the hidden layer is asked for"):
+    with pytest.raises(DataError, match="the hidden layer is required, and the model returns its output alone"):
         extract(spec_of(tmp_path, "output_alone"), tmp_path)
     spec = spec_of(tmp_path, "output_alone", extract={"features": ["output", "confidence"]})
     assert extract(spec, tmp_path)["output"].shape == (10, 4)

@@ -1,4 +1,4 @@
-"""Models by their names in a library, from files on this machine: no network is asked."""
+"""Models of libraries, from local files without a network."""
 
 from pathlib import Path
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.extract.hubs import create, hub_of
+from opacc_ray.extract.code import hub_of
 from opacc_ray.extract.model import Model
+from opacc_ray.extract.weights import create
 from opacc_ray.spec import ModelSpec, parse_spec
 
 BATCH = np.random.default_rng(0).random((2, 3, 32, 32), dtype=np.float32)
@@ -26,13 +27,13 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "model"
 
 
-def test_names_of_libraries_are_told_from_functions() -> None:
+def test_names_of_library_models_are_recognised() -> None:
     assert hub_of("timm:resnet18") == ("timm", "resnet18")
     assert hub_of("hf:microsoft/resnet-18") == ("hf", "microsoft/resnet-18")
     assert hub_of("mypkg.models:net") is None
 
 
-def test_a_published_model_brings_its_weights(published: Path) -> None:
+def test_published_model_has_its_weights(published: Path) -> None:
     from transformers import ResNetForImageClassification
 
     found = Model(ModelSpec(factory=f"hf:{published}"), "cpu")(BATCH)
@@ -63,7 +64,7 @@ def test_a_library_that_is_not_there_is_named_with_its_extra(monkeypatch: pytest
         create("timm", "resnet18", {}, pretrained=False)
 
 
-def test_timm_makes_what_its_name_says() -> None:
+def test_timm_makes_the_named_model() -> None:
     pytest.importorskip(
         "timm", reason="timm needs a torchvision that fits torch's build", exc_type=(ImportError, RuntimeError)
     )

@@ -1,4 +1,4 @@
-"""Which threads give way."""
+"""Threads in the background have a lower priority."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from opacc_ray.extract.process import BEHIND, stand_behind
+from opacc_ray.extract.machine import BACKGROUND_NICENESS, yield_to_others
 
 LOWEST = 19
 
@@ -22,9 +22,9 @@ def niceness_of_a_thread() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux alone")
-def test_a_thread_and_those_it_starts_give_way_and_no_other() -> None:
+def test_only_a_thread_and_its_children_lower_their_priority() -> None:
     before = niceness()
-    with ThreadPoolExecutor(1, initializer=stand_behind) as behind:
+    with ThreadPoolExecutor(1, initializer=yield_to_others) as behind:
         own, started = behind.submit(niceness).result(), behind.submit(niceness_of_a_thread).result()
-    assert own == started == min(before + BEHIND, LOWEST)
+    assert own == started == min(before + BACKGROUND_NICENESS, LOWEST)
     assert niceness() == niceness_of_a_thread() == before

@@ -1,4 +1,4 @@
-"""Paths that the driver sees and workers do not are refused before anything is extracted."""
+"""Paths that workers cannot see are refused before extraction starts."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ import pytest
 from small_pictures import picture
 
 from opacc_ray.audit import steps
-from opacc_ray.cluster.visibility import refuse_unseen
+from opacc_ray.cluster.tasks import refuse_unseen
 from opacc_ray.errors import StorageError
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run

@@ -1,0 +1,324 @@
+"""Extraction of shards by a pool of actors: its size, its queue, and its answer to failures.
+
+The driver keeps the queue. Each actor gets one shard, and a second one to read ahead if enough are left for the others.
+An actor that dies, or finishes nothing for ``shard_timeout`` seconds, is replaced, and its shards go back to the queue.
+Such a shard is suspect: from then on it has an actor to itself. Failing storage and a lack of memory also count as a
+failed attempt. After ``attempts`` of them the run fails and names the shard: no shard is ever left out. An actor that
+is preempted (SIGTERM) costs no attempt.
+
+The pool grows and shrinks with the cluster. When the queue is empty, an idle actor gets a copy of the slowest shard,
+and the first result counts. Both write the same bytes, since copies are only made on one kind of machine.
+
+Two commands may work on one run, since they write the same bytes: a shard that the other one has finished is skipped.
+"""
+
+import logging
+import statistics
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from opacc_ray.cluster.actor import Actor, Worker, wait_to_leave
+from opacc_ray.cluster.local import raise_if_lost
+from opacc_ray.cluster.placement import Placement, place
+from opacc_ray.cluster.session import raise_if_ending
+from opacc_ray.cluster.tasks import LOST, cause_of, ran_out_of_memory
+from opacc_ray.errors import ClusterError, OpaccError, StorageError, counted, shortened
+from opacc_ray.extract.extractor import Extraction, Interrupted
+from opacc_ray.extract.shards import ShardReport, check_plan, read_report
+from opacc_ray.lake.examples import Shard
+from opacc_ray.lake.store_uris import Store
+
+log = logging.getLogger(__name__)
+
+OnDone = Callable[[Shard, ShardReport], None]
+"""Called with each finished shard and its report."""
+
+IN_FLIGHT = 2
+"""Shards per actor: one that computes, one that is read."""
+
+TICK = 1.0
+"""Seconds between two checks of the actors if nothing happens."""
+
+RESIZE_EVERY = 5.0
+"""Seconds between two checks for how many actors the cluster has room."""
+
+LIST_EVERY = 20.0
+"""Seconds between two listings of the features."""
+
+SLOW, SLOW_SECONDS = 2.0, 3.0
+"""A shard is slow if it takes ``SLOW`` times the median of the finished ones, and at least ``SLOW_SECONDS``."""
+
+
+def extract_shards(job: Extraction, shards: Sequence[Shard], on_done: OnDone) -> None:
+    """Extract the shards on actors; ``on_done`` is called with each one and its report as it finishes, in any order.
+
+    Raises
+    ------
+    ClusterError
+        No room for the actors, or a shard that failed ``attempts`` times.
+    OpaccError
+        Raised by the work itself.
+    """
+    placement = place(job.spec.extract, len(shards))
+    log.info("%s with %s each", counted(placement.actors, "actor"), placement.needs)
+    pool = _ActorPool(job, placement, on_done)
+    try:
+        pool.work(deque(shards))
+    finally:
+        pool.stop()
+
+
+class _ActorPool:
+    """The actors, and the loop that assigns shards to them."""
+
+    def __init__(self, job: Extraction, placement: Placement, on_done: OnDone) -> None:
+        self._job = job
+        self._placement = placement
+        self._options = job.spec.extract
+        self._on_done = on_done
+        self._elsewhere = FinishedElsewhere(job.target, job.source.format)
+        self._pending: deque[Shard] = deque()
+        self._done: set[int] = set()  # numbers of the finished shards
+        self._copied: set[int] = set()  # numbers of those that were copied
+        self._seconds: list[float] = []  # of each finished shard
+        self._failures: Counter[int] = Counter()  # failed attempts by shard number
+        self._failed_starts = 0
+        self._last_resize = self._last_event = time.monotonic()
+        self._actors: list[Actor] = [self._start() for _ in range(placement.actors)]
+
+    def stop(self) -> None:
+        """End the actors once they have written the files that they are at."""
+        wait_to_leave(self._actors)
+        for actor in self._actors:
+            actor.kill()
+
+    def work(self, shards: deque[Shard]) -> None:
+        """Assign shards to actors until every shard is finished."""
+        self._pending = shards
+        while self._pending or self._unfinished():
+            raise_if_ending()
+            self._assign()
+            in_flight = {reference: actor for actor in self._actors for reference in actor.shards}
+            starting = {actor.starting: actor for actor in self._actors if actor.starting is not None}
+            ready, _ = ray.wait([*in_flight, *starting], num_returns=1, timeout=TICK)
+            raise_if_lost()
+            if ready:
+                self._last_event = time.monotonic()
+            elif not in_flight and time.monotonic() - self._last_event > self._options.start_timeout:
+                raise self._no_start()
+            for reference in ready:
+                if reference in starting:
+                    self._on_started(starting[reference])
+                else:
+                    self._collect(in_flight[reference], reference)
+            self._replace_hung()
+            self._fit_cluster()
+            for shard, report in self._elsewhere.take(self._pending):
+                self._finish(shard, report)
+
+    def _unfinished(self) -> dict[int, Shard]:
+        """Return the shards in flight that no actor has finished, by number."""
+        shards = {shard.number: shard for actor in self._actors for shard in actor.shards.values()}
+        return {number: shard for number, shard in shards.items() if number not in self._done}
+
+    def _start(self) -> Actor:
+        remote = ray.remote(Worker).options(**self._placement.needs.options(), max_concurrency=IN_FLIGHT + 1)
+        return Actor(remote.remote(self._job, self._placement.readers))
+
+    def _on_started(self, actor: Actor) -> None:
+        """Note the machine of an actor that has loaded the model; an error of the model ends the run."""
+        try:
+            actor.machine = ray.get(actor.starting)
+            actor.starting = None
+        except RayTaskError as error:
+            raise cause_of(error) from None
+        except LOST as error:
+            self._failed_starts += 1
+            log.warning("an actor was lost while it loaded the model; it is replaced")
+            if self._failed_starts >= self._options.attempts * self._placement.actors:
+                raise ClusterError(
+                    f"actors died {self._failed_starts} times while loading the model, last with: "
+                    f"{shortened(str(error))}; often the node has too little memory for it"
+                ) from None
+            self._replace(actor)
+
+    def _assign(self) -> None:
+        """Give a shard to each idle actor, then a second one if enough are left for actors that still start."""
+        started = [actor for actor in self._actors if actor.starting is None]
+        for actor in started:
+            if self._pending and not actor.shards:
+                actor.assign(self._pending.popleft())
+        num_starting = len(self._actors) - len(started)
+        for actor in started:
+            if len(self._pending) > num_starting and len(actor.shards) < IN_FLIGHT:
+                suspects = [self._failures[shard.number] for shard in (self._pending[0], *actor.shards.values())]
+                if not any(suspects):
+                    actor.assign(self._pending.popleft())
+        if not self._pending:
+            self._copy_slowest([actor for actor in started if not actor.shards])
+
+    def _copy_slowest(self, idle: list[Actor]) -> None:
+        """Give an idle actor a copy of the oldest shard in flight, if it is slow and not suspect."""
+        if not idle or not self._seconds:
+            return
+        limit = time.monotonic() - max(SLOW_SECONDS, SLOW * statistics.median(self._seconds))
+        waiting = [(actor.assigned[ref], ref, actor) for actor in self._actors for ref in actor.shards]
+        for since, reference, slow in sorted(waiting, key=lambda item: item[0]):
+            if since > limit:
+                return
+            shard = slow.shards[reference]
+            twin = next((actor for actor in idle if actor.machine == slow.machine), None)
+            if twin and shard.number not in self._copied | self._done and not self._failures[shard.number]:
+                log.info("shard %s is slow; another actor extracts a copy", shard.name)
+                self._copied.add(shard.number)
+                twin.assign(shard)
+                return
+
+    def _collect(self, actor: Actor, reference: Any) -> None:
+        """Take the result of a call that has ended."""
+        if reference not in actor.shards:  # its actor is lost, and it is back in the queue
+            return
+        try:
+            report = ray.get(reference)
+            self._seconds.append(time.monotonic() - actor.assigned[reference])
+            self._finish(actor.take(reference), report)
+        except RayTaskError as error:
+            self._on_error(actor, reference, cause_of(error))
+        except LOST as error:
+            log.warning("an actor was lost with %d shards in flight; it is replaced", len(actor.shards))
+            self._discard(actor, None if getattr(error, "preempted", False) else error)
+        except RayError as error:
+            raise ClusterError(
+                f"the Ray cluster failed: {shortened(str(error))}; finished shards are kept, run again"
+            ) from None
+
+    def _on_error(self, actor: Actor, reference: Any, cause: Exception) -> None:
+        """Requeue a shard whose extraction raised, or raise its error if another attempt would not help."""
+        if isinstance(cause, Interrupted):
+            log.warning("an actor was preempted; its %d shards start again", len(actor.shards))
+            wait_to_leave([actor])
+            self._discard(actor)
+        elif isinstance(cause, StorageError) or ran_out_of_memory(cause):
+            self._requeue([actor.take(reference)], cause)
+        elif actor.shards[reference].number in self._done:
+            actor.take(reference)
+        else:
+            raise cause from None
+
+    def _finish(self, shard: Shard, report: ShardReport) -> None:
+        if shard.number not in self._done:
+            self._done.add(shard.number)
+            self._on_done(shard, report)
+
+    def _replace_hung(self) -> None:
+        limit = self._options.shard_timeout
+        for actor in list(self._actors):
+            if limit is not None and actor.shards and time.monotonic() - actor.last_sign >= limit:
+                position = f" ({where})" if (where := actor.where()) else ""
+                log.warning("an actor finished nothing for %g s; it is replaced%s", limit, position)
+                why = f"an example hangs{position}, or extract.shard_timeout is too short"
+                self._discard(actor, TimeoutError(f"nothing was finished for {limit:g} s: {why}"))
+
+    def _fit_cluster(self) -> None:
+        """Start more actors if there is room and work; cancel pending ones whose node has gone."""
+        if time.monotonic() - self._last_resize < RESIZE_EVERY:
+            return
+        self._last_resize = time.monotonic()
+        room, size = self._placement.needs.room(ray.nodes()), len(self._actors)
+        starting = [actor for actor in self._actors if actor.starting is not None]
+        more = min(room, self._placement.most) - size
+        if more > 0 and len(self._pending) > len(starting):
+            more = min(more, len(self._pending) - len(starting))
+            log.info("the cluster has room for %d actors; %d more start", room, more)
+            self._actors += [self._start() for _ in range(more)]
+        elif size > max(room, self._placement.least) and not self._options.autoscaling:
+            for actor in starting[: size - max(room, self._placement.least)]:
+                log.info("the cluster has room for %d actors; a pending one is cancelled", room)
+                actor.kill()
+                self._actors.remove(actor)
+
+    def _replace(self, actor: Actor) -> None:
+        actor.kill()  # it may still run, hung or disconnected
+        self._actors[self._actors.index(actor)] = self._start()
+
+    def _discard(self, actor: Actor, error: Exception | None = None) -> None:
+        """Replace an actor and requeue its shards; without an error that is no failed attempt."""
+        lost = actor.take_all()
+        self._replace(actor)
+        self._requeue(lost, error)
+
+    def _requeue(self, shards: list[Shard], error: Exception | None) -> None:
+        """Put unfinished shards at the front of the queue, unless a copy is in flight."""
+        copied = self._unfinished()
+        for shard in reversed([shard for shard in shards if shard.number not in self._done]):
+            self._failures[shard.number] += error is not None
+            if error is not None and self._failures[shard.number] >= self._options.attempts:
+                raise ClusterError(
+                    f"shard {shard.name} ({shard.keys[0]} .. {shard.keys[-1]}) failed {self._options.attempts} "
+                    f"times, last with: {_reason(error)}; finished shards are kept, so fix this one and run again"
+                )
+            self._copied.discard(shard.number)
+            if shard.number not in copied:
+                self._pending.appendleft(shard)
+
+    def _no_start(self) -> ClusterError:
+        return ClusterError(
+            f"no actor with {self._placement.needs} started within {self._options.start_timeout:g} s; "
+            "the cluster is full or cannot grow: ask for less, or raise extract.start_timeout"
+        )
+
+
+def _reason(error: Exception) -> str:
+    if ran_out_of_memory(error):
+        return (
+            "memory ran out; lower extract.batch_size, or use fewer actors on a node "
+            f"({shortened(str(getattr(error, 'cause', error)))})"
+        )
+    often = " (often memory runs out: lower extract.batch_size)" if isinstance(error, RayActorError) else ""
+    return f"{shortened(str(error))}{often}"
+
+
+class FinishedElsewhere:
+    """Finds the shards in a folder of features that another command on the same run has finished.
+
+    Parameters
+    ----------
+    target : the folder
+    kind : format of the pool
+    """
+
+    def __init__(self, target: Store, kind: str) -> None:
+        self._target, self._kind = target, kind
+        self._before = {entry.key: entry.tag for entry in target.list()}  # damaged files among them
+        self._last_listing = time.monotonic()
+
+    def take(self, pending: deque[Shard]) -> list[tuple[Shard, ShardReport]]:
+        """Remove the finished shards from the queue, and return them with their reports."""
+        if not pending or time.monotonic() - self._last_listing < LIST_EVERY:
+            return []
+        self._last_listing = time.monotonic()
+        try:
+            found = {entry.key: entry for entry in self._target.list()}
+            new = [shard for shard in pending if shard.file in found and self._is_new(found[shard.file].tag, shard)]
+            taken = [(shard, self._report(shard, found[shard.file].size)) for shard in new]
+        except OpaccError as error:  # nothing is lost
+            log.warning("%s; the shards are extracted here", error)
+            return []
+        for shard, _ in taken:
+            pending.remove(shard)
+        if taken:
+            log.info("another command on this run has finished %d of the remaining shards", len(taken))
+        return taken
+
+    def _report(self, shard: Shard, size: int) -> ShardReport:
+        report = read_report(self._target, shard.file, size)
+        check_plan(self._target, self._kind, shard, report)
+        return report
+
+    def _is_new(self, tag: str, shard: Shard) -> bool:
+        return self._before.get(shard.file) != tag
