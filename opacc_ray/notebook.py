@@ -26,7 +26,7 @@ from opacc_ray.labels.messages import few
 from opacc_ray.labels.rows import COLUMNS
 from opacc_ray.report.documents import WrittenReport
 from opacc_ray.report.write import make_report
-from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
 

@@ -116,18 +116,6 @@ def test_parquet_that_is_no_selection_is_refused(tmp_path: Path) -> None:
         Selection.load(path)
 
 
-def test_a_damaged_file_of_format_1_is_refused() -> None:
-    home = Path(__file__).parent / "v0_1_0" / "selections"
-    content = json.loads((home / "sups-1.json").read_text())
-    for damage, message in [
-        ({"facts": {}}, "its design is not complete"),
-        ({"design": {"draw_probability": {"values": [0.5]}}}, "its design 1"),
-        ({"design": {"draw_probability": {"dtype": "float64"}}}, "its design is not complete"),
-    ]:
-        with pytest.raises(DataError, match=f"^old.json: .*{message}"):
-            Selection.from_dict(content | damage, "old.json")
-
-
 def test_parquet_that_is_damaged_anywhere_is_refused_in_one_sentence(tmp_path: Path) -> None:
     """Arrow raises OSError for pages that do not unpack, and asks for gigabytes where a length is damaged."""
     path = tmp_path / "selection.parquet"

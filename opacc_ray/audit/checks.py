@@ -19,7 +19,7 @@ from opacc_ray.extract import reference
 from opacc_ray.extract.source import plan_pool
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import open_store
-from opacc_ray.runs.provenance import checked_weights
+from opacc_ray.runs.identity import checked_weights
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.spec import Spec
 

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part
-from opacc_ray.runs.documents import Basis, StatedEstimate
+from opacc_ray.runs.estimate_documents import Basis, StatedEstimate
 
 
 class ComparedModel(Part):

@@ -16,7 +16,7 @@ from opacc_ray.labels.outcomes import Score, class_of
 from opacc_ray.lake.storage import open_store, split
 from opacc_ray.pool import FEATURES
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.documents import ChangedObjects
+from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.pool_objects import find_changed
 from opacc_ray.runs.run import Run
 

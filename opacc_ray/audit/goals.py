@@ -19,8 +19,8 @@ from opacc_ray.estimators.base import Estimate, joined_reasons
 from opacc_ray.estimators.baseline import baseline
 from opacc_ray.estimators.looks import Look, advice, forecast, labels_for, look
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
-from opacc_ray.runs.documents import Goal, RoundLook
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Goal, RoundLook
 
 
 def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bool = False) -> Goal:

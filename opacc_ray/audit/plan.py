@@ -20,7 +20,7 @@ from opacc_ray.extract.pace import Pace, measure
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.images import DECODED_BYTES, READ_BYTES
 from opacc_ray.lake.storage import open_store
-from opacc_ray.runs.provenance import checked_weights, located
+from opacc_ray.runs.identity import checked_weights, located
 from opacc_ray.spec import SURPRISE, ActorRange, Spec
 
 LISTED = 1000

@@ -20,9 +20,9 @@ from opacc_ray.extract.shards import finished_shards
 from opacc_ray.extract.spot_check import Difference, difference
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.storage import Store, join, open_store
-from opacc_ray.runs.documents import RunHeader
-from opacc_ray.runs.provenance import checked_weights, header_of, located
+from opacc_ray.runs.identity import checked_weights, header_of, located
 from opacc_ray.runs.run import HEADER
+from opacc_ray.runs.run_documents import RunHeader
 from opacc_ray.spec import PoolSpec, Spec
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, having_la
 from opacc_ray.labels.log import all_files, refuse_lost
 from opacc_ray.labels.outcomes import Score
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.documents import (
+from opacc_ray.runs.estimate_documents import (
     AccuracyEstimate,
     AnytimeInterval,
     AssistedEstimate,

@@ -11,7 +11,7 @@ from opacc_ray.audit.status import status
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError, SpecError, counted
 from opacc_ray.lake.storage import Store, open_store
-from opacc_ray.runs.documents import StatedEstimate
+from opacc_ray.runs.estimate_documents import StatedEstimate
 from opacc_ray.runs.failure import FAILURE, write_failure
 from opacc_ray.runs.feature_sets import list_sets
 from opacc_ray.runs.run import HEADER, Run

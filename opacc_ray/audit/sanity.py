@@ -23,7 +23,7 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_
 from opacc_ray.lake.examples import Plan
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.sanity_documents import ModelSanity, Predicted, Spread
+from opacc_ray.runs.run_documents import ModelSanity, Predicted, Spread
 from opacc_ray.spec import ModelSpec, Spec
 
 SANITY = "sanity.json"

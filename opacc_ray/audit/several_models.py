@@ -24,7 +24,7 @@ from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.pools import planned_ids
 from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.documents import StatedEstimate
+from opacc_ray.runs.estimate_documents import StatedEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import MethodParameters
 from opacc_ray.samplers.compare import compare as compare_outcomes

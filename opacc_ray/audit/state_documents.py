@@ -13,9 +13,9 @@ from typing import Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part
-from opacc_ray.runs.documents import AccuracyEstimate, ChangedObjects, RoundCounts
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, ChangedObjects, RoundCounts
 from opacc_ray.runs.failure import RunFailure
-from opacc_ray.runs.sanity_documents import Predicted
+from opacc_ray.runs.run_documents import Predicted
 
 
 class ShardCounts(Part):

@@ -7,7 +7,7 @@ from opacc_ray.audit.state_documents import RunStatus, ShardCounts, TrackStatus
 from opacc_ray.errors import LabelError, counted
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
 from opacc_ray.labels.log import lost_files
-from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.failure import RunFailure, read_failure
 from opacc_ray.runs.run import Run
 

@@ -201,7 +201,7 @@ def select(
     if run.track is not None and not run.along(None).rounds():
         raise LabelError(f"{run.uri} has no selection yet, which comes before other tracks; leave --track out")
     earlier = read_rounds(run)[:-1] if number > 1 else []
-    there, before = number in run.rounds(), run.num_draws(number)
+    before = run.num_draws(number)
     selection = _choose(run, Choice.of(run, method, budget, parameters, seed, replicates), earlier, progress)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
@@ -212,9 +212,6 @@ def select(
                 f"round {number} of {run.title} has labels already, which another selection would orphan; draw a "
                 "further round with `opacc next`, or select on another track with --track NAME"
             )
-        if there and not before:
-            run.keep_draw(number)
-            before = 1
     _write_round(run, selection, read_labelled(run), before)
     return selection
 

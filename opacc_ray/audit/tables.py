@@ -23,9 +23,9 @@ from opacc_ray.documents import Document
 from opacc_ray.labels.labelled_rounds import LabelledRound, read_rounds
 from opacc_ray.lake.parquet_io import encode, read_bytes
 from opacc_ray.lake.storage import Store, open_store
-from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.feature_store import read_tables
-from opacc_ray.runs.population import Population
+from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec

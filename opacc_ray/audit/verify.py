@@ -16,8 +16,9 @@ from opacc_ray.labels.log import lost_files, read_log, refuse_lost
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import in_order
 from opacc_ray.runs import draws, feature_store, pool_objects
-from opacc_ray.runs.documents import ChangedObjects, Draw
+from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.run_documents import Draw
 
 THREADS = 4
 

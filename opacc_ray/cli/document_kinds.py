@@ -37,17 +37,10 @@ from opacc_ray.labels.page.serving import LabelSession
 from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import write_files
 from opacc_ray.report.documents import RunReport, WrittenCharacterization, WrittenReport
-from opacc_ray.runs.documents import (
-    AccuracyEstimate,
-    ClosedRound,
-    Draw,
-    DrawnRound,
-    Goal,
-    RunHeader,
-)
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.failure import RunFailure
 from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet
-from opacc_ray.runs.sanity_documents import ModelSanity
+from opacc_ray.runs.run_documents import ClosedRound, Draw, DrawnRound, Goal, ModelSanity, RunHeader
 from opacc_ray.spec import Spec
 from opacc_ray.study.documents import StudyResults
 from opacc_ray.study.spec import StudySpec

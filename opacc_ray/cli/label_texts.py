@@ -21,7 +21,7 @@ from opacc_ray.labels.documents import (
 )
 from opacc_ray.labels.messages import few, quoted
 from opacc_ray.labels.page.serving import LabelSession
-from opacc_ray.runs.documents import RoundCounts
+from opacc_ray.runs.estimate_documents import RoundCounts
 
 
 def imported(document: ImportedLabels) -> str:

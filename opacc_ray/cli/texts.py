@@ -12,16 +12,8 @@ from opacc_ray.audit.state_documents import RunStatus, Submission, TrackStatus, 
 from opacc_ray.audit.tables import ExportedTables
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import inside
-from opacc_ray.runs.documents import (
-    AccuracyEstimate,
-    Basis,
-    ChangedObjects,
-    DrawnRound,
-    GoalProgress,
-    RoundCounts,
-    StatedEstimate,
-)
-from opacc_ray.runs.sanity_documents import Predicted
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, RoundCounts, StatedEstimate
+from opacc_ray.runs.run_documents import DrawnRound, GoalProgress, Predicted
 
 
 def drawn(document: DrawnRound) -> str:

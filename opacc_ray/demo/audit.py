@@ -28,7 +28,7 @@ from opacc_ray.estimators.intervals import inside
 from opacc_ray.labels import actions
 from opacc_ray.lake.storage import open_store, read_uri
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.documents import AccuracyEstimate, StatedEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, StatedEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate
 from opacc_ray.samplers.select import select

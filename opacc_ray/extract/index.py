@@ -3,11 +3,11 @@
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from opacc_ray.documents import Part, SealedDocument, Upgrade
+from opacc_ray.documents import Part, SealedDocument
 from opacc_ray.errors import DataError
 from opacc_ray.extract.ids import digest_of
 from opacc_ray.extract.machine import Machine
@@ -18,7 +18,7 @@ INDEX = "index.json"
 
 
 class IndexedShard(Part):
-    """One file. What may be null is not known of files that version 0.1.0 indexed."""
+    """One file of features."""
 
     file: str = Field(description="name of the file beside the index")
     examples: int = Field(ge=0, le=1 << 40, description="examples in it")
@@ -40,14 +40,9 @@ class Excluded(Part):
     reason: str = Field(description="why it could not be used")
 
 
-def _index_of_version_1(content: dict[str, Any]) -> dict[str, Any]:
-    return content | {"format": "opacc-index/2"}
-
-
 class Index(SealedDocument):
     """The index of a folder of features: it is written last, and says that they are complete."""
 
-    upgrades: ClassVar[dict[str | None, Upgrade]] = {None: _index_of_version_1}
     remedy: ClassVar[str] = "delete it and run the spec again, finished shards are kept"
 
     format: Literal["opacc-index/2"] = Field(default="opacc-index/2", description="name and version of this form")

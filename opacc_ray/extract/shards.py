@@ -20,7 +20,7 @@ from opacc_ray.errors import DataError, OpaccError, shortened
 from opacc_ray.extract.columns import Columns
 from opacc_ray.extract.ids import Hashes, digest_of, hashes_of
 from opacc_ray.extract.machine import Machine
-from opacc_ray.lake.arrow import numbers, texts, to_numpy
+from opacc_ray.lake.arrow import numbers, texts
 from opacc_ray.lake.examples import BadItem
 from opacc_ray.lake.parquet_io import Footer, footer_of, read_columns, read_footer
 from opacc_ray.lake.storage import Store
@@ -37,7 +37,6 @@ _KEY = "opacc"  # of the report in the file's metadata
 
 _SEAL = '"end_sha256": "{}"'  # in the report: the digest of the footer, in which zeros take the digest's place
 _UNSEALED = _SEAL.format("0" * 64).encode()
-_DIGESTS = {"data_sha256", "end_sha256"}  # version 0.1.0 wrote neither
 
 
 class FeatureShard(NamedTuple):
@@ -59,10 +58,10 @@ class ShardReport(NamedTuple):
     predicted: dict[int, int] | None  # examples by predicted class; None for a regression
     ids: str  # digest of the ids in their order
     own_ids: bool
-    machine: Machine | None  # that made it; None if version 0.1.0 did
+    machine: Machine | None  # that made it; None if unknown
     size: int  # of the file in bytes
     footer_size: int  # bytes from the file's footer to its end
-    sha256: str | None  # of the footer, which holds the SHA-256 of all bytes before it; None from version 0.1.0
+    sha256: str  # of the footer, which contains the SHA-256 of all bytes before it
     hashes: Hashes | None = None  # (num_examples,) of the ids, if they are the pool's own and were at hand
 
 
@@ -113,7 +112,7 @@ def report_on(shard: FeatureShard, data: bytes, source: str) -> ShardReport:
 
 
 def read_report(store: Store, file: str, size: int, *, whole: bool = False) -> ShardReport:
-    """Return the report at the end of a file; a file of version 0.1.0, which has none, is measured.
+    """Return the report at the end of a file.
 
     Parameters
     ----------
@@ -126,15 +125,11 @@ def read_report(store: Store, file: str, size: int, *, whole: bool = False) -> S
     """
     with _readable(store.uri_of(file)):
         footer = read_footer(store, file, size=size)
-        if _DIGESTS & _header(footer).keys():
-            _check_seal(footer)
-            if whole:
-                before = store.read(file)[: -len(footer.data)]
-                _check(hashlib.sha256(footer.data).hexdigest(), footer, before)
-            return _parse(footer, size)
-        table = read_columns(store, file, ["id", "prediction"], size=size, footer_size=len(footer.data))
-        prediction = to_numpy(table["prediction"]) if "prediction" in table.column_names else None
-        return _parse(footer, size, _describe(table["id"].to_pylist(), prediction, []) | {"own_ids": True})
+        _check_seal(footer)
+        if whole:
+            before = store.read(file)[: -len(footer.data)]
+            _check(hashlib.sha256(footer.data).hexdigest(), footer, before)
+        return _parse(footer, size)
 
 
 def read_table(
@@ -206,9 +201,9 @@ def _header(footer: Footer) -> dict[str, Any]:
     return dict(json.loads(footer.described(_KEY.encode()) or b"null"))
 
 
-def _parse(footer: Footer, size: int, measured: dict[str, Any] | None = None) -> ShardReport:
-    """The report in a footer; ``measured`` is what a file of version 0.1.0 does not say."""
-    said = (measured or {}) | _header(footer)
+def _parse(footer: Footer, size: int) -> ShardReport:
+    """Return the report in a footer."""
+    said = _header(footer)
     machine, predicted = said.get("machine"), said["predicted"]
     return ShardReport(
         num_examples=footer.metadata.num_rows,
@@ -220,7 +215,7 @@ def _parse(footer: Footer, size: int, measured: dict[str, Any] | None = None) ->
         machine=None if machine is None else Machine(**machine),
         size=size,
         footer_size=len(footer.data),
-        sha256=hashlib.sha256(footer.data).hexdigest() if "data_sha256" in said else None,
+        sha256=hashlib.sha256(footer.data).hexdigest(),
     )
 
 

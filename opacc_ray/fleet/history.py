@@ -13,9 +13,9 @@ from opacc_ray.errors import DataError
 from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint, HistoryPopulation
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.storage import open_store
-from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.failure import read_failure
-from opacc_ray.runs.population import Population
+from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import HEADER, Run
 
 STATED = ("value", "low", "high", "level", "n", "pool_size", "measure", "design_based")

@@ -22,9 +22,8 @@ from opacc_ray.fleet.history import point_of, runs_of
 from opacc_ray.fleet.queue import Ended, ended
 from opacc_ray.fleet.spec import Fleet
 from opacc_ray.lake.storage import Store, join, open_store
-from opacc_ray.runs.documents import AccuracyEstimate
-from opacc_ray.runs.population import Population
-from opacc_ray.runs.provenance import located, versions
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
+from opacc_ray.runs.identity import Population, located, versions
 from opacc_ray.runs.run import Run
 
 LEVEL = 0.95

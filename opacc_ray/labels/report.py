@@ -14,7 +14,7 @@ from opacc_ray.labels.log import Returned
 from opacc_ray.labels.messages import few, quoted
 from opacc_ray.labels.outcomes import COUNTED, Score, find_class, have_numbers_for_names
 from opacc_ray.labels.rows import Label, whole_number
-from opacc_ray.runs.documents import UnusedRows
+from opacc_ray.runs.run_documents import UnusedRows
 from opacc_ray.spec import ModelSpec
 
 CLOCKS_DIFFER = timedelta(minutes=10)

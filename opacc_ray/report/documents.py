@@ -15,7 +15,8 @@ from opacc_ray.audit.budget_documents import WidthCourse
 from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.audit.history_documents import HistorySource
 from opacc_ray.documents import Document, Part
-from opacc_ray.runs.documents import AccuracyEstimate, RoundCounts, RunHeader
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts
+from opacc_ray.runs.run_documents import RunHeader
 
 
 class CoursePoint(Part):

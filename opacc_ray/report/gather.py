@@ -16,8 +16,8 @@ from opacc_ray.report.documents import ConfusionCell, DrawnBy, ExcludedExample, 
 from opacc_ray.report.mispredictions import mispredictions
 from opacc_ray.report.pictures import Pictures, pictures_of
 from opacc_ray.report.reliability import read_beliefs, reliability_of
-from opacc_ray.runs.documents import ConfusionShares
-from opacc_ray.runs.provenance import versions
+from opacc_ray.runs.estimate_documents import ConfusionShares
+from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.select import find_method
 from opacc_ray.selection import Selection

@@ -15,8 +15,8 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.feature_set import DESCRIPTION, HOME, FeatureSetDescription, read_description
 from opacc_ray.extract.index import INDEX, Index, read_index
 from opacc_ray.lake.storage import Entry, Store, open_store
-from opacc_ray.runs.documents import RunHeader
 from opacc_ray.runs.run import HEADER
+from opacc_ray.runs.run_documents import RunHeader
 
 
 class StoredSet(Part):

@@ -22,7 +22,7 @@ from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.store import in_order
 from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import COLUMNS
-from opacc_ray.runs.chosen import Chosen
+from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.pool_objects import find_objects
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection

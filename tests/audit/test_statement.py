@@ -25,7 +25,7 @@ from opacc_ray.report.documents import RunReport
 from opacc_ray.report.sentences import digits_for, percent
 from opacc_ray.report.trackers import metrics_of, settings_of
 from opacc_ray.report.write import make_report
-from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate as estimate_by_design
 

@@ -13,7 +13,7 @@ from opacc_ray.audit.submission import Order, as_yaml, submit
 from opacc_ray.cluster.jobs import Job
 from opacc_ray.errors import SpecError, StorageError
 from opacc_ray.lake.storage import open_store
-from opacc_ray.runs.provenance import located
+from opacc_ray.runs.identity import located
 from opacc_ray.spec import Spec, load_spec, parse_spec, parse_yaml
 
 

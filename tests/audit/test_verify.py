@@ -25,8 +25,6 @@ from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.runs.soundness import unfinished
 
-OLD = Path(__file__).parents[1] / "v0_1_0" / "runs"
-
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
@@ -65,12 +63,6 @@ def test_sound_run_is_sound(run: Run, capsys: pytest.CaptureFixture[str]) -> Non
     assert found.checked > 15
     assert main(["verify", run.uri]) == 0
     assert "sound      nothing is wrong" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", ["css-00000001", "neyman-00000001"])
-def test_run_of_version_0_1_0_is_sound(name: str, tmp_path: Path) -> None:
-    shutil.copytree(OLD / name, tmp_path / name)
-    assert verify(str(tmp_path / name)).faults == []
 
 
 def replaced(old: bytes, new: bytes) -> Callable[[Path], object]:
@@ -269,13 +261,6 @@ def test_pool_that_cannot_be_reached_is_said(run: Run, monkeypatch: pytest.Monke
     (home / "pool").rename(home / "elsewhere")
     found = results.estimate(old).objects
     assert found.lost == len({*run.read_selection(1).ids, *run.read_selection(2).ids}) or found.reason
-
-
-def test_run_of_version_0_1_0_does_not_know_its_objects(tmp_path: Path) -> None:
-    shutil.copytree(OLD / "css-00000001", tmp_path / "css-00000001")
-    found = results.estimate(Run.open(str(tmp_path / "css-00000001"))).objects
-    assert (found.changed, found.lost) == (0, 0)
-    assert found.unknown > 0
 
 
 # -- status ----------------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 """The JSON schemas of `docs/schemas`: current, complete, and true of what is written."""
 
 import json
-import shutil
 from pathlib import Path
 
 import jsonschema
 import pytest
+from golden_run import copy_golden_run
 
 from opacc_ray.audit import results
 from opacc_ray.audit.status import status
@@ -51,9 +51,7 @@ def test_every_key_is_described() -> None:
 
 
 def test_documents_fit_their_schemas(tmp_path: Path) -> None:
-    home = tmp_path / "css-00000001"
-    shutil.copytree(ROOT / "tests" / "v0_1_0" / "runs" / home.name, home)
-    run = Run.open(str(home))
+    run = Run.open(str(copy_golden_run(tmp_path)))
     index = run.read_index()
     assert index is not None
     for document in (run.header, index, results.estimate(run), status(run)):

@@ -87,19 +87,6 @@ def test_shard_of_bad_items_only_has_a_report(columns: dict[str, Any], store: St
     assert report.widths == ({"hidden": 5, "prediction": 1} if columns else {})
 
 
-def test_file_of_version_0_1_0_is_measured(store: Store) -> None:
-    """Such a file has a list of bad items, and no more."""
-    home = Path(__file__).parents[1] / "v0_1_0" / "runs" / "css-00000001" / "features"
-    old = open_store(str(home))
-    size = old.size("part-000001.parquet")
-    report = read_report(old, "part-000001.parquet", size)
-    table = pq.ParquetFile(home / "part-000001.parquet").read()
-    assert (report.num_examples, report.bad, report.own_ids) == (100, [], True)
-    assert report.ids == digest_of(table["id"].to_pylist())
-    assert report.predicted == dict(enumerate(np.bincount(table["prediction"].to_numpy()).tolist()))
-    assert (report.size, report.machine, report.sha256) == (size, None, None)
-
-
 def test_only_the_wanted_columns_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     num = 2000
     columns = {

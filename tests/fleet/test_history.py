@@ -21,9 +21,9 @@ from opacc_ray.errors import DataError
 from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint
 from opacc_ray.fleet.history import history_in_tables, history_of_runs
 from opacc_ray.labels.actions import import_labels
-from opacc_ray.runs.documents import RunHeader
-from opacc_ray.runs.population import Population
+from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import RunHeader
 from opacc_ray.spec import parse_spec
 
 

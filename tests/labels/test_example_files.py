@@ -22,7 +22,7 @@ from opacc_ray.labels.page.views import Views
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_examples
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.provenance import header_of
+from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 

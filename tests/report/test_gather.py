@@ -1,6 +1,5 @@
 """What a report says: the numbers of the estimate, round by round, by confidence and class; honest where they lack."""
 
-import shutil
 from pathlib import Path
 
 import jsonschema
@@ -173,18 +172,6 @@ def test_without_a_label_it_says_what_waits(tmp_path: Path) -> None:
     assert (report.course, pictures) == ([], {})
     assert report.reliability is not None
     assert (report.reliability.bins, report.reliability.classes[0].found) == ([], None)
-
-
-@pytest.mark.parametrize("name", ["css-00000001", "neyman-00000001"])
-def test_a_run_of_version_0_1_0_has_a_report(tmp_path: Path, name: str) -> None:
-    home = tmp_path / name
-    shutil.copytree(Path(__file__).parents[1] / "v0_1_0" / "runs" / name, home)
-    report, pictures = gather(Run.open(str(home)))
-    assert report.state == "complete"
-    assert report.gallery is not None
-    assert {item.not_shown for item in report.gallery.examples} == {"the run does not say what its object was"}
-    assert page(report, pictures).count("<svg") >= 4
-    assert "not known" in page(report, pictures)
 
 
 def test_without_a_round_there_is_no_report(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from opacc_ray.report.page import page
 from opacc_ray.report.pictures import draw
 from opacc_ray.report.svg import WIDE
 from opacc_ray.report.write import make_report
-from opacc_ray.runs.documents import ChangedObjects
+from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import Run
 
 VOID = {"meta", "img", "line", "circle", "path", "br", "link", "input"}

@@ -15,7 +15,7 @@ from opacc_ray.report import trackers
 from opacc_ray.report.documents import WrittenReport
 from opacc_ray.report.trackers import metrics_of, settings_of, track
 from opacc_ray.report.write import make_report
-from opacc_ray.runs.population import Population
+from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 
 FILES = ["report.html", "report.json", "report.md"]

@@ -1,5 +1,6 @@
 """A round is created once, with all files of one draw, however many commands draw at once."""
 
+import io
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from audited_run import KEYS, label, write_features, write_pool
+from golden_run import replace_drawn
 
 from opacc_ray.audit import results, steps
 from opacc_ray.errors import DataError, LabelError, OpaccError
@@ -134,20 +136,6 @@ def open_draw(run: Run, number: int) -> Any:
     return json.loads(run.store.read(f"rounds/2/{folder}/selection.json"))
 
 
-def test_a_round_of_version_0_1_0_that_is_replaced_is_kept(run: Run) -> None:
-    for path in (Path(run.uri) / "rounds").rglob("*"):
-        if path.name == "draw-1.json" or "labels" in path.parts:
-            path.unlink() if path.is_file() else None
-    for path in sorted((Path(run.uri) / "rounds" / "1" / "draws").rglob("*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
-    before = run.read_selection(1)
-    steps.select(run, "srs", 9, {})
-    assert run.num_draws(1) == 2
-    assert len(run.read_selection(1)) == 9
-    folder = json.loads(run.store.read("rounds/1/draw-1.json"))["folder"]
-    assert json.loads(run.store.read(f"rounds/1/{folder}/selection.json"))["ids"] == list(before.ids)
-
-
 # -- damage ----------------------------------------------------------------------------------------------
 
 
@@ -156,12 +144,11 @@ def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
 
 
 def test_predictions_are_joined_by_id(run: Run) -> None:
-    """Also in a round of version 0.1.0, which has no digests."""
     expected = results.estimate(run).value
-    home = Path(run.uri) / "rounds" / "1"
-    (home / "draw-1.json").unlink()
-    (home / "draws").rename(home.parent / "aside")
-    rewrite(home / "predictions.parquet", lambda table: table.take(list(range(len(table)))[::-1]))
+    path = Path(run.uri) / "rounds" / "1" / "predictions.parquet"
+    sink = io.BytesIO()
+    pq.write_table(pq.read_table(path).take(list(range(len(run.read_selection(1))))[::-1]), sink)
+    replace_drawn(Path(run.uri), 1, path.name, sink.getvalue())
     assert results.estimate(run).value == expected
 
 
