@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from opacc_ray.audit.extraction import Stage
+from opacc_ray.audit.stages import Stage
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, ShardReport, encode_shard
 from opacc_ray.labels.actions import import_labels

@@ -21,7 +21,7 @@ import pytest
 import uvicorn
 from PIL import Image
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.labels.page.serving import Address, serve
@@ -70,7 +70,7 @@ def run_to_label(home: str, num: int, classes: list[str] | None = None, budget: 
     for shard in plan.shards:
         run.features.write(shard.file, encode_shard(FeatureShard(keys, uris, columns, [], own_ids=False)))
     feature_store.index_features(job, plan)
-    steps.select(run, "srs", budget or num, {})
+    verbs.select(run, "srs", budget or num, {})
     return run
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from golden_run import EXPECTED, copy_golden_run
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.runs.run import Run
@@ -22,14 +22,14 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize("track", TRACKS)
 def test_golden_run_gives_the_same_estimate(run: Run, track: str | None) -> None:
-    found = results.estimate(run.along(track)).to_dict()
+    found = accuracy.estimate(run.along(track)).to_dict()
     expected = STATED["estimate"][track or ""]
     assert {key: found[key] for key in expected} == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("track", TRACKS)
 def test_golden_run_draws_the_same_next_round(run: Run, track: str | None) -> None:
-    chosen = steps.next_round(run.along(track), 10)
+    chosen = verbs.next_round(run.along(track), 10)
     assert list(chosen.ids) == STATED["next"][track or ""]
 
 

@@ -4,13 +4,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from opacc_ray.audit.comparison_documents import ComparedModel, ComparedPair, ModelComparison
-from opacc_ray.audit.history import read_history, refuse_twice
-from opacc_ray.audit.results import basis_of, sample_of, stated, with_labels
+from opacc_ray.audit.accuracy import basis_of, sample_of, stated, with_labels
+from opacc_ray.audit.prior_knowledge import read_history
+from opacc_ray.audit.prior_labels import refuse_twice
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.several import SeveralModels
@@ -24,7 +27,7 @@ from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.pools import planned_ids
 from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.estimate_documents import StatedEstimate
+from opacc_ray.runs.estimate_documents import Basis, StatedEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import MethodParameters
 from opacc_ray.samplers.compare import compare as compare_outcomes
@@ -33,6 +36,52 @@ from opacc_ray.samplers.models import refuse_other_ids
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec, Spec
+
+
+class ComparedModel(Part):
+    """One of the models."""
+
+    run: str = Field(description="URI of its run")
+    accuracy: StatedEstimate = Field(description="its accuracy")
+    best: float = Field(ge=0, le=1, description="probability that it is the most accurate, by the normal law")
+
+
+class ComparedPair(Part):
+    """Two of the models."""
+
+    first: str = Field(description="URI of the run of one")
+    second: str = Field(description="URI of the run of the other")
+    difference: StatedEstimate = Field(
+        description="first - second, in [-1, 1]; the intervals of all pairs hold together with the level"
+    )
+    num_first_better: int = Field(ge=0, description="labels on which the first has the higher outcome")
+    num_second_better: int = Field(ge=0, description="labels on which the second has the higher outcome")
+    num_unlike: int | None = Field(
+        default=None, ge=0, description="examples of the pool on which the two say different things; null: not known"
+    )
+
+
+class ModelComparison(Basis, Document):
+    """The model of a run beside others on the same pool, by the labels of the run."""
+
+    format: Literal["opacc-comparison/1"] = Field(
+        default="opacc-comparison/1", description="name and version of this form"
+    )
+    other: str = Field(description="URI of the other run, the first one given")
+    same_listing: bool = Field(description="whether all pools were listed alike; else examples match by their ids")
+    predicted: bool = Field(
+        default=False, description="whether all labels predict, for each model, what is not labelled; else by design"
+    )
+    first: StatedEstimate = Field(description="accuracy of the model of the run")
+    second: StatedEstimate = Field(description="accuracy of the other model")
+    difference: StatedEstimate = Field(description="first - second, in [-1, 1]")
+    num_first_better: int = Field(ge=0, description="labels on which the first has the higher outcome")
+    num_second_better: int = Field(ge=0, description="labels on which the second has the higher outcome")
+    num_unlike: int | None = Field(
+        default=None, ge=0, description="examples of the pool on which the two say different things; null: not known"
+    )
+    models: list[ComparedModel] = Field(default=[], description="all models, that of the run first")
+    differences: list[ComparedPair] = Field(default=[], description="all pairs of them")
 
 
 def compare(
@@ -52,7 +101,7 @@ def compare(
     Raises
     ------
     LabelError
-        As :func:`opacc_ray.audit.results.estimate`.
+        As :func:`opacc_ray.audit.accuracy.estimate`.
     SpecError
         The models have different tasks or classes.
     DataError

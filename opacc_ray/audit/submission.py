@@ -15,14 +15,15 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import yaml
+from pydantic import Field
 
 from opacc_ray.audit.progress import log_is_json
 from opacc_ray.audit.resolution import Resolved, resolve
-from opacc_ray.audit.state_documents import Ended, RunExit, Submission
 from opacc_ray.audit.status import status
+from opacc_ray.documents import Document
 from opacc_ray.errors import ClusterError, DataError, LabelsAwaited, OpaccError, SpecError, shown
 from opacc_ray.lake.redaction import without_values
 from opacc_ray.lake.storage import join, open_store, read_uri, split
@@ -31,6 +32,40 @@ from opacc_ray.spec import Spec, modules_of, users_files
 
 if TYPE_CHECKING:
     from opacc_ray.cluster.jobs import Job, JobServer
+
+Ended = Literal["done", "waits for labels", "wrong spec", "failed", "interrupted"]
+"""How a job ended."""
+
+
+class RunExit(Document):
+    """How `opacc run` ended, kept in storage: a job server knows less of it."""
+
+    format: Literal["opacc-run-exit/1"] = Field(default="opacc-run-exit/1", description="name and version of this form")
+    ended: Ended = Field(description="done: nothing is missing; wrong spec: exit code 2; interrupted: run it again")
+    exit_code: int = Field(description="that of `opacc run`; 0 also where labels are waited for")
+    run: str | None = Field(description="URI of the run; null if there is none yet")
+    waits_for: str | None = Field(description="what the run waits for, in words; null if it failed")
+    error: str | None = Field(description="the sentence that it ended with; null if it did not fail")
+
+
+class Submission(Document):
+    """A job that was sent to a cluster, or found there, and how it ended."""
+
+    format: Literal["opacc-submission/1"] = Field(
+        default="opacc-submission/1", description="name and version of this form"
+    )
+    id: str = Field(description="submission id of the job: the name of its run, and -2, -3, … after a failure")
+    run: str = Field(description="URI of the run")
+    found: bool = Field(description="whether the job was there already, and nothing was sent")
+    status: str = Field(description="what Ray says of it: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED")
+    modules: list[str] = Field(description="files of code that were sent; none if the job was found")
+    ended: Ended | None = Field(description="how it ended; null while it runs")
+    exit_code: int | None = Field(description="that of `opacc run` in the job; null while it runs")
+    waits_for: str | None = Field(
+        description="what the run waits for now, in words; null while it runs, or if it failed"
+    )
+    error: str | None = Field(description="the sentence that the job ended with, if it failed")
+
 
 log = logging.getLogger(__name__)
 

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Literal
 
-from opacc_ray.audit import history
+from pydantic import Field
+
+from opacc_ray.audit import prior_knowledge
 from opacc_ray.audit.sanity import SANITY, read_sanity
-from opacc_ray.audit.state_documents import Fault, Verification
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import read_description
@@ -19,6 +22,27 @@ from opacc_ray.runs import draws, feature_store, pool_objects
 from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.runs.run_documents import Draw
+
+
+class Fault(Part):
+    """Something wrong with a run."""
+
+    file: str = Field(description="URI of the file that is damaged, lost or not of the run")
+    problem: str = Field(description="what is wrong, and what to do")
+
+
+class Verification(Document):
+    """All files of a run, compared with their digests and with one another."""
+
+    format: Literal["opacc-verification/1"] = Field(
+        default="opacc-verification/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run")
+    sound: bool = Field(description="whether nothing is wrong")
+    checked: int = Field(ge=0, description="files that were read and compared")
+    faults: list[Fault] = Field(description="all that is wrong")
+    objects: ChangedObjects | None = Field(description="objects of the pool that changed; null if that is not known")
+
 
 THREADS = 4
 
@@ -172,15 +196,15 @@ def _check_history(run: Run, found: _Findings) -> None:
     """Check what the run knew before its first label."""
     if not run.spec.has_history:
         return
-    with found.checking(history.uri_of(run)):
-        kept = history.read_record(run)
+    with found.checking(prior_knowledge.uri_of(run)):
+        kept = prior_knowledge.read_record(run)
         if kept is not None:
             found.each(
-                [history.uri_of(run, f"{kept.folder}/{name}") for name in kept.files],
-                [lambda name=name: history.read_file(run, kept, name) for name in kept.files],  # type: ignore[misc]
+                [prior_knowledge.uri_of(run, f"{kept.folder}/{name}") for name in kept.files],
+                [lambda name=name: prior_knowledge.read_file(run, kept, name) for name in kept.files],  # type: ignore[misc]
             )
         if kept is not None or any(track.rounds() for track in run.tracks()):
-            history.read_history(run, keep=False)
+            prior_knowledge.read_history(run, keep=False)
 
 
 def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from opacc_ray.audit.tables import POPULATION
+from opacc_ray.audit.exported_tables import POPULATION
 from opacc_ray.errors import DataError
 from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint, HistoryPopulation
 from opacc_ray.lake.parquet_io import read_bytes

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from opacc_ray.audit import history, results, sanity
+from opacc_ray.audit import accuracy, prior_knowledge, sanity
 from opacc_ray.audit.label_budget import width_course
 from opacc_ray.errors import counted
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
@@ -51,11 +51,11 @@ def gather(
     index = run.complete_features().index
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = having_labels(rounds)
-    stated = results.state(run, level=level, partial=True, conflict=conflict, score=score) if known else None
+    stated = accuracy.state(run, level=level, partial=True, conflict=conflict, score=score) if known else None
     beliefs = read_beliefs(run)
     wrong = mispredictions(known, beliefs) if known else None
     pictures = pictures_of(run, wrong.examples) if wrong else {}
-    kept = history.read_record(run)
+    kept = prior_knowledge.read_record(run)
     report = RunReport(
         run=run.uri,
         track=run.track,

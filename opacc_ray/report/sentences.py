@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from opacc_ray.audit.history_documents import HistorySource
+from opacc_ray.audit.prior_labels import HistorySource
 from opacc_ray.estimators.intervals import inside
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.documents import Reliability

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from golden_run import copy_golden_run, edit_document, replace_drawn
 
-from opacc_ray.audit import results
+from opacc_ray.audit import accuracy
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, OpaccError
@@ -31,7 +31,7 @@ def home(tmp_path: Path) -> Path:
 def state(home: Path) -> None:
     run = Run.open(str(home))
     status(run)
-    results.estimate(run)
+    accuracy.estimate(run)
 
 
 def test_files_of_the_fixture_are_good(home: Path) -> None:

@@ -13,8 +13,8 @@ from audited_run import CLASSES as NAMES
 from audited_run import KEYS, label, write_features, write_pool
 from written_run import CLASSES, CONFIDENCE, IDS, PREDICTION, TRUTH, N, write_run
 
-from opacc_ray.audit import steps
-from opacc_ray.audit.export import export_case
+from opacc_ray.audit import verbs
+from opacc_ray.audit.exported_case import export_case
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import actions
@@ -26,8 +26,8 @@ from opacc_ray.study.cases import Case, Source, read_case
 def run(tmp_path: Path) -> Run:
     """A run of two tracks, none of which has labels."""
     made = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-    steps.select(made, "srs", 100, {})
-    steps.select(made.along("rest"), "srs", N, {})
+    verbs.select(made, "srs", 100, {})
+    verbs.select(made.along("rest"), "srs", N, {})
     return made
 
 
@@ -82,7 +82,7 @@ def test_pool_that_lacks_labels_is_refused_unless_part_of_it_will_do(
 def test_case_of_a_regression_has_its_scores(tmp_path: Path) -> None:
     values = np.linspace(0, 3, N)
     run = write_run(tmp_path, "mine", values, task="regression", error_scale=2.0)
-    chosen = steps.select(run, "srs", N, {}).ids
+    chosen = verbs.select(run, "srs", N, {}).ids
     rows = "".join(f"{name},{values[IDS.index(name)] + IDS.index(name) % 3}\n" for name in chosen)
     actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     written = export_case(run, str(tmp_path / "case.npz"))
@@ -104,7 +104,7 @@ def test_study_reads_what_was_exported_and_changed_files_are_named(
 ) -> None:
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
-    label(run, steps.select(run, "srs", len(KEYS), {}).ids)
+    label(run, verbs.select(run, "srs", len(KEYS), {}).ids)
     (tmp_path / "pool" / KEYS[0]).write_bytes(b"another picture")
     assert main(["export", run.uri, "--case", str(tmp_path / "case.npz"), "--json"]) == 0
     written = json.loads(capsys.readouterr().out)

@@ -19,9 +19,9 @@ from small_spec import small_spec
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import history, results, steps
+from opacc_ray.audit import accuracy, prior_knowledge, verbs
 from opacc_ray.audit.checks import check
-from opacc_ray.audit.history import read_history, read_record
+from opacc_ray.audit.prior_knowledge import read_history, read_record
 from opacc_ray.audit.verify import verify
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, OpaccError, SpecError
@@ -47,16 +47,16 @@ def answer(run: Run, chosen: opacc.Selection) -> None:
 def earlier(tmp_path: Path) -> Run:
     """An audit of the same weights, with 60 labels."""
     run = write_run(tmp_path, "before", PREDICTION, listing="z", **WEIGHTS)
-    answer(run, steps.select(run, "srs", 60, {}, seed=9))
+    answer(run, verbs.select(run, "srs", 60, {}, seed=9))
     return run
 
 
 def test_an_audit_starts_from_earlier_ones_of_the_same_weights(tmp_path: Path, earlier: Run) -> None:
     another = write_run(tmp_path, "another", OTHER, **(WEIGHTS | {"sha256": "b" * 64}))
-    answer(another, steps.select(another, "srs", 30, {}))
+    answer(another, verbs.select(another, "srs", 30, {}))
     unlabelled = write_run(tmp_path, "unlabelled", PREDICTION, **WEIGHTS)
     run = write_run(tmp_path, "now", PREDICTION, sections={"sample": NEYMAN, "history": "auto"}, **WEIGHTS)
-    first = steps.select(run, "neyman", 40, {})
+    first = verbs.select(run, "neyman", 40, {})
     kept = read_record(run)
     assert kept is not None
     assert [(source.kind, source.uri, source.examples) for source in kept.sources] == [("audit", earlier.uri, 60)]
@@ -66,11 +66,11 @@ def test_an_audit_starts_from_earlier_ones_of_the_same_weights(tmp_path: Path, e
     assert first.index.tolist() == opacc.select(POOL, "neyman", 40, history=told).index.tolist()
     assert first.index.tolist() != opacc.select(POOL, "neyman", 40).index.tolist()
     answer(run, first)
-    answer(unlabelled, steps.select(unlabelled, "srs", 50, {}))  # what comes later changes nothing
-    found = results.estimate(run)
+    answer(unlabelled, verbs.select(unlabelled, "srs", 50, {}))  # what comes later changes nothing
+    found = accuracy.estimate(run)
     outcome = (PREDICTION == TRUTH)[first.index].astype(float)
     assert found.value == pytest.approx(opacc.estimate(first, outcome, pool=POOL, history=told).value)
-    assert steps.next_round(run, 30).index.tolist() == (
+    assert verbs.next_round(run, 30).index.tolist() == (
         opacc.select(POOL, "neyman", 30, previous=[(first, outcome)], history=told).index.tolist()
     )
     assert not any("/history/" in fault.file for fault in verify(run.uri).faults)
@@ -81,9 +81,9 @@ def test_an_earlier_audit_with_other_classes_teaches_nothing(
 ) -> None:
     shifted = WEIGHTS | {"classes": [*CLASSES[1:], CLASSES[0]]}
     other = write_run(tmp_path, "other", PREDICTION, **shifted)
-    answer(other, steps.select(other, "srs", 60, {}, seed=9))
+    answer(other, verbs.select(other, "srs", 60, {}, seed=9))
     run = write_run(tmp_path, "now", PREDICTION, sections={"sample": NEYMAN, "history": "auto"}, **WEIGHTS)
-    steps.select(run, "neyman", 40, {})
+    verbs.select(run, "neyman", 40, {})
     kept = read_record(run)
     assert kept is not None
     assert [source.uri for source in kept.sources] == [earlier.uri]
@@ -94,10 +94,10 @@ def test_named_audits_must_be_there_and_found_ones_need_not(tmp_path: Path, earl
     bare = write_run(tmp_path, "bare", PREDICTION, **WEIGHTS)
     named = write_run(tmp_path, "named", PREDICTION, sections={"sample": NEYMAN, "history": [bare.uri]}, **WEIGHTS)
     with pytest.raises(DataError, match=r"no example of .*bare has a label yet"):
-        steps.select(named, "neyman", 40, {})
+        verbs.select(named, "neyman", 40, {})
     (tmp_path / "before" / "rounds" / "1" / "draw-1.json").write_text("{}")
     found = write_run(tmp_path, "found", PREDICTION, sections={"sample": NEYMAN, "history": "auto"}, **WEIGHTS)
-    steps.select(found, "neyman", 40, {})
+    verbs.select(found, "neyman", 40, {})
     kept = read_record(found)
     assert kept is not None
     assert kept.sources == []
@@ -105,7 +105,7 @@ def test_named_audits_must_be_there_and_found_ones_need_not(tmp_path: Path, earl
 
 def test_labels_of_another_models_audit_on_the_same_pool_say_how_this_model_did(tmp_path: Path) -> None:
     other = write_run(tmp_path, "other", OTHER, **(WEIGHTS | {"sha256": "b" * 64}))
-    chosen = steps.select(other, "srs", 60, {}, seed=9)
+    chosen = verbs.select(other, "srs", 60, {}, seed=9)
     answer(other, chosen)
     for listing, said in (("a", PREDICTION), ("b", OTHER)):  # the same pool; one that was listed otherwise
         sections = {"sample": NEYMAN, "history": [other.uri]}
@@ -120,7 +120,7 @@ def test_labels_of_another_models_audit_on_the_same_pool_say_how_this_model_did(
 @pytest.mark.parametrize("fault", ["lost", "changed", "record lost", "record changed"])
 def test_a_history_that_rounds_were_drawn_by_is_never_replaced(fault: str, tmp_path: Path, earlier: Run) -> None:
     run = write_run(tmp_path, "now", PREDICTION, sections={"sample": NEYMAN, "history": [earlier.uri]}, **WEIGHTS)
-    answer(run, steps.select(run, "neyman", 40, {}))
+    answer(run, verbs.select(run, "neyman", 40, {}))
     kept = read_record(run)
     assert kept is not None
     record, file = (
@@ -132,7 +132,7 @@ def test_a_history_that_rounds_were_drawn_by_is_never_replaced(fault: str, tmp_p
     else:
         data = file.read_bytes()
         file.unlink() if fault == "lost" else file.write_bytes(data[:-20] + bytes(20))
-    for act in (lambda: results.estimate(run), lambda: steps.next_round(run, 20), lambda: read_history(run)):
+    for act in (lambda: accuracy.estimate(run), lambda: verbs.next_round(run, 20), lambda: read_history(run)):
         with pytest.raises(DataError, match="restore"):
             act()
     assert any("/history/" in fault.file for fault in verify(run.uri).faults)
@@ -164,7 +164,7 @@ def test_a_column_of_the_pool_is_the_prior_of_every_example(tmp_path: Path) -> N
     checks, failure = check(spec, "spec.yaml")
     assert failure is None
     assert f"judge of '000.png' is {judge[0]:g}" in {item.name: item.found for item in checks.checks}["history"]
-    run = steps.run(spec)
+    run = verbs.run(spec)
     assert read_history(run).prior == pytest.approx(judge)
     pool = opacc.Pool(prediction=PREDICTION, confidence=CONFIDENCE)
     expected = opacc.select(pool, "neyman", 40, history=opacc.History(prior=judge))
@@ -172,7 +172,7 @@ def test_a_column_of_the_pool_is_the_prior_of_every_example(tmp_path: Path) -> N
     assert verify(run.uri).sound
     plain = json.loads(json.dumps(features_spec(tmp_path)))
     del plain["pool"]["columns"]["prior"]
-    without = steps.run(parse_spec(plain, "spec.yaml"))
+    without = verbs.run(parse_spec(plain, "spec.yaml"))
     assert without.uri != run.uri
     assert read_record(without) is None
 
@@ -191,7 +191,7 @@ def test_a_column_that_is_no_prior_is_refused_before_anything_is_written(
 ) -> None:
     features_pool(tmp_path / "pool", **column)
     with pytest.raises((DataError, SpecError), match=message):
-        steps.start(parse_spec(features_spec(tmp_path), "spec.yaml"))
+        verbs.start(parse_spec(features_spec(tmp_path), "spec.yaml"))
     assert not (tmp_path / "audits").exists()
 
 
@@ -206,7 +206,7 @@ def test_a_history_is_refused_where_nothing_learns_from_it(tmp_path: Path) -> No
         with pytest.raises(SpecError, match=message):
             parse_spec(content | sections, "spec.yaml")
     with pytest.raises(SpecError, match="this spec names none; list the runs"):
-        history.check_history(parse_spec(content | {"history": "auto"}, "spec.yaml"), None, None)  # type: ignore[arg-type]
+        prior_knowledge.check_history(parse_spec(content | {"history": "auto"}, "spec.yaml"), None, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_history_without_what_it_names_is_found_before_anything_is_extracted(
     with pytest.raises(OpaccError, match=message):
         raise failure or AssertionError
     with pytest.raises(OpaccError, match=message):
-        steps.start(spec)
+        verbs.start(spec)
     assert not (tmp_path / "audits").exists()
 
 
@@ -260,7 +260,7 @@ def test_a_labelled_reference_in_s3_is_learned_from(s3: LocalS3) -> None:
     reference = {"uri": f"{store.uri}/train", "labels": f"{store.uri}/train.csv"}
     content = small_spec(store.uri, f"{store.uri}/audits", reference=reference, sample=NEYMAN)
     with extracting_here():
-        run = steps.run(parse_spec(content, "spec.yaml"))
+        run = verbs.run(parse_spec(content, "spec.yaml"))
     kept = read_record(run)
     assert kept is not None
     assert [(item.kind, item.uri, item.examples) for item in kept.sources] == [("reference", f"{store.uri}/train", 50)]
@@ -289,7 +289,7 @@ def test_a_labelled_reference_in_s3_is_learned_from(s3: LocalS3) -> None:
         abs=1e-6,
     )
     assert "(difference of confidences)" in page(reported, pictures)
-    other = steps.start(parse_spec(content | {"name": "other"}, "spec.yaml"))[0]
+    other = verbs.start(parse_spec(content | {"name": "other"}, "spec.yaml"))[0]
     store.write("train.csv", b"id,label\n300.png,1\n")
     with pytest.raises(DataError, match=r"names '300.png', which is no example of .*train"):
-        steps.select(other, "neyman", 10, {})
+        verbs.select(other, "neyman", 10, {})

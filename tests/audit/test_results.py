@@ -14,8 +14,8 @@ from two_models import compare
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import results, several_models, steps
-from opacc_ray.audit.tables import export_tables
+from opacc_ray.audit import accuracy, several_models, verbs
+from opacc_ray.audit.exported_tables import export_tables
 from opacc_ray.cli import texts
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimators.calibration import calibrate
@@ -27,7 +27,7 @@ from opacc_ray.runs.run import Run
 
 def label(run: Run, method: str = "srs", **parameters: Any) -> opacc.Selection:
     """Draw 60 examples and label them."""
-    chosen = steps.select(run, method, 60, parameters)
+    chosen = verbs.select(run, method, 60, parameters)
     names = run.spec.model.classes or [str(c) for c in range(3)]
     rows = "".join(f"{name},{names[TRUTH[IDS.index(name)]]}\n" for name in dict.fromkeys(chosen.ids))
     actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
@@ -44,26 +44,26 @@ def run(tmp_path: Path) -> Run:
 
 def test_a_round_without_any_label_is_left_out_and_one_with_some_must_be_whole(run: Run) -> None:
     label(run)
-    before = results.state(run)
-    [first, *_] = steps.next_round(run, 40).ids
-    after = results.state(run)
+    before = accuracy.state(run)
+    [first, *_] = verbs.next_round(run, 40).ids
+    after = accuracy.state(run)
     assert (after.value, after.low, after.high) == (before.value, before.low, before.high)
     assert ([item.labelled for item in after.rounds], after.missing, after.design_based) == ([60, 0], 40, True)
     assert "\nleft out   round 2, which waits for all of its 40 labels" in texts.estimate(after)
     actions.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
     with pytest.raises(LabelError, match=r"^39 of 100 labels are missing in .* give --partial"):
-        results.state(run)
+        accuracy.state(run)
 
 
 def test_first_labels_of_draws_with_replacement_are_a_sample_of_their_design(run: Run, tmp_path: Path) -> None:
     """An example that later draws repeat counts there only if the draws around them are labelled, too."""
-    chosen = steps.select(run, "sups", 150, {})
+    chosen = verbs.select(run, "sups", 150, {})
     ids = list(dict.fromkeys(chosen.ids))[:50]
     first = min(k for k, name in enumerate(chosen.ids) if name not in ids)
     assert set(ids) & set(chosen.ids[first:]), "some are drawn again"
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
     actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
-    found = results.estimate(run, partial=True)
+    found = accuracy.estimate(run, partial=True)
     drawn = chosen.restrict(np.arange(150) < first)
     expected = opacc.estimate(drawn, (PREDICTION == TRUTH)[drawn.index].astype(float))
     assert (found.value, found.low, found.high, found.n) == (expected.value, expected.low, expected.high, first)
@@ -77,11 +77,11 @@ def test_first_labels_of_draws_with_replacement_are_a_sample_of_their_design(run
 
 
 def test_labels_here_and_there_of_draws_with_replacement_count_at_every_draw(run: Run) -> None:
-    chosen = steps.select(run, "sups", 150, {})
+    chosen = verbs.select(run, "sups", 150, {})
     ids = list(dict.fromkeys(chosen.ids))[::2]
     rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
     actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
-    found = results.estimate(run, partial=True)
+    found = accuracy.estimate(run, partial=True)
     assert found.n == sum(name in ids for name in chosen.ids) > len(ids)
     assert "missing at random" in str(found.reason)
 
@@ -91,7 +91,7 @@ def test_labels_here_and_there_of_draws_with_replacement_count_at_every_draw(run
 
 def test_classes_are_calibrated_with_the_pool(run: Run) -> None:
     chosen = label(run)
-    result = results.estimate(run).to_dict()
+    result = accuracy.estimate(run).to_dict()
     said, true = (np.array(CLASSES)[values[chosen.index]] for values in (PREDICTION, TRUTH))
     count = dict(zip(CLASSES, np.bincount(PREDICTION).tolist(), strict=True))
     assert result["pool_by_predicted_class"] == count
@@ -110,16 +110,16 @@ def test_classes_without_counts_or_with_heavy_weights_stay_as_they_are(
         del index["predicted"], index["format"], index["sha256"]
         run.features.write("index.json", json.dumps(index).encode())
     said, true = (np.array(CLASSES)[values[chosen.index]] for values in (PREDICTION, TRUTH))
-    result = results.estimate(run).to_dict()
+    result = accuracy.estimate(run).to_dict()
     assert result["confusion"] == confusion(chosen, true, said).to_dict()
     assert (result["pool_by_predicted_class"] is None) == (method == "srs")
 
 
 def test_classes_say_that_labels_are_missing(run: Run) -> None:
-    chosen = steps.select(run, "srs", 60, {})
+    chosen = verbs.select(run, "srs", 60, {})
     rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
     actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
-    result = results.estimate(run, partial=True).to_dict()
+    result = accuracy.estimate(run, partial=True).to_dict()
     reasons = [result["reason"], result["by_true_class"]["cat"]["reason"], result["confusion"]["reason"]]
     assert all("20 of 60 labels of round 1 are taken to be missing at random" in reason for reason in reasons)
 
@@ -168,7 +168,7 @@ def test_a_model_and_one_that_differs_on_four_examples_are_no_further_apart_than
 
 def test_other_model_with_missing_labels_or_examples(run: Run, tmp_path: Path) -> None:
     other = write_run(tmp_path, "other", OTHER, classes=CLASSES)
-    chosen = steps.select(run, "srs", 60, {})
+    chosen = verbs.select(run, "srs", 60, {})
     rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
     actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
     with pytest.raises(LabelError, match="20 of 60 labels are missing"):
@@ -207,7 +207,7 @@ def test_regressions_are_compared_on_the_scale_of_the_run(tmp_path: Path) -> Non
     value = np.linspace(0, 1, N)
     mine = write_run(tmp_path, "mine", value + 0.1, task="regression", error_scale=2)
     other = write_run(tmp_path, "other", value + 0.3, task="regression", error_scale=7)
-    chosen = steps.select(mine, "srs", 30, {})
+    chosen = verbs.select(mine, "srs", 30, {})
     rows = "".join(f"{name},{value[IDS.index(name)].item()!r}\n" for name in chosen.ids)
     actions.import_labels(mine, "labels.csv", ("id,label\n" + rows).encode())
     result = several_models.compare(mine, other).to_dict()
@@ -217,9 +217,9 @@ def test_regressions_are_compared_on_the_scale_of_the_run(tmp_path: Path) -> Non
     assert (result["num_first_better"], result["num_second_better"]) == (30, 0)
     far = write_run(tmp_path, "far", value + 3, task="regression", error_scale=7)
     assert several_models.compare(mine, far).second.value == 0
-    assert results.estimate(mine).by_true_class is None
+    assert accuracy.estimate(mine).by_true_class is None
     with pytest.raises(SpecError, match="a regression has none; leave --assist out"):
-        results.estimate(mine, assist=True)
+        accuracy.estimate(mine, assist=True)
 
 
 # -- costs -----------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_mean_cost_is_that_of_the_file(run: Run, tmp_path: Path) -> None:
     path.write_text("owl: 10\ncat: {dog: 2.5}\n")
     costs = load_costs(path, run.spec.model, run.num_classes)
     assert costs == {"owl": 10.0, "cat": {"dog": 2.5}}
-    result = results.estimate(run, costs=costs).to_dict()
+    result = accuracy.estimate(run, costs=costs).to_dict()
     expected = mean_cost(chosen, TRUTH[chosen.index], PREDICTION[chosen.index], {2: 10, 0: {1: 2.5}})
     assert result["mean_cost"] == expected.to_dict() | {"costs": costs}
     kept = run.read_estimate()
@@ -242,7 +242,7 @@ def test_mean_cost_is_that_of_the_file(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("cost", [1.0, 10.0])
 def test_errors_that_cost_the_same_cost_what_the_stated_accuracy_says(cost: float, run: Run) -> None:
     label(run, "neyman")
-    stated = results.state(run, costs=dict.fromkeys(CLASSES, cost))
+    stated = accuracy.state(run, costs=dict.fromkeys(CLASSES, cost))
     found = stated.mean_cost
     assert found is not None
     expected = [cost * (1 - value) for value in (stated.value, stated.high, stated.low)]
@@ -252,7 +252,7 @@ def test_errors_that_cost_the_same_cost_what_the_stated_accuracy_says(cost: floa
 
 def test_no_mean_cost_below_0_is_told(run: Run) -> None:
     label(run)
-    stated = results.state(run, costs={"owl": 10.0})
+    stated = accuracy.state(run, costs={"owl": 10.0})
     assert stated.mean_cost is not None
     beyond = stated.mean_cost.model_copy(update={"value": -0.0003, "low": 0.0})
     assert "\nmean cost  0.0000, " in texts.estimate(stated.model_copy(update={"mean_cost": beyond}))
@@ -266,7 +266,7 @@ def test_confidence_of_the_pool_assists(run: Run) -> None:
 
     chosen = label(run)
     outcome = (PREDICTION == TRUTH).astype(float)[chosen.index]
-    found = results.estimate(run, assist=True).to_dict()["assisted"]
+    found = accuracy.estimate(run, assist=True).to_dict()["assisted"]
     assert 0 < found.pop("strength") <= 1
     assert found == assist(chosen, outcome, CONFIDENCE).to_dict()
 
@@ -274,7 +274,7 @@ def test_confidence_of_the_pool_assists(run: Run) -> None:
 def test_method_that_predicts_outcomes_itself_is_not_assisted(run: Run) -> None:
     label(run, "neyman")
     with pytest.raises(SpecError, match="neyman has its own in it; leave --assist out"):
-        results.estimate(run, assist=True)
+        accuracy.estimate(run, assist=True)
 
 
 def test_run_without_confidence_cannot_be_assisted(run: Run) -> None:
@@ -285,5 +285,5 @@ def test_run_without_confidence_cannot_be_assisted(run: Run) -> None:
     with pytest.raises(
         OpaccError, match=r"holds .*, not confidence; add extract\.features: \[hidden, output, confidence\] to"
     ):
-        results.estimate(run, assist=True)
+        accuracy.estimate(run, assist=True)
     assert run.read_estimate() is None

@@ -7,9 +7,8 @@ import pytest
 from extracting_here import extracting_here
 from small_pictures import picture
 
-from opacc_ray.audit import steps
-from opacc_ray.audit.state_documents import RunExit
-from opacc_ray.audit.submission import Order, as_yaml, submit
+from opacc_ray.audit import verbs
+from opacc_ray.audit.submission import Order, RunExit, as_yaml, submit
 from opacc_ray.cluster.jobs import Job
 from opacc_ray.errors import SpecError, StorageError
 from opacc_ray.lake.storage import open_store
@@ -54,7 +53,7 @@ def test_run_of_a_cluster_with_other_libraries_is_found_again(spec: Spec, monkey
     """Its name is another than the one that is planned here."""
     with extracting_here(), monkeypatch.context() as there:
         there.setattr("opacc_ray.extract.code.version", lambda name: "99.1")
-        run = steps.run(spec)
+        run = verbs.run(spec)
     note = Path(spec.output, "note.json")
     ended = RunExit(ended="waits for labels", exit_code=0, run=run.uri, waits_for="3 labels", error=None)
     note.write_bytes(ended.to_bytes())

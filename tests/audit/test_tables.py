@@ -13,8 +13,8 @@ import pyarrow.dataset as ds
 import pytest
 from audited_run import CLASSES, KEYS, TRUTH, N, label, write_features, write_pool
 
-from opacc_ray.audit import results, steps
-from opacc_ray.audit.tables import TABLES, export_tables
+from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit.exported_tables import TABLES, export_tables
 from opacc_ray.cli.main import main
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.storage import open_store
@@ -28,10 +28,10 @@ def run(tmp_path: Path) -> Run:
     """A run of two rounds, the second of which lacks some labels."""
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
-    steps.select(run, "css", 20, {})
+    verbs.select(run, "css", 20, {})
     label(run, run.read_selection(1).ids)
-    results.estimate(run)
-    steps.next_round(run, 10)
+    accuracy.estimate(run)
+    verbs.next_round(run, 10)
     label(run, run.read_selection(2).ids[:7])
     return run
 
@@ -79,9 +79,9 @@ def test_the_estimate_follows_from_the_tables_in_sql(method: str, tmp_path: Path
     """As the documentation has it; weights of ``sups`` and ``deepest`` do not sum to 1."""
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
-    steps.select(run, method, 20, {})
+    verbs.select(run, method, 20, {})
     label(run, run.read_selection(1).ids)
-    results.estimate(run)
+    accuracy.estimate(run)
     export_tables(run, str(tmp_path / "lake"))
     [documented] = re.findall(r"^SELECT (1?.*sum\(.*\)) +--", DOCUMENTED.read_text(), re.MULTILINE)
     [(value,)] = query(
@@ -99,12 +99,12 @@ def test_estimates_are_a_history_of_all_runs(run: Run, tmp_path: Path) -> None:
     export_tables(run, str(home))
     assert open_store(str(home)).list("estimates/") == before
     label(run, run.read_selection(2).ids)
-    results.estimate(run)
+    accuracy.estimate(run)
     export_tables(run, str(home), features=False)
     other, _ = write_features(str(tmp_path), "other")
-    steps.select(other, "srs", 10, {})
+    verbs.select(other, "srs", 10, {})
     label(other, other.read_selection(1).ids)
-    results.estimate(other)
+    accuracy.estimate(other)
     export_tables(other, str(home))
     assert query(f"SELECT run, rounds, n, methods FROM {table(home, 'estimates')} ORDER BY ALL") == [
         ("audit", 1, 20, "css"),
@@ -115,7 +115,7 @@ def test_estimates_are_a_history_of_all_runs(run: Run, tmp_path: Path) -> None:
 
 
 def test_tracks_are_told_apart(run: Run, tmp_path: Path) -> None:
-    steps.select(run.along("second"), "srs", 5, {})
+    verbs.select(run.along("second"), "srs", 5, {})
     export_tables(run, str(tmp_path / "lake"), features=False)
     assert query(
         f"SELECT track, round, count(*) FROM {table(tmp_path / 'lake', 'selections')} GROUP BY ALL ORDER BY ALL"

@@ -11,7 +11,7 @@ from safetensors.torch import save
 from small_model import trained
 from small_pictures import picture
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.runs.run import Run
@@ -37,7 +37,7 @@ def run_spec(home: Path, **sections: Any) -> Run:
         "output": f"{home}/audits",
     }
     with extracting_here():
-        return steps.run(parse_spec(content | sections, "spec"))
+        return verbs.run(parse_spec(content | sections, "spec"))
 
 
 def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -13,7 +13,7 @@ import yaml
 from golden_run import copy_golden_run
 from small_pictures import picture
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs as steps
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.spec import parse_spec

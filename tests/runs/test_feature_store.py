@@ -10,7 +10,7 @@ import pytest
 from synthetic_run import write_synthetic
 from written_run import CLASSES, CONFIDENCE, IDS, PREDICTION, N, write_run
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import features, ids
@@ -163,7 +163,7 @@ def test_column_is_read_in_the_order_of_the_pool(run: Run) -> None:
 
 
 def test_chosen_rows_come_in_the_order_of_choice(run: Run) -> None:
-    chosen = steps.select(run, "srs", 50, {})
+    chosen = verbs.select(run, "srs", 50, {})
     found = feature_store.find_chosen(run, chosen)
     assert found.ids == found.uris == [IDS[i] for i in chosen.index]
     assert found.predictions == PREDICTION[chosen.index].tolist()
@@ -229,7 +229,7 @@ def test_ids_are_read_for_the_rows_in_hand(run: Run, reads: Reads) -> None:
 def test_method_reads_its_own_columns_and_what_is_known_of_the_chosen(
     method: str, columns: set[str], run: Run, reads: Reads
 ) -> None:
-    steps.select(run, method, 30, {})
+    verbs.select(run, method, 30, {})
     assert reads.names == columns | {"id", "uri", "prediction"}
 
 
@@ -244,7 +244,7 @@ def wide(tmp_path: Path) -> Run:
 
 def draw(run: Run) -> Any:
     """A draw by neyman, as if it were the first of its process."""
-    return steps.select(run, "neyman", 30, {}, seed=4).to_dict()
+    return verbs.select(run, "neyman", 30, {}, seed=4).to_dict()
 
 
 def test_directions_of_the_hidden_layer_are_kept_and_the_layer_is_not_read_again(
@@ -252,7 +252,7 @@ def test_directions_of_the_hidden_layer_are_kept_and_the_layer_is_not_read_again
 ) -> None:
     first = draw(wide)
     [kept] = [entry for entry in wide.features.list() if entry.key.startswith(DIRECTIONS)]
-    steps.select(wide, "srs", 20, {})
+    verbs.select(wide, "srs", 20, {})
     monkeypatch.setattr(feature_store, "MEMORY_LIMIT", 0)  # its rows would be held by actors, which do not start
     reads = Reads(monkeypatch)
     assert draw(wide) == first
@@ -266,7 +266,7 @@ def test_directions_that_are_damaged_are_made_again(wide: Run, damage: Any, capl
     [kept] = [entry.key for entry in wide.features.list() if entry.key.startswith(DIRECTIONS)]
     data = wide.features.read(kept)
     wide.features.write(kept, damage(data))
-    steps.select(wide, "srs", 20, {})
+    verbs.select(wide, "srs", 20, {})
     assert draw(wide) == first
     assert "it is made again" in caplog.text
     assert wide.features.read(kept) == data

@@ -1,30 +1,21 @@
-"""What a run knows before its first label: gathered once, and kept for all its rounds and its estimate.
+"""Gather labelled examples from before the first label: labels of the reference, and earlier audits."""
 
-    history/DIGEST/labelled-1.parquet  features and outcomes of labelled examples, of one source
-    history/DIGEST/prior.npy           the user's own column, one number for each example of the pool
-    history/history.json               where they come from, with a digest of each file; created once, after them
-
-Nothing of it is trusted (:mod:`opacc_ray.failure.history`). It is the same for all rounds, whatever is labelled
-elsewhere meanwhile, so that the estimate knows what the draws knew.
-"""
-
-import hashlib
 import io
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from opacc_ray.audit.history_documents import HistorySource, KeptFile, KeptHistory
-from opacc_ray.errors import DataError, OpaccError, SpecError, counted, shortened
+from opacc_ray.documents import Part
+from opacc_ray.errors import DataError, OpaccError, SpecError, counted
 from opacc_ray.extract import reference
 from opacc_ray.extract.columns import Columns
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.prior import read_prior, try_prior
 from opacc_ray.extract.source import plan_pool
-from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labels.formats.parsing import parse
 from opacc_ray.labels.joining import join
 from opacc_ray.labels.labelled_rounds import (
@@ -37,19 +28,19 @@ from opacc_ray.labels.labelled_rounds import (
 )
 from opacc_ray.labels.log import read_log
 from opacc_ray.labels.rows import Label
-from opacc_ray.lake.arrow import numbers, to_numpy
+from opacc_ray.lake.arrow import numbers
 from opacc_ray.lake.examples import Plan
-from opacc_ray.lake.parquet_io import encode, read_bytes
+from opacc_ray.lake.parquet_io import encode
 from opacc_ray.lake.pools import planned_ids
-from opacc_ray.lake.storage import Store, open_store, read_uri
-from opacc_ray.pool import Pool
+from opacc_ray.lake.storage import open_store, read_uri
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import HEADER, Run
 from opacc_ray.spec import ReferenceSpec, Spec
 
 log = logging.getLogger(__name__)
 
-FOLDER, RECORD, PRIOR = "history", "history.json", "prior.npy"
+PRIOR = "prior.npy"
+"""File of the user's own column."""
 
 LEARNED_FROM = ("hidden", "confidence", "dsa", "lsa", "prediction")
 """Features from which failures are learned."""
@@ -58,81 +49,23 @@ MOST = 10_000
 """Labelled examples of one source; of more a random part is taken."""
 
 
+class HistorySource(Part):
+    """Something that was known before the first label."""
+
+    kind: Literal["reference", "audit", "prior"] = Field(
+        description="labels of the reference, labels of an earlier audit, or a column of the pool"
+    )
+    uri: str = Field(description="where it comes from")
+    examples: int = Field(ge=0, description="labelled examples that were taken, or values of the column")
+    column: str | None = Field(description="name of the column; null of labels")
+
+
 class _Labelled(NamedTuple):
     """Labelled examples of one source."""
 
     source: HistorySource
     features: Columns  # (k, ...) each
     outcome: NDArray[np.float64]  # (k,)
-
-
-def read_history(run: Run, *, keep: bool = True) -> History:
-    """The history that a run's spec asks for, gathered if no round is drawn yet; without ``keep`` nothing is written.
-
-    Raises
-    ------
-    DataError
-        It is damaged or lost, though rounds were drawn by it; or what it is to be made of cannot be read.
-    LabelError
-        Labels of the reference are none of the model's classes, or in conflict.
-    """
-    if not run.spec.has_history:
-        return NO_HISTORY
-    kept = read_record(run)
-    if kept is None:
-        if any(track.rounds() for track in run.tracks()):
-            raise DataError(
-                f"{_home(run).uri_of(RECORD)} is lost, and rounds were drawn by it; restore it from a backup"
-            )
-        sources, files = _gather(run)
-        if not keep:
-            return _decode(files, run.uri)
-        kept = _keep(run, sources, files)
-    return _decode({name: read_file(run, kept, name) for name in kept.files}, _home(run).uri)
-
-
-def read_record(run: Run) -> KeptHistory | None:
-    """What is kept, or None; raises DataError if it is damaged, or of another run."""
-    home = _home(run)
-    if not home.exists(RECORD):
-        return None
-    kept = KeptHistory.from_bytes(home.read(RECORD), home.uri_of(RECORD))
-    if kept.run != run.header.digest:
-        raise DataError(f"{home.uri_of(RECORD)} was gathered for another run than that of spec.json; restore both")
-    return kept
-
-
-def read_file(run: Run, kept: KeptHistory, name: str) -> bytes:
-    """A file of the history; raises DataError if it is lost, or was changed."""
-    folder = _home(run).store(kept.folder)
-    if not folder.exists(name):
-        raise DataError(f"{folder.uri_of(name)} is lost; restore it from a backup")
-    data = folder.read(name)
-    if hashlib.sha256(data).hexdigest() != kept.files[name].sha256:
-        raise DataError(f"{folder.uri_of(name)} was changed since it was gathered; restore it from a backup")
-    return data
-
-
-def uri_of(run: Run, name: str = RECORD) -> str:
-    """Where a file of the history lies, or its record."""
-    return _home(run).uri_of(name)
-
-
-def _home(run: Run) -> Store:
-    return run.store.store(FOLDER)
-
-
-def _keep(run: Run, sources: Sequence[HistorySource], files: dict[str, bytes]) -> KeptHistory:
-    """Write the files, then create the record; of two that gather at once, one is kept."""
-    described = {
-        name: KeptFile(sha256=hashlib.sha256(data).hexdigest(), size=len(data)) for name, data in files.items()
-    }
-    joined = "".join(f"{name} {item.sha256}\n" for name, item in sorted(described.items()))
-    folder = hashlib.sha256(joined.encode()).hexdigest()[:16]
-    home = _home(run)
-    home.store(folder).write_many(files.items(), 8)
-    record = KeptHistory(run=run.header.digest, folder=folder, files=described, sources=list(sources))
-    return KeptHistory.from_bytes(home.create(RECORD, record.to_bytes()), home.uri_of(RECORD))
 
 
 def check_history(spec: Spec, plan: Plan, compared: Plan | None) -> str:
@@ -203,7 +136,7 @@ def _digest_of_weights(spec: Spec) -> str:
 # -- gathering -----------------------------------------------------------------------------------------------
 
 
-def _gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
+def gather(run: Run) -> tuple[list[HistorySource], dict[str, bytes]]:
     found = [*_of_reference(run), *_of_audits(run)]
     sources = [own.source for own in found]
     files = {f"labelled-{number}.parquet": _encode(own) for number, own in enumerate(found, start=1)}
@@ -392,19 +325,3 @@ def _npy(values: NDArray[np.float64]) -> bytes:
     sink = io.BytesIO()
     np.save(sink, values, allow_pickle=False)
     return sink.getvalue()
-
-
-def _decode(files: dict[str, bytes], place: str) -> History:
-    try:
-        labelled = [_labelled(files[name]) for name in sorted(files) if name != PRIOR]
-        prior = np.load(io.BytesIO(files[PRIOR]), allow_pickle=False) if PRIOR in files else None
-    except (ValueError, KeyError, OSError) as error:
-        raise DataError(f"{place} holds what is no history ({shortened(str(error))}); restore it") from None
-    return History(labelled, prior)
-
-
-def _labelled(data: bytes) -> tuple[Pool, NDArray[np.float64]]:
-    table = read_bytes(data)
-    arrays: dict[str, Any] = {name: to_numpy(table[name]) for name in table.column_names}
-    outcome = arrays.pop("outcome")
-    return Pool(**arrays), outcome

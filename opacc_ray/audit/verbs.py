@@ -12,16 +12,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from opacc_ray.audit.closing import give_up
-from opacc_ray.audit.extraction import Stage, extract, stages_of
-from opacc_ray.audit.history import check_history, read_history
+from opacc_ray.audit.prior_knowledge import read_history
+from opacc_ray.audit.prior_labels import check_history
 from opacc_ray.audit.progress import both
 from opacc_ray.audit.resolution import settle
-from opacc_ray.audit.run_metrics import RunMetrics
 from opacc_ray.audit.sanity import check_model, note_predictions, note_trial
 from opacc_ray.audit.several_models import histories_with, open_views, outcomes_of_all, served_with
+from opacc_ray.audit.stages import Stage, extract, stages_of
+from opacc_ray.audit.status import RunMetrics
 from opacc_ray.cluster import local
-from opacc_ray.errors import LabelError, SpecError, counted
+from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
 from opacc_ray.extract.feature_set import feature_set, read_sound
 from opacc_ray.failure.history import NO_HISTORY
 from opacc_ray.labels.formats import manifest
@@ -358,3 +358,48 @@ def _write_round(run: Run, selection: Selection, labelled: set[str], before: int
 def _first_draws(selection: Selection) -> list[int]:
     """Places in the selection, without the repeats of an example that was drawn more than once: it is labelled once."""
     return sorted({name: i for i, name in reversed(list(enumerate(selection.ids)))}.values())
+
+
+def close(run: Run) -> None:
+    """Give up the labels that the newest round still waits for: they count as not drawn.
+
+    Raises
+    ------
+    LabelError
+        Those that are there would say nothing of the pool, or others came since.
+    """
+    last = read_rounds(run)[-1]
+    refuse_empty_strata(run, last)
+    if last.missing:
+        give_up(run, last)
+
+
+def give_up(run: Run, last: LabelledRound) -> None:
+    """Close a round by its labels as they were read, or not at all if others came since.
+
+    The labels are read again after the closing is written, and whoever imports reads the closing after the labels are
+    written: so of two at once, one sees the other. If others came, what is given up is again what it was when the
+    labels were read: what another command closed meanwhile is none of it, for that command sees the labels as well.
+
+    Raises
+    ------
+    LabelError
+        A label came since, which would be lost: what was drawn meanwhile takes its example for one without.
+    """
+    before = last.given_up or None
+    run.close(last.number, last.missing)
+    try:
+        labelled = read_labelled(run)
+    except OpaccError:  # such as labels in conflict
+        run.reopen(last.number, before)
+        raise
+    if labelled.isdisjoint(last.missing):
+        return
+    if run.rounds()[-1] == last.number:
+        run.reopen(last.number, before)
+    else:  # another command has closed it, too, and gone on
+        run.reopen(last.number, [name for name in run.read_closed(last.number) or () if name not in labelled])
+    raise LabelError(
+        f"labels of round {last.number} of {run.title} came while it was to be closed, so nothing is closed and "
+        "nothing drawn; run the command again"
+    )
