@@ -21,8 +21,8 @@ def log_is_json() -> bool:
     return os.environ.get("OPACC_LOG") == "json"
 
 
-def both(first: "Report", second: "Report") -> "Report":
-    """Report to one, then to the other."""
+def combine_progress(first: "Report", second: "Report") -> "Report":
+    """Return a report that calls both."""
 
     def report(done: int, total: int | None) -> None:
         first(done, total)

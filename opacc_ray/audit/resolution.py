@@ -50,7 +50,8 @@ def resolve(spec: Spec) -> Resolved:
     """
     spec = located(spec)
     plan = check_pool(spec)
-    check_models(spec, plan)
+    if spec.sample.models:
+        check_models(spec, plan)
     spec = checked_weights(spec)
     return _resolved(spec, plan, reference.plan(spec), code_of(spec))
 

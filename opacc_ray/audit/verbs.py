@@ -1,8 +1,8 @@
-"""The audit, verb by verb: extract → select → write manifests, round after round.
+"""Verbs of an audit: extract, select, draw further rounds, close a round.
 
-``extraction.py`` makes the features, ``labelled_rounds.py`` takes the labels back, ``results.py`` states the accuracy.
-Each verb reads and writes only the prefix of the run, and features and reference beside it, so days may pass between
-two of them and each may run in another process. Every verb may be repeated: what is done is kept.
+``labels/actions.py`` imports the labels, and ``accuracy.py`` estimates the accuracy. Each verb reads and writes only
+the prefix of the run, and the shared features and reference next to it. So days may pass between two verbs, and each
+verb may run in another process. Every verb may be repeated: completed work is kept.
 """
 
 import json
@@ -12,12 +12,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from opacc_ray.audit.prior_knowledge import read_history
 from opacc_ray.audit.prior_labels import check_history
-from opacc_ray.audit.progress import both
+from opacc_ray.audit.progress import combine_progress
 from opacc_ray.audit.resolution import settle
 from opacc_ray.audit.sanity import check_model, note_predictions, note_trial
-from opacc_ray.audit.several_models import histories_with, open_views, outcomes_of_all, served_with
+from opacc_ray.audit.several_models import open_models
 from opacc_ray.audit.stages import Stage, extract, stages_of
 from opacc_ray.audit.status import RunMetrics
 from opacc_ray.cluster import local
@@ -34,7 +37,7 @@ from opacc_ray.labels.labelled_rounds import (
     read_rounds,
     refuse_empty_strata,
 )
-from opacc_ray.labels.log import adopt_rules, read_log, refuse_lost
+from opacc_ray.labels.log import adopt_rules, refuse_lost
 from opacc_ray.labels.rows import Context, ManifestRow
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs import feature_store
@@ -45,32 +48,32 @@ from opacc_ray.samplers.base import Report, unreported
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.samplers.select import select as select_from
 from opacc_ray.selection import Selection
-from opacc_ray.spec import SampleSpec, Spec
+from opacc_ray.spec import Spec
 
 log = logging.getLogger(__name__)
 
-Turn = Callable[[Sequence[Stage]], AbstractContextManager[None]]
-"""What a run waits for before it extracts, and what it holds meanwhile."""
+ExtractionSlot = Callable[[Sequence[Stage]], AbstractContextManager[None]]
+"""Context of an extraction, which may wait for other runs when it is entered."""
 
 
 def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
-    """Resolve the spec against pool, reference and weights, and open its run: the same spec and data, the same run.
+    """Open the run of a spec, or create it; the same spec and data give the same run.
 
     Parameters
     ----------
-    spec : what is asked
-    trial : build the model here; compare stored features with what it makes of some examples, and before a new run is
-        made whose features are not there, run some examples
+    spec : the spec
+    trial : build the model in this process; compare stored features with new ones of some examples, and try some
+        examples before a run is created that needs extraction
 
     Returns
     -------
     (Run, list of Stage)
-        The run, and what to extract for it: the reference if a feature compares with it, then the pool.
+        The run, and the stages of its extraction: the reference if a feature is compared with it, then the pool.
 
     Raises
     ------
     StorageError, DataError, SpecError
-        Pool, reference, weights or output cannot be used. Nothing is written then.
+        Pool, reference, weights or output are not usable. Nothing is written in this case.
     """
     resolved = settle(spec, trial=trial)
     spec, plan, header, uri = resolved.spec, resolved.plan, resolved.header, resolved.uri
@@ -103,47 +106,37 @@ def run(
     selecting: Report = unreported,
     *,
     trial: bool = False,
-    turn: Turn = lambda stages: nullcontext(),
+    slot: ExtractionSlot = lambda stages: nullcontext(),
 ) -> Run:
-    """Extract, select and write manifests; what an earlier call did is kept, and what is damaged of it made again.
+    """Extract, select and write manifests. Completed work is kept, damaged work is done again.
 
-    What ends it is kept with the run, until a later call succeeds.
+    An error is stored with the run until a later call succeeds.
 
-    ``extracting(done, total)`` counts shards, ``selecting(done, total)`` chosen examples.
-    ``trial`` is that of :func:`start`; extraction happens within ``turn(stages)``, which may wait for other runs.
+    Parameters
+    ----------
+    extracting, selecting : progress of extraction, in shards, and of selection, in examples
+    trial : as for :func:`start`
+    slot : context of the extraction, which may wait for other runs
     """
     audit, stages = start(spec, trial=trial)
     with failure_kept(audit):
-        _extract_and_select(audit, spec.sample, stages, extracting, selecting, turn)
+        log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
+        metrics = RunMetrics(audit)
+        with slot(stages):
+            extract(stages, combine_progress(extracting, metrics.shards), metrics.extracted)
+        note_predictions(audit)
+        rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
+        for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
+            log.warning("%s was lost or changed and is restored; a changed file was moved to replaced/", uri)
+        if not audit.rounds():
+            own = spec.sample
+            select(audit, own.method, own.budget, own.parameters, replicates=own.replicates, progress=selecting)
+        metrics.state()
     return audit
 
 
-def _extract_and_select(
-    audit: Run, sample: SampleSpec, stages: Sequence[Stage], extracting: Report, selecting: Report, turn: Turn
-) -> None:
-    """Do what is missing of a run."""
-    log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
-    metrics = RunMetrics(audit)
-    with turn(stages):
-        extract(stages, both(extracting, metrics.shards), metrics.extracted)
-    note_predictions(audit)
-    rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
-    for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
-        log.warning("%s was lost or changed; it is as it was drawn again, and what was changed lies in replaced/", uri)
-    if not audit.rounds():
-        select(
-            audit,
-            sample.method,
-            sample.budget,
-            sample.parameters,
-            replicates=sample.replicates,
-            progress=selecting,
-        )
-    metrics.state()
-
-
 class Choice(NamedTuple):
-    """What is asked of `opacc.select`."""
+    """Arguments of `opacc.select`."""
 
     method: str
     budget: int | None
@@ -161,11 +154,11 @@ class Choice(NamedTuple):
         seed: int | None,
         replicates: int | None,
     ) -> "Choice":
-        """What is asked of a run, with its seed if none is given."""
+        """Return the arguments with the seed of the run if none is given."""
         return cls(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
 
-    def gave(self, selection: Selection) -> bool:
-        """Whether a selection is what this asks for, as far as that shows without drawing it again."""
+    def matches(self, selection: Selection) -> bool:
+        """Whether a selection has these arguments, as far as that is visible without drawing it again."""
         stated = asdict(parse_parameters(self.method, self.parameters))
         return (
             self.method == selection.method
@@ -185,38 +178,38 @@ def select(
     replicates: int | None = None,
     progress: Report = unreported,
 ) -> Selection:
-    """Choose what to label in the newest round of the run's track and write its manifests.
+    """Choose the examples of the newest round of the run's track and write its manifests.
 
-    A selection that has no labels yet is replaced, and stays under ``draws/``; one that has labels is not touched.
-    ``progress`` is that of :func:`opacc_ray.select`.
+    A selection without labels is replaced and kept under ``draws/``. A selection with labels is never replaced.
+    ``progress`` is used as in :func:`opacc_ray.select`.
 
     Raises
     ------
     SpecError
-        Unknown method or parameter, unfit budget, or labels that are there already.
+        Unknown method or parameter, invalid budget, or the round already has labels.
     LabelError
-        Another command drew the round meanwhile; or the run has no first selection, and this is another track.
+        Another command drew the round meanwhile, or this is a further track and the first one has no selection.
     """
     number = max(run.rounds(), default=1)
     if run.track is not None and not run.along(None).rounds():
-        raise LabelError(f"{run.uri} has no selection yet, which comes before other tracks; leave --track out")
+        raise LabelError(f"{run.uri} has no selection yet, and the main track comes first; remove --track")
     earlier = read_rounds(run)[:-1] if number > 1 else []
     before = run.num_draws(number)
     selection = _choose(run, Choice.of(run, method, budget, parameters, seed, replicates), earlier, progress)
     if number in run.rounds():
         if run.read_selection(number).to_dict() == selection.to_dict():
-            run.restore_copies(number)  # the command that drew it may have been killed before it wrote them
+            run.restore_copies(number)  # the command that drew it may have been killed before it copied them
             return selection
         if is_labelled(run, number):
             raise SpecError(
-                f"round {number} of {run.title} has labels already, which another selection would orphan; draw a "
+                f"round {number} of {run.title} has labels, which another selection would discard; draw a "
                 "further round with `opacc next`, or select on another track with --track NAME"
             )
     _write_round(run, selection, read_labelled(run), before)
     return selection
 
 
-def select_beside(
+def select_on_free_track(
     run: Run,
     method: str,
     budget: int | None,
@@ -225,18 +218,18 @@ def select_beside(
     replicates: int | None = None,
     progress: Report = unreported,
 ) -> Run:
-    """Select as :func:`select`; where the newest round has labels and is another selection, on a track of its own.
+    """Select as :func:`select`, but on a new track if the newest round has labels and is another selection.
 
-    The name is METHOD-BUDGET. That track takes over labels that its examples have, and learns nothing from them.
+    The name of the track is METHOD-BUDGET. It uses existing labels of its examples, but does not learn from them.
 
     Returns
     -------
     Run
-        Along the track of the selection.
+        The run on the track of the selection.
     """
     choice = Choice.of(run, method, budget, parameters, seed, replicates)
     number = max(run.rounds(), default=0)
-    if number and not choice.gave(run.read_selection(number)) and is_labelled(run, number):
+    if number and not choice.matches(run.read_selection(number)) and is_labelled(run, number):
         run = run.along(method if budget is None else f"{method}-{budget}")
     select(run, *choice, progress)
     return run
@@ -252,22 +245,21 @@ def next_round(
     close: bool = False,
     progress: Report = unreported,
 ) -> Selection:
-    """Choose what to label next, knowing all labels so far.
+    """Draw a further round with all labels so far.
 
-    Method, parameters and number of replicates are those of the round before unless given; another method starts from
-    its own defaults. ``replicates=0`` goes on without them. ``close`` gives up the labels that the round before still
-    waits for: they count as not drawn, and their examples may be drawn again. ``progress(done, total)`` counts chosen
-    examples.
+    Method, parameters and number of replicates are those of the last round unless given; another method starts with its
+    own defaults. ``replicates=0`` continues without them. ``close`` gives up the missing labels of the last round: they
+    count as not drawn, and their examples may be drawn again. ``progress(done, total)`` counts chosen examples.
 
     Raises
     ------
     LabelError
-        The round before waits for labels and is not closed, or has labels of which nothing can be stated; some came
-        while this one was drawn; another command drew it first, or all is labelled.
+        The last round needs labels and is not closed, or its labels allow no estimate; labels came during the draw;
+        another command drew the round first; or every example has a label.
     SpecError
-        Unknown method or parameter, or unfit budget. Nothing is closed then.
+        Unknown method or parameter, or invalid budget. Nothing is closed in this case.
     DataError
-        A file of labels or of a round is lost or changed, or the features are of another model.
+        A file of labels or of a round is lost or changed, or the features belong to another model.
     """
     rounds, labelled = read_all(run)
     refuse_lost(run)
@@ -275,21 +267,23 @@ def next_round(
     last = rounds[-1]
     if last.missing and not close:
         raise LabelError(
-            f"round {last.number} of {run.title} waits for {counted(len(last.missing), 'label')}, the first for "
-            f"{last.missing[0]!r}; import them, or give --close to go on without them"
+            f"round {last.number} of {run.title} needs {counted(len(last.missing), 'label')}, the first for "
+            f"{last.missing[0]!r}; import them, or give --close to continue without them"
         )
     refuse_empty_strata(run, last)
-    selection = _choose(run, _like(last.selection, method, budget, parameters or {}, replicates), rounds, progress)
-    if last.missing:  # only now: a wrong parameter or budget must not cost labels
+    selection = _choose(
+        run, _next_choice(last.selection, method, budget, parameters or {}, replicates), rounds, progress
+    )
+    if last.missing:  # only now: an invalid parameter or budget must not discard labels
         give_up(run, last)
     _write_round(run, selection, labelled)
     return selection
 
 
-def _like(
+def _next_choice(
     before: Selection, method: str | None, budget: int | None, parameters: Mapping[str, Any], replicates: int | None
 ) -> Choice:
-    """What is asked of a round that follows another one."""
+    """Return the arguments of a round, with those of the last round as defaults."""
     if method in (None, before.method):
         parameters = before.parameters | dict(parameters)
         replicates = before.design.num_replicates if replicates is None else replicates
@@ -297,33 +291,27 @@ def _like(
 
 
 def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress: Report) -> Selection:
+    """Draw a round with the labels of the earlier rounds."""
     parameters = parse_parameters(choice.method, choice.parameters)
-    others = served_with(run, parameters)
-    known = having_labels(earlier)
-    if known and others:
-        outcomes = outcomes_of_all(known, run, others, read_log(run).score)
+    needs, known = find_method(choice.method).needs(parameters), having_labels(earlier)
+    history = read_history(run) if parameters.learns_from_history else NO_HISTORY
+
+    def draw(pool: Any, outcomes: Sequence[NDArray[np.float64]], history: Any) -> Selection:
+        previous = [(item.known, values) for item, values in zip(known, outcomes, strict=True)]
+        given = {"replicates": choice.replicates, "history": history, "progress": progress} | dict(choice.parameters)
+        return select_from(pool, choice.method, choice.budget, choice.seed, previous=previous, **given)
+
+    if run.spec.sample.models and parameters.serves_several:
+        with open_models(run, needs, parameters, known, history) as models:
+            chosen = draw(*models)
     else:
-        outcomes = [item.outcome for item in known]
-    previous = [(item.known, values) for item, values in zip(known, outcomes, strict=True)]
-    needs = find_method(choice.method).needs(parameters)
-    known_before = read_history(run) if parameters.learns_from_history else NO_HISTORY
-    with open_views(run, others, needs, parameters) as views:
-        chosen = select_from(
-            views,
-            choice.method,
-            choice.budget,
-            choice.seed,
-            previous=previous,
-            replicates=choice.replicates,
-            history=histories_with(known_before, len(others)),
-            progress=progress,
-            **choice.parameters,
-        )
+        with feature_store.open_view(run, needs, parameters.optional_features, parameters.instead) as view:
+            chosen = draw(view, [item.outcome for item in known], history)
     return replace(chosen, round=len(earlier) + 1)
 
 
 def _write_round(run: Run, selection: Selection, labelled: set[str], before: int = 0) -> None:
-    """``labelled`` are the ids of all examples that have a label."""
+    """Write a round with its manifests; ``labelled`` are the ids of all examples with a label."""
     spec = run.spec
     chosen = feature_store.find_chosen(run, selection)
     chosen = chosen._replace(labelled=[name in labelled for name in chosen.ids])
@@ -356,17 +344,17 @@ def _write_round(run: Run, selection: Selection, labelled: set[str], before: int
 
 
 def _first_draws(selection: Selection) -> list[int]:
-    """Places in the selection, without the repeats of an example that was drawn more than once: it is labelled once."""
+    """Return the places of the first draw of each example, because an example is labelled once."""
     return sorted({name: i for i, name in reversed(list(enumerate(selection.ids)))}.values())
 
 
 def close(run: Run) -> None:
-    """Give up the labels that the newest round still waits for: they count as not drawn.
+    """Give up the missing labels of the newest round, so that they count as not drawn.
 
     Raises
     ------
     LabelError
-        Those that are there would say nothing of the pool, or others came since.
+        The existing labels allow no estimate for the pool, or further labels came meanwhile.
     """
     last = read_rounds(run)[-1]
     refuse_empty_strata(run, last)
@@ -375,16 +363,16 @@ def close(run: Run) -> None:
 
 
 def give_up(run: Run, last: LabelledRound) -> None:
-    """Close a round by its labels as they were read, or not at all if others came since.
+    """Close a round, but not if a label for it comes in the meantime.
 
-    The labels are read again after the closing is written, and whoever imports reads the closing after the labels are
-    written: so of two at once, one sees the other. If others came, what is given up is again what it was when the
-    labels were read: what another command closed meanwhile is none of it, for that command sees the labels as well.
+    The labels are read again after the closing is written, and an import reads the closing after it has written its
+    labels. So of two commands at the same time, one detects the other. If labels came, the earlier closing is restored.
+    A closing by another command is not restored, because that command detects the labels as well.
 
     Raises
     ------
     LabelError
-        A label came since, which would be lost: what was drawn meanwhile takes its example for one without.
+        A label came meanwhile, which would be lost.
     """
     before = last.given_up or None
     run.close(last.number, last.missing)
@@ -397,9 +385,9 @@ def give_up(run: Run, last: LabelledRound) -> None:
         return
     if run.rounds()[-1] == last.number:
         run.reopen(last.number, before)
-    else:  # another command has closed it, too, and gone on
+    else:  # another command has also closed it, and drawn a further round
         run.reopen(last.number, [name for name in run.read_closed(last.number) or () if name not in labelled])
     raise LabelError(
-        f"labels of round {last.number} of {run.title} came while it was to be closed, so nothing is closed and "
-        "nothing drawn; run the command again"
+        f"labels of round {last.number} of {run.title} were imported during its closing, so nothing was closed or "
+        "drawn; run the command again"
     )

@@ -115,7 +115,7 @@ def select(
     run, parameters = Run.open(uri), parse_assignments(assignments)
     with _selecting() as progress:
         if track is None:
-            run = verbs.select_beside(run, method, budget, parameters, seed, replicates, progress)
+            run = verbs.select_on_free_track(run, method, budget, parameters, seed, replicates, progress)
         else:
             run = run.along(track)
             verbs.select(run, method, budget, parameters, seed, replicates, progress)

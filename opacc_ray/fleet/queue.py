@@ -98,7 +98,7 @@ def _run(audit: FleetAudit, turns: Turns, trial: bool, check: Callable[[], None]
 
     check()
     extracting = Progress("extract", "shards", every=30.0, bar=False)
-    return verbs.run(audit.spec, extracting, selecting, trial=trial, turn=turns.turn)
+    return verbs.run(audit.spec, extracting, selecting, trial=trial, slot=turns.turn)
 
 
 _AUDIT: ContextVar[str | None] = ContextVar("audit", default=None)
