@@ -1,4 +1,4 @@
-"""What a run states: its accuracy with an interval and what that rests on."""
+"""Estimate the accuracy of a run's model on its pool, with an interval and its assumptions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,26 +54,26 @@ def estimate(
     assist: bool = False,
     score: Score | None = None,
 ) -> AccuracyEstimate:
-    """State the accuracy from the labels of all rounds, and write ``estimate.json``.
+    """Estimate the accuracy from the labels of all rounds, and write ``estimate.json``.
 
-    Labels that are missing, given up or "can't tell" leave a sample of the same design only where the labelled examples
-    are the first ones of a design that is sequential. Otherwise they are taken to be missing at
-    random, which is an assumption: the result then says so and is not design-based.
+    Labels may be missing, given up or "can't tell". If the labelled examples are the first ones of a sequential design,
+    the sample keeps its design. Otherwise these labels are assumed to be missing at random: the result is then not
+    design-based, and its ``reason`` says so.
 
     Parameters
     ----------
     level, partial : confidence level; whether labels may be missing
-    conflict, score : what to do where labels differ; what a regression's prediction is worth; None: as the run has it
-    costs : of errors, by the names of classes: state their mean, too
-    assist : state the accuracy with the help of the confidence of the whole pool, too
+    conflict, score : rule for labels that differ; score of a regression's prediction; None: the settings of the run
+    costs : costs of errors by the names of classes: also estimate their mean
+    assist : also report a prediction-powered estimate by the confidences of the whole pool
 
     Raises
     ------
     LabelError
-        Labels are missing in a round that has some and ``partial`` is not set, or none is there. A further round that
-        has none of its own yet is left out, as if it had not been drawn.
+        There is no label, or labels are missing in a round with labels and ``partial`` is not set. A further round
+        without own labels is left out, as if it had not been drawn.
     SpecError
-        The run has no confidence, or its method no use for it, and ``assist`` is set.
+        ``assist`` is set, and the run has no confidence or its method already uses predictions.
     """
     document = state(run, level=level, partial=partial, conflict=conflict, costs=costs, assist=assist, score=score)
     run.write_estimate(document)
@@ -90,7 +90,7 @@ def state(
     assist: bool = False,
     score: Score | None = None,
 ) -> AccuracyEstimate:
-    """State what :func:`estimate` states, and write nothing."""
+    """Estimate the accuracy as :func:`estimate`, but write nothing."""
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = with_labels(run, rounds, partial)
     sample, circumstances = sample_of(known), circumstances_of(run, known, level)
@@ -117,7 +117,7 @@ def state(
 
 
 def circumstances_of(run: Run, known: Sequence[LabelledRound], level: float) -> Circumstances:
-    """What decides how an estimate from rounds with labels is stated: second opinions, and a goal that was reached."""
+    """Return what changes the interval to report: second opinions, and a goal that was reached."""
     goal = run.reached_goal()
     found = Circumstances(level) if goal is None else Circumstances(level, goal.half_width, tuple(goal.earlier_goals))
     return found._replace(opinions=_second_opinions(run, known, found.own_level))
@@ -126,20 +126,20 @@ def circumstances_of(run: Run, known: Sequence[LabelledRound], level: float) -> 
 def accuracy_to_state(
     run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], level: float
 ) -> Statement:
-    """What is stated of the accuracy, from those of some rounds that have labels."""
+    """Return the estimate to report, from those of some rounds that have labels."""
     circumstances = circumstances_of(run, known, level)
     found = accuracy_of(run, *sample_of(known), circumstances.own_level)
     return circumstances.statement(with_nonresponse(found, rounds))
 
 
 def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> list[LabelledRound]:
-    """The begun rounds that have labels; raises LabelError if none has, or if one lacks some without ``partial``."""
+    """Return the rounds with labels; raises LabelError without any, or if some are missing without ``partial``."""
     begun = [item for item in rounds if item.is_begun] or rounds
     missing = [name for item in begun for name in item.missing]
     if missing and not partial:
         raise LabelError(
             f"{len(missing)} of {sum(len(item.selection) for item in begun)} labels are missing in {run.title}, the "
-            f"first for {missing[0]!r}; import them, or give --partial to state the accuracy without them"
+            f"first for {missing[0]!r}; import them, or give --partial to estimate the accuracy without them"
         )
     for item in rounds:
         run.check_copies(item.number)
@@ -152,7 +152,7 @@ def with_labels(run: Run, rounds: Sequence[LabelledRound], partial: bool) -> lis
 
 
 def accuracy_of(run: Run, selections: Sequence[Selection], outcomes: Sequence[Outcome], level: float) -> Estimate:
-    """The estimate from some rounds; the features of the pool are read if their method learns from all labels."""
+    """Estimate the accuracy from some rounds; reads features of the pool if their method learns from all labels."""
     if not learns_from_all(selections):
         return estimate_rounds(selections, outcomes, level)
     optional = parse_parameters(selections[0].method, selections[0].parameters).optional_features
@@ -163,12 +163,12 @@ def accuracy_of(run: Run, selections: Sequence[Selection], outcomes: Sequence[Ou
 def _last_estimate(run: Run) -> AccuracyEstimate | None:
     try:
         return run.read_estimate()
-    except DataError:  # it is made anew
+    except DataError:  # it is about to be replaced
         return None
 
 
 def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
-    """The fields of :class:`Basis`: what the accuracy is of, and what it leaves out."""
+    """Return the fields of :class:`Basis`: run, pool, rounds, and what is missing."""
     index = run.complete_features().index
     return {
         "run": run.uri,
@@ -186,29 +186,29 @@ def basis_of(run: Run, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
 
 
 def stated(estimate: Estimate, rounds: Sequence[LabelledRound]) -> dict[str, Any]:
-    """The fields of :class:`StatedEstimate`."""
+    """Return the fields of :class:`StatedEstimate`."""
     return with_nonresponse(estimate, rounds).to_dict()
 
 
 def with_nonresponse(estimate: Estimate, rounds: Sequence[LabelledRound]) -> Estimate:
-    """An estimate that is design-based only if labels that are not there leave the design whole, and says so if not."""
+    """Return the estimate with its assumptions about labels that are not there."""
     whole = not any(item.nonresponse for item in rounds)
     reason = reason_of(estimate.reason, rounds)
     return replace(estimate, design_based=estimate.design_based and whole, reason=reason)
 
 
 def reason_of(own: str | None, rounds: Sequence[LabelledRound]) -> str | None:
-    """What an estimate rests on: its own reason, and nonresponse."""
+    """Return the assumptions of an estimate: its own, and those about nonresponse."""
     return joined_reasons([own, *(item.nonresponse for item in rounds)])
 
 
 def sample_of(known: Sequence[LabelledRound]) -> tuple[list[Selection], list[NDArray[np.float64]]]:
-    """Selections and outcomes, round by round, as the estimators take them."""
+    """Return selections and outcomes of the rounds, as the estimators take them."""
     return [item.known for item in known], [item.outcome for item in known]
 
 
 def _sequence(known: Sequence[LabelledRound], circumstances: Circumstances) -> AnytimeInterval:
-    """The confidence sequence so far; ``reason`` says which labels it does not count yet."""
+    """Return the confidence sequence so far; its ``reason`` names the labels that it leaves out."""
     level = circumstances.level
     counted = _counted(known)
     bounds: dict[str, Any] = {"low": 0.0, "high": 1.0, "interval": SPENDING}
@@ -217,19 +217,19 @@ def _sequence(known: Sequence[LabelledRound], circumstances: Circumstances) -> A
         bounds = {"low": found.low, "high": found.high, "interval": found.interval}
     reason = None
     if len(counted) < len(known):
-        reason = f"it counts whole rounds only, and round {known[len(counted)].number} still waits for labels"
+        reason = f"it only includes complete rounds, and round {known[len(counted)].number} still needs labels"
     return AnytimeInterval(**bounds, level=level, reason=reason)
 
 
 def whenever_stopped(circumstances: Circumstances, sequence: Estimate) -> Estimate:
-    """What is stated of a confidence sequence, which holds whatever made sampling stop."""
+    """Return the confidence sequence to report, which is valid for every rule that stops sampling."""
     return circumstances._replace(goal=None).statement(sequence).estimate
 
 
 def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
-    """The rounds that a confidence sequence may count: all if it follows them label by label, else the whole ones.
+    """Return the rounds for a confidence sequence: all if it follows them label by label, otherwise the complete ones.
 
-    It follows draws in their order. Labels that came before those of earlier draws would be looked at in another one.
+    It follows the draws in their order, so a label does not count before those of earlier draws.
     """
     has_gaps = any(item.missing and item.nonresponse for item in known)
     if has_gaps or stream_of(*sample_of(known)) is None:
@@ -238,7 +238,7 @@ def _counted(known: Sequence[LabelledRound]) -> list[LabelledRound]:
 
 
 def whole_rounds(known: Sequence[LabelledRound]) -> list[LabelledRound]:
-    """The first rounds that wait for no label."""
+    """Return the rounds before the first one with missing labels."""
     return list(takewhile(lambda item: not item.missing, known))
 
 
@@ -253,17 +253,16 @@ def _assisted(
 
 
 def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
-    """The confidence of every example of the pool, (N,); raises SpecError if it cannot assist."""
+    """Return the confidence of every example of the pool, (N,); raises SpecError if it cannot be used."""
     predicts = next((part.method for part in rounds if part.design.prediction is not None), None)
     if predicts:
         raise SpecError(
-            f"--assist adds a prediction of the outcomes, and the estimate of {predicts} has its own in it; "
-            "leave --assist out"
+            f"--assist adds a prediction of the outcomes, and the estimate of {predicts} already uses one; "
+            "remove --assist"
         )
     if run.spec.model.task == "regression":
         raise SpecError(
-            "--assist takes the confidence of the model as its prediction of the outcome, and a regression has none; "
-            "leave --assist out"
+            "--assist uses the confidence of the model to predict outcomes, and a regression has none; remove --assist"
         )
     return feature_store.read_column(run, "confidence").astype(np.float64)
 
@@ -271,7 +270,7 @@ def _confidence(run: Run, rounds: Sequence[Selection]) -> NDArray[np.float64]:
 def _mean_cost(
     run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], accuracy: Estimate, costs: Costs
 ) -> MeanCost:
-    """The mean cost: where every error costs the same, of the failures by the accuracy; else by the designs alone."""
+    """Estimate the mean cost: from the accuracy if every error costs the same, otherwise by the designs alone."""
     classes = None if run.num_classes is None else [run.spec.model.name_of(c) for c in range(run.num_classes)]
     every = cost_of_every_error(costs, classes)
     if every is not None:
@@ -282,7 +281,7 @@ def _mean_cost(
 
 
 def _second_opinions(run: Run, known: Sequence[LabelledRound], level: float) -> SecondOpinions | None:
-    """What second opinions on labelled examples show; None if there are none."""
+    """Estimate the disagreement of second opinions on labelled examples; None if there are none."""
     twice = [~np.isnan(item.disagreement) for item in known]
     differences = [item.disagreement[has] for item, has in zip(known, twice, strict=True)]
     if not any(map(len, differences)):
@@ -296,7 +295,7 @@ def _second_opinions(run: Run, known: Sequence[LabelledRound], level: float) -> 
 
 
 def _label_noise(rounds: Sequence[LabelledRound], circumstances: Circumstances, found: Estimate) -> LabelNoise | None:
-    """The interval widened by what second opinions show; None if there are none."""
+    """Return the interval widened by the disagreement of second opinions; None if there are none."""
     opinions = circumstances.opinions
     if opinions is None:
         return None
@@ -318,7 +317,7 @@ def _label_noise(rounds: Sequence[LabelledRound], circumstances: Circumstances, 
 def _in_classes(
     run: Run, rounds: Sequence[LabelledRound], known: Sequence[LabelledRound], level: float
 ) -> dict[str, Any]:
-    """Accuracy by predicted and by true class, and the confusion of the two, as shares of the pool; if it has any."""
+    """Estimate accuracy by predicted and by true class, and the confusion matrix; None for regressions."""
     names = ("pool_by_predicted_class", "by_predicted_class", "by_true_class", "confusion")
     if run.spec.model.task == "regression":
         return dict.fromkeys(names)
@@ -338,5 +337,5 @@ def _in_classes(
 
 
 def _all(known: Sequence[LabelledRound], name: str) -> NDArray[Any]:
-    """``truth`` or ``predicted`` of every label, (n,), over all rounds."""
+    """Return ``truth`` or ``predicted`` of every label, (n,), over all rounds."""
     return np.array([text for item in known for text in getattr(item, name)])

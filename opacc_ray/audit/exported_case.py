@@ -1,4 +1,4 @@
-"""A run's labelled examples as a case for a study: features, labels and outcomes in one .npz (`study/cases.py`)."""
+"""Export a run's labelled examples as a case for a study: features, labels and outcomes in one .npz."""
 
 import io
 from collections.abc import Sequence
@@ -22,23 +22,23 @@ from opacc_ray.runs.run import Run
 
 
 class ExportedCase(Document):
-    """A case that was written, and what of the pool it is."""
+    """Report of a written case."""
 
     format: Literal["opacc-case/1"] = Field(default="opacc-case/1", description="name and version of this form")
     run: str = Field(description="URI of the run")
     file: str = Field(description="URI of the case")
     examples: int = Field(ge=1, description="examples in it, in the order of the pool")
-    pool_size: int = Field(ge=1, description="examples in the pool; those that could not be read are not among them")
-    unsure: int = Field(ge=0, description="examples that are left out, since nobody could tell what they are")
-    unlabelled: int = Field(ge=0, description="examples that are left out, since they have no answer")
-    columns: list[str] = Field(description="names of its arrays, each with one entry per example")
-    measure: str = Field(description="what the mean outcome is called: accuracy, or the score of a regression")
-    value: float = Field(ge=0, le=1, description="the mean outcome of these examples, known exactly")
-    objects: ChangedObjects = Field(description="which objects of its examples changed since extraction")
+    pool_size: int = Field(ge=1, description="examples in the pool, without those that could not be read")
+    unsure: int = Field(ge=0, description='examples that are left out because all answers are "can\'t tell"')
+    unlabelled: int = Field(ge=0, description="examples that are left out because they have no answer")
+    columns: list[str] = Field(description="names of the arrays, each with one entry per example")
+    measure: str = Field(description="name of the mean outcome: accuracy, or the score of a regression")
+    value: float = Field(ge=0, le=1, description="the exact mean outcome of these examples")
+    objects: ChangedObjects = Field(description="objects of these examples that changed after extraction")
 
 
 class _Labelled(NamedTuple):
-    """All examples that have a label, by their places in the pool."""
+    """All examples with a label, by their places in the pool."""
 
     label: dict[int, str]  # in the order of the pool; in canonical form
     unsure: int
@@ -46,23 +46,23 @@ class _Labelled(NamedTuple):
 
 
 def export_case(run: Run, file: str, *, partial: bool = False) -> ExportedCase:
-    """Write the examples that have a label, whichever track chose them, as a case for `opacc study`.
+    """Write the labelled examples of all tracks as a case for `opacc study`.
 
     Parameters
     ----------
-    run : with features and labels
-    file : where to write it; its name ends in .npz
+    run : a run with features and labels
+    file : URI of the case, which ends in .npz
     partial : whether examples of the pool may lack a label
 
     Raises
     ------
     SpecError
-        The name has another end.
+        ``file`` has another suffix.
     LabelError
         No example has a label, or some have none and ``partial`` is not set.
     """
     if not file.lower().endswith(".npz"):
-        raise SpecError(f"--case {file}: cases are written as .npz, so give a name such as case.npz")
+        raise SpecError(f"--case {file}: a case is an .npz file; give a name such as case.npz")
     folder, name = split(file)
     tracks = read_tracks(run)
     known = _labels_of(tracks)
@@ -103,7 +103,7 @@ def _labels_of(tracks: Sequence[Track]) -> _Labelled:
 
 
 def _arrays(run: Run, known: _Labelled) -> dict[str, NDArray[Any]]:
-    """The columns of the case by name, (examples, ...) each."""
+    """Return the columns of the case by name, (examples, ...) each."""
     model = run.spec.model
     arrays = feature_store.read_rows(run, FEATURES, np.array(list(known.label), dtype=np.int64))
     said = zip(known.label.values(), arrays["prediction"].tolist(), strict=True)

@@ -1,13 +1,13 @@
-"""A run as tables of a lake: Parquet files that DuckDB, pandas, Ray Data and Spark read, partitioned by run and round.
+"""Export a run as Parquet tables for DuckDB, pandas, Ray Data and Spark, partitioned by run and round.
 
-    URI/dictionary.csv                                what each column of each table means
-    URI/features/run=NAME/part-000000.parquet         what the model said of each example of the pool
-    URI/selections/run=NAME/round=1/rounds.parquet    the chosen examples, one row a draw; of a track, track-T.parquet
-    URI/labels/run=NAME/round=1/rounds.parquet        what is known of the truth of each of them
-    URI/estimates/run=NAME/DIGEST.parquet             one row: an accuracy as it was stated, of any run
+    URI/dictionary.csv                                description of each column of each table
+    URI/features/run=NAME/part-000000.parquet         predictions and features of each example
+    URI/selections/run=NAME/round=1/rounds.parquet    the chosen examples, one row per draw; of a track: track-T.parquet
+    URI/labels/run=NAME/round=1/rounds.parquet        label and outcome of each of them
+    URI/estimates/run=NAME/DIGEST.parquet             one row: an estimate as it was reported
 
-The same run gives the same files: exporting again replaces what has changed, and adds an estimate that is new. So the
-tables of many runs grow side by side, and ``estimates`` is the history of all of them.
+The same run gives the same files: a repeated export replaces changed files and adds a new estimate. So the tables of
+many runs share one place, and ``estimates`` is the history of all of them.
 """
 
 import csv
@@ -45,34 +45,34 @@ _PLACE = (
     _RUN,
     Column("round", "int64", "number of the round (partition)"),
     _TRACK,
-    Column("order", "int64", "place in the order of choice, from 1"),
+    Column("order", "int64", "position in the order of choice, from 1"),
 )
 
 FEATURES = (
     _RUN,
     Column("id", "string", "id of the example"),
-    Column("uri", "string", "where the example lies"),
+    Column("uri", "string", "place of the example"),
     Column("hidden", "list<float>", "the recorded hidden layer"),
     Column("output", "list<float>", "the last layer"),
-    Column("prediction", "int64 or double", "predicted class, by its number; of a regression the predicted value"),
-    Column("confidence", "double", "largest softmax probability, or the score that the pool came with"),
+    Column("prediction", "int64 or double", "predicted class, by its number; for a regression the predicted value"),
+    Column("confidence", "double", "largest softmax probability, or the score from the pool"),
     Column("dsa", "float", "distance-based surprise"),
     Column("lsa", "float", "likelihood-based surprise"),
     Column("coverage", "list<uint8>", "covered requirements, eight to a byte"),
 )
-"""Features that a run has not are not in its files."""
+"""Columns of the table of features; each run has those that it extracted."""
 
 SELECTIONS = (
     *_PLACE,
     Column("id", "string", "id of the example; one that is drawn twice has two rows"),
-    Column("uri", "string", "where the example lies"),
-    Column("place", "int64", "place in the pool, from 0"),
+    Column("uri", "string", "place of the example"),
+    Column("place", "int64", "position in the pool, from 0"),
     Column("method", "string", "sampling method"),
     Column("seed", "int64", "seed of the draw"),
-    Column("weight", "double", "by this round's design alone, if all is labelled; an estimate may add predictions"),
-    Column("prediction", "string", "what the model says, in the words of the labels"),
-    Column("object", "string", "key of the pool's object that holds it; null if that is not known"),
-    Column("tag", "string", "which content that object had when the pool was listed"),
+    Column("weight", "double", "weight by this round's design alone, with all labels; an estimate may add predictions"),
+    Column("prediction", "string", "prediction, in the terms of the labels"),
+    Column("object", "string", "key of the pool's object with the example; null if unknown"),
+    Column("tag", "string", "tag of that object, which identifies its content, when the pool was listed"),
 )
 
 LABELS = (
@@ -81,13 +81,15 @@ LABELS = (
     Column(
         "status",
         "string",
-        "labelled, missing, unsure (nobody could tell), given up (the round was closed) or not counted (a labelled "
-        "example drawn again, after a draw that has no label)",
+        "labelled, missing, unsure (can't tell), given up (the round was closed) or not counted (a labelled "
+        "example drawn again, after a draw without a label)",
     ),
-    Column("label", "string", "what it is, as all answers together say; null without a label"),
-    Column("prediction", "string", "what the model says, in the same words; null without a label"),
+    Column("label", "string", "label, from all answers together; null without a label"),
+    Column("prediction", "string", "prediction, in the same terms; null without a label"),
     Column(
-        "outcome", "double", "1: the model is right, 0: it is wrong; of a regression its score; null without a label"
+        "outcome",
+        "double",
+        "1: the prediction is right, 0: it is wrong; for a regression the score; null without a label",
     ),
 )
 
@@ -98,24 +100,28 @@ ESTIMATES = (
     _TRACK,
     Column("pool", "string", "URI of the pool"),
     Column("pool_digest", "string", "digest of the pool's listing"),
-    Column("pool_version", "string", "version of the pool's table; null of a pool that is none"),
+    Column("pool_version", "string", "version of the pool's table; null if the pool is no table"),
     Column("pool_format", "string", "format of the pool"),
-    Column("pool_filter", "string", "rows of the pool that count; null: all"),
+    Column("pool_filter", "string", "filter of the pool's rows; null: all"),
     Column("pool_split", "string", "split of the pool's dataset; null: its only one"),
-    Column("pool_catalog", "string", "catalog of the pool's table; null: it is found by its URI"),
+    Column("pool_catalog", "string", "catalog of the pool's table; null: the table is found by its URI"),
     Column("pool_table", "string", "name of the pool's table in the catalog"),
     Column("task", "string", "classification or regression"),
-    Column("classes", "list<string>", "names of the classes, sorted; null: they have none"),
+    Column("classes", "list<string>", "names of the classes, sorted; null: no names"),
     Column("population_name", "string", "name of the population in the spec; null: the pool, its filter and so on"),
-    Column("population", "string", "digest of the population: rows of one are a series over time, others are not"),
-    Column("model", "string", "the model: its factory, program or function with its weights, or the column it filled"),
-    Column("model_sha256", "string", "digest of the model's weights; null if the spec names none"),
-    Column("methods", "string", "sampling methods of the rounds, in their order"),
-    Column("rounds", "int64", "how many rounds"),
-    Column("measure", "string", "what is stated: accuracy, or the score of a regression"),
-    Column("n", "int64", "draws that it rests on"),
-    Column("pool_size", "int64", "examples that it is stated for"),
-    Column("excluded", "int64", "further examples that could not be used"),
+    Column("population", "string", "digest of the population: rows with the same one are a series over time"),
+    Column(
+        "model",
+        "string",
+        "the model: its factory, program or function with its weights, or the column of its predictions",
+    ),
+    Column("model_sha256", "string", "digest of the model's weights; null if the spec has none"),
+    Column("methods", "string", "sampling methods of the rounds, in order"),
+    Column("rounds", "int64", "number of rounds"),
+    Column("measure", "string", "what is estimated: accuracy, or the score of a regression"),
+    Column("n", "int64", "draws that it is computed from"),
+    Column("pool_size", "int64", "examples in the pool that it is for"),
+    Column("excluded", "int64", "further examples that could not be read"),
     Column("value", "double", "the estimate"),
     Column("standard_error", "double", "its estimated standard error"),
     Column("low", "double", "lower end of the interval"),
@@ -123,9 +129,9 @@ ESTIMATES = (
     Column("level", "double", "confidence level"),
     Column("interval", "string", "name of the interval"),
     Column("design_based", "bool", "whether the interval holds by the sampling design alone"),
-    Column("reason", "string", "if it does not: what it rests on"),
-    Column("labels_digest", "string", "digest of the labels that it was made of"),
-    Column("exported", "string", "when it was first exported: ISO 8601, UTC"),
+    Column("reason", "string", "assumptions of the interval; null if it holds by the sampling design alone"),
+    Column("labels_digest", "string", "digest of its labels"),
+    Column("exported", "string", "time of the first export: ISO 8601, UTC"),
 )
 
 POPULATION = {
@@ -139,10 +145,10 @@ POPULATION = {
     "task": "task",
     "classes": "classes",
 }
-"""Column of each key of a population."""
+"""Column for each key of a population."""
 
 _OPTIONS = {"compression": "zstd", "write_page_checksum": True}
-"""How the tables are written."""
+"""Options of the Parquet files."""
 
 TABLES = {"features": FEATURES, "selections": SELECTIONS, "labels": LABELS, "estimates": ESTIMATES}
 
@@ -150,13 +156,13 @@ DICTIONARY = "dictionary.csv"
 
 
 class ExportedTables(Document):
-    """The tables of a run in a lake."""
+    """Report of exported tables."""
 
     format: Literal["opacc-tables/1"] = Field(default="opacc-tables/1", description="name and version of this form")
     run: str = Field(description="URI of the run")
     to: str = Field(description="URI of the tables")
-    rows: dict[str, int] = Field(description="table -> rows of this run in it")
-    dictionary: str = Field(description="URI of what each column means")
+    rows: dict[str, int] = Field(description="table -> rows of this run")
+    dictionary: str = Field(description="URI of the description of all columns")
 
 
 def export_tables(run: Run, uri: str, *, features: bool = True) -> ExportedTables:
@@ -164,18 +170,18 @@ def export_tables(run: Run, uri: str, *, features: bool = True) -> ExportedTable
 
     Parameters
     ----------
-    run : whose features are complete, or which has rounds at least
-    uri : s3://bucket/prefix or a folder; the tables of other runs stay as they are
-    features : whether to write the features, too, which are as large as in the run
+    run : a run with complete features
+    uri : s3://bucket/prefix or a folder; tables of other runs there are kept
+    features : whether to write the features, which are as large as in the run
 
     Raises
     ------
     DataError
-        The features are not complete.
+        The features are incomplete.
     LabelError
-        Labels do not fit together.
+        Labels are in conflict.
     StorageError
-        The place cannot be written.
+        The place is not writable.
     """
     target = open_store(uri)
     rows = dict.fromkeys(TABLES, 0)
@@ -189,7 +195,7 @@ def export_tables(run: Run, uri: str, *, features: bool = True) -> ExportedTable
 
 
 def _tables(run: Run, features: bool) -> Iterator[tuple[str, str, Any]]:
-    """Name of a table, key below the run's partition, and rows as an Arrow table."""
+    """Yield the name of a table, the key below the run's partition, and rows as an Arrow table."""
     for number, part in enumerate(read_tables(run) if features else ()):
         yield "features", f"part-{number:06d}.parquet", part
     for track in run.tracks():
@@ -233,7 +239,7 @@ def _labels(run: Run, item: LabelledRound) -> dict[str, Sequence[Any]]:
 
 
 def _status(name: str, item: LabelledRound) -> str:
-    """Why a draw has no label."""
+    """Return why a draw has no label."""
     if name in item.unsure:
         return "unsure"
     if name in item.given_up:
@@ -242,14 +248,14 @@ def _status(name: str, item: LabelledRound) -> str:
 
 
 def _add_estimate(target: Store, run: Run) -> int:
-    """Add the last estimate of a track to the history, unless it is there; returns the number of its rows, 0 or 1."""
+    """Add the last estimate of a track to the history, unless it is there; returns 1, or 0 without an estimate."""
     estimate = run.read_estimate()
     if estimate is None:
         return 0
     key = f"estimates/run={run.name}/{hashlib.sha256(estimate.to_bytes()).hexdigest()[:16]}.parquet"
     there = target.read_if_there(key)
     former = read_bytes(there).to_pylist()[0] if there else {}
-    if not former.keys() >= {column.name for column in ESTIMATES[1:]}:  # none, or one of an earlier version
+    if not former.keys() >= {column.name for column in ESTIMATES[1:]}:  # none, or a row of an earlier version
         row = {name: [value] for name, value in _estimate(run, estimate).items()}
         row["exported"] = [former.get("exported") or row["exported"][0]]
         target.write(key, encode(_table(ESTIMATES, row), **_OPTIONS))
@@ -257,7 +263,7 @@ def _add_estimate(target: Store, run: Run) -> int:
 
 
 def _model(spec: Spec) -> str | None:
-    """What a spec calls its model."""
+    """Return the name of a spec's model."""
     columns, model = spec.pool.columns, spec.model
     if spec.pool.holds_features:
         return f"column {columns.prediction or ', '.join(columns.features['output'])}"
@@ -288,7 +294,7 @@ def _estimate(run: Run, estimate: AccuracyEstimate) -> Mapping[str, Any]:
 
 
 def _table(columns: Sequence[Column], values: Mapping[str, Sequence[Any]]) -> Any:
-    """Columns, those that the folders say aside, as an Arrow table."""
+    """Return columns as an Arrow table, without those that the folders contain."""
     import pyarrow as pa
 
     lists = {"list<string>": pa.list_(pa.string())}
@@ -297,7 +303,7 @@ def _table(columns: Sequence[Column], values: Mapping[str, Sequence[Any]]) -> An
 
 
 def _dictionary() -> bytes:
-    """The data dictionary: a row for each column of each table."""
+    """Return the data dictionary: a row for each column of each table."""
     sink = io.StringIO(newline="")
     writer = csv.writer(sink, lineterminator="\n")
     writer.writerow(["table", "column", "type", "meaning"])

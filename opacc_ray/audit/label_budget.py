@@ -1,4 +1,7 @@
-"""How many labels a goal takes, for a run: from the model's own word before any label, and after every whole round."""
+"""Forecast how many labels an interval needs: by the confidences before any label, then by the labels so far.
+
+This module also decides for `opacc next --until` whether a goal is reached.
+"""
 
 import math
 from collections.abc import Sequence
@@ -38,68 +41,72 @@ from opacc_ray.samplers.select import find_method, parse_parameters
 
 
 class WidthPoint(Part):
-    """How narrow the interval is with so many labels."""
+    """Half-width of the interval for one number of labels."""
 
-    labels: int = Field(ge=1, description="labels in all")
+    labels: int = Field(ge=1, description="total number of labels")
     half_width: float = Field(ge=0, description="half the width of the interval")
-    srs_half_width: float = Field(ge=0, description="that of a simple random sample of as many labels")
-    seen: bool = Field(description="whether the labels are there; else it is forecast")
+    srs_half_width: float = Field(ge=0, description="half-width of a simple random sample with as many labels")
+    seen: bool = Field(description="whether these labels exist; otherwise the half-width is a forecast")
 
 
 class WidthCourse(Part):
-    """Half-widths against labels: those of the rounds so far, then forecast ones."""
+    """Half-widths by numbers of labels: of the rounds so far, then forecasts."""
 
     level: float = Field(gt=0, lt=1, description="confidence level of the intervals")
-    labels: int = Field(ge=0, description="labels that the forecast rests on, of whole rounds; 0: the model's own word")
-    points: list[WidthPoint] = Field(description="by numbers of labels")
+    labels: int = Field(
+        ge=0, description="labels that the forecast uses, from complete rounds; 0: it uses the confidences"
+    )
+    points: list[WidthPoint] = Field(description="sorted by number of labels")
 
 
 class LabelBudget(Document):
-    """How many labels an interval of ±W takes: before any label by the model's own word, then by the labels so far."""
+    """Forecast of the labels for an interval of ±W: by the confidences before any label, then by the labels."""
 
     format: Literal["opacc-budget/1"] = Field(default="opacc-budget/1", description="name and version of this form")
     run: str = Field(description="URI of the run")
     half_width: float = Field(gt=0, description="the goal: half the width of the interval")
     level: float = Field(gt=0, lt=1, description="confidence level of that interval")
-    labels: int = Field(ge=0, description="labels that the forecast rests on, of whole rounds; 0: the model's own word")
-    accuracy: float = Field(description="accuracy foreseen, or estimated by the labels so far and cut to its interval")
-    reached: bool = Field(description="whether the interval is as narrow already")
-    total_labels: int = Field(ge=1, description="labels in all, as forecast")
+    labels: int = Field(
+        ge=0, description="labels that the forecast uses, from complete rounds; 0: it uses the confidences"
+    )
+    accuracy: float = Field(description="expected accuracy; with labels, the estimate, limited to its interval")
+    reached: bool = Field(description="whether the interval is already narrow enough")
+    total_labels: int = Field(ge=1, description="total number of labels, as forecast")
     worthless_labels: int | None = Field(
-        description="labels in all if the model's word says nothing of where failures are; null once there are labels"
+        description="total number of labels if the confidences do not predict failures; null once there are labels"
     )
-    most_labels: int | None = Field(description="labels in all whatever is true; null once there are labels")
-    srs_labels: int = Field(ge=1, description="labels that a simple random sample takes in all")
-    sizes: list[int] = Field(description="labels of the next rounds, if all goes as forecast; empty if it is reached")
-    advice: str | None = Field(description="one sentence if the goal is not to be had at a sensible price")
-    method: str | None = Field(default=None, description="the method asked for; null if none was")
+    most_labels: int | None = Field(description="total number of labels in the worst case; null once there are labels")
+    srs_labels: int = Field(ge=1, description="total number of labels of a simple random sample")
+    sizes: list[int] = Field(description="labels of each further round, as forecast; empty if the goal is reached")
+    advice: str | None = Field(description="one sentence if the goal is too expensive; otherwise null")
+    method: str | None = Field(default=None, description="the requested method; null if none")
     method_labels: int | None = Field(
-        default=None, description="labels that it takes in one round, from the beginning; null if none was asked for"
+        default=None, description="labels of that method in one round, from the start; null without a method"
     )
-    course: WidthCourse | None = Field(default=None, description="half-widths against labels")
-    picture: str | None = Field(default=None, description="URI of the picture; null: none was asked for")
+    course: WidthCourse | None = Field(default=None, description="half-widths by numbers of labels")
+    picture: str | None = Field(default=None, description="URI of the picture; null if none was requested")
 
 
 FIRST_ROUND = 0.1
-"""Share of the labels forecast that the first round takes."""
+"""Share of the forecast labels for the first round."""
 
 POINTS, REACH, LEAST_SHOWN = 16, 4, 20
-"""Forecasts of a course, how many times the labels so far they go to at least, and the fewest labels of a course."""
+"""Number of forecasts, the least multiple of the present labels that they reach, and their fewest labels."""
 
 
 def label_budget(run: Run, half_width: float, *, level: float = 0.95, method: str | None = None) -> LabelBudget:
-    """What an interval of ± ``half_width`` takes; with ``method`` also by that one. Nothing is written.
+    """Forecast the labels for an interval of ± ``half_width``, also by ``method`` if given; writes nothing.
 
     Raises
     ------
     LabelError
-        If ``half_width`` is not above 0.
+        ``half_width`` is not positive.
     SpecError
-        Unknown method, one that draws no random sample, or one whose features are missing.
+        The method is unknown, draws no random sample, or lacks its features.
     """
     whole = _whole(run)
-    found = _by_labels(run, half_width, level) if whole else _by_the_models_word(run, half_width, level)
-    if method is None or method == "srs":  # which the answer says in any case, and should say once
+    found = _by_labels(run, half_width, level) if whole else _by_confidences(run, half_width, level)
+    if method is None or method == "srs":  # every answer has srs_labels
         own = None if method is None else found.srs_labels
     else:
         own = _by_method(run, whole, method, half_width, level)
@@ -108,17 +115,17 @@ def label_budget(run: Run, half_width: float, *, level: float = 0.95, method: st
 
 
 def width_course(run: Run, *, level: float = 0.95, reach: int = 0) -> WidthCourse:
-    """Half-widths against labels: after the rounds so far, and as forecast up to ``reach`` labels and beyond."""
+    """Return half-widths by numbers of labels: after the rounds so far, and forecasts beyond ``reach`` labels."""
     whole = _whole(run)
-    return _course_by_labels(run, whole, level, reach) if whole else _course_by_word(run, level, reach)
+    return _widths_by_labels(run, whole, level, reach) if whole else _widths_by_confidences(run, level, reach)
 
 
 def _whole(run: Run) -> list[LabelledRound]:
-    """The rounds whose labels are all there."""
+    """Return the complete rounds."""
     return whole_rounds(having_labels(read_rounds(run))) if run.rounds() else []
 
 
-def _by_the_models_word(run: Run, half_width: float, level: float) -> LabelBudget:
+def _by_confidences(run: Run, half_width: float, level: float) -> LabelBudget:
     parameters = Parameters()
     with feature_store.open_view(run, (), parameters.optional_features) as view:
         found = forecast_labels(view, half_width, level, parameters, read_history(run, keep=False))
@@ -159,7 +166,7 @@ def _by_labels(run: Run, half_width: float, level: float) -> LabelBudget:
 
 
 def _by_method(run: Run, whole: Sequence[LabelledRound], method: str, half_width: float, level: float) -> int:
-    """Labels that a method takes in one round, if failures are where the labels so far, or the model, foresee them."""
+    """Forecast the labels of a method in one round, with failures where labels or confidences predict them."""
     sample = run.spec.sample
     own = sample.parameters if method == sample.method else {}
     parameters, reads = parse_parameters(method, own), Parameters().optional_features
@@ -177,7 +184,7 @@ def _previous(whole: Sequence[LabelledRound]) -> Previous:
     return Previous.of(index, np.concatenate([item.outcome for item in whole]))
 
 
-def _course_by_word(run: Run, level: float, reach: int) -> WidthCourse:
+def _widths_by_confidences(run: Run, level: float, reach: int) -> WidthCourse:
     parameters = Parameters()
     with feature_store.open_view(run, (), parameters.optional_features) as view:
         labels = _grid(LEAST_SHOWN, max(reach, REACH * LEAST_SHOWN), view.size)
@@ -189,7 +196,7 @@ def _course_by_word(run: Run, level: float, reach: int) -> WidthCourse:
     return WidthCourse(level=level, labels=0, points=points)
 
 
-def _course_by_labels(run: Run, whole: Sequence[LabelledRound], level: float, reach: int) -> WidthCourse:
+def _widths_by_labels(run: Run, whole: Sequence[LabelledRound], level: float, reach: int) -> WidthCourse:
     _, looks, _, plain = goals.look_at(run, whole, level)
     size, now = whole[0].selection.pool_size, looks[-1]
     rate = shrinkage_rate(looks, size)
@@ -210,21 +217,21 @@ def _course_by_labels(run: Run, whole: Sequence[LabelledRound], level: float, re
 
 
 def _grid(least: int, most: int, size: int) -> list[int]:
-    """Numbers of labels from ``least`` to ``most`` and a little more, at equal ratios, within the pool."""
+    """Return numbers of labels from ``least`` to 1.2 ``most`` in equal ratios, within the pool."""
     found = np.geomspace(min(least, size), min(max(1.2 * most, least + 1), size), POINTS)
     return sorted(set(np.rint(found).astype(int).tolist()))
 
 
 def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bool = False) -> Goal:
-    """Whether the labels are enough for an interval of ``± half_width``, and how many more it takes.
+    """Decide whether the labels suffice for an interval of ``± half_width``, and forecast how many more it needs.
 
-    Rounds are looked at that have all their labels, or were closed; with ``close`` also one that is to be closed now.
-    Nothing is written. The same labels, and goals asked for before, give the same answer.
+    Only complete or closed rounds count; with ``close`` also a round that is about to be closed. Writes nothing. The
+    same labels and earlier goals give the same answer.
 
     Raises
     ------
     LabelError
-        No label is there, or no whole round; or ``half_width`` is not above 0.
+        There is no label or no complete round, or ``half_width`` is not positive.
     """
     rounds = read_rounds(run)
     known = with_labels(run, rounds, partial=True)
@@ -254,29 +261,29 @@ def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bo
 
 
 class Looked(NamedTuple):
-    """What whole rounds say."""
+    """Interim analyses of complete rounds."""
 
     whole: list[LabelledRound]
     looks: list[Look]  # after each of them
-    estimate: Estimate  # after the last one, at the level of looks
-    plain: Look  # a simple random sample of as many labels
+    estimate: Estimate  # after the last one, at the level of interim analyses
+    plain: Look  # a simple random sample with as many labels
 
 
 def look_at(run: Run, known: Sequence[LabelledRound], level: float, *, close: bool = False) -> Looked:
-    """Look after every whole round among those that have labels; with ``close`` all of them count as whole.
+    """Analyse the labels after every complete round; with ``close`` every round counts as complete.
 
     Raises
     ------
     LabelError
-        No round is whole.
+        No round is complete.
     """
     whole = list(known) if close else whole_rounds(known)
     if not whole:
         raise LabelError(
-            f"round {known[0].number} of {run.title} waits for {len(known[0].missing)} labels, and only whole rounds "
-            "are looked at; import them, or give --close to go on without them"
+            f"round {known[0].number} of {run.title} needs {len(known[0].missing)} labels, and only complete "
+            "rounds count; import them, or give --close to continue without them"
         )
-    own = partial(accuracy_of, run)  # the estimate that the run states
+    own = partial(accuracy_of, run)  # the estimate that the run reports
     found = [look(*sample_of(whole[:k]), level, own) for k in range(1, len(whole) + 1)]
     estimate = found[-1][1]
     plain = baseline(*sample_of(whole), replace(estimate, level=level))
@@ -294,12 +301,12 @@ def _round_look(number: int, found: Look) -> RoundLook:
 
 
 def record_goal(run: Run, goal: Goal) -> None:
-    """Keep what was found beside the last round that it looked at."""
+    """Store an answer with the last round that it covers."""
     run.write_goal(goal.looks[-1].round, goal)
 
 
 def _earlier_goals(run: Run, half_width: float) -> list[float]:
-    """Half-widths of the goals before this one."""
+    """Return the half-widths of earlier goals."""
     kept = [goal for number in run.rounds() if (goal := run.read_goal(number)) is not None]
     asked = [width for goal in kept for width in (*goal.earlier_goals, goal.half_width)]
     return [width for width in dict.fromkeys(asked) if width != half_width]

@@ -1,11 +1,11 @@
-"""What a run knows before its first label: gathered once, and kept for all its rounds and its estimate.
+"""Store what a run knows before its first label; it is gathered once, for all rounds and the estimate.
 
-    history/DIGEST/labelled-1.parquet  features and outcomes of labelled examples, of one source
-    history/DIGEST/prior.npy           the user's own column, one number for each example of the pool
-    history/history.json               where they come from, with a digest of each file; created once, after them
+    history/DIGEST/labelled-1.parquet  features and outcomes of labelled examples from one source
+    history/DIGEST/prior.npy           the user's own column, one number per example of the pool
+    history/history.json               sources, with a digest of each file; created once, after the files
 
-Nothing of it is trusted (:mod:`opacc_ray.failure.history`). It is the same for all rounds, whatever is labelled
-elsewhere meanwhile, so that the estimate knows what the draws knew.
+Estimates stay valid if it is wrong. It stays the same for all rounds, even if other runs are labelled meanwhile, so
+that the estimate uses exactly what the draws used.
 """
 
 import hashlib
@@ -31,35 +31,35 @@ FOLDER, RECORD = "history", "history.json"
 
 
 class KeptFile(Part):
-    """A file of the history."""
+    """A stored file."""
 
-    sha256: str = Field(description="SHA-256 of its content")
+    sha256: str = Field(description="SHA-256 of the content")
     size: int = Field(ge=0, description="bytes")
 
 
 class KeptHistory(SealedDocument):
-    """What a run knew before its first label; it is gathered once."""
+    """Record of what a run knew before its first label."""
 
     remedy: ClassVar[str] = "restore it from a backup"
 
     format: Literal["opacc-kept-history/1"] = Field(
         default="opacc-kept-history/1", description="name and version of this form"
     )
-    run: str | None = Field(description="digest of the run that it was gathered for")
-    folder: str = Field(pattern="^[0-9a-f]{16}$", description="where the files lie: a digest of all of them")
+    run: str | None = Field(description="digest of the run")
+    folder: str = Field(pattern="^[0-9a-f]{16}$", description="folder of the files: a digest of all of them")
     files: dict[str, KeptFile] = Field(description="by name: labelled-1.parquet, prior.npy")
-    sources: list[HistorySource] = Field(description="where they come from; labelled-1.parquet is of the first")
+    sources: list[HistorySource] = Field(description="sources; labelled-1.parquet belongs to the first")
 
 
 def read_history(run: Run, *, keep: bool = True) -> History:
-    """The history that a run's spec asks for, gathered if no round is drawn yet; without ``keep`` nothing is written.
+    """Read the history that a run's spec defines; gather it before the first round, and write it if ``keep``.
 
     Raises
     ------
     DataError
-        It is damaged or lost, though rounds were drawn by it; or what it is to be made of cannot be read.
+        It is damaged or lost after rounds were drawn, or one of its sources is not readable.
     LabelError
-        Labels of the reference are none of the model's classes, or in conflict.
+        Labels of the reference are no classes of the model, or in conflict.
     """
     if not run.spec.has_history:
         return NO_HISTORY
@@ -67,7 +67,7 @@ def read_history(run: Run, *, keep: bool = True) -> History:
     if kept is None:
         if any(track.rounds() for track in run.tracks()):
             raise DataError(
-                f"{_home(run).uri_of(RECORD)} is lost, and rounds were drawn by it; restore it from a backup"
+                f"{_home(run).uri_of(RECORD)} is lost, and rounds were drawn with it; restore it from a backup"
             )
         sources, files = gather(run)
         if not keep:
@@ -77,7 +77,7 @@ def read_history(run: Run, *, keep: bool = True) -> History:
 
 
 def read_record(run: Run) -> KeptHistory | None:
-    """What is kept, or None; raises DataError if it is damaged, or of another run."""
+    """Read the record, or None; raises DataError if it is damaged or belongs to another run."""
     home = _home(run)
     if not home.exists(RECORD):
         return None
@@ -88,7 +88,7 @@ def read_record(run: Run) -> KeptHistory | None:
 
 
 def read_file(run: Run, kept: KeptHistory, name: str) -> bytes:
-    """A file of the history; raises DataError if it is lost, or was changed."""
+    """Read a stored file; raises DataError if it is lost or was changed."""
     folder = _home(run).store(kept.folder)
     if not folder.exists(name):
         raise DataError(f"{folder.uri_of(name)} is lost; restore it from a backup")
@@ -99,7 +99,7 @@ def read_file(run: Run, kept: KeptHistory, name: str) -> bytes:
 
 
 def uri_of(run: Run, name: str = RECORD) -> str:
-    """Where a file of the history lies, or its record."""
+    """Return the URI of a stored file, or of the record."""
     return _home(run).uri_of(name)
 
 
@@ -108,7 +108,7 @@ def _home(run: Run) -> Store:
 
 
 def _keep(run: Run, sources: Sequence[HistorySource], files: dict[str, bytes]) -> KeptHistory:
-    """Write the files, then create the record; of two that gather at once, one is kept."""
+    """Write the files, then create the record; of two commands at the same time, one succeeds."""
     described = {
         name: KeptFile(sha256=hashlib.sha256(data).hexdigest(), size=len(data)) for name, data in files.items()
     }
@@ -125,7 +125,7 @@ def _decode(files: dict[str, bytes], place: str) -> History:
         labelled = [_labelled(files[name]) for name in sorted(files) if name != PRIOR]
         prior = np.load(io.BytesIO(files[PRIOR]), allow_pickle=False) if PRIOR in files else None
     except (ValueError, KeyError, OSError) as error:
-        raise DataError(f"{place} holds what is no history ({shortened(str(error))}); restore it") from None
+        raise DataError(f"{place} has no valid history ({shortened(str(error))}); restore it") from None
     return History(labelled, prior)
 
 

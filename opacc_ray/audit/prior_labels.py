@@ -43,21 +43,21 @@ PRIOR = "prior.npy"
 """File of the user's own column."""
 
 LEARNED_FROM = ("hidden", "confidence", "dsa", "lsa", "prediction")
-"""Features from which failures are learned."""
+"""Features that predict failures."""
 
 MOST = 10_000
-"""Labelled examples of one source; of more a random part is taken."""
+"""Maximum of labelled examples from one source; of more, a random part is used."""
 
 
 class HistorySource(Part):
-    """Something that was known before the first label."""
+    """One source of knowledge from before the first label."""
 
     kind: Literal["reference", "audit", "prior"] = Field(
         description="labels of the reference, labels of an earlier audit, or a column of the pool"
     )
-    uri: str = Field(description="where it comes from")
-    examples: int = Field(ge=0, description="labelled examples that were taken, or values of the column")
-    column: str | None = Field(description="name of the column; null of labels")
+    uri: str = Field(description="URI of the source")
+    examples: int = Field(ge=0, description="number of labelled examples, or of values of the column")
+    column: str | None = Field(description="name of the column; null for labels")
 
 
 class _Labelled(NamedTuple):
@@ -69,19 +69,19 @@ class _Labelled(NamedTuple):
 
 
 def check_history(spec: Spec, plan: Plan, compared: Plan | None) -> str:
-    """Try what a history is to be made of; returns it in words.
+    """Check the sources of a history; returns a summary.
 
     Parameters
     ----------
-    plan, compared : the shards of pool and reference; without those of the reference its ids are not checked
+    plan, compared : shards of pool and reference; without the latter, ids of the reference are not checked
 
     Raises
     ------
     DataError, LabelError
-        The file of labels, a run or the column cannot be read; there is no label, or one of an id that the listing of
-        the reference does not have, where that tells the ids.
+        The file of labels, a run or the column is not readable; there is no label; or a label has an id that the
+        listing of the reference lacks, if the listing contains ids.
     SpecError
-        Earlier audits are to be found by the digest of weights, and there is none; or a run is named twice.
+        ``history: auto`` needs the digest of weights, and there is none; or a run is named twice.
     """
     said = []
     if spec.reference is not None and spec.reference.labels is not None:
@@ -104,7 +104,7 @@ def check_history(spec: Spec, plan: Plan, compared: Plan | None) -> str:
 
 
 def _check_labels(spec: Spec, labels: Sequence[Label]) -> None:
-    """Raise LabelError if a label of the reference is none of the model's classes, or in conflict."""
+    """Raise LabelError if a label of the reference is no class of the model, or in conflict."""
     rows = [row for row in labels if row.run is None]
     ids = list({row.id: None for row in rows})
     read = reading_by(spec.model, None, numbers_are_classes=spec.labels.numbers_are_classes)
@@ -112,14 +112,14 @@ def _check_labels(spec: Spec, labels: Sequence[Label]) -> None:
 
 
 def refuse_twice(key: str, uris: Sequence[str]) -> None:
-    """Raise SpecError if a list of runs, which ``key`` of a spec holds, names one twice."""
+    """Raise SpecError if the list of runs under ``key`` of a spec has a duplicate."""
     twice = next((uri for place, uri in enumerate(uris) if uri in uris[:place]), None)
     if twice is not None:
         raise SpecError(f"{key} names {twice} twice; give each run once")
 
 
 def _listed(source: ReferenceSpec, plan: Plan | None) -> set[str] | None:
-    """The ids that the reference may have; None where its listing does not tell them."""
+    """Return the ids of the reference; None if its listing does not contain them."""
     planned = [planned_ids(source.format, shard) for shard in plan.shards] if plan else [None]
     return None if None in planned else {name for names in planned if names for name in names}
 
@@ -127,7 +127,7 @@ def _listed(source: ReferenceSpec, plan: Plan | None) -> set[str] | None:
 def _digest_of_weights(spec: Spec) -> str:
     if spec.model.sha256 is None:
         raise SpecError(
-            "history: auto finds audits of the same model by the digest of its weights, and this spec names none; "
+            "history: auto finds audits of the same model by the digest of its weights, and this spec has none; "
             "list the runs: history: [RUN, ...]"
         )
     return spec.model.sha256
@@ -159,7 +159,7 @@ def _read_prior(run: Run) -> NDArray[np.float64]:
 
 
 def _of_reference(run: Run) -> Iterator[_Labelled]:
-    """The labelled examples of the reference."""
+    """Yield the labelled examples of the reference."""
     given = run.spec.reference
     if given is None or given.labels is None or run.header.reference is None:
         return
@@ -186,24 +186,24 @@ def _of_reference(run: Run) -> Iterator[_Labelled]:
 
 
 def _read_labels(source: ReferenceSpec, known: set[str] | None) -> list[Label]:
-    """The labels of a reference; raises DataError if one is of none of the ids ``known``; None: any may be."""
+    """Read the labels of a reference; raises DataError if an id is not ``known``, unless that is None."""
     assert source.labels is not None
     labels = list(parse(read_uri(source.labels), source.labels))
     unknown = next((row.id for row in labels if known is not None and row.id not in known), None)
     if unknown is not None:
         raise DataError(
-            f"reference.labels: {source.labels} names {unknown!r}, which is no example of {source.uri}; "
-            f"write the ids of its examples, such as {min(known or [''])!r}"
+            f"reference.labels: {source.labels} has the id {unknown!r}, which is no example of {source.uri}; "
+            f"use the ids of its examples, such as {min(known or [''])!r}"
         )
     return labels
 
 
 def _no_label(source: ReferenceSpec) -> DataError:
-    return DataError(f"reference.labels: {source.labels} has no label; leave the key out, or fill the file")
+    return DataError(f"reference.labels: {source.labels} has no label; remove the key, or fill the file")
 
 
 def _of_audits(run: Run) -> Iterator[_Labelled]:
-    """The labelled examples of earlier audits; of those that were found, not named, what is damaged is left out."""
+    """Yield the labelled examples of earlier audits; damaged runs are left out unless the spec names them."""
     asked = run.spec.history
     if isinstance(asked, list):
         for other, rounds in _named(asked):
@@ -221,22 +221,22 @@ def _of_audits(run: Run) -> Iterator[_Labelled]:
 
 
 def _named(uris: Sequence[str]) -> Iterator[tuple[Run, list[LabelledRound]]]:
-    """Earlier audits with their rounds that have labels; raises DataError if one has none."""
+    """Yield the named audits with their rounds that have labels; raises DataError if one has none."""
     for uri in uris:
         other = Run.open(uri)
         rounds = _labelled_rounds(other)
         if not rounds:
-            raise DataError(f"history: no example of {uri} has a label yet; import some, or leave it out")
+            raise DataError(f"history: no example of {uri} has a label yet; import some, or remove it")
         yield other, rounds
 
 
 def _labelled_rounds(other: Run) -> list[LabelledRound]:
-    """The rounds of all tracks that have labels."""
+    """Return the rounds of all tracks that have labels."""
     return having_labels(item for track in other.tracks() if track.rounds() for item in read_rounds(track))
 
 
 def _earlier(run: Run) -> Iterator[Run]:
-    """The other runs under the output whose model has the same weights and code, as far as that is known."""
+    """Yield the other runs under the output whose model has the same weights and code, as far as known."""
     _digest_of_weights(run.spec)
     own, code, output = reference.model_of(run.spec), run.header.code, open_store(run.uri.rpartition("/")[0])
     for key in sorted(entry.key for entry in output.list() if entry.key.count("/") == 1):
@@ -253,20 +253,20 @@ def _earlier(run: Run) -> Iterator[Run]:
         if reference.model_of(other.spec) != own or not same_code:
             continue
         if _asks(other.spec) != _asks(run.spec):
-            log.warning("history: %s is left out: its classes or its task are others", other.uri)
+            log.warning("history: %s is left out: it has other classes or another task", other.uri)
             continue
         yield other
 
 
 def _asks(spec: Spec) -> tuple[Any, ...]:
-    """What decides whether an answer is right."""
+    """Return task and classes, which decide whether a prediction is right."""
     return spec.model.task, spec.model.classes
 
 
 def _of_audit(run: Run, other: Run, rounds: Sequence[LabelledRound]) -> _Labelled:
-    """The labelled examples of rounds of another run, each once.
+    """Return the labelled examples of another run, each once.
 
-    Labels of the run's own pool say how its own model did, whichever model they were drawn for.
+    If both runs have the same pool, outcomes are those of this run's model.
     """
     index = np.concatenate([item.known.index for item in rounds])
     values = np.concatenate([item.outcome for item in rounds])
@@ -283,7 +283,7 @@ def _of_audit(run: Run, other: Run, rounds: Sequence[LabelledRound]) -> _Labelle
 
 
 def _said_of(run: Run, other: Run, rounds: Sequence[LabelledRound], index: NDArray[np.int64]) -> list[Any] | None:
-    """What the run's model says of the examples ``index`` (k,) of another run; None if that is of another pool."""
+    """Return the run's predictions for the examples ``index`` (k,) of another run; None if its pool differs."""
     if run.header.pool.digest != other.header.pool.digest or _asks(run.spec) != _asks(other.spec):
         return None
     there = run.read_index()
@@ -294,14 +294,14 @@ def _said_of(run: Run, other: Run, rounds: Sequence[LabelledRound], index: NDArr
 
 
 def _sample(run: Run, places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``places`` (k,), or a random part of them, sorted."""
+    """Return ``places`` (k,), or a random part of them, sorted."""
     if len(places) <= MOST:
         return places
     return np.sort(np.random.default_rng(run.spec.seed).choice(places, MOST, replace=False))
 
 
 def _comparable(run: Run, rows: Columns) -> Columns:
-    """The features that the run's own pool has, too, of the same width."""
+    """Return the features that the run's own pool has with the same width."""
     index = run.read_index()
     own = index.features if index else {}
     return {

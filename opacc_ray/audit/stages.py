@@ -1,6 +1,10 @@
-"""The extraction of a run, on the driver: what is missing of its features is made, folder by folder.
+"""Extract the features of a run, folder by folder: find missing and damaged shards, and make them.
 
-The work is done by actors, see :mod:`opacc_ray.cluster.extraction`. Where nothing is missing, Ray does not start.
+This is the driver's part; actors do the work (:mod:`opacc_ray.cluster.extraction`). Ray starts only if needed.
+
+If a folder has an index, its files are compared with it: every byte, up to ``READ_WHOLE`` in total; above, the sizes
+and footers, which identify a file (`opacc verify` reads everything). Without an index, files are compared with the plan
+and with the digests inside them.
 """
 
 import logging
@@ -29,30 +33,30 @@ log = logging.getLogger(__name__)
 
 
 READ_WHOLE = 4 << 30
-"""Bytes of features that are read again to find damage when a complete run is started again."""
+"""Bytes of features that are read again to find damage when a complete run is repeated."""
 
 THREADS = 4
 
 
 class Found(NamedTuple):
-    """What there is of a stage."""
+    """Shards of a stage that are missing or done."""
 
     missing: list[Shard]  # without sound features
-    reports: dict[int, ShardReport]  # of files that no index names, by number: read, and of the plan
+    reports: dict[int, ShardReport]  # of sound files without an index, by number
 
 
 class Stage(NamedTuple):
-    """A folder to fill with features, shard by shard."""
+    """One folder of features with its shards."""
 
     job: Extraction
     plan: Plan
-    whole: Store | None = None  # folder of all features, if an added one cannot be had of some examples
+    whole: Store | None = None  # folder for all features, if an added one fails for some examples
 
 
 def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[Stage]:
-    """What to extract for a run: the reference if a feature compares with it, then the pool.
+    """Return the stages of a run: the reference if a feature is compared with it, then the pool.
 
-    Of a set: the features of the forward pass, then each that is added to them.
+    A shared set has one stage for the features of the forward pass, and one for each added feature.
     """
     code = run.header.code
     folder = reference.folder(spec, compared, run.store, code) if compared and spec.reference else None
@@ -80,13 +84,13 @@ def stages_of(run: Run, spec: Spec, plan: Plan, compared: Plan | None) -> list[S
 
 
 OnShard = Callable[[ShardReport], None]
-"""Called with the report of each shard that was extracted."""
+"""Callback with the report of each extracted shard."""
 
 
 def extract(stages: Sequence[Stage], progress: Report, on_shard: OnShard = lambda _: None) -> None:
-    """Extract every shard that is missing or damaged, stage after stage, and write each one's index when all are there.
+    """Extract every missing or damaged shard, stage after stage, and write the index of each complete stage.
 
-    ``progress(done, total)`` counts shards; those of an added feature only where they are made by themselves.
+    ``progress(done, total)`` counts shards; for an added feature only those that are extracted separately.
     """
     todo = _todo(stages)
     total = sum(
@@ -102,18 +106,18 @@ def extract(stages: Sequence[Stage], progress: Report, on_shard: OnShard = lambd
             _complete(stage, known | made)
     rest = _whole(stages)
     if rest is not None:
-        log.warning("a feature cannot be had of some examples; all are extracted again for the others")
+        log.warning("a feature cannot be computed for some examples; all features are extracted again for the others")
         extract([rest], progress, on_shard)
 
 
 def _todo(stages: Sequence[Stage]) -> list[Found]:
-    """What is to be extracted in each stage; what one makes beside its own features is not made again."""
+    """Return the missing shards of each stage, without those that an earlier stage will make."""
     todo: list[Found] = []
     made: dict[str, list[Shard]] = {}
     for job, plan, _ in stages:
         found, coming = unfinished(job, plan), made.get(job.target.uri, [])
         if coming:
-            job.target.delete(INDEX)  # its files will be written again
+            job.target.delete(INDEX)  # its files will be replaced
         numbers = {shard.number for shard in coming}
         todo.append(
             Found(
@@ -152,7 +156,7 @@ def _connected(stages: Sequence[Stage]) -> Iterator[None]:
 
 
 def _paths(stages: Sequence[Stage]) -> dict[str, str]:
-    """The local paths that workers need, by their keys in the spec."""
+    """Return the local paths that workers need, by their keys in the spec."""
     spec = stages[-1].job.spec
     output = stages[-1].job.target.uri.rpartition("/")[0]  # it exists: what says what lies there is written
     files = {"model.weights": spec.model.weights, "model.program": spec.model.program}
@@ -165,7 +169,7 @@ def _paths(stages: Sequence[Stage]) -> dict[str, str]:
 def _work_on(
     job: Extraction, shards: Sequence[Shard], tick: Callable[[], None], on_shard: OnShard
 ) -> dict[int, ShardReport]:
-    """Extract some shards; returns the report of each by its number. ``tick`` is called as each one finishes."""
+    """Extract some shards and return their reports by number; calls ``tick`` after each."""
     reports: dict[int, ShardReport] = {}
 
     def on_done(shard: Shard, report: ShardReport) -> None:
@@ -183,7 +187,7 @@ def _work_on(
 
 
 def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
-    """Write the index of a folder whose shards are all there, and report what is left out."""
+    """Write the index of a complete folder, and report examples that are left out."""
     job = stage.job
     index = read_index(job.target)
     if index is None:
@@ -191,7 +195,7 @@ def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
         index = feature_store.index_features(job, stage.plan, reports, others)
     if index.bad:
         first = BadItem(index.bad[0].id, index.bad[0].reason)
-        if job.spec.extract.on_bad_item == "error":  # the run that extracted them went on without
+        if job.spec.extract.on_bad_item == "error":  # the run that extracted them left them out
             raise refusal(job.spec, job.source, first)
         if job.base is None:
             log.warning("%d examples of %s are left out, such as %s: %s", len(index.bad), job.source.uri, *first)
@@ -201,18 +205,18 @@ def _complete(stage: Stage, reports: Mapping[int, ShardReport]) -> None:
 
 
 def unfinished(job: Extraction, plan: Plan) -> Found:
-    """Find the shards of the plan without sound features; an index that does not stand for the others is deleted."""
+    """Find the shards of the plan without sound features; deletes the index if it does not cover the others."""
     index = _sound_index(job, plan)
     sizes = {entry.key: entry.size for entry in job.target.list()}
     there = [shard for shard in plan.shards if shard.file in sizes]
     whole = sum(sizes[shard.file] for shard in there) <= READ_WHOLE
     stored = _Stored(job, index, _base_of(job), sizes, whole)
-    found = dict(zip(there, in_order(stored.look, there, THREADS), strict=True))
+    found = dict(zip(there, in_order(stored.check_safely, there, THREADS), strict=True))
     faults = [answer for answer in found.values() if isinstance(answer, str)]
     missing = [shard for shard in plan.shards if isinstance(found.get(shard, "it is missing"), str)]
-    _say(job, missing, faults, len(plan.shards))
+    _log_found(job, missing, faults, len(plan.shards))
     if index and missing:
-        log.warning("%s lacks %d of its shards; they are extracted again", job.target.uri, len(missing))
+        log.warning("%s lacks %d of its shards; extracting them again", job.target.uri, len(missing))
         job.target.delete(INDEX)
     reports = {shard.number: answer for shard, answer in found.items() if isinstance(answer, ShardReport)}
     return Found(missing, reports)
@@ -220,28 +224,28 @@ def unfinished(job: Extraction, plan: Plan) -> Found:
 
 @dataclass(frozen=True)
 class _Stored:
-    """What lies in the folder of a stage."""
+    """Stored files of a stage."""
 
     job: Extraction
     index: Index | None
-    base: Mapping[str, IndexedShard]  # by file: the features that these are added to
+    base: Mapping[str, IndexedShard]  # by file: features that these extend
     sizes: Mapping[str, int]  # bytes of each file
     whole: bool  # whether all bytes are compared with their digests
 
     @cached_property
     def indexed(self) -> dict[str, IndexedShard]:
-        """What the index says of each file."""
+        """Entries of the index by file."""
         return {shard.file: shard for shard in self.index.shards} if self.index else {}
 
-    def look(self, shard: Shard) -> ShardReport | str | None:
-        """What :meth:`check` returns, or what is wrong with the file of a shard."""
+    def check_safely(self, shard: Shard) -> ShardReport | str | None:
+        """Check the file of a shard; returns its report, or the problem as text."""
         try:
             return self.check(shard)
         except DataError as error:
             return str(error)
 
     def check(self, shard: Shard) -> ShardReport | None:
-        """The report of a file that no index names; raises DataError unless the file is sound, and of the plan."""
+        """Check the file of a shard; returns its report if no index has it, and raises DataError if it is damaged."""
         job, size, own = self.job, self.sizes[shard.file], self.indexed.get(shard.file)
         if self.index and own:
             check_shard(job.target, self.index, own, size, whole=self.whole)
@@ -256,10 +260,10 @@ class _Stored:
 
 
 def _base_of(job: Extraction) -> dict[str, IndexedShard]:
-    """The features that others are added to, by file, as far as they are complete."""
+    """Return the features that this stage extends, by file, as far as they are complete."""
     try:
         index = read_index(job.base.folder) if job.base else None
-    except DataError:  # it is made again
+    except DataError:  # it will be replaced
         return {}
     return {shard.file: shard for shard in index.shards} if index else {}
 
@@ -267,30 +271,30 @@ def _base_of(job: Extraction) -> dict[str, IndexedShard]:
 def _check_base(
     job: Extraction, base: Mapping[str, IndexedShard], shard: Shard, num_examples: int, ids: str | None
 ) -> None:
-    """Raise DataError if an added feature is of other examples; it may lack some."""
+    """Raise DataError if an added feature belongs to other examples; it may lack some."""
     under = base.get(shard.file)
     if under and (num_examples > under.examples or (num_examples == under.examples and ids != under.ids)):
-        raise DataError(f"{job.target.uri_of(shard.file)} is not of the examples of its set; run the spec again")
+        raise DataError(f"{job.target.uri_of(shard.file)} belongs to other examples than its set; run the spec again")
 
 
 def _sound_index(job: Extraction, plan: Plan) -> Index | None:
-    """The index of a folder; None, and it is deleted, if it is damaged or of another plan."""
+    """Read the index of a folder; deletes it and returns None if it is damaged or belongs to another plan."""
     try:
         index = read_index(job.target)
         if index and [shard.file for shard in index.shards] != [shard.file for shard in plan.shards]:
-            raise DataError(f"{job.target.uri_of(INDEX)} names other shards than the plan")
+            raise DataError(f"{job.target.uri_of(INDEX)} lists other shards than the plan")
         if index and job.ranges:
             reference.read_ranges(job.target)
     except DataError as error:
-        log.warning("%s; it is made again", error)
+        log.warning("%s; writing it again", error)
         job.target.delete(INDEX)
         return None
     return index
 
 
-def _say(job: Extraction, missing: Sequence[Shard], faults: Sequence[str], total: int) -> None:
+def _log_found(job: Extraction, missing: Sequence[Shard], faults: Sequence[str], total: int) -> None:
     for text in faults:
-        log.warning("%s; it is extracted again now", text.partition("; ")[0])
+        log.warning("%s; extracting it again", text.partition("; ")[0])
     kept = total - len(missing)
     if kept:
-        log.info("%d of %d shards were done before and are kept: %s", kept, total, job.target.uri)
+        log.info("%d of %d shards were done before: %s", kept, total, job.target.uri)

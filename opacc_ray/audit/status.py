@@ -1,4 +1,4 @@
-"""The state of a run: what is done, and what it waits for."""
+"""Report the state of a run or of all runs of an output, and remove runs."""
 
 import os
 import re
@@ -25,42 +25,40 @@ from opacc_ray.runs.run_documents import Predicted
 class ShardCounts(Part):
     """Shards of the pool."""
 
-    done: int = Field(ge=0, description="shards whose features are there")
-    total: int = Field(ge=0, description="shards in all")
+    done: int = Field(ge=0, description="shards with features")
+    total: int = Field(ge=0, description="all shards")
 
 
 class TrackStatus(Part):
-    """A track of a run, and what it waits for."""
+    """State of one track of a run."""
 
-    track: str | None = Field(default=None, description="its name; null: the first one")
+    track: str | None = Field(default=None, description="name of the track; null for the first track")
     rounds: list[RoundCounts] = Field(description="every round in numbers")
-    estimate: AccuracyEstimate | None = Field(description="the last estimate, if there is one")
+    estimate: AccuracyEstimate | None = Field(description="the last estimate; null if there is none")
     estimate_is_current: bool | None = Field(
-        default=None, description="whether the last estimate is of all labels that are in now; null if there is none"
+        default=None, description="whether the last estimate uses all present labels; null without an estimate"
     )
-    waits_for: str = Field(description="what is to be done next, in words")
+    waits_for: str = Field(description="the next thing to do, in words")
 
 
 class RunStatus(Document, TrackStatus):
-    """What of a run is done, and what it waits for, along one of its tracks and all others."""
+    """State of a run: extraction, one of its tracks, and the other tracks."""
 
     format: Literal["opacc-status/1"] = Field(default="opacc-status/1", description="name and version of this form")
     run: str = Field(description="URI of the run")
     shards: ShardCounts = Field(description="progress of extraction")
-    examples: int | None = Field(ge=0, description="examples in the pool; null while extraction is not complete")
+    examples: int | None = Field(ge=0, description="examples in the pool; null while extraction is incomplete")
     excluded: int | None = Field(ge=0, description="examples that could not be read; null as above")
-    predicted: Predicted | None = Field(
-        default=None, description="what the model predicts of the pool; null: not known"
-    )
-    warnings: list[str] = Field(default=[], description="reasons to doubt that this is the model that is meant")
+    predicted: Predicted | None = Field(default=None, description="predictions for the pool; null if unknown")
+    warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
     others: list[TrackStatus] = Field(default=[], description="the other tracks")
-    failure: RunFailure | None = Field(default=None, description="why the last `opacc run` failed; null: it did not")
+    failure: RunFailure | None = Field(default=None, description="error of the last `opacc run`; null if it succeeded")
 
 
 def status(run: Run) -> RunStatus:
-    """What is done and what the run waits for: first along its own track, then along all others.
+    """Return the state of a run on its own track and on all others.
 
-    Labels that are lost, or in conflict under the rule of the run, are said to be what it waits for.
+    A run with lost labels, or with labels in conflict, waits for their repair.
     """
     index, total = run.read_index(), run.header.pool.num_shards
     others = [track for track in run.tracks() if track.track != run.track]
@@ -93,7 +91,7 @@ def _track_status(
     *,
     complete: bool,
 ) -> TrackStatus:
-    """What is done along one track of a run whose features are complete or not, and files of labels are ``lost``."""
+    """Return the state of one track; ``lost`` names lost files of labels."""
     estimate = run.read_estimate()
     is_current = None if estimate is None else bool(rounds) and _is_current(run, estimate, rounds)
     waits_for = lost or conflict or _waits_for(rounds, is_current)
@@ -111,14 +109,14 @@ def _track_status(
 
 
 def _is_current(run: Run, estimate: AccuracyEstimate, rounds: Sequence[LabelledRound]) -> bool:
-    """Whether an estimate is of all labels that are in now, and allows for a goal that was reached."""
+    """Whether an estimate uses all present labels and the goal that was reached."""
     goal = run.reached_goal()
     stops_at = None if goal is None else goal.half_width
     return estimate.labels_digest == digest_of(rounds) and estimate.goal == stops_at
 
 
 def _rounds(run: Run) -> tuple[list[LabelledRound], str | None]:
-    """The rounds; and why they have no result yet, if labels are in conflict. They are counted by majority then."""
+    """Return the rounds, and the conflict of labels if there is one; the majority is counted then."""
     try:
         return read_rounds(run), None
     except LabelError as error:
@@ -130,19 +128,19 @@ def _rounds(run: Run) -> tuple[list[LabelledRound], str | None]:
 
 
 def _waits_for(rounds: Sequence[LabelledRound], is_current: bool | None) -> str:
-    """What a run whose features are complete waits for."""
+    """Return what a run with complete features waits for."""
     if not rounds:
         return "a selection: run the spec again, or `opacc select`"
     missing = sum(len(item.missing) for item in rounds)
     if missing:
         return counted(missing, "label")
     if not any(item.labelled.any() for item in rounds):
-        return "another round: no example of those so far has a label, so draw others with `opacc next`"
+        return 'another round: all answers so far are "can\'t tell", so draw more examples with `opacc next`'
     return "nothing" if is_current else "nothing but `opacc estimate`"
 
 
 class RunMetrics:
-    """Metrics of one run. Ray is imported only where a cluster is named."""
+    """Metrics of one run for Prometheus, if the run uses a cluster; only then Ray is imported."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -153,7 +151,7 @@ class RunMetrics:
             self._metrics = Metrics(run.name)
 
     def shards(self, done: int, total: int | None) -> None:
-        """Say how many shards of the run are finished."""
+        """Report the number of finished shards."""
         if self._metrics:
             self._metrics.shards(done, total)
 
@@ -163,7 +161,7 @@ class RunMetrics:
             self._metrics.extracted(report.num_examples, report.size)
 
     def state(self) -> None:
-        """Say how the run stands along its first track: labels that it waits for, and the last estimate."""
+        """Report the missing labels and the last estimate of the first track."""
         if self._metrics and self._metrics.is_on:
             found = status(self._run)
             stated = found.estimate
@@ -174,27 +172,31 @@ class RunMetrics:
 _FILES = "listing|estimate|report|characterization|failure|sanity|spec"
 _FOLDERS = "features|reference|history|rounds|labels|tracks|figures|generated|characterized-test"
 OWN = re.compile(rf"(?:{_FILES})\.(?:json|parquet|html|md)|(?:{_FOLDERS})/.*", re.DOTALL)
-"""Keys of what a run keeps below its prefix."""
+"""Keys of the files of a run, below its prefix."""
 
 LABELS = re.compile(r"(?:tracks/[^/]+/)?rounds/\d+/labels/.")
-"""Keys of files of labels, from their beginning."""
+"""Start of the keys of files of labels."""
 
 State = Literal["failed", "not extracted", "waits for labels", "to be estimated", "done", "unreadable"]
 
 
 class ListedRun(Part):
-    """A run of an output, along its first track."""
+    """A run of an output, with its first track."""
 
     name: str = Field(description="name of the run: the last part of its URI")
     run: str = Field(description="URI of the run")
-    state: State = Field(description="how it stands")
-    waits_for: str | None = Field(description="what is to be done next, or why it cannot be read, in words")
-    labels: int = Field(default=0, ge=0, description="draws that have a label")
-    estimate: StatedEstimate | None = Field(default=None, description="the last accuracy that it stated; null: none")
-    measure: str | None = Field(default=None, description="what that is: accuracy, or a score; null: nothing is stated")
-    created: str | None = Field(default=None, description="when it was made: ISO 8601, UTC; null if that is not known")
+    state: State = Field(description="state of the run")
+    waits_for: str | None = Field(
+        description="the next thing to do, or why the run is not readable; null if nothing is left"
+    )
+    labels: int = Field(default=0, ge=0, description="draws with a label")
+    estimate: StatedEstimate | None = Field(default=None, description="the last estimate; null if there is none")
+    measure: str | None = Field(
+        default=None, description="what is estimated: accuracy, or a score; null without an estimate"
+    )
+    created: str | None = Field(default=None, description="when the run was created: ISO 8601, UTC; null if unknown")
     days: float | None = Field(default=None, description="days since then")
-    tracks: list[str] = Field(default=[], description="its other tracks")
+    tracks: list[str] = Field(default=[], description="names of the other tracks")
 
 
 class RunList(Document):
@@ -206,29 +208,29 @@ class RunList(Document):
 
 
 class RemovedRun(Document):
-    """A run that was removed."""
+    """Report of a removed run."""
 
     format: Literal["opacc-removed-run/1"] = Field(
         default="opacc-removed-run/1", description="name and version of this form"
     )
     run: str = Field(description="URI of the run")
-    files: int = Field(ge=1, description="files that were deleted")
-    bytes: int = Field(ge=0, description="their size")
-    label_files: int = Field(ge=0, description="files of labels among them")
-    kept: list[str] = Field(description="URIs below its prefix that are none of a run's, and were kept")
+    files: int = Field(ge=1, description="number of deleted files")
+    bytes: int = Field(ge=0, description="size of the deleted files")
+    label_files: int = Field(ge=0, description="number of deleted files of labels")
+    kept: list[str] = Field(description="URIs of other files below its prefix, which were kept")
     features: str | None = Field(
-        description="digest of its set of features, which was kept; null if they lay in its prefix"
+        description="digest of its shared features, which were kept; null if they were in its prefix"
     )
-    used_by: list[str] = Field(description="names of the other runs that use that set")
+    used_by: list[str] = Field(description="names of other runs that use these features")
 
 
 def list_runs(output: str, now: datetime | None = None) -> RunList:
-    """Return how the runs of an output stand; raises DataError where there is none."""
+    """Return the states of the runs of an output; raises DataError if there is none."""
     home = open_store(output)
     keys = [entry.key for entry in home.list() if re.fullmatch(rf"[^/]+/{HEADER}", entry.key)]
     if not keys:
         what = "is a run" if home.exists(HEADER) else "holds no runs"
-        raise DataError(f"{home.uri} {what}; give the `output` of a spec, the folder that its runs lie in")
+        raise DataError(f"{home.uri} {what}; give the `output` of a spec, which is the folder of its runs")
     found = [_listed(home, key.partition("/")[0], now or datetime.now(UTC)) for key in keys]
     return RunList(output=home.uri, runs=sorted(found, key=lambda item: (item.created or "", item.name), reverse=True))
 
@@ -267,20 +269,20 @@ def _state(found: RunStatus) -> State:
 
 
 def remove_run(uri: str, *, force: bool = False) -> RemovedRun:
-    """Delete a run with all that it keeps below its prefix; features that runs share stay.
+    """Delete all files of a run; shared features are kept.
 
-    The header goes last: a removal that was interrupted leaves a run that says so, and may be repeated.
+    The header is deleted last, so that an interrupted removal is visible and can be repeated.
 
     Parameters
     ----------
-    force : though it holds labels, which are deleted with it
+    force : also delete the run if it has labels
 
     Raises
     ------
     DataError
         There is no run.
     SpecError
-        It holds labels, and ``force`` is not given.
+        It has labels, and ``force`` is not given.
     """
     store = open_store(uri)
     if not store.exists(HEADER):
@@ -290,7 +292,7 @@ def remove_run(uri: str, *, force: bool = False) -> RemovedRun:
     labels = [entry.key for entry in own if LABELS.match(entry.key)]
     if labels and not force:
         raise SpecError(
-            f"{store.uri} holds {counted(len(labels), 'file')} of labels, which would be deleted with it; keep them "
+            f"{store.uri} has {counted(len(labels), 'file')} of labels, which would also be deleted; save them "
             "with `opacc export RUN --to URI`, then give --force"
         )
     features, used_by = _set_of(store)
@@ -307,7 +309,7 @@ def remove_run(uri: str, *, force: bool = False) -> RemovedRun:
 
 
 def _set_of(store: Store) -> tuple[str | None, list[str]]:
-    """The digest of the set of features that a run uses, and the other runs that do."""
+    """Return the digest of a run's shared features, and the other runs that use them."""
     output, _, name = store.uri.rpartition("/")
     for item in list_sets(output).sets:
         if name in item.runs:
