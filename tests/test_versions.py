@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from golden_run import EXPECTED, copy_golden_run
@@ -9,6 +10,7 @@ from golden_run import EXPECTED, copy_golden_run
 from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
+from opacc_ray.cli.document_kinds import kinds
 from opacc_ray.runs.run import Run
 
 STATED = json.loads(EXPECTED.read_text())
@@ -45,3 +47,39 @@ def test_golden_run_is_sound(run: Run) -> None:
     found = verify(run.uri)
     assert found.faults == []
     assert found.checked > 20
+
+
+# -- documents -------------------------------------------------------------------------------------------------
+
+KINDS = {kind.model_fields["format"].default: kind for kind in kinds()}
+DOCUMENTS = {json.loads(path.read_bytes()).get("format"): path for path in EXPECTED.parent.glob("*.json")}
+DOCUMENTS.pop(None)  # expected.json
+
+
+def test_every_kind_of_document_has_a_golden_one() -> None:
+    """`PYTHONPATH=tests python -m golden_documents` writes them; add the file of a new kind, and leave the others."""
+    assert DOCUMENTS.keys() == KINDS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+def test_golden_document_keeps_its_meaning(name: str) -> None:
+    """Later versions may add keys, and change none."""
+    old = json.loads(DOCUMENTS[name].read_bytes())
+    read = KINDS[name].from_dict(old, DOCUMENTS[name].name).to_dict()
+    assert changed(old, read) == []
+
+
+def test_a_key_that_changed_is_found() -> None:
+    assert changed({"a": [{"b": 1}]}, {"a": [{"b": 1, "new": None}], "more": 0}) == []
+    assert changed({"a": [{"b": 1}], "c": 2}, {"a": [{"b": 2}]}) == [".a[0].b", ".c"]
+
+
+def changed(old: Any, new: Any, place: str = "") -> list[str]:
+    """Return the places of an old document whose values a new one lacks or changes; digests of itself aside."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = [key for key in old if (place, key) != ("", "sha256")]
+        return [found for key in keys for found in changed(old[key], new.get(key, ...), f"{place}.{key}")]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        pairs = enumerate(zip(old, new, strict=True))
+        return [found for i, pair in pairs for found in changed(*pair, f"{place}[{i}]")]
+    return [] if old == new else [place]

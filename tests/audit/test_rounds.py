@@ -115,7 +115,7 @@ def test_label_that_comes_while_the_next_round_is_drawn_is_not_given_up(
 
     with monkeypatch.context() as patch:
         patch.setattr(verbs, "_choose", slow)
-        with pytest.raises(LabelError, match=r"labels of round 1 of .* came while it was to be closed"):
+        with pytest.raises(LabelError, match=r"labels of round 1 of .* were imported during its closing"):
             verbs.next_round(run, 10, close=True)
     assert (run.rounds(), run.read_closed(1)) == ([1], None)
     verbs.next_round(run, 10, close=True)
@@ -154,7 +154,7 @@ def test_two_that_close_a_round_while_labels_come_give_up_none_of_them(
     for name, thread in threads.items():
         may_read[name].set()
         thread.join(20)
-    assert all("came while it was to be closed, so nothing is closed" in said[name] for name in "XY")
+    assert all("were imported during its closing, so nothing was closed" in said[name] for name in "XY")
     assert run.read_closed(1) is None
     monkeypatch.undo()
     verbs.close(run)  # as both were told: run the command again
@@ -255,9 +255,9 @@ def test_half_a_round_is_no_look_where_a_sequence_goes_round_by_round(
     second = verbs.next_round(run, 50)
     import_for(run, second.ids[::5])
     halfway = accuracy.estimate(run, partial=True).to_dict()["sequence"]
-    assert halfway == whole | {"reason": "it counts whole rounds only, and round 2 still waits for labels"}
+    assert halfway == whole | {"reason": "it only includes complete rounds, and round 2 still needs labels"}
     told = text_of(capsys, "estimate", run.uri, "--partial")
-    assert "however often you look; it counts whole rounds only, and round 2" in told
+    assert "however often you look; it only includes complete rounds, and round 2" in told
     now = label_budget.look_for_goal(run, 0.02)
     assert (now.looks, now.total_labels) == (before.looks, before.total_labels)
     assert now.labels_to_go == before.labels_to_go - 10
@@ -277,7 +277,7 @@ def test_labels_that_come_before_those_of_earlier_draws_are_no_look_until_the_ro
     import_for(run, first.ids[1:31])
     early = accuracy.estimate(run, partial=True).to_dict()["sequence"]
     assert (early["low"], early["high"]) == (0, 1)
-    assert early["reason"] == "it counts whole rounds only, and round 1 still waits for labels"
+    assert early["reason"] == "it only includes complete rounds, and round 1 still needs labels"
     import_for(run, first.ids)
     whole = accuracy.estimate(run).to_dict()["sequence"]
     assert (whole["interval"], whole["reason"]) == (BETTING, None)

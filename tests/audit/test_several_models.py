@@ -165,7 +165,7 @@ def test_a_run_on_another_pool_is_found_before_anything_is_extracted(
     found = {item.name: item for item in made.checks}
     if message is None:
         assert failure is None
-        assert found["models"].found == "1 other model beside the spec's own"
+        assert found["models"].found == "1 other model in addition to the spec's own"
         return
     assert [name for name, item in found.items() if not item.ok] == ["models"]
     assert re.search(message, found["models"].found)
@@ -200,7 +200,7 @@ def test_candidates_that_were_extracted_are_drawn_for_together_from_a_column_of_
             uris.append(verbs.run(parse_spec(content, "spec.yaml")).uri)
     old, new = map(Run.open, uris)
     chosen = new.read_selection(1)
-    with several_models.open_views(new, [old], (), neyman.Parameters()) as views:
+    with several_models._open_views(new, [old], (), neyman.Parameters()) as views:
         expected = opacc.select(views, "neyman", 40, 3, history=opacc.History(prior=3.0 * fails))
         unjudged = opacc.select(views, "neyman", 40, 3)
     assert chosen.index.tolist() == expected.index.tolist() != unjudged.index.tolist()

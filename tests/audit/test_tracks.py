@@ -94,7 +94,7 @@ def test_selection_of_a_track_whose_labels_came_for_another_is_not_replaced(run:
     verbs.select(beside, "srs", 100, {}, seed=5)  # labels that the first track has anyway orphan nothing
     (name, *_) = [name for name in beside.read_selection(1).ids if name not in overlap]
     import_for(run, [name])
-    with pytest.raises(SpecError, match=r"\(track srs-100\) has labels already.*another track with --track NAME"):
+    with pytest.raises(SpecError, match=r"\(track srs-100\) has labels, which.*another track with --track NAME"):
         verbs.select(beside, "srs", 100, {}, seed=6)
     assert import_for(beside, [])["labelled"] > 1
 
@@ -122,7 +122,7 @@ def test_track_that_is_not_there_is_refused_by_name(
 
 def test_no_track_comes_before_the_first_selection(tmp_path: Path) -> None:
     run = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-    with pytest.raises(LabelError, match="has no selection yet, which comes before other tracks"):
+    with pytest.raises(LabelError, match="has no selection yet, and the main track comes first"):
         verbs.select(run.along("more"), "srs", 10, {})
 
 
@@ -271,7 +271,7 @@ def test_estimate_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:
     accuracy.estimate(run)
     beside.store.write(beside.estimate_key, run.store.read(run.estimate_key))
     (fault,) = verify(run.uri).faults
-    assert fault.problem.startswith(f"{run.uri}/tracks/srs-100/estimate.json is that of the run {run.uri}; delete it")
+    assert fault.problem.startswith(f"{run.uri}/tracks/srs-100/estimate.json belongs to the run {run.uri}; delete it")
 
 
 def test_round_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:

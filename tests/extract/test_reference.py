@@ -203,7 +203,7 @@ def test_runs_share_a_reference(spec, caplog: pytest.LogCaptureFixture) -> None:
         run = extract_here(spec(sample=DEEPEST | {"auxiliary": auxiliary}))
         assert len(run.read_selection(1)) == 20
         assert list(index_of(run).features) == ["hidden", "output", "confidence", *needed, "prediction"]
-        reused = f"6 of 6 shards were done before and are kept: {reference_of(run).uri}"
+        reused = f"6 of 6 shards were done before: {reference_of(run).uri}"
         assert (reused in caplog.text) == (auxiliary != "dsa")
         written.append(open_store(f"{run.spec.output}/references").list())
     assert written[0] == written[1] == written[2]
