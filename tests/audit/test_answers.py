@@ -79,7 +79,7 @@ def test_three_rounds_with_files_out_of_order_and_twice(run: Run) -> None:
 def test_next_round_waits_for_labels_or_closes(run: Run) -> None:
     header, *rows = answer(run, 1).splitlines()
     actions.import_labels(run, "some.csv", b"\n".join([header, *rows[:30]]))
-    with pytest.raises(LabelError, match=r"round 1 of .* waits for 10 labels.*--close"):
+    with pytest.raises(LabelError, match=r"round 1 of .* needs 10 labels.*--close"):
         verbs.next_round(run, 10)
     verbs.next_round(run, 10, close=True)
     assert status(run).to_dict()["rounds"][0]["given_up"] == 10

@@ -163,7 +163,7 @@ def test_another_selection_extracts_nothing_and_keeps_the_first(run: Run) -> Non
 
 def test_another_selection_does_not_orphan_labels(run: Run) -> None:
     actions.import_labels(run, "labels.csv", labels_for(run))
-    with pytest.raises(SpecError, match=r"round 1 of .* has labels already"):
+    with pytest.raises(SpecError, match=r"round 1 of .* has labels, which another selection would discard"):
         verbs.select(run, "srs", 25, {})
     assert run.read_selection(1).method == "ces"
 

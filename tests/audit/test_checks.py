@@ -49,7 +49,7 @@ def mistakes(lake: Path) -> dict[str, tuple[dict[str, Any], str]]:
     (lake / "bad" / "000.png").write_bytes(b"no picture")
     blocked = lake / "pool" / "000.png" / "runs"
     return {
-        "budget": ({"sample": {"method": "srs"}}, "sample.budget is missing; say how many labels can be paid for"),
+        "budget": ({"sample": {"method": "srs"}}, "sample.budget is missing; set the number of labels"),
         "pool": ({"pool": {"uri": f"{lake}/empty", "format": "images"}}, "holds no .png"),
         "budget of more than the pool": (
             {"sample": {"method": "srs", "budget": 13}},

@@ -95,7 +95,7 @@ def test_case_of_a_regression_has_its_scores(tmp_path: Path) -> None:
 
 
 def test_only_an_npz_can_be_written(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"cases are written as \.npz"):
+    with pytest.raises(SpecError, match=r"a case is an \.npz file"):
         export_case(run, str(tmp_path / "case.csv"))
 
 

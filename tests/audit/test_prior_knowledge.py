@@ -87,7 +87,7 @@ def test_an_earlier_audit_with_other_classes_teaches_nothing(
     kept = read_record(run)
     assert kept is not None
     assert [source.uri for source in kept.sources] == [earlier.uri]
-    assert f"{other.uri} is left out: its classes or its task are others" in caplog.text
+    assert f"{other.uri} is left out: it has other classes or another task" in caplog.text
 
 
 def test_named_audits_must_be_there_and_found_ones_need_not(tmp_path: Path, earlier: Run) -> None:
@@ -205,17 +205,17 @@ def test_a_history_is_refused_where_nothing_learns_from_it(tmp_path: Path) -> No
     ):
         with pytest.raises(SpecError, match=message):
             parse_spec(content | sections, "spec.yaml")
-    with pytest.raises(SpecError, match="this spec names none; list the runs"):
+    with pytest.raises(SpecError, match="this spec has none; list the runs"):
         prior_labels.check_history(parse_spec(content | {"history": "auto"}, "spec.yaml"), None, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("id", r"labels.csv names '300.png', which is no example of .*/train; write the ids .*, such as '000.png'"),
+        ("id", r"labels.csv has the id '300.png', which is no example of .*/train; use the ids .*, such as '000.png'"),
         ("class", r"'000.png' has the label 'cow', which is none of the 4 classes: .*labels.csv line 2"),
-        ("no label", r"labels.csv has no label; leave the key out, or fill the file"),
-        ("audit", r"history: no example of .*/bare has a label yet; import some, or leave it out"),
+        ("no label", r"labels.csv has no label; remove the key, or fill the file"),
+        ("audit", r"history: no example of .*/bare has a label yet; import some, or remove it"),
         ("twice", r"history names .*/before twice; give each run once"),
         ("none", None),
     ],
@@ -291,5 +291,5 @@ def test_a_labelled_reference_in_s3_is_learned_from(s3: LocalS3) -> None:
     assert "(difference of confidences)" in page(reported, pictures)
     other = verbs.start(parse_spec(content | {"name": "other"}, "spec.yaml"))[0]
     store.write("train.csv", b"id,label\n300.png,1\n")
-    with pytest.raises(DataError, match=r"names '300.png', which is no example of .*train"):
+    with pytest.raises(DataError, match=r"has the id '300.png', which is no example of .*train"):
         verbs.select(other, "neyman", 10, {})

@@ -244,7 +244,7 @@ def test_half_a_round_is_no_look_where_a_sequence_goes_round_by_round(
 ) -> None:
     first = verbs.select(run, "css", 60, {})
     import_for(run, first.ids[::2])
-    with pytest.raises(LabelError, match=r"round 1 of .* waits for 30 labels, and only whole rounds are looked"):
+    with pytest.raises(LabelError, match=r"round 1 of .* needs 30 labels, and only complete rounds count"):
         label_budget.look_for_goal(run, 0.1)
     sequence = accuracy.estimate(run, partial=True).to_dict()["sequence"]
     assert (sequence["low"], sequence["high"]) == (0, 1)

@@ -168,7 +168,7 @@ def test_forgotten_weights_are_told(factory: str, is_random: bool, lake: Path, t
     given = content(lake, tmp_path, {"factory": name, "weights": None})
     said = (
         "model.weights is not given, and building the model twice gives different parameters (first.weight, first.bias "
-        "and 2 more): they are random, and a random network would be audited; give model.weights"
+        "and 2 more). They are random, so a random network would be audited; give model.weights"
     )
     made, _ = check(parse_spec(given, "spec.yaml"), "spec.yaml")
     assert (said in made.warnings) == is_random

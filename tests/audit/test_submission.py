@@ -37,7 +37,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spec:
     ("order", "message"),
     [
         (Order(environment=["NOWHERE"]), "--env NOWHERE: the environment has no NOWHERE"),
-        (Order(environment=["KEY=hush"]), '--env "KEY": give the name of a variable alone'),
+        (Order(environment=["KEY=hush"]), '--env "KEY": give only the name of a variable'),
         (Order(modules=["nobody"]), "there is no module 'nobody'"),
         (Order(), "no cluster is named; give --address http://HEAD:8265"),
     ],

@@ -148,7 +148,7 @@ def test_features_that_were_made_again_on_another_machine_are_taken(
     monkeypatch.setattr(audited_run, "CONFIDENCE", audited_run.CONFIDENCE + 1e-7)
     write_features(str(home))
     assert accuracy.estimate(Run.open(run.uri)).value == stated.value
-    assert "were made again since round 2 was drawn from them" in caplog.text
+    assert "were extracted again after round 2 was drawn from them" in caplog.text
     assert verbs.next_round(Run.open(run.uri), 5).round == 3
 
 

@@ -166,7 +166,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(
     regression = write_features(f"{tmp_path}/angle-00000001", {"prediction": np.arange(30.0)}, task="regression")
     code, said = refused(regression.uri)
     assert (code, said.count("\n")) == (2, 1)
-    assert "is of a regression, and EP, CP, BC, PBC and the shift are of classes" in said
+    assert "is a regression, and EP, CP, BC, PBC and the shift need classes" in said
     wide = write(tmp_path, "wide", features(300, 6, width=9))
     code, said = refused(usual, "--reference", wide.uri, "--no-shift")
     assert (code, said.count("\n")) == (5, 1)

@@ -75,7 +75,7 @@ def test_set_in_use_is_not_removed_unless_forced(home: Path, capsys: pytest.Capt
     code, _, err = asked(capsys, "remove", output, digest)
     assert code == 2
     assert f"1 runs use {digest}, such as {run.name}" in err
-    assert "draw no further round until they are run and extracted again; give --force" in err
+    assert "need another extraction before a further round; give --force" in err
     assert run.read_index() is not None
     code, out, _ = asked(capsys, "remove", output, digest[:6], "--force", "--json")
     assert code == 0
@@ -116,7 +116,7 @@ def test_set_is_kept_while_a_header_cannot_be_read(home: Path, capsys: pytest.Ca
     assert run.header.features is not None
     code, _, err = asked(capsys, "remove", f"{home}/audits", run.header.features.digest)
     assert code == 2
-    assert f"the header of {run.name} cannot be read, so it may use" in err
+    assert f"the header of {run.name} is not readable, so it may use" in err
     assert run.read_index() is not None
 
 

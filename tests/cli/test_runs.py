@@ -96,7 +96,7 @@ def test_a_run_with_labels_is_not_removed_unless_forced(home: Path, capsys: pyte
     before = files_of(home)
     code, _, err = asked(capsys, "remove", run.uri)
     assert code == 2
-    assert "weekly-1 holds 1 file of labels, which would be deleted with it" in err
+    assert "weekly-1 has 1 file of labels, which would also be deleted" in err
     assert files_of(home) == before
     code, out, _ = asked(capsys, "remove", run.uri, "--force", "--json")
     assert code == 0

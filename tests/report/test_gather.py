@@ -151,7 +151,7 @@ def test_where_nobody_could_tell_it_says_so(tmp_path: Path) -> None:
     import_labels(run, "back.csv", ("id,label\n" + "".join(f"{id},?\n" for id in ids)).encode())
     with pytest.raises(LabelError, match=r"has a label: on 25 nobody could tell; draw others with `opacc next`"):
         accuracy.estimate(run)
-    assert status(run).waits_for.startswith("another round: no example of those so far has a label")
+    assert status(run).waits_for.startswith("another round: all answers so far are")
     report, _ = gather(run)
     assert report.answer == "No label is in: of 25 examples nobody could tell what they are."
     assert "nobody could tell what they are. Draw others with <code>opacc next</code>" in page(report, {})

@@ -149,7 +149,7 @@ def test_kinds_of_machines_that_mix_are_named_once(run: Run, caplog: pytest.LogC
     assert index.machines == tuple(kinds[::-1])
     assert [shard.machine for shard in index.shards] == [1, 1, 0]
     (record,) = caplog.records
-    assert "made by 2 kinds of machine" in record.getMessage()
+    assert "2 kinds of machine made the shards" in record.getMessage()
     assert "1 by new chip (AVX2, torch 2.9); 2 by old chip (AVX2, torch 2.9)" in record.getMessage()
 
 
