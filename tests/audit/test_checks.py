@@ -53,7 +53,7 @@ def mistakes(lake: Path) -> dict[str, tuple[dict[str, Any], str]]:
         "pool": ({"pool": {"uri": f"{lake}/empty", "format": "images"}}, "holds no .png"),
         "budget of more than the pool": (
             {"sample": {"method": "srs", "budget": 13}},
-            "it holds 12 examples; give at most 12",
+            "which has 12 examples; set at most 12",
         ),
         "weights": ({"model": model(lake, weights=f"{lake}/none.pt")}, "none.pt"),
         "weights digest": ({"model": model(lake, sha256="0" * 64)}, f"the spec expects {'0' * 64}"),
