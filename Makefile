@@ -95,11 +95,13 @@ docs: docs-pages docs-site  ## write what the docs take from the code, then buil
 docs-pages: $(READY)  ## write again what the docs take from the code: the rooms, spec.md, methods.md, study.md, schemas, quoted tables
 	$(BIN)/python docs/draw_rooms.py
 	$(BIN)/python docs/write_pages.py
-	$(BIN)/opacc schemas docs/schemas
+	@rm -rf build/schemas && $(BIN)/opacc schemas build/schemas > /dev/null
+	cp build/schemas/opacc-spec.json build/schemas/opacc-fleet-spec.json docs/schemas
 	$(BIN)/python benchmarks/write_results.py --copy
 
 # Not --quiet: it hides the warnings that strict counts, and a broken link would be none.
-docs-site: $(TOOLED)  ## build the documentation as a site, build/site/index.html; a link that leads nowhere is an error
+docs-site: $(READY) $(TOOLED)  ## build the documentation as a site, build/site/index.html; a broken link is an error
+	@rm -rf build/schemas && $(BIN)/opacc schemas build/schemas > /dev/null
 	@NO_MKDOCS_2_WARNING=1 $(TOOLS)/bin/mkdocs build
 
 fuzz: $(READY)  ## try mutated specs, pool files, runs and selections, and random filters: make fuzz MUTANTS=1000 FILTERS=10000

@@ -19,7 +19,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.labels import label_actions
@@ -42,7 +42,7 @@ def count_bytes() -> None:
         os.environ.update(server.environment())
         run = write_synthetic(f"{server.create_bucket('wide')}/wide-00000001", 20_000, 512, 1024)
         stored = sum(entry.size for entry in run.features.list())
-        steps.select(run, "css", 100, {})
+        verbs.select(run, "css", 100, {})
         _label(run, 1)
         print(f"features: {stored / 1e6:.1f} MB in {len(run.finished_shards())} shards\n")
         print("| command | bytes | of the features | requests |\n|---|---:|---:|---:|")

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs import feature_store
@@ -125,8 +125,8 @@ def _extract(actors: int) -> tuple[Run, tuple[float, float, float]]:
     )
     finished: list[float] = []  # when each shard was done
     begun = time.perf_counter()
-    run, stages = steps.start(spec)
-    steps.extract(stages, lambda done, total: finished.append(time.perf_counter()) if done else None)
+    run, stages = verbs.start(spec)
+    verbs.extract(stages, lambda done, total: finished.append(time.perf_counter()) if done else None)
     in_all = time.perf_counter() - begun
     return run, (finished[0] - begun, finished[-1] - finished[0], in_all)
 

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from audited_run import label, write_features, write_pool
 from mutations import Damage
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import LabelError
 from opacc_ray.lake.store_uris import join
 from opacc_ray.runs.run import Run
@@ -103,7 +103,7 @@ def make_run(home: str, settings: dict[str, str]) -> Run:
     os.environ.update(settings)
     write_pool(home)
     run, _ = write_features(home)
-    label(run, steps.select(run, "srs", 20, {}).ids)
+    label(run, verbs.select(run, "srs", 20, {}).ids)
     return run
 
 
@@ -116,7 +116,7 @@ def one_pair(run: Run, settings: dict[str, str], pool: Executor, stated: bool) -
     run.check_copies(2)
     if stated:  # the rest saves time
         label(run, chosen.ids)
-        results.estimate(run)
+        accuracy.estimate(run)
     for entry in run.store.list("rounds/2/"):
         run.store.delete(entry.key)
     run.store.delete("estimate.json")  # which was made of what is deleted
@@ -134,7 +134,7 @@ def draw(uri: str, budget: int, settings: dict[str, str]) -> str:
     os.environ.update(settings)
     STATE["barrier"].wait()
     try:
-        steps.next_round(Run.open(uri), budget)
+        verbs.next_round(Run.open(uri), budget)
     except LabelError as error:
         late = "round 2 of" in str(error) and "waits for" in str(error)  # it came after the other had ended
         return "told" if late or "drew round 2" in str(error) else str(error)

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 PARTS = {
     "Python": "",
     "the command line": "import opacc_ray.cli.main",
-    "what a run imports": "import opacc_ray.audit.steps, opacc_ray.cluster.actor_pool",
+    "what a run imports": "import opacc_ray.audit.verbs, opacc_ray.cluster.actor_pool",
     "torch": "import torch",
     "Ray": "import ray",
     "a local Ray, started and ended": "from opacc_ray.cluster import local\nwith local.started(): pass",

@@ -28,7 +28,7 @@ import markdown_table as markdown
 import numpy as np
 from PIL import Image
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.spec import parse_spec
@@ -153,9 +153,9 @@ def _job(name: str, turn: int, case: Case, note: Path) -> Stretch:
         "output": "s3://audits/",
     }
     begun = time.monotonic()
-    _, stages = steps.start(parse_spec(content, "spec"))
+    _, stages = verbs.start(parse_spec(content, "spec"))
     ends: list[float] = []
-    steps.extract(stages, lambda done, _: ends.append(time.monotonic()) if done else None)
+    verbs.extract(stages, lambda done, _: ends.append(time.monotonic()) if done else None)
     num = stages[0].plan.num_examples
     assert num is not None
     first = float(note.read_text())  # of the clock that all processes of a machine share

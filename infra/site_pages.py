@@ -1,7 +1,7 @@
-"""Pages of the site that do not lie in docs/: those of the root, lists of folders, and the reference of public names.
+"""Add pages to the site that are not in docs/: pages of the root, lists of folders, schemas, and the Python reference.
 
-A hook of MkDocs, which runs it without the package; see mkdocs.yml. Links are those of the repository, and are turned
-into those of the site: to a page, to the list of a folder, or to a copy of the file.
+This is a hook of MkDocs, which runs it without the package; see mkdocs.yml. `make docs-site` writes the schemas before.
+Links of the repository become links of the site: to a page, to the list of a folder, or to a copy of the file.
 """
 
 import ast
@@ -13,6 +13,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGES = {"README.md": "index.md", "SECURITY.md": "SECURITY.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
 PAGES |= {"CHANGELOG.md": "CHANGELOG.md"}
+SCHEMAS = ROOT / "build" / "schemas"
+"""Schemas of all documents, which `opacc schemas` wrote."""
+
 LISTS = {"schemas": "Schemas of all documents", "results": "Measured numbers"}
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -31,6 +34,9 @@ def on_files(files: Any, config: Any) -> Any:
 
     for name, place in PAGES.items():
         files.append(File.generated(config, place, content=(ROOT / name).read_text()))
+    for path in sorted(SCHEMAS.glob("*.json")):
+        if not (ROOT / "docs" / "schemas" / path.name).exists():
+            files.append(File.generated(config, f"schemas/{path.name}", abs_src_path=str(path)))
     lists = {f"docs/{folder}": title for folder, title in LISTS.items()} | {folder: folder for folder in folders()}
     for folder, title in lists.items():
         lines = [f"- [{name}]({name})" for name in names_in(folder)]
@@ -70,8 +76,9 @@ def place_of(path: str) -> str:
 
 
 def names_in(folder: str) -> list[str]:
-    """Names of a folder's files, sorted."""
-    return sorted(path.name for path in (ROOT / folder).iterdir() if path.is_file())
+    """Return the names of a folder's files, sorted; generated schemas count as files of docs/schemas."""
+    generated = SCHEMAS.glob("*.json") if folder == "docs/schemas" else ()
+    return sorted({path.name for path in [*(ROOT / folder).iterdir(), *generated] if path.is_file()})
 
 
 def folders() -> list[str]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opacc_ray.samplers.select import select
     from opacc_ray.selection import Selection
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Audit",
     "Estimate",

@@ -1,15 +1,17 @@
-"""Documents: what is written as JSON, for people, other tools and later versions; each with the version of its form.
+"""Versioned JSON documents: what opacc writes for people, for other tools and for later versions.
 
-A document is a pydantic model whose first key, ``format``, names it and its version, such as ``opacc-estimate/2``. It
-is checked when it is made and when it is read: exact types, no unknown key, no NaN or infinity. The same content gives
-the same bytes. A document that an earlier version wrote is brought up to date, version by version, when it is read; a
-file that existed before its versions had names counts as version 1.
+A document is a pydantic model. Its first key, ``format``, has the name and the version of its kind, such as
+``opacc-estimate/2``. Documents are validated when they are created and when they are read: exact types, no unknown key,
+no NaN or infinity. Equal content gives equal bytes.
+
+Every class of documents registers itself in :data:`KINDS`. Later versions read what version 0.2.0 wrote: a new key gets
+a default, and any other change gets a new format, whose class reads the old one as well.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from difflib import get_close_matches
 from types import UnionType
@@ -19,43 +21,47 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from opacc_ray.errors import DataError, shortened, shown
 
-Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-"""The content of a document of one version -> that of the next one."""
-
 
 class Part(BaseModel):
-    """A part of a document: these keys and no others, with exactly these types."""
+    """Part of a document: exactly these keys, with exactly these types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+KINDS: dict[str, type["Document"]] = {}
+"""Every imported class of documents, by its format."""
+
+
 class Document(Part):
     """A whole document; each kind declares ``format`` as the `Literal` of its name and version, with that default."""
-
-    upgrades: ClassVar[Mapping[str | None, Upgrade]] = {}
-    """How the content of an older format becomes that of the next, by format; None: it names no format."""
 
     remedy: ClassVar[str] = "restore it"
     """What to do about a file that cannot be read."""
 
     format: str
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        form = cls.model_fields["format"].default
+        if isinstance(form, str):
+            KINDS[form] = cls
+
     def to_dict(self) -> dict[str, Any]:
-        """JSON types, in the order in which the fields are declared."""
+        """Return JSON types, in the order in which the fields are declared."""
         return self.model_dump(mode="json")
 
     def to_bytes(self) -> bytes:
-        """The bytes of a file: the same for the same content."""
+        """Return the bytes of a file, which are the same for the same content."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str) -> Self:
-        """Read what :meth:`to_bytes` of this or an earlier version wrote; ``source`` names the file in errors.
+        """Read the bytes of :meth:`to_bytes`; ``source`` names the file in errors.
 
         Raises
         ------
         DataError
-            One sentence with the file, the key and the value that cannot be read, and what to do.
+            One sentence with the file, the key, the value that cannot be read, and what to do.
         """
         try:
             content = json.loads(data, parse_constant=_refuse_constant)
@@ -67,26 +73,24 @@ class Document(Part):
 
     @classmethod
     def from_dict(cls, content: Any, source: str) -> Self:
-        """Read JSON that has been parsed, as :meth:`from_bytes` does."""
+        """Read parsed JSON, as :meth:`from_bytes` does."""
         if not isinstance(content, dict):
             raise DataError(f"{source} holds a {type(content).__name__}, not a JSON object; {cls.remedy}")
+        found, current = content.get("format"), cls.model_fields["format"].default
+        if found != current:
+            raise DataError(f"{source} has format {shown(found)}; this version reads {shown(current)}")
         try:
-            return cls.model_validate(cls._up_to_date(content, source))
+            return cls.model_validate(cls._checked(content, source))
         except ValidationError as error:
             raise DataError(f"{source}: {first_problem(cls, error)}; {cls.remedy}") from None
 
     @classmethod
-    def _up_to_date(cls, content: dict[str, Any], source: str) -> dict[str, Any]:
-        current = cls.model_fields["format"].default
-        while (found := content.get("format")) != current:
-            if not (found is None or isinstance(found, str)) or found not in cls.upgrades:
-                raise DataError(f"{source} has format {shown(found)}; this version reads {shown(current)}")
-            content = cls.upgrades[found](content)
+    def _checked(cls, content: dict[str, Any], source: str) -> dict[str, Any]:
         return content
 
 
 class SealedDocument(Document):
-    """A document that is kept, with a digest of itself: a value that was changed since is noticed when it is read."""
+    """A stored document with a digest of itself, so that a value that was changed is detected."""
 
     sha256: str | None = Field(default=None, description="SHA-256 of all other keys, as sorted compact JSON")
 
@@ -94,21 +98,20 @@ class SealedDocument(Document):
         return sealed(super().to_dict())
 
     @classmethod
-    def _up_to_date(cls, content: dict[str, Any], source: str) -> dict[str, Any]:
-        if content.get("format") == cls.model_fields["format"].default:
-            check_seal(content, source, cls.remedy)
-        return super()._up_to_date(content, source) | {"sha256": None}  # it is made anew of what is written
+    def _checked(cls, content: dict[str, Any], source: str) -> dict[str, Any]:
+        check_seal(content, source, cls.remedy)
+        return content | {"sha256": None}  # computed again when the document is written
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON types with their digest under ``sha256``."""
+    """Return JSON types with their digest under ``sha256``."""
     return {**content, "sha256": _seal(content)}
 
 
 def check_seal(content: Mapping[str, Any], source: str, remedy: str) -> None:
-    """Raise DataError if JSON is not what :func:`sealed` gave."""
+    """Raise DataError if JSON differs from what :func:`sealed` returned."""
     if content.get("sha256") != _seal(content):
-        raise DataError(f"{source} was changed since it was written: it does not fit its sha256; {remedy}")
+        raise DataError(f"{source} was changed since it was written: its sha256 does not match; {remedy}")
 
 
 def _seal(content: Mapping[str, Any]) -> str:
@@ -117,8 +120,8 @@ def _seal(content: Mapping[str, Any]) -> str:
 
 
 def first_problem(kind: type[BaseModel], error: ValidationError) -> str:
-    """The most telling problem of an error, in one sentence: the key, the value and what to give instead."""
-    problem = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")  # a typo explains more
+    """Return the most useful problem of an error, in one sentence: the key, the value and the fix."""
+    problem = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")  # a typo is the likelier cause
     location = problem["loc"]
     place = shortened(".".join(str(part) for part in location if not _names_a_type(part)), 80)
     if problem["type"] == "extra_forbidden":
@@ -132,12 +135,12 @@ def first_problem(kind: type[BaseModel], error: ValidationError) -> str:
 
 
 def _names_a_type(part: Any) -> bool:
-    """Whether a part of a location is no key, but the member of a union that was tried."""
+    """Whether a part of a location is the member of a union and no key."""
     return isinstance(part, str) and bool(re.fullmatch(r"int|float|str|bool|(literal|dict|list)\[.*\]", part))
 
 
 def _nearest(kind: type[BaseModel], location: Sequence[int | str]) -> str:
-    """Which key was meant, or which there are, if that can be told."""
+    """Return a hint: the nearest known key, or all of them."""
     known = _keys_at(kind, location[:-1])
     near = get_close_matches(str(location[-1]), known, 1)
     if near:

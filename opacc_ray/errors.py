@@ -1,8 +1,7 @@
-"""Errors a user meets: one clear sentence each, and the exit code the command line ends with.
+"""Errors for users: one clear sentence each, with the exit code of the command line.
 
-Every message names the value, the place it came from and the fix. The exit codes are part of the
-command line's contract (README, "Exit codes"): a script may branch on them. Values come from files that others wrote,
-so :func:`shown` never says more of one than fits a line.
+Every message names the value, its source and the fix. Scripts may rely on the exit codes. Values come from files that
+others wrote, so :func:`shown` shortens each to one line.
 """
 
 import json
@@ -11,62 +10,62 @@ from typing import Any
 
 
 class OpaccError(Exception):
-    """Base of all errors that are raised on purpose. Its text is shown to the user as it is."""
+    """Base of all errors that opacc raises on purpose. Users see the text unchanged."""
 
     exit_code = 1
-    details = ""  # a traceback of the user's own code, for a log file; the text names what is needed to fix it
+    details = ""  # traceback of the user's own code, for a log file
 
 
 class SpecError(OpaccError, ValueError):
-    """A job's specification, or a parameter of a method, cannot be used as it stands."""
+    """A spec, an option or a parameter of a method is not valid."""
 
     exit_code = 2
 
 
 class StorageError(OpaccError):
-    """Bytes could not be listed, read or written: bucket, credentials, network or path."""
+    """Storage failed to list, read or write: bucket, credentials, network or path."""
 
     exit_code = 3
 
 
 class ClusterError(OpaccError):
-    """The Ray cluster cannot give what the job asks for, or lost the same work again and again."""
+    """The Ray cluster lacks what the job needs, or lost the same work repeatedly."""
 
     exit_code = 4
 
 
 class DataError(OpaccError, ValueError):
-    """The pool, the model or the features are not usable: the message names the example or layer."""
+    """The pool, the model or the features are not usable; the message names the example or layer."""
 
     exit_code = 5
 
 
 class LabelError(OpaccError, ValueError):
-    """A file of labels cannot be joined to the selection it answers."""
+    """A file of labels does not fit the selection that it belongs to."""
 
     exit_code = 6
 
 
 class LabelsAwaited(OpaccError):
-    """The work is done as far as it goes without labels; people are to give them."""
+    """Nothing more can be done before people give labels."""
 
     exit_code = 7
 
 
 class AlertError(OpaccError):
-    """All audits of a fleet are done, and the accuracy of some has fallen below what their alerts allow."""
+    """All audits of a fleet are done, and the accuracy of some is below the limits of their alerts."""
 
     exit_code = 8
 
 
 class DeliveryError(OpaccError):
-    """The alerts of a fleet did not reach somebody who is to get them."""
+    """An alert of a fleet did not reach one of its receivers."""
 
     exit_code = 9
 
 
 def shown(value: Any, limit: int = 60) -> str:
-    """A value as JSON for a message: at most ``limit`` characters, made from no more of the value than that."""
+    """Return a value as JSON for a message, shortened to ``limit`` characters without encoding the rest."""
     if isinstance(value, str | bytes):
         value = value[: limit + 1]
     text = ""
@@ -81,18 +80,18 @@ def shown(value: Any, limit: int = 60) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things, such as 1 shard, 2 shards."""
+    """Return a number with its noun, such as 1 shard, 2 shards."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def shortened(text: str, limit: int = 300) -> str:
-    """What another library says, on one line of at most ``limit`` characters, without addresses of objects."""
+    """Return another library's message on one line of at most ``limit`` characters, without object addresses."""
     line = re.sub(r"<([\w.]+) object at 0x[0-9a-f]+>", r"a \1", " ".join(text[: 10 * limit].split()))
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
 def _named(value: Any) -> str:
-    """What has no JSON: a date or a path by its text, anything else by its kind."""
+    """Return text for a value without JSON: a date or a path as it is, anything else by its type."""
     if type(value).__module__ in ("datetime", "pathlib"):
         return str(value)
     return f"a {type(value).__name__}"

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit import status as state_of_run
-from opacc_ray.audit.state_documents import RunStatus
+from opacc_ray.audit.status import RunStatus
 from opacc_ray.errors import LabelError
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.label_documents import ImportedLabels
@@ -26,7 +26,7 @@ from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.messages import few
 from opacc_ray.report.documents import WrittenReport
 from opacc_ray.report.write import make_report
-from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
 
@@ -140,10 +140,10 @@ class Audit:
             Unknown method or parameter, or unfit budget.
         """
         if self._run.rounds():
-            return steps.next_round(self._run, budget, method=method, parameters=parameters, close=close)
+            return verbs.next_round(self._run, budget, method=method, parameters=parameters, close=close)
         sample = self._run.spec.sample
         chosen = parameters if method not in (None, sample.method) else sample.parameters | parameters
-        return steps.select(self._run, method or sample.method, budget, chosen, replicates=sample.replicates)
+        return verbs.select(self._run, method or sample.method, budget, chosen, replicates=sample.replicates)
 
     def selections(self) -> list[Selection]:
         """The chosen examples of each round."""
@@ -163,7 +163,7 @@ class Audit:
         LabelError
             Labels are missing and ``partial`` is not set, or none is there.
         """
-        return results.estimate(self._run, level=level, partial=partial, assist=assist)
+        return accuracy.estimate(self._run, level=level, partial=partial, assist=assist)
 
     def report(self, out: str | None = None, *, level: float = 0.95) -> WrittenReport:
         """Write the report beside the estimate, or to the folder ``out``."""

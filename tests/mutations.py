@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from audited_run import KEYS, label, write_features, write_pool
 
-from opacc_ray.audit import closing, results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import OpaccError
@@ -111,14 +111,14 @@ class Damage:
 
 def make_run(home: str, name: str, budget: int) -> Run:
     run, _ = write_features(home, name)
-    label(run, steps.select(run, "srs", budget, {}).ids)
-    chosen = steps.next_round(run, 10)
+    label(run, verbs.select(run, "srs", budget, {}).ids)
+    chosen = verbs.next_round(run, 10)
     label(run, chosen.ids[:7])
-    closing.close(run)
-    results.estimate(run)
-    beside = steps.select_beside(run, "css", budget + 5, {})
+    verbs.close(run)
+    accuracy.estimate(run)
+    beside = verbs.select_on_free_track(run, "css", budget + 5, {})
     label(beside, [name for name, known in zip(*_known(beside), strict=True) if not known])
-    results.estimate(beside)
+    accuracy.estimate(beside)
     return run
 
 
@@ -131,7 +131,7 @@ def _known(run: Run) -> tuple[list[str], Sequence[bool]]:
 def said_of(run: Run) -> Any:
     """All that a run says: its state, what it estimates, and its features."""
     state = status(run).to_dict()
-    stated = [results.estimate(track).to_dict() for track in run.tracks()]
+    stated = [accuracy.estimate(track).to_dict() for track in run.tracks()]
     with feature_store.open_view(run, ["hidden", "output", "confidence"]) as view:
         features = [part.tolist() for part in view.map(_values)]
     predictions = feature_store.find_predictions(run, KEYS)

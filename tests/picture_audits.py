@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
 
 def run_spec(content: dict[str, Any]) -> Run:
-    return steps.run(parse_spec(content, "spec"))
+    return verbs.run(parse_spec(content, "spec"))
 
 
 def copied(run: Run, home: str) -> Run:

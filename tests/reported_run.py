@@ -14,8 +14,8 @@ from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.store_uris import join, open_store
 from opacc_ray.runs import feature_store
+from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.pool_objects import write_listing
-from opacc_ray.runs.provenance import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 

@@ -1,4 +1,4 @@
-"""Documents: the same bytes for the same content, older versions brought up to date, one sentence for the rest."""
+"""Documents: the same bytes for the same content, and one sentence for content that does not fit."""
 
 import json
 from typing import Any, ClassVar, Literal
@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 from pydantic import Field
 
-from opacc_ray.documents import Document, Part, Upgrade
+from opacc_ray.documents import KINDS, Document, Part
 from opacc_ray.errors import DataError
 
 
@@ -16,15 +16,6 @@ class Wheel(Part):
 
 
 class Bicycle(Document):
-    upgrades: ClassVar[dict[str | None, Upgrade]] = {
-        None: lambda content: content | {"format": "bicycle/2", "owner": "nobody"},
-        "bicycle/2": lambda content: {
-            "format": "bicycle/3",
-            "owner": content["owner"],
-            "wheels": [{"size": content["wheel_size"]}] * 2,
-            "price": {},
-        },
-    }
     remedy: ClassVar[str] = "buy another"
 
     format: Literal["bicycle/3"] = "bicycle/3"
@@ -47,13 +38,6 @@ def test_written_and_read_again() -> None:
     assert list(document.to_dict()) == ["format", "owner", "wheels", "price"]
     assert document.to_dict()["wheels"] == [{"size": 28.0, "spokes": None}]
     assert "Ärn" in document.to_bytes().decode()
-
-
-def test_older_versions_come_up_to_date_one_by_one() -> None:
-    first = read({"wheel_size": 26.0})
-    assert (first.owner, first.format, len(first.wheels)) == ("nobody", "bicycle/3", 2)
-    second = read({"format": "bicycle/2", "owner": "Ada", "wheel_size": 26.0})
-    assert (second.owner, second.wheels[0].size) == ("Ada", 26.0)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +87,10 @@ def test_bytes_that_are_no_document_are_one_sentence(data: bytes, message: str) 
         Bicycle.from_bytes(data, "a.json")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_document_class_registers_itself() -> None:
+    assert KINDS["bicycle/3"] is Bicycle
 
 
 def test_what_would_not_fit_is_not_written() -> None:

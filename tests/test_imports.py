@@ -15,7 +15,7 @@ HEAVY = ("ray", "torch", "boto3", "pyarrow", "pydantic", "sklearn")
         ("import opacc_ray; opacc_ray.Pool, opacc_ray.select, opacc_ray.estimate, opacc_ray.Selection", HEAVY),
         ("import opacc_ray.samplers, opacc_ray.estimators", HEAVY),
         ("import opacc_ray.cli.main", (*HEAVY, "numpy")),
-        ("import opacc_ray.audit.steps", ("ray", "torch", "boto3")),
+        ("import opacc_ray.audit.verbs", ("ray", "torch", "boto3")),
     ],
 )
 def test_import_does_not_pull_in_heavy_packages(statement: str, unwanted: tuple[str, ...]) -> None:

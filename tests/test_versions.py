@@ -1,130 +1,85 @@
-"""What version 0.1.0 wrote still loads, and means the same: selections of every method, and whole runs.
-
-`v0_1_0/` was written by that version: selections in one round and in two, with all that it stated of them for the
-outcomes in `pool.npz`; and two runs with labels, whose estimate and next round it wrote down as well.
-
-What a later version states otherwise on purpose, of the same files, is in `v0_1_0/restated.json`, and CHANGELOG.md says
-why. Its entries replace those of the same name.
-"""
+"""Later versions read what version 0.2.0 wrote, and continue from there."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from samplers.test_golden import pool
-from two_models import compare
+from golden_run import EXPECTED, copy_golden_run
 
-import opacc_ray as opacc
-from opacc_ray.audit import results, steps
-from opacc_ray.estimators.baselines import baseline
-from opacc_ray.estimators.confidence_sequence import confidence_sequence
-from opacc_ray.estimators.domain import by_class, calibrate, confusion, mean_cost
-from opacc_ray.estimators.prediction_powered import assisted_estimate
-from opacc_ray.estimators.rounds import linear_estimator
+from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit.status import status
+from opacc_ray.audit.verify import verify
+from opacc_ray.cli.document_kinds import kinds
 from opacc_ray.runs.run import Run
 
-HOME = Path(__file__).parent / "v0_1_0"
-STATED = json.loads((HOME / "statements.json").read_text())
-RESTATED = json.loads((HOME / "restated.json").read_text())
+STATED = json.loads(EXPECTED.read_text())
+TRACKS = [None, "second"]
 
 
-def name_of(case: dict[str, Any]) -> str:
-    return f"{'+'.join(case['files'])}{case.get('first', '')}"
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run.open(str(copy_golden_run(tmp_path)))
 
 
-@pytest.mark.parametrize("case", STATED, ids=name_of)
-def test_selection_loads_and_states_the_same(case: dict[str, Any]) -> None:
-    selections = [opacc.Selection.load(HOME / "selections" / name) for name in case["files"]]
-    if "first" in case:  # labels that are missing
-        selections = [part.restrict(np.arange(len(part)) < case["first"]) for part in selections]
-    stated = statements(selections)
-    assert stated.keys() == case["says"].keys()
-    for name, expected in (case["says"] | RESTATED.get(name_of(case), {})).items():
-        assert_same(stated[name], expected, name)
+@pytest.mark.parametrize("track", TRACKS)
+def test_golden_run_gives_the_same_estimate(run: Run, track: str | None) -> None:
+    found = accuracy.estimate(run.along(track)).to_dict()
+    expected = STATED["estimate"][track or ""]
+    assert {key: found[key] for key in expected} == pytest.approx(expected, rel=1e-9)
 
 
-def test_what_is_restated_differs_from_what_was_stated() -> None:
-    was = {name_of(case): case["says"] for case in STATED}
-    for case in RESTATED.keys() & was.keys():
-        for name, item in RESTATED[case].items():
-            with pytest.raises(AssertionError):
-                assert_same(item, was[case][name], name)
+@pytest.mark.parametrize("track", TRACKS)
+def test_golden_run_draws_the_same_next_round(run: Run, track: str | None) -> None:
+    chosen = verbs.next_round(run.along(track), 10)
+    assert list(chosen.ids) == STATED["next"][track or ""]
 
 
-def statements(selections: list[opacc.Selection]) -> dict[str, Any]:
-    known = np.load(HOME / "pool.npz")
-    whole, outcome, other = pool(), known["outcome"], known["other"]
-
-    def of(values: np.ndarray) -> list[np.ndarray]:
-        return [values[part.index] for part in selections]
-
-    estimate = opacc.estimate(selections, of(outcome))
-    index = np.concatenate([part.index for part in selections])
-    said, true, right = whole.prediction[index], known["truth"][index], outcome[index]
-    count = dict(zip(*(column.tolist() for column in np.unique(whole.prediction, return_counts=True)), strict=True))
-    design = linear_estimator(selections)
-    stated = {
-        "estimate": estimate.to_dict(),
-        "estimate_90": opacc.estimate(selections, of(outcome), 0.9).to_dict(),
-        "score": opacc.estimate(selections, of(known["score"])).to_dict(),
-        "none_fail": opacc.estimate(selections, of(np.ones(whole.size))).to_dict(),
-        "baseline": baseline(selections, of(outcome), estimate).to_dict(),
-        "compare": compare(selections, of(outcome), of(other)).to_dict(),
-        "sequence": confidence_sequence(selections, of(outcome)).to_dict(),
-        "by_class": {str(c): part.to_dict() for c, part in by_class(selections, right, said).items()},
-        "calibrated": {
-            str(c): part.to_dict() for c, part in by_class(calibrate(selections, said, count), right, true).items()
-        },
-        "confusion": confusion(selections, true, said).to_dict(),
-        "mean_cost": mean_cost(selections, true, said, {1: 3.0, 2: {0: 5.0}}).to_dict(),
-        "weight": design.weights.tolist(),
-        "reach": design.largest_weight,
-        "reason": design.reason,
-    }
-    if not any(part.method == "neyman" for part in selections):
-        stated["assisted"] = assisted_estimate(selections, of(outcome), whole.confidence).to_dict()
-        stated["assisted_half"] = assisted_estimate(selections, of(outcome), whole.confidence, strength=0.5).to_dict()
-    return stated
+def test_golden_run_has_a_status(run: Run) -> None:
+    found = status(run)
+    assert (found.waits_for, len(found.rounds), len(found.others)) == ("nothing", 2, 1)
+    assert [item.labelled for item in found.rounds] == [30, 20]
+    assert found.predicted is not None
+    assert found.predicted.examples == 120
 
 
-def assert_same(found: Any, expected: Any, name: str) -> None:
-    """Numbers to nine digits, all else exactly."""
-    if isinstance(expected, dict):
-        assert found.keys() == expected.keys(), name
-        for key, value in expected.items():
-            assert_same(found[key], value, f"{name}.{key}")
-    elif isinstance(expected, list):
-        assert np.shape(found) == np.shape(expected), name
-        for place, value in enumerate(expected):
-            assert_same(found[place], value, f"{name}[{place}]")
-    elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=1e-9, abs=1e-12), name
-    else:
-        assert found == expected, name
+def test_golden_run_is_sound(run: Run) -> None:
+    found = verify(run.uri)
+    assert found.faults == []
+    assert found.checked > 20
 
 
-@pytest.fixture(params=["neyman", "css"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    home = tmp_path / f"{request.param}-00000001"
-    shutil.copytree(HOME / "runs" / home.name, home)
-    return Run.open(str(home))
+# -- documents -------------------------------------------------------------------------------------------------
+
+KINDS = {kind.model_fields["format"].default: kind for kind in kinds()}
+DOCUMENTS = {json.loads(path.read_bytes()).get("format"): path for path in EXPECTED.parent.glob("*.json")}
+DOCUMENTS.pop(None)  # expected.json
 
 
-def test_run_states_the_same(run: Run) -> None:
-    expected = json.loads(run.store.read("estimate.json")) | {"run": run.uri} | RESTATED.get(run.name, {})
-    found = results.estimate(run).to_dict()
-    assert expected.keys() <= found.keys()
-    for name, value in expected.items():
-        assert_same(found[name], value, name)
+def test_every_kind_of_document_has_a_golden_one() -> None:
+    """`PYTHONPATH=tests python -m golden_documents` writes them; add the file of a new kind, and leave the others."""
+    assert DOCUMENTS.keys() == KINDS.keys()
 
 
-def test_run_goes_on_to_the_next_round(run: Run) -> None:
-    chosen = steps.next_round(run, 20)
-    name = f"{run.name.partition('-')[0]}-next"
-    expected = RESTATED.get(name) or json.loads((HOME / f"{name}.json").read_text())
-    assert chosen.index.tolist() == expected["index"]
-    assert list(chosen.ids) == expected["ids"]
-    assert chosen.round == 2
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+def test_golden_document_keeps_its_meaning(name: str) -> None:
+    """Later versions may add keys, and change none."""
+    old = json.loads(DOCUMENTS[name].read_bytes())
+    read = KINDS[name].from_dict(old, DOCUMENTS[name].name).to_dict()
+    assert changed(old, read) == []
+
+
+def test_a_key_that_changed_is_found() -> None:
+    assert changed({"a": [{"b": 1}]}, {"a": [{"b": 1, "new": None}], "more": 0}) == []
+    assert changed({"a": [{"b": 1}], "c": 2}, {"a": [{"b": 2}]}) == [".a[0].b", ".c"]
+
+
+def changed(old: Any, new: Any, place: str = "") -> list[str]:
+    """Return the places of an old document whose values a new one lacks or changes; digests of itself aside."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = [key for key in old if (place, key) != ("", "sha256")]
+        return [found for key in keys for found in changed(old[key], new.get(key, ...), f"{place}.{key}")]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        pairs = enumerate(zip(old, new, strict=True))
+        return [found for i, pair in pairs for found in changed(*pair, f"{place}[{i}]")]
+    return [] if old == new else [place]

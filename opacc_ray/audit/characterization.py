@@ -1,7 +1,7 @@
-"""Characterise the data sets of runs: the pool, what was chosen of it, and the reference. Nothing is written.
+"""Characterize the data sets of runs: pool, selection and reference. Nothing is written.
 
-All sets of one answer are grouped alike, by prediction, since a pool has no labels. A labelled test set takes the place
-of the pool where it is asked for: then it, the reference and the reference's clusters are grouped by label.
+All sets of one answer are grouped by prediction, because a pool has no labels. A labelled test set can replace the
+pool; then the test set, the reference and its clusters are grouped by label.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,21 +28,21 @@ from opacc_ray.runs.run import Run
 Name = Literal["pool", "selection", "test", "reference"]
 
 FEATURES = ("hidden", "output", "confidence")
-"""Features that the measures are of, beside predictions."""
+"""Features that the measures use, in addition to predictions."""
 
 UNUSED = "its labels are not used: the pool has none, so both are grouped by prediction (--test groups by label)"
 
 
 class ReferenceSet(NamedTuple):
-    """Examples that the model of a run has seen, to compare a pool with, or to measure in its place."""
+    """Examples to compare a pool with, or to measure instead of it."""
 
     uri: str
     view: View
-    label: NDArray[np.int64] | None = None  # (N,) -1 where there is none
-    remarks: Sequence[str] = ()  # how it was read
+    label: NDArray[np.int64] | None = None  # (N,), -1 without a label
+    remarks: Sequence[str] = ()  # remarks on how it was read
 
     def by_label(self, num_classes: int) -> Grouped:
-        """The examples that have a label, by it; raises DataError if there are no labels."""
+        """Group the labelled examples by label; raises DataError if there are no labels."""
         if self.label is None:
             raise DataError(f"{self.uri} has no labels; give a .npz, .parquet or .csv with the column label")
         known = np.flatnonzero(self.label >= 0)
@@ -50,7 +50,7 @@ class ReferenceSet(NamedTuple):
         return Grouped(view, num_classes, self.label[known])
 
     def left_out(self) -> list[str]:
-        """The remark on examples without a label."""
+        """Return the remark on examples without a label."""
         num = 0 if self.label is None else int((self.label < 0).sum())
         return [f"{num} of {self.view.size} examples have no label and are left out"] if num else []
 
@@ -70,25 +70,25 @@ def characterize_run(
     mixtures: Mixtures | None = None,
     test: ReferenceSet | None = None,
 ) -> ModelCoverage:
-    """EP, CP, BC and PBC of the pool of a run, of its selection and of the reference, and the shift of the pool.
+    """Measure EP, CP, BC and PBC of pool, selection and reference of a run, and the shift of the pool.
 
     Parameters
     ----------
-    run : along the track whose selection is meant, if it has one
-    reference : None: the run's own training data, if its features have been compared with it
-    regions : what counts as near the centroid and near a boundary
-    mixtures : how shifts are measured; None: they are not
-    test : labelled examples that are measured instead of pool and selection, by label; the reference needs labels then
+    run : the run on the track with the selection
+    reference : reference; None: the run's own training data, if its features were compared with it
+    regions : limits for near the centroid and near a boundary
+    mixtures : settings for the shift; None: no shift is measured
+    test : labelled examples to measure by label, instead of pool and selection; the reference needs labels then
 
     Raises
     ------
     SpecError
-        The run is of a regression.
+        The run is a regression.
     DataError
-        The features are not complete, the reference has features of another width, or labels are missing.
+        The features are incomplete, the reference has features of another width, or labels are missing.
     """
     if run.spec.model.task == "regression":
-        raise SpecError(f"{run.uri} is of a regression, and EP, CP, BC, PBC and the shift are of classes")
+        raise SpecError(f"{run.uri} is a regression, and EP, CP, BC, PBC and the shift need classes")
     names = class_names(run)
     known = reference if test else reference or _own_reference(run)
     with ExitStack() as stack:
@@ -119,7 +119,7 @@ def _predicted_sets(view: View, chosen: NDArray[np.int64], known: ReferenceSet |
 def _measured(
     sets: Sequence[_Set], names: Sequence[str], regions: Regions, mixtures: Mixtures | None
 ) -> list[SetCoverage]:
-    """The sets, measured by the clusters of the reference, which comes last; without one by those of the first."""
+    """Measure the sets by the clusters of the reference, which is last; without a reference by those of the first."""
     first, last = sets[0].data, sets[-1]
     base = last.data if last.name == "reference" and "hidden" in last.data.view.fields else None
     has_hidden = "hidden" in first.view.fields
@@ -138,7 +138,7 @@ def _measured(
 
 
 def class_names(run: Run) -> list[str]:
-    """The classes of a run's model, by name or number; raises DataError while the features are not complete."""
+    """Return the classes of a run's model, by name or number; raises DataError while features are incomplete."""
     predicted = predicted_classes(run)
     num = run.num_classes or 1 + max(predicted or {0: 0})
     return list(run.spec.model.classes or map(str, range(num)))
@@ -146,21 +146,21 @@ def class_names(run: Run) -> list[str]:
 
 @contextmanager
 def open_reference_run(uri: str, run: Run) -> Iterator[ReferenceSet]:
-    """The pool of another run of the same model, to compare with; raises DataError if its classes are others."""
+    """Open the pool of another run of the same model as a reference; raises DataError if its classes differ."""
     other = Run.open(uri)
     own, theirs = run.spec.model.classes, other.spec.model.classes
     if own and theirs and own != theirs:
         place = next((i for i, pair in enumerate(zip(own, theirs, strict=False)) if pair[0] != pair[1]), len(own))
         raise DataError(
-            f"the classes of {uri} are not those of {run.uri}: they differ from class {place} on; give a reference "
-            "that the same model has seen"
+            f"the classes of {uri} are not those of {run.uri}: they differ from class {place} on; give a run of "
+            "the same model"
         )
     with open_view(other, ("prediction",), FEATURES) as view:
         yield ReferenceSet(uri, view)
 
 
 def _own_reference(run: Run) -> ReferenceSet | None:
-    """The traces of the training data that the run's features were compared with; None if it has none."""
+    """Return the features of the run's training data; None if the run has none."""
     known = run.header.reference
     if known is None or "traces" not in run.spec.compares_with():
         return None
@@ -171,7 +171,7 @@ def _own_reference(run: Run) -> ReferenceSet | None:
 
 
 def _chosen(run: Run) -> NDArray[np.int64]:
-    """The examples of all rounds of the track, each once, sorted."""
+    """Return the examples of all rounds of the track, each once, sorted."""
     found = [run.read_selection(number).index for number in run.rounds()]
     return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
 
@@ -218,7 +218,7 @@ def _shift(shift: Shift | None) -> dict[str, Any]:
 
 
 def _missing(found: Metrics) -> list[str]:
-    """Features that the set lacks."""
+    """Return remarks on missing features."""
     lacks = [("CP", "hidden", found.cp), ("BC", "confidence", found.bc), ("PBC", "output and confidence", found.pbc)]
     return [
         f"{what} needs {feature} of every example, and they lack it"
@@ -228,7 +228,7 @@ def _missing(found: Metrics) -> list[str]:
 
 
 def _small(data: Grouped, names: Sequence[str], found: Metrics) -> list[str]:
-    """Classes of which too little is there."""
+    """Return remarks on classes with too few examples."""
     never = [names[i] for i in np.flatnonzero(found.num == 0).tolist()]
     once = [names[i] for i in np.flatnonzero(found.num == 1).tolist()]
     verb = "predicted" if data.label is None else "among the labels"
@@ -239,13 +239,13 @@ def _small(data: Grouped, names: Sequence[str], found: Metrics) -> list[str]:
 
 
 def _without_cluster(names: Sequence[str], found: Metrics, clusters: Clusters) -> list[str]:
-    """Classes that the set has and the reference does not."""
+    """Return remarks on classes without a cluster in the reference."""
     lost = [names[i] for i in np.flatnonzero((found.num > 0) & (clusters.num < 2)).tolist()]
     return [f"no CP where the reference has fewer than two examples of a class: {', '.join(lost)}"] if lost else []
 
 
 def _unmet(found: Metrics) -> list[str]:
-    """How many boundaries have no example near them."""
+    """Return a remark on boundaries without an example near them."""
     if found.pbc is None or len(found.num) < 2:
         return []
     there = found.num > 0
@@ -266,7 +266,7 @@ def _unmeasured(names: Sequence[str], found: Metrics, shifts: list[Shift] | None
 
 
 def _power(shifts: list[Shift] | None) -> list[str]:
-    """The smallest move that the test would have found."""
+    """Return a remark on the smallest move that the test detects."""
     found = [shift.move.detects for shift in shifts or [] if shift.move]
     if not found:
         return []

@@ -1,4 +1,4 @@
-"""What `opacc characterize` finds: ``characterization.json``."""
+"""The documents of `opacc characterize` and `opacc generate`: ``characterization.json`` and ``generation.json``."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -20,10 +20,10 @@ class Moved(Part):
 
 
 class ClassCoverage(Part):
-    """A class, as a data set covers it; null: it cannot be told, and the remarks say why."""
+    """Coverage of one class; null if unknown, and the remarks give the reason."""
 
-    name: str = Field(description="the class")
-    examples: int = Field(ge=0, description="examples of it")
+    name: str = Field(description="name of the class")
+    examples: int = Field(ge=0, description="examples of the class")
     ep: float = Field(ge=0, description="equivalence partitioning: its share of the examples, times the classes")
     cp: Share | None = Field(description="centroid positioning: share of them near their centroid")
     bc: Share | None = Field(description="boundary conditioning: share of them near a boundary")
@@ -41,20 +41,20 @@ class ClassCoverage(Part):
 
 
 class SetCoverage(Part):
-    """A data set, as it covers classes, centres and boundaries."""
+    """Coverage of one data set: classes, centres and boundaries."""
 
     name: Literal["pool", "selection", "test", "reference"] = Field(
         description="the pool; the examples of all rounds of the track; a labelled test set instead of both; or what "
         "these are compared with"
     )
     examples: int = Field(ge=1, description="examples in it")
-    grouped_by: Literal["prediction", "label"] = Field(description="what the class of an example is")
+    grouped_by: Literal["prediction", "label"] = Field(description="how examples are assigned to classes")
     classes: list[ClassCoverage] = Field(description="every class of the model, in its order")
-    remarks: list[str] = Field(description="what cannot be told, and why")
+    remarks: list[str] = Field(description="remarks on measures that are unknown, with the reason")
 
 
 class ModelCoverage(Part):
-    """The data sets of a run, through the eyes of its model."""
+    """Coverage of the data sets of one run."""
 
     run: str = Field(description="URI of the run")
     name: str = Field(description="name of its audit")
@@ -67,7 +67,7 @@ class ModelCoverage(Part):
 
 
 class Characterization(Document):
-    """Data sets as one or several models see them."""
+    """Coverage of data sets by the features of one or several models."""
 
     remedy: ClassVar[str] = "make it again with `opacc characterize`"
 
@@ -81,3 +81,51 @@ class Characterization(Document):
     seed: int = Field(ge=0, description="of the mixtures that shifts are measured by")
     models: list[ModelCoverage] = Field(description="one per run")
     made_with: str = Field(description="version of opacc_ray")
+
+
+class GeneratedSet(Part):
+    """One set of feature vectors, and the predictions of the classifier head for them."""
+
+    shares: str = Field(description="percent near centroids - percent near boundaries")
+    count: int = Field(ge=1, description="number of vectors")
+    accuracy: Share = Field(description="share that the head predicts as their class, by a move that keeps the rules")
+    predicted: Share = Field(description="share that the head predicts as their class")
+    violations: Share = Field(description="share whose move broke a property of classifiers")
+    near_centroid: Share | None = Field(description="accuracy of those near a centroid; null: there are none")
+    near_boundary: Share | None = Field(description="accuracy of those near a boundary; null: there are none")
+    file: str = Field(description="URI of the vectors, .npz")
+
+
+class Pictures(Part):
+    """Decoded vectors, and the accuracy of the decoder."""
+
+    file: str = Field(description="URI of the contact sheet, PNG: each vector above the nearest real image")
+    images: int = Field(ge=1, description="images that the decoder learned from")
+    error: float = Field(ge=0, description="root mean squared error of images it did not learn from; pixels in [0, 1]")
+    baseline: float = Field(ge=0, description="the same if each is taken for the mean image")
+    epochs: int = Field(ge=1, description="passes until the error on those stopped falling")
+    distance: float = Field(ge=0, description="median distance of a decoded vector from its nearest real image, as RMS")
+
+
+class Generation(Document):
+    """Guided test sets of feature vectors."""
+
+    remedy: ClassVar[str] = "make it again with `opacc generate`"
+
+    format: Literal["opacc-generation/1"] = Field(
+        default="opacc-generation/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run whose model is tested")
+    source: str = Field(description="URI of the data set that vectors start from")
+    labels: Literal["label", "prediction"] = Field(description="how examples are assigned to classes")
+    sources: int = Field(ge=1, description="examples that vectors start from")
+    head: Literal["last layer", "logistic regression"] = Field(
+        description="the model's own last layer, recovered from its features; or a regression of its predictions"
+    )
+    agreement: Share = Field(description="share of the pool with equal predictions of head and model")
+    radius: float = Field(gt=0, le=1, description="r: near the centroid is within this share of the largest distance")
+    boundary: list[Share] = Field(min_length=2, max_length=2, description="[θ₁, θ₂]: confidence near a boundary")
+    seed: int = Field(ge=0, description="of the draw")
+    sets: list[GeneratedSet] = Field(description="the sets, in the requested order")
+    pictures: Pictures | None = Field(description="null if none were requested")
+    remarks: list[str] = Field(description="remarks on the sets")

@@ -1,68 +1,76 @@
-"""Checking a spec before Ray starts: all that can be found out from the driver, one check after another.
+"""Check a spec, and plan its run, before anything is extracted.
 
-Every check answers in one sentence what it found. A check that rests on one that failed is left out, so that one
-mistake gives one failure. Nothing is kept: the object that tries whether the output can be written is removed at once,
-and no folder is made for it.
+Every check reports its finding in one sentence. A check that depends on a failed one is left out, so that one mistake
+gives one failure. Nothing is kept: the object that tests whether the output is writable is removed at once.
+
+A plan predicts shards, requests, bytes, hours and memory. The listing gives shards, files and bytes. Some batches of
+the first shards give the pace: they are read and computed here. Hours are those of extraction, without start-up. An
+actor without a GPU reads and computes on the same CPU; with a GPU, it reads while the GPU computes.
 """
 
+import math
+import os
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
 from pydantic import Field
 
-from opacc_ray.audit.history import check_history
+from opacc_ray.audit.prior_labels import check_history
 from opacc_ray.audit.sanity import check_model
 from opacc_ray.audit.several_models import check_models
 from opacc_ray.documents import Document, Part
 from opacc_ray.errors import OpaccError, SpecError, counted
 from opacc_ray.extract import reference
+from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.source import plan_pool
+from opacc_ray.extract.trial import Pace, measure_pace
 from opacc_ray.lake.examples import Plan
+from opacc_ray.lake.formats.images import DECODED_BYTES, READ_BYTES
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs.provenance import checked_weights
+from opacc_ray.runs.identity import checked_weights, located
 from opacc_ray.samplers.select import parse_parameters
-from opacc_ray.spec import Spec
+from opacc_ray.spec import SURPRISE, ActorRange, Spec
 
 Found = TypeVar("Found")
 
 
 class Check(Part):
-    """One thing that was checked."""
+    """One check."""
 
     name: str = Field(
-        description="what was checked: pool, budget, weights, output, model, or what the spec names beside them"
+        description="what was checked: pool, budget, weights, output, model, and further parts of the spec"
     )
-    ok: bool = Field(description="whether a run can go on with it")
-    found: str = Field(description="what was found, or what is wrong and how to put it right")
+    ok: bool = Field(description="whether a run can continue")
+    found: str = Field(description="the finding, or the problem and its fix")
 
 
 class SpecChecks(Document):
-    """What can be said of a spec before anything is extracted."""
+    """All checks of a spec before anything is extracted."""
 
     format: Literal["opacc-check/1"] = Field(default="opacc-check/1", description="name and version of this form")
-    spec: str = Field(description="the file")
+    spec: str = Field(description="file of the spec")
     ok: bool = Field(description="whether all checks passed")
-    checks: list[Check] = Field(description="in order; those that rest on a failed one are left out")
-    warnings: list[str] = Field(default=[], description="reasons to doubt that this is the model that is meant")
+    checks: list[Check] = Field(description="in order, without those that depend on a failed check")
+    warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
 
 
 def check_budget(spec: Spec, plan: Plan | None = None) -> str:
-    """What the method may spend; raises SpecError if it needs a budget and has none, or more than a pool can give."""
+    """Describe the budget; raises SpecError if it is missing, or larger than the pool."""
     sample = spec.sample
     if sample.budget is None:
         if not parse_parameters(sample.method, sample.parameters).stops_itself:
-            raise SpecError("sample.budget is missing; say how many labels can be paid for, such as budget: 100")
+            raise SpecError("sample.budget is missing; set the number of labels, such as budget: 100")
         return f"{sample.method} stops by itself"
     if plan is not None and plan.num_examples is not None and sample.budget > plan.num_examples:
         raise SpecError(
-            f"sample.budget={sample.budget} is more than the pool {spec.pool.uri} can give: "
-            f"it holds {plan.num_examples} examples; give at most {plan.num_examples}"
+            f"sample.budget={sample.budget} is larger than the pool {spec.pool.uri}, which has "
+            f"{plan.num_examples} examples; set at most {plan.num_examples}"
         )
     return f"{counted(sample.budget, 'label')} by {sample.method}"
 
 
 def check_pool(spec: Spec) -> Plan:
-    """The shards of the pool; raises SpecError if there is no budget, or one that is more than the pool can give."""
+    """Plan the shards of the pool; raises SpecError if the budget is missing, or larger than the pool."""
     check_budget(spec)  # before the pool is listed
     plan = plan_pool(spec.pool, spec.extract)
     check_budget(spec, plan)
@@ -70,12 +78,12 @@ def check_pool(spec: Spec) -> Plan:
 
 
 def check(spec: Spec, source: str) -> tuple[SpecChecks, OpaccError | None]:
-    """All checks of a spec that parses; returns them, and the first failure.
+    """Run all checks of a valid spec; returns them and the first failure.
 
     Parameters
     ----------
-    spec : what is checked
-    source : the file that it came from
+    spec : the spec
+    source : name of its file
     """
     made = _Checks()
     plan = made.add("pool", lambda: plan_pool(spec.pool, spec.extract), _describe)
@@ -100,7 +108,7 @@ class _Checks:
         self.failure: OpaccError | None = None
 
     def add(self, name: str, work: Callable[[], Found], describe: Callable[[Found], str] = str) -> Found | None:
-        """Make one check; returns what it found, or None if it failed."""
+        """Run one check; returns its result, or None if it failed."""
         try:
             found = work()
         except OpaccError as error:
@@ -119,11 +127,170 @@ def _describe(plan: Plan | None) -> str:
 
 def _weights(spec: Spec) -> str:
     if spec.pool.holds_features:
-        return "none: the pool brings its features"
-    return f"SHA-256 {spec.model.sha256}" if spec.model.sha256 else "those that the model's code brings"
+        return "none: the pool contains the features"
+    return f"SHA-256 {spec.model.sha256}" if spec.model.sha256 else "loaded by the model's own code"
 
 
 def _try_output(uri: str) -> str:
     store = open_store(uri)
     store.try_writing()
-    return f"{store.uri} can be written"
+    return f"{store.uri} is writable"
+
+
+LISTED = 1000
+"""Keys in one page of a listing on S3."""
+
+DRIVER_BASE = 350 << 20
+"""Bytes of the driver's process with Ray and this package, without shards."""
+
+PER_FILE, PER_SHARD = 700, 6000
+"""Bytes of the driver for each listed file, and for each shard with its report."""
+
+
+class Requests(Part):
+    """Requests to storage."""
+
+    list: int = Field(ge=0, description="pages of listings")
+    read: int = Field(ge=0, description="reads of the pool's files, or of ranges of them")
+    write: int = Field(ge=0, description="objects that are written")
+
+
+class MeasuredPace(Part):
+    """Measured pace of some batches on this machine, in seconds per example."""
+
+    examples: int = Field(ge=1, description="measured examples")
+    reading: float = Field(ge=0, description="reading, decoding and the transform, including waiting")
+    reading_cpu: float = Field(ge=0, description="CPU time of reading")
+    computing: float = Field(ge=0, description="computing the model")
+    device: str = Field(description="device of the model: cpu or cuda")
+
+
+class RunPlan(Document):
+    """Forecast of the resources for a run."""
+
+    format: Literal["opacc-plan/1"] = Field(default="opacc-plan/1", description="name and version of this form")
+    spec: str = Field(description="file of the spec")
+    files: int = Field(ge=1, description="files of the pool, and of the reference if there is one")
+    shards: int = Field(ge=1, description="units of work")
+    examples: int = Field(ge=1, description="examples of both")
+    estimated: bool = Field(description="whether the number of examples is an estimate, because metadata lack it")
+    requests: Requests = Field(description="requests to storage")
+    bytes_read: int = Field(ge=0, description="bytes read from the pool")
+    bytes_written: int = Field(ge=0, description="bytes of features written")
+    actors: int = Field(ge=1, description="number of actors, each with one copy of the model")
+    hours: float = Field(ge=0, description="hours of extraction, without start-up")
+    memory_actor: int = Field(ge=0, description="maximum bytes of one actor")
+    memory_driver: int = Field(ge=0, description="approximate bytes of the driver")
+    pace: MeasuredPace = Field(description="the measured pace")
+    left_out: list[str] = Field(
+        description="features without a time forecast, because they are compared with a reference"
+    )
+
+
+def plan_run(spec: Spec, source: str, actors: int | None = None, num_batches: int = 4) -> RunPlan:
+    """Measure some batches and forecast the resources of the run.
+
+    Parameters
+    ----------
+    spec : the spec of the run
+    source : name of its file
+    actors : number of actors; None: as in the spec, or as many as this machine can run
+    num_batches : number of batches to measure, from the first shards
+
+    Raises
+    ------
+    SpecError, DataError, StorageError
+        Errors of the run; also for a pool of features, where nothing is computed.
+    """
+    if spec.pool.holds_features:
+        raise SpecError(f"{source}: the pool contains features, so nothing is extracted; run it, it takes seconds")
+    spec = located(spec)
+    pool = check_pool(spec)
+    spec = checked_weights(spec)
+    compared = reference.plan(spec)
+    job = Extraction(spec, spec.pool, _without_surprise(spec), open_store(spec.output))
+    device = _device()
+    pace = measure_pace(job, pool.shards, num_batches, device)
+    return _planned(spec, source, [pool, *([compared] if compared else [])], pace, device, actors)
+
+
+def _planned(spec: Spec, source: str, plans: list[Plan], pace: Pace, device: str, actors: int | None) -> RunPlan:
+    shards = sum(len(plan.shards) for plan in plans)
+    entries = [entry for plan in plans for entry in plan.entries]
+    counts = [_num_examples(spec, plan) for plan in plans]
+    examples, at_work = sum(counts), min(actors or _actors(spec), shards)
+    return RunPlan(
+        spec=source,
+        files=len(entries),
+        shards=shards,
+        examples=examples,
+        estimated=any(plan.num_examples is None for plan in plans),
+        requests=Requests(
+            list=sum(math.ceil(len(plan.entries) / LISTED) + 1 for plan in plans),
+            read=sum(max(1, 2 * len(shard.pieces) or len(shard.entries)) for plan in plans for shard in plan.shards),
+            write=shards + 2 * len(plans),
+        ),
+        bytes_read=sum(entry.size for entry in entries),
+        bytes_written=examples * pace.feature_bytes + shards * pace.file_bytes,
+        actors=at_work,
+        hours=examples * seconds_per_example(pace, device) / at_work / 3600,
+        memory_actor=actor_bytes(spec, pace, _readers(spec, device)),
+        memory_driver=DRIVER_BASE + PER_FILE * len(entries) + PER_SHARD * shards,
+        pace=MeasuredPace(
+            examples=pace.examples,
+            reading=pace.read,
+            reading_cpu=pace.read_cpu,
+            computing=pace.compute,
+            device=device,
+        ),
+        left_out=[name for name in SURPRISE if name in spec.features()],
+    )
+
+
+def seconds_per_example(pace: Pace, device: str) -> float:
+    """Return seconds per example of one actor: reading and computing overlap, as far as they have own processors."""
+    if device == "cpu":
+        return max(pace.read, pace.read_cpu + pace.compute)
+    return max(pace.read, pace.compute)
+
+
+def actor_bytes(spec: Spec, pace: Pace, readers: int) -> int:
+    """Return the maximum bytes of an actor: its process with the model, and two shards (see docs/scale.md)."""
+    extract = spec.extract
+    ahead = READ_BYTES + (DECODED_BYTES if readers > 1 else 0)
+    images = 2 * (readers + 1) * pace.example_bytes
+    batch = 2 * extract.batch_size * pace.input_bytes  # the inputs, and their copy in the model's memory layout
+    features = 3 * extract.shard_size * pace.feature_bytes  # by batch, joined, and encoded
+    return pace.process_bytes + 2 * (ahead + images + batch + features)
+
+
+def _num_examples(spec: Spec, plan: Plan) -> int:
+    """Return the number of examples of a plan; without metadata, as many as fit in its shards."""
+    return plan.num_examples if plan.num_examples is not None else len(plan.shards) * spec.extract.shard_size
+
+
+def _actors(spec: Spec) -> int:
+    """Return the number of actors: as in the spec, or as many as this machine can run."""
+    asked = spec.extract.actors
+    room = max(1, (os.cpu_count() or 1) // spec.extract.threads_per_actor)
+    if isinstance(asked, ActorRange):
+        return max(asked.min, min(room, asked.max or room))
+    return room if asked == "auto" else asked
+
+
+def _readers(spec: Spec, device: str) -> int:
+    asked = spec.extract.readers
+    return asked if asked != "auto" else 1 if device == "cpu" else 16
+
+
+def _without_surprise(spec: Spec) -> tuple[str, ...]:
+    """Return the features that need no reference."""
+    coverage = ("coverage",) if "ranges" in spec.compares_with() else ()
+    return tuple(name for name in spec.features() if name not in (*SURPRISE, *coverage))
+
+
+def _device() -> str:
+    """Return the device for measuring: a GPU if this machine has one."""
+    from opacc_ray.extract.model import has_gpu
+
+    return "cuda" if has_gpu() else "cpu"

@@ -1,46 +1,115 @@
-"""How many labels a goal takes, for a run: from the model's own word before any label, and after every whole round."""
+"""Forecast how many labels an interval needs: by the confidences before any label, then by the labels so far.
 
+This module also decides for `opacc next --until` whether a goal is reached.
+"""
+
+import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
-from opacc_ray.audit import goals
-from opacc_ray.audit.budget_documents import LabelBudget, WidthCourse, WidthPoint
-from opacc_ray.audit.history import read_history
-from opacc_ray.audit.results import whole_rounds
-from opacc_ray.estimators.interim_analyses import expected_half_width, planned_rounds, shrinkage_rate
+from opacc_ray.audit import label_budget as goals
+from opacc_ray.audit.accuracy import accuracy_of, circumstances_of, reason_of, sample_of, whole_rounds, with_labels
+from opacc_ray.audit.prior_knowledge import read_history
+from opacc_ray.documents import Document, Part
+from opacc_ray.errors import LabelError
+from opacc_ray.estimators.accuracy_estimate import Estimate, joined_reasons
+from opacc_ray.estimators.baselines import baseline
+from opacc_ray.estimators.interim_analyses import (
+    InterimAnalysis,
+    advice,
+    analyse,
+    expected_half_width,
+    forecast,
+    labels_for,
+    planned_rounds,
+    shrinkage_rate,
+)
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import Goal, RoundLook
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous
 from opacc_ray.samplers.label_forecast import forecast_labels, forecast_method, forecast_widths
 from opacc_ray.samplers.neyman import Parameters
 from opacc_ray.samplers.select import find_method, parse_parameters
 from opacc_ray.spec.predictions_table import read_predictions
 
+
+class WidthPoint(Part):
+    """Half-width of the interval for one number of labels."""
+
+    labels: int = Field(ge=1, description="total number of labels")
+    half_width: float = Field(ge=0, description="half the width of the interval")
+    srs_half_width: float = Field(ge=0, description="half-width of a simple random sample with as many labels")
+    seen: bool = Field(description="whether these labels exist; otherwise the half-width is a forecast")
+
+
+class WidthCourse(Part):
+    """Half-widths by numbers of labels: of the rounds so far, then forecasts."""
+
+    level: float = Field(gt=0, lt=1, description="confidence level of the intervals")
+    labels: int = Field(
+        ge=0, description="labels that the forecast uses, from complete rounds; 0: it uses the confidences"
+    )
+    points: list[WidthPoint] = Field(description="sorted by number of labels")
+
+
+class LabelBudget(Document):
+    """Forecast of the labels for an interval of ±W: by the confidences before any label, then by the labels."""
+
+    format: Literal["opacc-budget/1"] = Field(default="opacc-budget/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    half_width: float = Field(gt=0, description="the goal: half the width of the interval")
+    level: float = Field(gt=0, lt=1, description="confidence level of that interval")
+    labels: int = Field(
+        ge=0, description="labels that the forecast uses, from complete rounds; 0: it uses the confidences"
+    )
+    accuracy: float = Field(description="expected accuracy; with labels, the estimate, limited to its interval")
+    reached: bool = Field(description="whether the interval is already narrow enough")
+    total_labels: int = Field(ge=1, description="total number of labels, as forecast")
+    worthless_labels: int | None = Field(
+        description="total number of labels if the confidences do not predict failures; null once there are labels"
+    )
+    most_labels: int | None = Field(description="total number of labels in the worst case; null once there are labels")
+    srs_labels: int = Field(ge=1, description="total number of labels of a simple random sample")
+    sizes: list[int] = Field(description="labels of each further round, as forecast; empty if the goal is reached")
+    advice: str | None = Field(description="one sentence if the goal is too expensive; otherwise null")
+    method: str | None = Field(default=None, description="the requested method; null if none")
+    method_labels: int | None = Field(
+        default=None, description="labels of that method in one round, from the start; null without a method"
+    )
+    course: WidthCourse | None = Field(default=None, description="half-widths by numbers of labels")
+    picture: str | None = Field(default=None, description="URI of the picture; null if none was requested")
+
+
 FIRST_ROUND = 0.1
-"""Share of the labels forecast that the first round takes."""
+"""Share of the forecast labels for the first round."""
 
 POINTS, REACH, LEAST_SHOWN = 16, 4, 20
-"""Forecasts of a course, how many times the labels so far they go to at least, and the fewest labels of a course."""
+"""Number of forecasts, the least multiple of the present labels that they reach, and their fewest labels."""
 
 
 def label_budget(run: Run, half_width: float, *, level: float = 0.95, method: str | None = None) -> LabelBudget:
-    """What an interval of ± ``half_width`` takes; with ``method`` also by that one. Nothing is written.
+    """Forecast the labels for an interval of ± ``half_width``, also by ``method`` if given; writes nothing.
 
     Raises
     ------
     LabelError
-        If ``half_width`` is not above 0.
+        ``half_width`` is not positive.
     SpecError
-        Unknown method, one that draws no random sample, or one whose features are missing.
+        The method is unknown, draws no random sample, or lacks its features.
     """
     whole = _whole(run)
-    found = _by_labels(run, half_width, level) if whole else _by_the_models_word(run, half_width, level)
-    if method is None or method == "srs":  # which the answer says in any case, and should say once
+    found = _by_labels(run, half_width, level) if whole else _by_confidences(run, half_width, level)
+    if method is None or method == "srs":  # every answer has srs_labels
         own = None if method is None else found.srs_labels
     else:
         own = _by_method(run, whole, method, half_width, level)
@@ -54,17 +123,17 @@ def label_budget_of_table(uri: str, half_width: float, *, level: float = 0.95) -
 
 
 def width_course(run: Run, *, level: float = 0.95, reach: int = 0) -> WidthCourse:
-    """Half-widths against labels: after the rounds so far, and as forecast up to ``reach`` labels and beyond."""
+    """Return half-widths by numbers of labels: after the rounds so far, and forecasts beyond ``reach`` labels."""
     whole = _whole(run)
-    return _course_by_labels(run, whole, level, reach) if whole else _course_by_word(run, level, reach)
+    return _widths_by_labels(run, whole, level, reach) if whole else _widths_by_confidences(run, level, reach)
 
 
 def _whole(run: Run) -> list[LabelledRound]:
-    """The rounds whose labels are all there."""
+    """Return the complete rounds."""
     return whole_rounds(having_labels(read_rounds(run))) if run.rounds() else []
 
 
-def _by_the_models_word(run: Run, half_width: float, level: float) -> LabelBudget:
+def _by_confidences(run: Run, half_width: float, level: float) -> LabelBudget:
     parameters = Parameters()
     with feature_store.open_view(run, (), parameters.optional_features) as view:
         return _by_forecast(view, run.uri, half_width, level, parameters, read_history(run, keep=False))
@@ -111,7 +180,7 @@ def _by_labels(run: Run, half_width: float, level: float) -> LabelBudget:
 
 
 def _by_method(run: Run, whole: Sequence[LabelledRound], method: str, half_width: float, level: float) -> int:
-    """Labels that a method takes in one round, if failures are where the labels so far, or the model, foresee them."""
+    """Forecast the labels of a method in one round, with failures where labels or confidences predict them."""
     sample = run.spec.sample
     own = sample.parameters if method == sample.method else {}
     parameters, reads = parse_parameters(method, own), Parameters().optional_features
@@ -129,7 +198,7 @@ def _previous(whole: Sequence[LabelledRound]) -> Previous:
     return Previous.of(index, np.concatenate([item.outcome for item in whole]))
 
 
-def _course_by_word(run: Run, level: float, reach: int) -> WidthCourse:
+def _widths_by_confidences(run: Run, level: float, reach: int) -> WidthCourse:
     parameters = Parameters()
     with feature_store.open_view(run, (), parameters.optional_features) as view:
         labels = _grid(LEAST_SHOWN, max(reach, REACH * LEAST_SHOWN), view.size)
@@ -141,7 +210,7 @@ def _course_by_word(run: Run, level: float, reach: int) -> WidthCourse:
     return WidthCourse(level=level, labels=0, points=points)
 
 
-def _course_by_labels(run: Run, whole: Sequence[LabelledRound], level: float, reach: int) -> WidthCourse:
+def _widths_by_labels(run: Run, whole: Sequence[LabelledRound], level: float, reach: int) -> WidthCourse:
     _, looks, _, plain = goals.look_at(run, whole, level)
     size, now = whole[0].selection.pool_size, looks[-1]
     rate = shrinkage_rate(looks, size)
@@ -162,6 +231,96 @@ def _course_by_labels(run: Run, whole: Sequence[LabelledRound], level: float, re
 
 
 def _grid(least: int, most: int, size: int) -> list[int]:
-    """Numbers of labels from ``least`` to ``most`` and a little more, at equal ratios, within the pool."""
+    """Return numbers of labels from ``least`` to 1.2 ``most`` in equal ratios, within the pool."""
     found = np.geomspace(min(least, size), min(max(1.2 * most, least + 1), size), POINTS)
     return sorted(set(np.rint(found).astype(int).tolist()))
+
+
+def look_for_goal(run: Run, half_width: float, *, level: float = 0.95, close: bool = False) -> Goal:
+    """Decide whether the labels suffice for an interval of ``± half_width``, and forecast how many more it needs.
+
+    Only complete or closed rounds count; with ``close`` also a round that is about to be closed. Writes nothing. The
+    same labels and earlier goals give the same answer.
+
+    Raises
+    ------
+    LabelError
+        There is no label or no complete round, or ``half_width`` is not positive.
+    """
+    rounds = read_rounds(run)
+    known = with_labels(run, rounds, partial=True)
+    whole, looks, estimate, plain = look_at(run, known, level, close=close)
+    pool_size = whole[0].selection.pool_size
+    ahead = forecast(looks, half_width, pool_size)
+    by_srs = labels_for(half_width, plain.labels, plain.half_width, pool_size)
+    there = sum(len(item.outcome) for item in known[len(whole) :])
+    said = circumstances_of(run, whole, level)._replace(goal=None).statement(estimate)
+    return Goal(
+        half_width=half_width,
+        level=level,
+        look_level=estimate.level,
+        reached=ahead.reached,
+        value=estimate.value,
+        low=said.estimate.low,
+        high=said.estimate.high,
+        reason=joined_reasons([reason_of(estimate.reason, rounds), *said.notes]),
+        looks=[_round_look(item.number, one) for item, one in zip(whole, looks, strict=True)],
+        total_labels=ahead.total,
+        labels_to_go=0 if ahead.reached else max(1, ahead.total - looks[-1].labels - there),
+        sizes=list(ahead.sizes),
+        srs_labels=max(1, math.ceil(by_srs)),
+        advice=advice(ahead, by_srs, looks[-1], pool_size),
+        earlier_goals=_earlier_goals(run, half_width),
+    )
+
+
+class Looked(NamedTuple):
+    """Interim analyses of complete rounds."""
+
+    whole: list[LabelledRound]
+    looks: list[InterimAnalysis]  # after each of them
+    estimate: Estimate  # after the last one, at the level of interim analyses
+    plain: InterimAnalysis  # a simple random sample with as many labels
+
+
+def look_at(run: Run, known: Sequence[LabelledRound], level: float, *, close: bool = False) -> Looked:
+    """Analyse the labels after every complete round; with ``close`` every round counts as complete.
+
+    Raises
+    ------
+    LabelError
+        No round is complete.
+    """
+    whole = list(known) if close else whole_rounds(known)
+    if not whole:
+        raise LabelError(
+            f"round {known[0].number} of {run.title} needs {len(known[0].missing)} labels, and only complete "
+            "rounds count; import them, or give --close to continue without them"
+        )
+    own = partial(accuracy_of, run)  # the estimate that the run reports
+    found = [analyse(*sample_of(whole[:k]), level, own) for k in range(1, len(whole) + 1)]
+    estimate = found[-1][1]
+    plain = baseline(*sample_of(whole), replace(estimate, level=level))
+    by_srs = InterimAnalysis(plain.n, max(plain.high - plain.low, 1e-9) / 2, found[-1][0].met)
+    return Looked(whole, [item for item, _ in found], estimate, by_srs)
+
+
+def _round_look(number: int, found: InterimAnalysis) -> RoundLook:
+    return RoundLook(
+        round=number,
+        labels=found.labels,
+        half_width=found.half_width,
+        cautious_half_width=found.cautious_half_width,
+    )
+
+
+def record_goal(run: Run, goal: Goal) -> None:
+    """Store an answer with the last round that it covers."""
+    run.write_goal(goal.looks[-1].round, goal)
+
+
+def _earlier_goals(run: Run, half_width: float) -> list[float]:
+    """Return the half-widths of earlier goals."""
+    kept = [goal for number in run.rounds() if (goal := run.read_goal(number)) is not None]
+    asked = [width for goal in kept for width in (*goal.earlier_goals, goal.half_width)]
+    return [width for width in dict.fromkeys(asked) if width != half_width]

@@ -1,4 +1,4 @@
-"""How much is done and how long the rest will take: a bar on a terminal, elsewhere a log line now and then."""
+"""Show progress and the remaining time: a bar on a terminal, log lines elsewhere."""
 
 import logging
 import os
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENOUGH_UNITS, ENOUGH_SECONDS = 3, 1.0
-"""Work after which the time that is left can be estimated: units beyond the first one, and seconds."""
+"""Work that is needed to estimate the remaining time: units after the first one, and seconds."""
 
 
 def log_is_json() -> bool:
-    """Whether log lines are read by a program: then progress is lines, too, wherever they go."""
+    """Whether log lines are JSON for programs; progress is then logged even on a terminal."""
     return os.environ.get("OPACC_LOG") == "json"
 
 
-def both(first: "Report", second: "Report") -> "Report":
-    """Report to one, then to the other."""
+def combine_progress(first: "Report", second: "Report") -> "Report":
+    """Return a report that calls both."""
 
     def report(done: int, total: int | None) -> None:
         first(done, total)
@@ -32,17 +32,17 @@ def both(first: "Report", second: "Report") -> "Report":
 
 
 class Progress:
-    """Shows "extract: 3 of 12 shards, about 8 s left"; a context, which ends the bar.
+    """Show "extract: 3 of 12 shards, about 8 s left"; use it as a context, which closes the bar.
 
-    The first call says what was done before, and does not count towards the speed. Nor does the first unit, which waits
-    for actors to start and for code to be compiled.
+    The first call reports earlier work, which does not count towards the speed. Neither does the first unit, because it
+    includes the start of actors and the compilation of code.
 
     Parameters
     ----------
-    what, unit : the work, and what is counted
-    every : least seconds between two log lines
-    delay : seconds of work before anything is shown
-    bar : whether a terminal shows a bar; log lines suit work beside other work
+    what, unit : name of the work, and of its units
+    every : minimum seconds between two log lines
+    delay : seconds before anything is shown
+    bar : whether to show a bar on a terminal; log lines are better for parallel work
     """
 
     def __init__(self, what: str, unit: str, every: float = 2.0, delay: float = 0.0, *, bar: bool = True) -> None:
@@ -50,7 +50,7 @@ class Progress:
         self._shown_at = time.monotonic() + delay - every
         self._delayed_to = time.monotonic() + delay
         self._kept: int | None = None
-        self._first: tuple[float, int] | None = None  # when the first unit was done, and how many were then
+        self._first: tuple[float, int] | None = None  # time and number of units when the first one was done
         self._bar: Any = None
 
     def __call__(self, done: int, total: int | None) -> None:
@@ -72,7 +72,7 @@ class Progress:
             log.info("%s", said, extra={"fields": fields})
 
     def _left(self, done: int, total: int | None, now: float) -> str:
-        """The time that is left in words, once it can be estimated."""
+        """Return the remaining time in words, once it can be estimated."""
         if self._first is None or total is None or done >= total:
             return ""
         begun, units = self._first
@@ -84,7 +84,7 @@ class Progress:
         if self._bar is None:
             from tqdm import tqdm
 
-            screen = shutil.get_terminal_size()  # also where a terminal has 0 columns and lines, as it says
+            screen = shutil.get_terminal_size()  # also for terminals that report 0 columns and lines
             form = "{desc}: {n_fmt} of {total_fmt} {unit}{postfix}" if total is None else None
             self._bar = tqdm(
                 desc=self._what,
@@ -102,7 +102,7 @@ class Progress:
             self.close()
 
     def close(self) -> None:
-        """Leave the bar as it is and go on below it."""
+        """Finish the bar, so that later output starts below it."""
         if self._bar is not None:
             self._bar.refresh()
             self._bar.close()

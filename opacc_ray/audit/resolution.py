@@ -1,8 +1,8 @@
-"""A spec compared with what lies in storage: the run that it makes, and whether stored features are those of its code.
+"""Find the run of a spec in storage, and check that stored features still fit the spec's code.
 
-The code that makes features is named in their digest, so other code makes another run with features of its own, and
-the run before keeps its features, rounds and labels. What no digest names is found by extracting some stored examples
-again; where they differ, the same spec makes the next edition of its run.
+The digest of features includes the code that makes them. So changed code gives another run with its own features, and
+the earlier run keeps its features, rounds and labels. To detect other changes, some stored examples are extracted
+again. If they differ, the same spec gives the next edition of its run.
 """
 
 import logging
@@ -20,53 +20,52 @@ from opacc_ray.extract.shards import finished_shards
 from opacc_ray.extract.spot_check import Difference, difference
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.store_uris import Store, join, open_store
-from opacc_ray.runs.documents import RunHeader
-from opacc_ray.runs.provenance import checked_weights, header_of, located
+from opacc_ray.runs.identity import checked_weights, header_of, located
 from opacc_ray.runs.run import HEADER
+from opacc_ray.runs.run_documents import RunHeader
 from opacc_ray.spec import PoolSpec, Spec
 
 log = logging.getLogger(__name__)
 
 
 class Resolved(NamedTuple):
-    """A spec compared with what lies in storage, and the run that it makes."""
+    """A spec with its plan and its run."""
 
-    spec: Spec  # with absolute paths, and the digest of its weights
+    spec: Spec  # with absolute paths and the digest of its weights
     plan: Plan  # of the pool
-    compared: Plan | None  # of the reference, if a feature compares with one
+    compared: Plan | None  # of the reference, if a feature is compared with one
     header: RunHeader
     uri: str  # of the run
 
 
 def resolve(spec: Spec) -> Resolved:
-    """Resolve the spec against pool, reference, weights and code: if all are the same, the same run.
-
-    Nothing is written.
+    """Return the run for a spec with its present pool, reference, weights and code; writes nothing.
 
     Raises
     ------
     StorageError, DataError, SpecError
-        Pool, reference or weights cannot be used.
+        Pool, reference or weights are not usable.
     """
     spec = located(spec)
     plan = check_pool(spec)
-    check_models(spec, plan)
+    if spec.sample.models:
+        check_models(spec, plan)
     spec = checked_weights(spec)
     return _resolved(spec, plan, reference.plan(spec), code_of(spec))
 
 
 def settle(spec: Spec, *, trial: bool) -> Resolved:
-    """Resolve a spec to a run whose stored features are those of its code, as far as some are stored.
+    """Return the run for a spec, such that features that are stored fit its code.
 
     Parameters
     ----------
-    spec : what is asked
-    trial : extract some stored examples again, and compare; else stored features are believed
+    spec : the spec
+    trial : extract some stored examples again and compare; otherwise trust stored features
 
     Raises
     ------
     StorageError, DataError, SpecError
-        As :func:`resolve`; and what the trial of a model raises.
+        As :func:`resolve`, and errors of the trial.
     """
     resolved = resolve(spec)
     if resolved.header.code is None:
@@ -76,7 +75,7 @@ def settle(spec: Spec, *, trial: bool) -> Resolved:
         found = _difference(resolved) if trial else None
         if found is None and (trial or not _is_stored(_next(resolved))):
             break
-        doubt = f"{found}; no source file has changed, so some data or setting of the model has" if found else ""
+        doubt = f"{found}; no source file has changed, so data or settings of the model have" if found else ""
         resolved = _next(resolved)
     if not _is_stored(resolved) and (reason := doubt or _changed(resolved)):
         log.warning("%s: extracting again", reason)
@@ -89,7 +88,7 @@ def _resolved(spec: Spec, plan: Plan, compared: Plan | None, code: Code | None) 
 
 
 def _next(resolved: Resolved) -> Resolved:
-    """The same with the next edition of its features."""
+    """Return the run with the next edition of its features."""
     code = resolved.header.code
     assert code is not None
     newer = code.model_copy(update={"edition": code.edition + 1})
@@ -97,7 +96,7 @@ def _next(resolved: Resolved) -> Resolved:
 
 
 def _stored(resolved: Resolved) -> Iterator[tuple[PoolSpec, Plan, Store]]:
-    """Where the features of pool and reference lie, or will."""
+    """Yield pool and reference with their plans and the folders of their features."""
     spec, store, header = resolved.spec, open_store(resolved.uri), resolved.header
     known = store.read_if_there(HEADER)
     link = RunHeader.from_bytes(known, store.uri_of(HEADER)).features if known else header.features
@@ -107,19 +106,19 @@ def _stored(resolved: Resolved) -> Iterator[tuple[PoolSpec, Plan, Store]]:
 
 
 def _is_stored(resolved: Resolved) -> bool:
-    """Whether features of any shard of the pool are there."""
+    """Whether any shard of the pool has features."""
     _, plan, folder = next(_stored(resolved))
     return bool(finished_shards(folder) & {shard.name for shard in plan.shards})
 
 
 def _difference(resolved: Resolved) -> Difference | None:
-    """How an example of pool or reference differs from what is stored, if one does."""
+    """Return how an example of pool or reference differs from its stored features; None if none does."""
     found = (difference(resolved.spec, source, plan, folder) for source, plan, folder in _stored(resolved))
     return next((each for each in found if each is not None), None)
 
 
 def _changed(resolved: Resolved) -> str | None:
-    """What has changed since the same data were extracted by other code, if this is a new run and they were."""
+    """Describe how the code changed after an earlier extraction of the same data; None if there was none."""
     now, home = resolved.header, open_store(resolved.spec.output)
     headers = {entry.key for entry in home.list() if entry.key.count("/") == 1 and entry.key.endswith(f"/{HEADER}")}
     own = f"{resolved.uri.rpartition('/')[2]}/{HEADER}"
@@ -142,5 +141,5 @@ def _changed(resolved: Resolved) -> str | None:
 
 
 def _decided(header: RunHeader, plan: Plan) -> tuple[str, dict[str, object]]:
-    """What decides the features of a run beside its code."""
+    """Return everything that decides the features of a run, apart from its code."""
     return header.pool.digest, reference.decided_by(header.spec, header.spec.pool, plan, None)

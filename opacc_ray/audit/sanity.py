@@ -1,11 +1,10 @@
-"""Is this the model you mean? What is noticed of a run's model: before extraction, of its predictions, of the labels.
+"""Find signs of a wrong model: before extraction, in its predictions, and in the labels.
 
-    trial          some examples through the model, before anything is extracted (`check`, `run`)
-    predictions    of the whole pool, once they are there (`run`)
-    labels         the first ones and all later ones (`next`, `estimate`, `status`, `report`)
+    trial          some examples are tried before extraction (`check`, `run`)
+    predictions    of the whole pool, after extraction (`run`)
+    labels         all labels so far (`next`, `estimate`, `status`, `report`)
 
-The first two are kept in ``sanity.json``. What deserves a warning is decided in
-:mod:`opacc_ray.estimators.plausibility` alone, and shown by whoever has the documents.
+The first two are stored in ``sanity.json``. :mod:`opacc_ray.estimators.plausibility` decides what deserves a warning.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,21 +22,21 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_
 from opacc_ray.lake.examples import Plan
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.sanity_documents import ModelSanity, Predicted, Spread
+from opacc_ray.runs.run_documents import ModelSanity, Predicted, Spread
 from opacc_ray.spec import ModelSpec, Spec
 
 SANITY = "sanity.json"
 
 
 class TriedModel(NamedTuple):
-    """What a trial found."""
+    """Result of a trial."""
 
-    found: str  # in a sentence
+    found: str  # one sentence
     warnings: list[str]
 
 
 def check_model(spec: Spec, plan: Plan, compared: Plan | None = None) -> TriedModel:
-    """Run some examples; raises SpecError, DataError or StorageError with what extraction would end with.
+    """Try some examples; raises SpecError, DataError or StorageError as extraction would.
 
     ``compared`` is the plan of the reference, whose inputs are compared with those of the pool.
     """
@@ -48,7 +47,7 @@ def check_model(spec: Spec, plan: Plan, compared: Plan | None = None) -> TriedMo
     output = tried.columns["output"]
     if names and model.task == "classification" and len(names) != output.shape[1]:
         raise SpecError(
-            f"model.classes names {len(names)} classes and the model has {output.shape[1]}; name each, in its order"
+            f"model.classes names {len(names)} classes and the model has {output.shape[1]} outputs; name each, in order"
         )
     warnings = [*_random_parts(model), *plausibility.about_outputs(output, model.task, model.output)]
     if compared is not None and spec.reference is not None:
@@ -57,12 +56,12 @@ def check_model(spec: Spec, plan: Plan, compared: Plan | None = None) -> TriedMo
 
 
 def _check_rows(spec: Spec, plan: Plan) -> TriedModel:
-    """The same of the first rows of a pool of features."""
+    """Try the first rows of a pool of features."""
     rows, model = try_rows(spec, plan), spec.model
     sizes = ", ".join(f"{name} {own.shape[1]}" if own.ndim > 1 else name for name, own in rows.columns.items())
     found = f"example {rows.ids[0]!r} has {sizes}; no model is run"
     if model.classes and int(rows.columns["prediction"].max()) >= len(model.classes):
-        return TriedModel(found, [])  # extraction says so of the whole pool
+        return TriedModel(found, [])  # extraction checks the whole pool
     predicted = predictions_of(model, rows.columns)
     output = rows.columns.get("output")
     warnings = [] if output is None else plausibility.about_outputs(output, model.task, model.output)
@@ -82,7 +81,7 @@ def _described(tried: Trial, model: ModelSpec) -> str:
 
 
 def _random_parts(model: ModelSpec) -> list[str]:
-    """A warning if what the factory returns without weights is another model each time."""
+    """Return a warning if the factory returns a different model each time, because there are no weights."""
     if model.factory is None or model.weights is not None:
         return []
     from opacc_ray.extract.weights import random_parameters
@@ -93,12 +92,12 @@ def _random_parts(model: ModelSpec) -> list[str]:
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
     return [
         f"model.weights is not given, and building the model twice gives different parameters ({', '.join(names[:2])}"
-        f"{more}): they are random, and a random network would be audited; give model.weights"
+        f"{more}). They are random, so a random network would be audited; give model.weights"
     ]
 
 
 def predictions_of(model: ModelSpec, columns: Mapping[str, NDArray[Any]]) -> Predicted:
-    """What the model predicts of the examples of some columns."""
+    """Summarize the predictions for some examples."""
     prediction = columns["prediction"]
     if model.task == "regression":
         return Predicted(examples=len(prediction), classes=None, confidence=None, values=_spread(prediction))
@@ -121,12 +120,12 @@ def _spread(values: NDArray[Any]) -> Spread:
 
 
 def note_trial(run: Run, warnings: Sequence[str]) -> None:
-    """Keep the warnings of a trial."""
+    """Store the warnings of a trial."""
     _write(run, ModelSanity(trial=list(warnings), predicted=None, warnings=[]))
 
 
 def note_predictions(run: Run) -> None:
-    """Keep what the model predicts of the pool, and the warnings about it, unless that is done."""
+    """Store a summary of the predictions for the pool with its warnings, unless that is done."""
     before = _noticed(run)
     if before is not None and before.predicted is not None:
         return
@@ -141,7 +140,7 @@ def note_predictions(run: Run) -> None:
 
 
 def _pool_predictions(run: Run) -> Predicted:
-    """Classes are counted by the index; of numbers a part of a very large pool is read."""
+    """Summarize the predictions: class counts from the index, numbers from a part of a very large pool."""
     model, index = run.spec.model, run.complete_features().index
     is_regression = model.task == "regression"
     name = "prediction" if is_regression else "confidence"
@@ -155,7 +154,7 @@ def _pool_predictions(run: Run) -> Predicted:
 
 
 def read_sanity(run: Run) -> ModelSanity | None:
-    """What was noticed before any label; None of runs that it was not kept of. Raises DataError if it is damaged."""
+    """Read ``sanity.json``, or None if there is none; raises DataError if it is damaged."""
     data = run.store.read_if_there(SANITY)
     return None if data is None else ModelSanity.from_bytes(data, run.store.uri_of(SANITY))
 
@@ -163,7 +162,7 @@ def read_sanity(run: Run) -> ModelSanity | None:
 def _noticed(run: Run) -> ModelSanity | None:
     try:
         return read_sanity(run)
-    except DataError:  # `opacc verify` reports it, and no number rests on it
+    except DataError:  # `opacc verify` reports it, and no number depends on it
         return None
 
 
@@ -172,20 +171,20 @@ def _write(run: Run, noticed: ModelSanity) -> None:
 
 
 def predicted_by(run: Run) -> Predicted | None:
-    """What the model predicts of the pool; None if that was not kept."""
+    """Return the summary of the predictions for the pool; None if it is not stored."""
     noticed = _noticed(run)
     return noticed.predicted if noticed else None
 
 
 def warnings_of(run: Run, rounds: Sequence[LabelledRound]) -> list[str]:
-    """All warnings about a run's model: those of trial and predictions, and those of the labels of some rounds."""
+    """Return all warnings about a run's model: from trial, predictions, and the labels of some rounds."""
     noticed = _noticed(run)
     before = [*noticed.trial, *noticed.warnings] if noticed else []
     return list(dict.fromkeys([*before, *_about_labels(run.spec.model, run.num_classes, having_labels(rounds))]))
 
 
 def warnings_now(run: Run) -> list[str]:
-    """The same with all labels that are in, unless they are in conflict."""
+    """Return all warnings with all labels so far, unless the labels are in conflict."""
     try:
         return warnings_of(run, read_rounds(run))
     except LabelError:
@@ -215,8 +214,8 @@ def _size(num_classes: int | None, *texts: Sequence[str]) -> int:
 
 
 def _weights(known: Sequence[LabelledRound]) -> NDArray[np.float64]:
-    """What the labels of all rounds weigh, (n,)."""
+    """Return the weights of the labels of all rounds, (n,)."""
     try:
         return linear_estimator([item.known for item in known]).weights
-    except LabelError:  # nothing can be stated of them as they are
+    except LabelError:  # they allow no estimate
         return np.ones(sum(len(item.outcome) for item in known))

@@ -1,16 +1,19 @@
-"""Several models on one pool: their runs side by side, the labels that serve all of them, and their comparison."""
+"""Audit and compare several models on one pool with the labels of one run."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from itertools import pairwise
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from opacc_ray.audit.comparison_documents import ComparedModel, ComparedPair, ModelComparison
-from opacc_ray.audit.history import read_history, refuse_twice
-from opacc_ray.audit.results import basis_of, sample_of, stated, with_labels
+from opacc_ray.audit.accuracy import basis_of, sample_of, stated, with_labels
+from opacc_ray.audit.prior_knowledge import read_history
+from opacc_ray.audit.prior_labels import refuse_twice
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, SpecError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate, Outcome
 from opacc_ray.estimators.model_comparison import SeveralModels
@@ -24,7 +27,7 @@ from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.pools import planned_ids
 from opacc_ray.parts.view import View
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.documents import StatedEstimate
+from opacc_ray.runs.estimate_documents import Basis, StatedEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import MethodParameters
 from opacc_ray.samplers.compare import compare as compare_outcomes
@@ -35,6 +38,52 @@ from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec, Spec
 
 
+class ComparedModel(Part):
+    """One of the models."""
+
+    run: str = Field(description="URI of its run")
+    accuracy: StatedEstimate = Field(description="its accuracy")
+    best: float = Field(ge=0, le=1, description="probability that it is the most accurate, by the normal law")
+
+
+class ComparedPair(Part):
+    """Two of the models."""
+
+    first: str = Field(description="URI of the run of one")
+    second: str = Field(description="URI of the run of the other")
+    difference: StatedEstimate = Field(
+        description="first - second, in [-1, 1]; the intervals of all pairs hold together with the level"
+    )
+    num_first_better: int = Field(ge=0, description="labels on which the first has the higher outcome")
+    num_second_better: int = Field(ge=0, description="labels on which the second has the higher outcome")
+    num_unlike: int | None = Field(
+        default=None, ge=0, description="examples of the pool on which the two say different things; null: not known"
+    )
+
+
+class ModelComparison(Basis, Document):
+    """The model of a run beside others on the same pool, by the labels of the run."""
+
+    format: Literal["opacc-comparison/1"] = Field(
+        default="opacc-comparison/1", description="name and version of this form"
+    )
+    other: str = Field(description="URI of the other run, the first one given")
+    same_listing: bool = Field(description="whether all pools were listed alike; else examples match by their ids")
+    predicted: bool = Field(
+        default=False, description="whether all labels predict, for each model, what is not labelled; else by design"
+    )
+    first: StatedEstimate = Field(description="accuracy of the model of the run")
+    second: StatedEstimate = Field(description="accuracy of the other model")
+    difference: StatedEstimate = Field(description="first - second, in [-1, 1]")
+    num_first_better: int = Field(ge=0, description="labels on which the first has the higher outcome")
+    num_second_better: int = Field(ge=0, description="labels on which the second has the higher outcome")
+    num_unlike: int | None = Field(
+        default=None, ge=0, description="examples of the pool on which the two say different things; null: not known"
+    )
+    models: list[ComparedModel] = Field(default=[], description="all models, that of the run first")
+    differences: list[ComparedPair] = Field(default=[], description="all pairs of them")
+
+
 def compare(
     run: Run,
     *others: Run,
@@ -43,16 +92,16 @@ def compare(
     conflict: str | None = None,
     score: Score | None = None,
 ) -> ModelComparison:
-    """State the accuracy of a run's model beside that of others on the same pool, by the labels of the run.
+    """Compare the accuracy of a run's model with other models on the same pool, using the labels of the run.
 
-    The other runs need features only: what their models say of the labelled examples is found by their ids. Where the
-    rounds learn from all labels and the pools hold the same examples in the same order, they do so for each model.
-    Nothing is written.
+    The other runs only need features: their predictions for the labelled examples are found by id. If the rounds learn
+    from all labels and the pools have the same examples in the same order, predictions improve the estimate of each
+    model. Nothing is written.
 
     Raises
     ------
     LabelError
-        As :func:`opacc_ray.audit.results.estimate`.
+        See :func:`opacc_ray.audit.accuracy.estimate`.
     SpecError
         The models have different tasks or classes.
     DataError
@@ -95,7 +144,7 @@ def compare(
 
 
 def difference_by(run: Run, other: Run, known: Sequence[LabelledRound], level: float) -> Estimate:
-    """By how much the accuracy of a run's model is above that of another one, by some rounds of the run.
+    """Estimate the difference in accuracy between a run's model and another one, from some rounds of the run.
 
     Raises
     ------
@@ -114,22 +163,22 @@ def _compared(
     outcomes: Sequence[NDArray[np.float64]],
     level: float,
 ) -> tuple[SeveralModels, bool]:
-    """The comparison, and whether labels predict what is not labelled, for each model."""
+    """Return the comparison, and whether predictions from the labels improve it."""
     parameters = parse_parameters(selections[0].method, selections[0].parameters)
-    with open_views(run, others, (), parameters) as views:
+    with _open_views(run, others, (), parameters) as views:
         said = _predictions(run, others, views)
         if learns_from_all(selections):
             index = np.concatenate([part.index for part in selections])
             names = [view.identify(index) if view.size == views[0].size else None for view in views]
             if all(own == other for own, other in pairwise(names)):
-                history = histories_with(read_history(run), len(others))
+                history = _histories(read_history(run), len(others))
                 found = compare_outcomes(selections, outcomes, level, pools=views, history=history, predictions=said)
                 return found, True
     return compare_outcomes(selections, outcomes, level, predictions=said), False
 
 
 def _predictions(run: Run, others: Sequence[Run], views: Sequence[View]) -> list[NDArray[np.float64]] | None:
-    """What each model says of the pool, (N,), classes by their places in the run; None if the pools differ in order."""
+    """Return each model's predictions, (N,), with classes numbered as in the run; None if the orders differ."""
     orders = [[(shard.examples, shard.ids) for shard in own.complete_features().index.shards] for own in (run, *others)]
     if any(order != orders[0] for order in orders) or any(ids is None for _, ids in orders[0]):
         return None
@@ -145,7 +194,7 @@ def _predictions(run: Run, others: Sequence[Run], views: Sequence[View]) -> list
 def outcomes_of_all(
     known: Sequence[LabelledRound], run: Run, others: Sequence[Run], score: Score
 ) -> list[NDArray[np.float64]]:
-    """How every model did on the labelled examples: (models, n_t) of each round, the run's own model first.
+    """Return the outcomes of every model on the labelled examples, (models, n_t) of each round, the run's first.
 
     Raises
     ------
@@ -161,10 +210,10 @@ def outcomes_of_all(
 
 
 @contextmanager
-def open_views(
+def _open_views(
     run: Run, others: Sequence[Run], needs: Sequence[str], parameters: MethodParameters
 ) -> Iterator[list[View]]:
-    """The features that a method reads, of the run's model and of the others, as :func:`feature_store.open_view`."""
+    """Open the features for a method, of the run's model and of the others, as :func:`feature_store.open_view`."""
     with ExitStack() as opened:
         yield [
             opened.enter_context(feature_store.open_view(own, needs, parameters.optional_features, parameters.instead))
@@ -172,29 +221,41 @@ def open_views(
         ]
 
 
-def histories_with(own: History, num_others: int) -> list[History]:
-    """The history of each model: what a run knows of its own, and of others what it knows of the pool alone."""
-    return [own, *[own if own is NO_HISTORY else History(prior=own.prior)] * num_others]
+class OpenModels(NamedTuple):
+    """Models that labels serve, the run's own model first."""
+
+    views: list[View]
+    outcomes: list[NDArray[np.float64]]  # (models, n_t) of each round
+    histories: list[History]
 
 
-def served_with(run: Run, parameters: MethodParameters) -> list[Run]:
-    """The runs of the other models that a run's labels are to serve, by a method with these parameters.
+@contextmanager
+def open_models(
+    run: Run, needs: Sequence[str], parameters: MethodParameters, known: Sequence[LabelledRound], history: History
+) -> Iterator[OpenModels]:
+    """Open the models that the labels of a run serve: features, outcomes of the rounds, and histories.
 
     Raises
     ------
     DataError
         There is no such run.
     SpecError
-        Its model has another task or other classes, or its pool another size.
+        A model has another task or other classes, or its pool another size.
     """
-    if not parameters.serves_several:
-        return []
     others = _open_others(run.spec, run.uri)
+    own = run.complete_features().index.num_examples
     for other in others:
-        own, theirs = run.read_index(), other.read_index()
-        if own is not None and theirs is not None and own.num_examples != theirs.num_examples:
-            raise _another_size(other, theirs.num_examples, run.uri, own.num_examples)
-    return others
+        theirs = other.read_index()
+        if theirs is not None and own != theirs.num_examples:
+            raise _another_size(other, theirs.num_examples, run.uri, own)
+    outcomes = outcomes_of_all(known, run, others, read_log(run).score) if known else []
+    with _open_views(run, others, needs, parameters) as views:
+        yield OpenModels(views, outcomes, _histories(history, len(others)))
+
+
+def _histories(own: History, num_others: int) -> list[History]:
+    """Return the history of each model: for the other models only what is known about the pool."""
+    return [own, *[own if own is NO_HISTORY else History(prior=own.prior)] * num_others]
 
 
 def _another_size(other: Run, size: int, place: str, own_size: int) -> SpecError:
@@ -204,41 +265,41 @@ def _another_size(other: Run, size: int, place: str, own_size: int) -> SpecError
 
 
 def check_models(spec: Spec, plan: Plan | None) -> str:
-    """What the labels are to serve beside the spec's own model, before that one is extracted.
+    """Check the other models that the labels will serve, before extraction; returns a summary.
 
     Raises
     ------
     DataError
-        There is no such run, its features are not complete, or the listing of the pool has another order.
+        There is no such run, its features are incomplete, or its pool has another order.
     SpecError
-        Its model has another task or other classes, or its pool another size than ``plan``; or it is named twice.
+        A model has another task or other classes, its pool has another size than ``plan``, or a run is named twice.
     """
     others = _open_others(spec, "the spec")
     refuse_twice("sample.models", [other.uri for other in others])
     for number, other in enumerate(others, start=2):
         there = other.read_features()
         if there is None:
-            raise DataError(f"the features of {other.uri} are not complete; run its spec again, then this one")
+            raise DataError(f"the features of {other.uri} are incomplete; run its spec again, then this one")
         if plan is not None and plan.num_examples is not None:
             _check_size(spec, plan.num_examples, other, there.index.num_examples)
             if plan.num_examples == there.index.num_examples:
                 _check_order(spec, plan, there, number)
-    return f"{counted(len(others), 'other model')} beside the spec's own" if others else "the spec's own"
+    return f"{counted(len(others), 'other model')} in addition to the spec's own"
 
 
 def _check_size(spec: Spec, planned: int, other: Run, size: int) -> None:
-    """Raise SpecError if the features to come cannot be of ``size`` examples.
+    """Raise SpecError if extraction cannot give features of ``size`` examples.
 
-    They are of all ``planned`` ones, or of fewer where ``extract.on_bad_item`` leaves bad items out.
+    It gives features of all ``planned`` examples, or of fewer if ``extract.on_bad_item`` leaves bad items out.
     """
     if size > planned or (size < planned and spec.extract.on_bad_item == "error"):
         raise _another_size(other, size, spec.pool.uri, planned)
 
 
 def _check_order(spec: Spec, plan: Plan, there: Complete, number: int) -> None:
-    """Raise DataError if pool ``number`` has another order than the listing, where that tells the ids.
+    """Raise DataError if pool ``number`` has another order than the listing, as far as that contains ids.
 
-    Ids are read where their digest in the index differs, or is missing.
+    Ids are read only if their digest in the index differs or is missing.
     """
     planned = [planned_ids(spec.pool.format, shard) for shard in plan.shards]
     own = [name for names in planned if names is not None for name in names]
@@ -261,10 +322,10 @@ def _open_others(spec: Spec, place: str) -> list[Run]:
 
 
 def check_comparable(own: ModelSpec, place: str, other: Run) -> None:
-    """Raise SpecError unless the model of ``place`` and that of another run answer the same question alike."""
+    """Raise SpecError unless the model of ``place`` and that of another run have the same task and classes."""
     theirs = other.spec.model
     if own.task != theirs.task:
-        raise SpecError(f"{place} is a {own.task} and {other.uri} a {theirs.task}; give runs with the same task")
+        raise SpecError(f"{place} has the task {own.task} and {other.uri} {theirs.task}; give runs with the same task")
     if own.task == "regression" or (own.classes is None and theirs.classes is None):
         return
     if own.classes is None or theirs.classes is None:
@@ -277,6 +338,6 @@ def check_comparable(own: ModelSpec, place: str, other: Run) -> None:
         if strange is not None:
             near = get_close_matches(strange, known.classes or (), 1, cutoff=0.0)
             raise SpecError(
-                f"{strange!r} is a class of {uri} and not of {rest}, where {near[0]!r} comes nearest; "
-                "give runs whose models tell the same classes apart, in whatever order"
+                f"{strange!r} is a class of {uri} and not of {rest}, where {near[0]!r} is nearest; "
+                "give runs whose models have the same classes, in any order"
             )

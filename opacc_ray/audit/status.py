@@ -1,21 +1,64 @@
-"""The state of a run: what is done, and what it waits for."""
+"""Report the state of a run or of all runs of an output, and remove runs."""
 
+import os
+import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import Field
 
 from opacc_ray.audit.sanity import predicted_by, warnings_of
-from opacc_ray.audit.state_documents import RunStatus, ShardCounts, TrackStatus
-from opacc_ray.errors import LabelError, counted
+from opacc_ray.documents import Document, Part
+from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError, counted
+from opacc_ray.extract.shards import ShardReport
 from opacc_ray.labels.label_log import lost_files
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, read_rounds
-from opacc_ray.runs.documents import AccuracyEstimate
-from opacc_ray.runs.failure import RunFailure, read_failure
-from opacc_ray.runs.run import Run
+from opacc_ray.lake.store_uris import Store, open_store
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, RoundCounts, StatedEstimate
+from opacc_ray.runs.failure import FAILURE, RunFailure, read_failure, write_failure
+from opacc_ray.runs.feature_sets import list_sets
+from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.run_documents import Predicted
+
+
+class ShardCounts(Part):
+    """Shards of the pool."""
+
+    done: int = Field(ge=0, description="shards with features")
+    total: int = Field(ge=0, description="all shards")
+
+
+class TrackStatus(Part):
+    """State of one track of a run."""
+
+    track: str | None = Field(default=None, description="name of the track; null for the first track")
+    rounds: list[RoundCounts] = Field(description="every round in numbers")
+    estimate: AccuracyEstimate | None = Field(description="the last estimate; null if there is none")
+    estimate_is_current: bool | None = Field(
+        default=None, description="whether the last estimate uses all present labels; null without an estimate"
+    )
+    waits_for: str = Field(description="the next thing to do, in words")
+
+
+class RunStatus(Document, TrackStatus):
+    """State of a run: extraction, one of its tracks, and the other tracks."""
+
+    format: Literal["opacc-status/1"] = Field(default="opacc-status/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    shards: ShardCounts = Field(description="progress of extraction")
+    examples: int | None = Field(ge=0, description="examples in the pool; null while extraction is incomplete")
+    excluded: int | None = Field(ge=0, description="examples that could not be read; null as above")
+    predicted: Predicted | None = Field(default=None, description="predictions for the pool; null if unknown")
+    warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
+    others: list[TrackStatus] = Field(default=[], description="the other tracks")
+    failure: RunFailure | None = Field(default=None, description="error of the last `opacc run`; null if it succeeded")
 
 
 def status(run: Run) -> RunStatus:
-    """What is done and what the run waits for: first along its own track, then along all others.
+    """Return the state of a run on its own track and on all others.
 
-    Labels that are lost, or in conflict under the rule of the run, are said to be what it waits for.
+    A run with lost labels, or with labels in conflict, waits for their repair.
     """
     index, total = run.read_index(), run.header.pool.num_shards
     others = [track for track in run.tracks() if track.track != run.track]
@@ -48,7 +91,7 @@ def _track_status(
     *,
     complete: bool,
 ) -> TrackStatus:
-    """What is done along one track of a run whose features are complete or not, and files of labels are ``lost``."""
+    """Return the state of one track; ``lost`` names lost files of labels."""
     estimate = run.read_estimate()
     is_current = None if estimate is None else bool(rounds) and _is_current(run, estimate, rounds)
     waits_for = lost or conflict or _waits_for(rounds, is_current)
@@ -66,14 +109,14 @@ def _track_status(
 
 
 def _is_current(run: Run, estimate: AccuracyEstimate, rounds: Sequence[LabelledRound]) -> bool:
-    """Whether an estimate is of all labels that are in now, and allows for a goal that was reached."""
+    """Whether an estimate uses all present labels and the goal that was reached."""
     goal = run.reached_goal()
     stops_at = None if goal is None else goal.half_width
     return estimate.labels_digest == digest_of(rounds) and estimate.goal == stops_at
 
 
 def _rounds(run: Run) -> tuple[list[LabelledRound], str | None]:
-    """The rounds; and why they have no result yet, if labels are in conflict. They are counted by majority then."""
+    """Return the rounds, and the conflict of labels if there is one; the majority is counted then."""
     try:
         return read_rounds(run), None
     except LabelError as error:
@@ -85,12 +128,202 @@ def _rounds(run: Run) -> tuple[list[LabelledRound], str | None]:
 
 
 def _waits_for(rounds: Sequence[LabelledRound], is_current: bool | None) -> str:
-    """What a run whose features are complete waits for."""
+    """Return what a run with complete features waits for."""
     if not rounds:
         return "a selection: run the spec again, or `opacc select`"
     missing = sum(len(item.missing) for item in rounds)
     if missing:
         return counted(missing, "label")
     if not any(item.labelled.any() for item in rounds):
-        return "another round: no example of those so far has a label, so draw others with `opacc next`"
+        return 'another round: all answers so far are "can\'t tell", so draw more examples with `opacc next`'
     return "nothing" if is_current else "nothing but `opacc estimate`"
+
+
+class RunMetrics:
+    """Metrics of one run for Prometheus, if the run uses a cluster; only then Ray is imported."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._metrics = None
+        if os.environ.get("RAY_ADDRESS"):
+            from opacc_ray.cluster.metrics import Metrics
+
+            self._metrics = Metrics(run.name)
+
+    def shards(self, done: int, total: int | None) -> None:
+        """Report the number of finished shards."""
+        if self._metrics:
+            self._metrics.shards(done, total)
+
+    def extracted(self, report: ShardReport) -> None:
+        """Count a shard that was extracted."""
+        if self._metrics:
+            self._metrics.extracted(report.num_examples, report.size)
+
+    def state(self) -> None:
+        """Report the missing labels and the last estimate of the first track."""
+        if self._metrics and self._metrics.is_on:
+            found = status(self._run)
+            stated = found.estimate
+            missing = sum(item.missing for item in found.rounds)
+            self._metrics.state(missing, None if stated is None else (stated.value, stated.low, stated.high))
+
+
+_FILES = "listing|estimate|report|characterization|failure|sanity|spec"
+_FOLDERS = "features|reference|history|rounds|labels|tracks|figures|generated|characterized-test"
+OWN = re.compile(rf"(?:{_FILES})\.(?:json|parquet|html|md)|(?:{_FOLDERS})/.*", re.DOTALL)
+"""Keys of the files of a run, below its prefix."""
+
+LABELS = re.compile(r"(?:tracks/[^/]+/)?rounds/\d+/labels/.")
+"""Start of the keys of files of labels."""
+
+State = Literal["failed", "not extracted", "waits for labels", "to be estimated", "done", "unreadable"]
+
+
+class ListedRun(Part):
+    """A run of an output, with its first track."""
+
+    name: str = Field(description="name of the run: the last part of its URI")
+    run: str = Field(description="URI of the run")
+    state: State = Field(description="state of the run")
+    waits_for: str | None = Field(
+        description="the next thing to do, or why the run is not readable; null if nothing is left"
+    )
+    labels: int = Field(default=0, ge=0, description="draws with a label")
+    estimate: StatedEstimate | None = Field(default=None, description="the last estimate; null if there is none")
+    measure: str | None = Field(
+        default=None, description="what is estimated: accuracy, or a score; null without an estimate"
+    )
+    created: str | None = Field(default=None, description="when the run was created: ISO 8601, UTC; null if unknown")
+    days: float | None = Field(default=None, description="days since then")
+    tracks: list[str] = Field(default=[], description="names of the other tracks")
+
+
+class RunList(Document):
+    """The runs of an output, the newest first."""
+
+    format: Literal["opacc-runs/1"] = Field(default="opacc-runs/1", description="name and version of this form")
+    output: str = Field(description="URI of the output")
+    runs: list[ListedRun] = Field(description="the newest first")
+
+
+class RemovedRun(Document):
+    """Report of a removed run."""
+
+    format: Literal["opacc-removed-run/1"] = Field(
+        default="opacc-removed-run/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run")
+    files: int = Field(ge=1, description="number of deleted files")
+    bytes: int = Field(ge=0, description="size of the deleted files")
+    label_files: int = Field(ge=0, description="number of deleted files of labels")
+    kept: list[str] = Field(description="URIs of other files below its prefix, which were kept")
+    features: str | None = Field(
+        description="digest of its shared features, which were kept; null if they were in its prefix"
+    )
+    used_by: list[str] = Field(description="names of other runs that use these features")
+
+
+def list_runs(output: str, now: datetime | None = None) -> RunList:
+    """Return the states of the runs of an output; raises DataError if there is none."""
+    home = open_store(output)
+    keys = [entry.key for entry in home.list() if re.fullmatch(rf"[^/]+/{HEADER}", entry.key)]
+    if not keys:
+        what = "is a run" if home.exists(HEADER) else "holds no runs"
+        raise DataError(f"{home.uri} {what}; give the `output` of a spec, which is the folder of its runs")
+    found = [_listed(home, key.partition("/")[0], now or datetime.now(UTC)) for key in keys]
+    return RunList(output=home.uri, runs=sorted(found, key=lambda item: (item.created or "", item.name), reverse=True))
+
+
+def _listed(home: Store, name: str, now: datetime) -> ListedRun:
+    uri = home.store(name).uri
+    try:
+        run = Run.open(uri)
+        found = status(run)
+    except OpaccError as error:
+        return ListedRun(name=name, run=uri, state="unreadable", waits_for=str(error))
+    created, stated = run.header.created, found.estimate
+    fields = {} if stated is None else {key: getattr(stated, key) for key in StatedEstimate.model_fields}
+    return ListedRun(
+        name=name,
+        run=uri,
+        state=_state(found),
+        waits_for=None if found.waits_for == "nothing" else found.waits_for,
+        labels=sum(item.labelled for item in found.rounds),
+        estimate=StatedEstimate(**fields) if stated else None,
+        measure=stated.measure if stated else None,
+        created=created,
+        days=(now - datetime.fromisoformat(created)).total_seconds() / 86400 if created else None,
+        tracks=[str(track.track) for track in found.others],
+    )
+
+
+def _state(found: RunStatus) -> State:
+    if found.failure and not found.rounds:
+        return "failed"
+    if found.examples is None or not found.rounds:
+        return "not extracted"
+    if any(item.missing for item in found.rounds):
+        return "waits for labels"
+    return "done" if found.waits_for == "nothing" else "to be estimated"
+
+
+def remove_run(uri: str, *, force: bool = False) -> RemovedRun:
+    """Delete all files of a run; shared features are kept.
+
+    The header is deleted last, so that an interrupted removal is visible and can be repeated.
+
+    Parameters
+    ----------
+    force : also delete the run if it has labels
+
+    Raises
+    ------
+    DataError
+        There is no run.
+    SpecError
+        It has labels, and ``force`` is not given.
+    """
+    store = open_store(uri)
+    if not store.exists(HEADER):
+        raise DataError(f"there is no run at {store.uri} (no {HEADER}); give the URI that `opacc run` printed")
+    entries = store.list()
+    own = [entry for entry in entries if OWN.fullmatch(entry.key)]
+    labels = [entry.key for entry in own if LABELS.match(entry.key)]
+    if labels and not force:
+        raise SpecError(
+            f"{store.uri} has {counted(len(labels), 'file')} of labels, which would also be deleted; save them "
+            "with `opacc export RUN --to URI`, then give --force"
+        )
+    features, used_by = _set_of(store)
+    _delete(store, [entry.key for entry in own])
+    return RemovedRun(
+        run=store.uri,
+        files=len(own),
+        bytes=sum(entry.size for entry in own),
+        label_files=len(labels),
+        kept=[store.uri_of(entry.key) for entry in entries if not OWN.fullmatch(entry.key)],
+        features=features,
+        used_by=used_by,
+    )
+
+
+def _set_of(store: Store) -> tuple[str | None, list[str]]:
+    """Return the digest of a run's shared features, and the other runs that use them."""
+    output, _, name = store.uri.rpartition("/")
+    for item in list_sets(output).sets:
+        if name in item.runs:
+            return item.digest, [other for other in item.runs if other != name]
+    return None, []
+
+
+def _delete(store: Store, keys: list[str]) -> None:
+    try:
+        run = Run.open(store.uri)
+    except DataError:  # its header is damaged
+        pass
+    else:
+        write_failure(run, "its removal was interrupted; give `opacc runs remove` again, with --force", 5)
+    for key in sorted({*keys, FAILURE}, key=lambda key: (key == HEADER, key == FAILURE, key)):
+        store.delete(key)
+    store.prune()

@@ -1,9 +1,9 @@
-"""Sending a run to a cluster's job server, and what became of it.
+"""Submit a run to the job server of a Ray cluster, and report its result.
 
-The run is planned here, so that a wrong spec is refused before anything is sent, and its name is known: it is the name
-of the job, so that sending the same spec and data twice is sending them once. What is sent is the spec, with absolute
-paths and the digest of the weights, and the user's modules. How the job ended lies in OUTPUT/submissions/NAME/, where
-the job writes it; the job server alone would say 1 for every failure.
+The run is resolved here, so that a wrong spec is refused before submission. The job has the name of the run, so
+submitting the same spec and data again is idempotent. The job gets the spec, with absolute paths and the digest of the
+weights, and the user's modules. It writes its exit status to OUTPUT/submissions/NAME/, because the job server reports
+the code 1 for every failure.
 """
 
 import logging
@@ -15,14 +15,15 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import yaml
+from pydantic import Field
 
 from opacc_ray.audit.progress import log_is_json
 from opacc_ray.audit.resolution import Resolved, resolve
-from opacc_ray.audit.state_documents import Ended, RunExit, Submission
 from opacc_ray.audit.status import status
+from opacc_ray.documents import Document
 from opacc_ray.errors import ClusterError, DataError, LabelsAwaited, OpaccError, SpecError, shown
 from opacc_ray.lake.redaction import without_values
 from opacc_ray.lake.store_uris import join, open_store, read_uri, split
@@ -32,43 +33,77 @@ from opacc_ray.spec import Spec, modules_of, users_files
 if TYPE_CHECKING:
     from opacc_ray.cluster.jobs import Job, JobServer
 
+Ended = Literal["done", "waits for labels", "wrong spec", "failed", "interrupted"]
+"""How a job ended."""
+
+
+class RunExit(Document):
+    """Exit status of `opacc run`, written to storage for other programs."""
+
+    format: Literal["opacc-run-exit/1"] = Field(default="opacc-run-exit/1", description="name and version of this form")
+    ended: Ended = Field(description="done: nothing is missing; wrong spec: exit code 2; interrupted: run it again")
+    exit_code: int = Field(description="exit code of `opacc run`; also 0 if the run waits for labels")
+    run: str | None = Field(description="URI of the run; null if it was not created")
+    waits_for: str | None = Field(description="the next thing to do, in words; null if the run failed")
+    error: str | None = Field(description="error message; null if the run did not fail")
+
+
+class Submission(Document):
+    """A submitted or existing job on a cluster, with its result."""
+
+    format: Literal["opacc-submission/1"] = Field(
+        default="opacc-submission/1", description="name and version of this form"
+    )
+    id: str = Field(description="submission id of the job: the name of its run, and -2, -3, … after a failure")
+    run: str = Field(description="URI of the run")
+    found: bool = Field(description="whether the job existed already, so that nothing was submitted")
+    status: str = Field(description="status from Ray: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED")
+    modules: list[str] = Field(description="files of code that were submitted; empty if the job existed")
+    ended: Ended | None = Field(description="result; null while the job runs")
+    exit_code: int | None = Field(description="exit code of `opacc run` in the job; null while it runs")
+    waits_for: str | None = Field(
+        description="the next thing to do, in words; null while the job runs, or if it failed"
+    )
+    error: str | None = Field(description="error message of the job; null if it did not fail")
+
+
 log = logging.getLogger(__name__)
 
 EXIT_FILE = "exit_file"
-"""Key of a job's metadata: where it writes how it ended."""
+"""Key in a job's metadata: the URI of its exit status."""
 
 SPEC = "spec.yaml"
 
 
 class Order(NamedTuple):
-    """What is asked of a submission."""
+    """Options of a submission."""
 
-    environment: Sequence[str] = ()  # names of variables that the job is given
-    modules: Sequence[str] = ()  # names of modules to send, which no import statement names
+    environment: Sequence[str] = ()  # names of environment variables for the job
+    modules: Sequence[str] = ()  # names of further modules, which no import statement names
     address: str | None = None  # of the job server
-    wait: bool = True  # until the job has ended
+    wait: bool = True  # whether to wait for the end of the job
 
 
 def submit(spec: Spec, order: Order, on_text: Callable[[str], None]) -> tuple[Submission, OpaccError | None]:
-    """Send a run as a job, unless it is there already, and wait for its end.
+    """Submit a run as a job, unless the job exists, and wait for its end.
 
     Parameters
     ----------
-    spec : of the run
-    order : how it is sent
-    on_text : called with what the job prints
+    spec : spec of the run
+    order : options of the submission
+    on_text : called with the output of the job
 
     Returns
     -------
     (Submission, OpaccError or None)
-        What became of it; and the error that it ended with, or LabelsAwaited.
+        The result, and the error of the job, or LabelsAwaited.
 
     Raises
     ------
     SpecError, StorageError, DataError
-        The spec, the modules or the environment cannot be used. Nothing is sent then.
+        Spec, modules or environment are not valid. Nothing is submitted in this case.
     ClusterError
-        The job server cannot be reached, or does not take the job.
+        The job server is not reachable, or refuses the job.
     """
     environment = _values(order.environment)
     planned = resolve(spec)
@@ -81,29 +116,29 @@ def submit(spec: Spec, order: Order, on_text: Callable[[str], None]) -> tuple[Su
     found = job is not None and _counts(job, planned.uri)
     if job is None or not found:
         job = _send(server, name, planned, files)
-    log.info("%s %s", "found" if found else "sent", job.id)
+    log.info("%s %s", "found" if found else "submitted", job.id)
     if order.wait and not job.has_ended:
         job = server.follow(job.id, on_text)
     return _state(job, planned.uri, found, [] if found else sorted(files), environment)
 
 
 def _values(names: Sequence[str]) -> dict[str, str]:
-    """Values of the variables, which the job is given."""
+    """Return the values of the environment variables for the job."""
     for name in names:
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise SpecError(
-                f"--env {shown(name.partition('=')[0])}: give the name of a variable alone; its value is that of your "
+                f"--env {shown(name.partition('=')[0])}: give only the name of a variable; its value comes from your "
                 "environment"
             )
         if name not in os.environ:
-            raise SpecError(f"--env {name}: the environment has no {name}; set it, or leave it out")
+            raise SpecError(f"--env {name}: the environment has no {name}; set it, or remove --env")
     return {name: os.environ[name] for name in names}
 
 
 def _counts(job: "Job", planned: str) -> bool:
-    """Whether a job need not be sent again: it runs, or succeeded and its run is still there.
+    """Whether a job need not be submitted again: it runs, or it succeeded and its run still exists.
 
-    The run may have another name than was planned here, as the versions of libraries on the cluster are in its digest.
+    The run may have another name than the resolved one, because its digest has versions of libraries on the cluster.
     """
     if not job.has_ended:
         return True
@@ -129,14 +164,14 @@ def _send(server: "JobServer", name: str, planned: Resolved, files: Mapping[str,
 
 
 def as_yaml(spec: Spec) -> str:
-    """A spec as a file that reads as the same spec; keys that were left out keep being left out."""
+    """Return a spec as YAML, without keys that it does not set."""
     return yaml.safe_dump(spec.model_dump(mode="json", exclude_unset=True), sort_keys=False, allow_unicode=True)
 
 
 def _state(
     job: "Job", run: str, found: bool, modules: list[str], environment: Mapping[str, str]
 ) -> tuple[Submission, OpaccError | None]:
-    """What became of a job, by what it wrote, by its run and by its server; its error without values of variables."""
+    """Return the result of a job from its exit status, run and server; errors have no values of variables."""
     ended: Ended | None = None
     failure: OpaccError | None = None
     code = waits_for = error = None
@@ -168,12 +203,12 @@ def _state(
 
 
 def ended_by(waits_for: str) -> Ended:
-    """How a run that has not failed ended, by what it waits for."""
+    """Return the result of a run that did not fail, by what it waits for."""
     return "done" if waits_for.startswith("nothing") else "waits for labels"
 
 
 def _read_exit(job: "Job", run: str) -> RunExit:
-    """What a job wrote when it ended, or what its server says if it was ended before it could."""
+    """Read the exit status of a job, or derive it from its server if the job was killed."""
     note = job.metadata.get(EXIT_FILE)
     if note is not None:
         place, name = split(note)
@@ -186,19 +221,19 @@ def _read_exit(job: "Job", run: str) -> RunExit:
         exit_code=ClusterError.exit_code,
         run=None,
         waits_for=None,
-        error=_unsaid(job),
+        error=_explain_end(job),
     )
 
 
-def _unsaid(job: "Job") -> str:
-    """Why a job was ended that wrote nothing itself."""
+def _explain_end(job: "Job") -> str:
+    """Explain the end of a job without exit status."""
     if job.lacks_opacc:
         return (
-            "the Python of the cluster has no opacc_ray; install it in the image or environment of its nodes, or send "
-            "it along with --module opacc_ray, and submit again"
+            "the Python of the cluster has no opacc_ray; install it in the image or environment of its nodes, or "
+            "add --module opacc_ray, and submit again"
         )
     code = "" if job.exit_code is None else f" with code {job.exit_code}"
     return (
-        f"the job was ended{code} before it could say why ({job.status}); its log ends with: {job.last_lines}; "
+        f"the job was ended{code} before it wrote its exit status ({job.status}); its log ends with: {job.last_lines}; "
         f"`ray job logs {job.id}` shows all of it"
     )

@@ -1,11 +1,14 @@
-"""All files of a run, compared with their digests and with one another: what is damaged, lost or of another run."""
+"""Verify all files of a run by their digests and with one another; report what is damaged, lost or foreign."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Literal
 
-from opacc_ray.audit import history
+from pydantic import Field
+
+from opacc_ray.audit import prior_knowledge
 from opacc_ray.audit.sanity import SANITY, read_sanity
-from opacc_ray.audit.state_documents import Fault, Verification
+from opacc_ray.documents import Document, Part
 from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import read_description
@@ -16,8 +19,30 @@ from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import draws, feature_store, pool_objects
-from opacc_ray.runs.documents import ChangedObjects, Draw
+from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.runs.run_documents import Draw
+
+
+class Fault(Part):
+    """One problem of a run."""
+
+    file: str = Field(description="URI of the file that is damaged, lost or foreign")
+    problem: str = Field(description="the problem and its fix")
+
+
+class Verification(Document):
+    """Result of verifying all files of a run."""
+
+    format: Literal["opacc-verification/1"] = Field(
+        default="opacc-verification/1", description="name and version of this form"
+    )
+    run: str = Field(description="URI of the run")
+    sound: bool = Field(description="whether there are no faults")
+    checked: int = Field(ge=0, description="number of files that were read and compared")
+    faults: list[Fault] = Field(description="all problems")
+    objects: ChangedObjects | None = Field(description="objects of the pool that changed; null if unknown")
+
 
 THREADS = 4
 
@@ -52,7 +77,7 @@ class _Findings:
 
     @contextmanager
     def checking(self, uri: str) -> Iterator[None]:
-        """Count a file, and note the error that it raises."""
+        """Count a file, and note an error of its check."""
         self.checked += 1
         try:
             yield
@@ -65,7 +90,7 @@ class _Findings:
             self.faults.append(Fault(file=uri, problem=problem if uri in problem else f"{uri}: {problem}"))
 
     def each(self, uris: list[str], works: list[Callable[[], object]]) -> None:
-        """Check files on some threads."""
+        """Check files on several threads."""
 
         def problem(work: Callable[[], object]) -> str | None:
             try:
@@ -96,19 +121,19 @@ def _check_run(run: Run, found: _Findings) -> ChangedObjects | None:
         _check_track(track, index, found)
     try:
         return pool_objects.find_changed(tracks)
-    except OpaccError:  # what is wrong has been noted
+    except OpaccError:  # the problem has been noted
         return None
 
 
 def _check_track(run: Run, index: Index | None, found: _Findings) -> None:
-    """Check all rounds of a track, alone and together, and its estimate."""
+    """Check all rounds of a track, separately and together, and its estimate."""
     numbers: list[int] = []
     place = run.store.uri_of(run.key_of("").rstrip("/"))
     with found.checking(place):
         numbers = run.rounds()
     for number in numbers:
         _check_round(run, number, index, found)
-    with found.checking(place), suppress(LabelConflict):  # for people to settle: `opacc status` names it
+    with found.checking(place), suppress(LabelConflict):  # for people to resolve: `opacc status` names it
         if numbers:
             read_rounds(run)
     with found.checking(run.store.uri_of(run.estimate_key)):
@@ -116,7 +141,7 @@ def _check_track(run: Run, index: Index | None, found: _Findings) -> None:
 
 
 def _check_set(run: Run, tracks: Sequence[Run], found: _Findings) -> Index | None:
-    """Check the features of a run, wherever they lie; returns their index."""
+    """Check the features of a run, its own or shared; returns their index."""
     folders = run.feature_set.folders
     with found.checking(run.features.uri):
         folders = run.feature_set.in_use()
@@ -124,7 +149,7 @@ def _check_set(run: Run, tracks: Sequence[Run], found: _Findings) -> Index | Non
             read_description(run.features)
     for folder in folders:
         if _check_features(folder, found) is None and any(run.store.list(track.key_of("")) for track in tracks):
-            found.note(folder.uri_of(INDEX), "it is lost or damaged, and the rounds were drawn from its features")
+            found.note(folder.uri_of(INDEX), "it is lost or damaged, and rounds were drawn from its features")
     with found.checking(run.features.uri):
         return run.read_index()
     return None
@@ -168,22 +193,22 @@ def _check_reference(run: Run, found: _Findings) -> None:
 
 
 def _check_history(run: Run, found: _Findings) -> None:
-    """Check what the run knew before its first label."""
+    """Check the knowledge from before the first label."""
     if not run.spec.has_history:
         return
-    with found.checking(history.uri_of(run)):
-        kept = history.read_record(run)
+    with found.checking(prior_knowledge.uri_of(run)):
+        kept = prior_knowledge.read_record(run)
         if kept is not None:
             found.each(
-                [history.uri_of(run, f"{kept.folder}/{name}") for name in kept.files],
-                [lambda name=name: history.read_file(run, kept, name) for name in kept.files],  # type: ignore[misc]
+                [prior_knowledge.uri_of(run, f"{kept.folder}/{name}") for name in kept.files],
+                [lambda name=name: prior_knowledge.read_file(run, kept, name) for name in kept.files],  # type: ignore[misc]
             )
         if kept is not None or any(track.rounds() for track in run.tracks()):
-            history.read_history(run, keep=False)
+            prior_knowledge.read_history(run, keep=False)
 
 
 def _check_round(run: Run, number: int, index: Index | None, found: _Findings) -> None:
-    """Check every draw of a round, its copies, and the chosen examples beside the features."""
+    """Check every draw of a round, its copies, and that the chosen examples match the features."""
     folder = run.folder(number)
     last: Draw | None = None
     with found.checking(folder.uri):

@@ -3,9 +3,9 @@
 from opacc_ray.audit.sanity import predicted_by, warnings_now
 from opacc_ray.cli import texts
 from opacc_ray.cli.command import Answer
-from opacc_ray.runs.documents import DrawnRound, Goal, GoalProgress
 from opacc_ray.runs.pool_objects import find_changed
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import DrawnRound, Goal, GoalProgress
 
 
 def drawn(run: Run, goal: Goal | None = None) -> Answer:

@@ -9,7 +9,7 @@ from opacc_ray.cli.options import run_argument, track_option
 from opacc_ray.errors import SpecError
 
 if TYPE_CHECKING:
-    from opacc_ray.audit.generation_documents import Generation
+    from opacc_ray.audit.characterization_documents import Generation
     from opacc_ray.report.documents import WrittenCharacterization
 
 

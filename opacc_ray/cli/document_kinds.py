@@ -5,51 +5,33 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from opacc_ray.audit.budget_documents import LabelBudget
-from opacc_ray.audit.characterization_documents import Characterization
-from opacc_ray.audit.checks import SpecChecks
-from opacc_ray.audit.comparison_documents import ModelComparison
-from opacc_ray.audit.export import ExportedCase
-from opacc_ray.audit.generation_documents import Generation
-from opacc_ray.audit.history_documents import KeptHistory
-from opacc_ray.audit.plan import RunPlan
-from opacc_ray.audit.run_list import RemovedRun, RunList
-from opacc_ray.audit.state_documents import RunExit, RunStatus, Submission, Verification
-from opacc_ray.audit.tables import ExportedTables
-from opacc_ray.cli.method_list import MethodList
-from opacc_ray.cli.spec_keys import SpecTemplate
-from opacc_ray.demo.documents import DemoResult
-from opacc_ray.documents import Document
-from opacc_ray.extract.feature_set import FeatureSetDescription
-from opacc_ray.extract.index import Index
-from opacc_ray.fleet.documents import AccuracyHistory, AlertNotice, AuditOutcome, DeliveredAlerts, FleetSummary
-from opacc_ray.fleet.spec import FleetSpec
-from opacc_ray.labels.label_documents import (
-    AnswerList,
-    ExportedLabels,
-    ImportedLabels,
-    LabelAction,
-    LabelAgreement,
-    LabellingTasks,
-    LabelSession,
-    WithdrawnLabels,
+from opacc_ray import documents
+from opacc_ray.audit import (
+    characterization_documents,
+    checks,
+    exported_case,
+    exported_tables,
+    label_budget,
+    prior_knowledge,
+    several_models,
+    status,
+    submission,
+    verify,
 )
+from opacc_ray.cli import method_list, spec_keys
+from opacc_ray.demo import documents as demo_documents
+from opacc_ray.documents import Document
+from opacc_ray.extract import feature_set, index
+from opacc_ray.fleet import documents as fleet_documents
+from opacc_ray.fleet.spec import FleetSpec
+from opacc_ray.labels import label_documents
+from opacc_ray.labels.page import serve
 from opacc_ray.lake.store import write_files
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.report.documents import RunReport, WrittenCharacterization, WrittenReport
-from opacc_ray.runs.documents import (
-    AccuracyEstimate,
-    ClosedRound,
-    Draw,
-    DrawnRound,
-    Goal,
-    RunHeader,
-)
-from opacc_ray.runs.failure import RunFailure
-from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet
-from opacc_ray.runs.sanity_documents import ModelSanity
+from opacc_ray.report import documents as report_documents
+from opacc_ray.runs import estimate_documents, failure, feature_sets, run_documents
 from opacc_ray.spec import Spec
-from opacc_ray.study.measures import StudyResults
+from opacc_ray.study import measures as study_documents
 from opacc_ray.study.study_spec import StudySpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -62,68 +44,51 @@ class WrittenSchemas(Document):
     files: list[str] = Field(description="URIs of the schemas")
 
 
-KINDS: tuple[type[Document], ...] = (
-    SpecChecks,
-    RunPlan,
-    RunHeader,
-    KeptHistory,
-    Draw,
-    FeatureSetDescription,
-    Index,
-    FeatureSets,
-    RemovedSet,
-    ModelSanity,
-    DrawnRound,
-    Goal,
-    LabelBudget,
-    ImportedLabels,
-    LabelAction,
-    WithdrawnLabels,
-    AnswerList,
-    ExportedLabels,
-    LabelAgreement,
-    LabellingTasks,
-    LabelSession,
-    ClosedRound,
-    AccuracyEstimate,
-    ModelComparison,
-    RunReport,
-    WrittenReport,
-    Characterization,
-    WrittenCharacterization,
-    Generation,
-    FleetSummary,
-    AlertNotice,
-    AuditOutcome,
-    DeliveredAlerts,
-    AccuracyHistory,
-    RunStatus,
-    RunFailure,
-    RunList,
-    RemovedRun,
-    RunExit,
-    Submission,
-    Verification,
-    ExportedCase,
-    ExportedTables,
-    StudyResults,
-    DemoResult,
-    MethodList,
-    SpecTemplate,
-    WrittenSchemas,
+MODULES = (
+    checks,
+    run_documents,
+    prior_knowledge,
+    feature_set,
+    index,
+    feature_sets,
+    label_budget,
+    label_documents,
+    serve,
+    estimate_documents,
+    several_models,
+    report_documents,
+    characterization_documents,
+    fleet_documents,
+    status,
+    failure,
+    submission,
+    verify,
+    exported_case,
+    exported_tables,
+    study_documents,
+    demo_documents,
+    method_list,
+    spec_keys,
 )
+"""The modules with documents: importing one registers its classes."""
+
+
+def kinds() -> list[type[Document]]:
+    """Return every class of documents of this package, by format."""
+    own = {__name__, *(module.__name__ for module in MODULES)}
+    return [kind for _, kind in sorted(documents.KINDS.items()) if kind.__module__ in own]
 
 
 def schemas() -> dict[str, bytes]:
-    """The schema of each document, by file name, which is that of its format, and of the kinds of spec."""
-    found = {_file_name(kind): kind.model_json_schema(mode="serialization") for kind in KINDS}
-    asked: dict[str, type[BaseModel]] = {"spec": Spec, "study-spec": StudySpec, "fleet-spec": FleetSpec}
-    found |= {f"opacc-{name}.json": kind.model_json_schema() for name, kind in asked.items()}
+    """Return the schema of each kind of document and of spec, by file name."""
+    found = {_file_name(kind): kind.model_json_schema(mode="serialization") for kind in kinds()}
+    specs: dict[str, type[BaseModel]] = {"spec": Spec, "study-spec": StudySpec, "fleet-spec": FleetSpec}
+    found |= {f"opacc-{name}.json": kind.model_json_schema() for name, kind in specs.items()}
     return {name: _encode(schema) for name, schema in sorted(found.items())}
 
 
 def write_schemas(folder: str) -> WrittenSchemas:
-    """Write :func:`schemas` to a folder or prefix."""
+    """Write all schemas to a folder or prefix."""
     return WrittenSchemas(files=write_files(open_store(folder), schemas()))
 
 

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from opacc_ray.audit.state_documents import Ended, RunExit
 from opacc_ray.audit.status import status
+from opacc_ray.audit.submission import Ended, RunExit
 from opacc_ray.cli.command import ending
 from opacc_ray.errors import OpaccError, SpecError
 from opacc_ray.runs.run import Run

@@ -21,7 +21,7 @@ from opacc_ray.labels.label_documents import (
     WithdrawnLabels,
 )
 from opacc_ray.labels.messages import few, quoted
-from opacc_ray.runs.documents import RoundCounts
+from opacc_ray.runs.estimate_documents import RoundCounts
 
 
 def imported(document: ImportedLabels) -> str:

@@ -1,6 +1,6 @@
 """What a run will take, in words."""
 
-from opacc_ray.audit.plan import RunPlan
+from opacc_ray.audit.checks import RunPlan
 from opacc_ray.errors import counted
 
 

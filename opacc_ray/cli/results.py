@@ -23,7 +23,7 @@ def estimate(
     score: str | None,
 ) -> Answer:
     """State the accuracy (of a regression: its score) with its interval, and what it rests on."""
-    from opacc_ray.audit import results
+    from opacc_ray.audit import accuracy
     from opacc_ray.cli import texts
     from opacc_ray.labels.costs import load_costs
     from opacc_ray.runs.run import Run
@@ -31,7 +31,7 @@ def estimate(
     run = Run.open(uri, track)
     worth = score_for(run.spec, score)
     prices = load_costs(costs, run.spec.model, run.num_classes) if costs else None
-    stated = results.estimate(
+    stated = accuracy.estimate(
         run, level=level, partial=partial, conflict=conflict, costs=prices, assist=assist, score=worth
     )
     return Answer(stated, texts.estimate(stated))
@@ -87,11 +87,11 @@ def export(uri: str, file: str | None, partial: bool, lake: str | None, no_featu
         raise click.UsageError("give --case FILE.npz or --to URI")
     run = Run.open(uri)
     if file is not None:
-        from opacc_ray.audit.export import export_case
+        from opacc_ray.audit.exported_case import export_case
 
         case = export_case(run, file, partial=partial)
         return Answer(case, texts.exported(case))
-    from opacc_ray.audit.tables import export_tables
+    from opacc_ray.audit.exported_tables import export_tables
 
     tables = export_tables(run, str(lake), features=not no_features)
     return Answer(tables, texts.tables(tables))

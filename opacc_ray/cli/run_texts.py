@@ -2,7 +2,7 @@
 
 from shlex import quote
 
-from opacc_ray.audit.run_list import ListedRun, RemovedRun, RunList
+from opacc_ray.audit.status import ListedRun, RemovedRun, RunList
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.fleet.sentences import duration

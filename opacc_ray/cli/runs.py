@@ -33,7 +33,7 @@ def _selecting() -> Progress:
 @click.option("--exit-file", metavar="URI", help="Write how it ended there, also if the spec is wrong.")
 def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -> Answer:
     """Extract features, select, write manifests; run it again and it does what is missing."""
-    from opacc_ray.audit import steps
+    from opacc_ray.audit import verbs
     from opacc_ray.cli.answers import drawn
     from opacc_ray.cli.exit_file import noted
     from opacc_ray.cluster import local
@@ -45,7 +45,7 @@ def run_spec(spec: str, no_trial: bool, exit_file: str | None, **options: Any) -
         _selecting() as selecting,
         local.ahead(),
     ):
-        run = steps.run(load_spec_or_table(spec, **options), extracting, selecting, trial=not no_trial)
+        run = verbs.run(load_spec_or_table(spec, **options), extracting, selecting, trial=not no_trial)
         note(run)
         return drawn(run)
 
@@ -74,7 +74,7 @@ def check(spec: str, **options: Any) -> Answer:
 @click.option("--batches", type=click.IntRange(min=1), default=4, show_default=True, help="Batches to measure here.")
 def plan(spec: str, actors: int | None, batches: int) -> Answer:
     """Say what a run will take: shards, requests, bytes, hours and memory. Nothing is written, and Ray not started."""
-    from opacc_ray.audit.plan import plan_run
+    from opacc_ray.audit.checks import plan_run
     from opacc_ray.cli import plan_texts
     from opacc_ray.spec import load_spec
 
@@ -113,17 +113,17 @@ def select(
     assignments: tuple[str, ...],
 ) -> Answer:
     """Draw another selection from the same features; beside one that has labels, on a track of its own."""
-    from opacc_ray.audit import steps
+    from opacc_ray.audit import verbs
     from opacc_ray.cli.answers import drawn
     from opacc_ray.runs.run import Run
 
     run, parameters = Run.open(uri), parse_assignments(assignments)
     with _selecting() as progress:
         if track is None:
-            run = steps.select_beside(run, method, budget, parameters, seed, replicates, progress)
+            run = verbs.select_on_free_track(run, method, budget, parameters, seed, replicates, progress)
         else:
             run = run.along(track)
-            steps.select(run, method, budget, parameters, seed, replicates, progress)
+            verbs.select(run, method, budget, parameters, seed, replicates, progress)
     return drawn(run)
 
 
@@ -152,20 +152,20 @@ def next_round(
     until: float | None,
 ) -> Answer:
     """Choose what to label next, knowing all labels so far."""
-    from opacc_ray.audit import closing, goals, steps
+    from opacc_ray.audit import label_budget, verbs
     from opacc_ray.cli.answers import drawn, reached
     from opacc_ray.runs.run import Run
 
     run, parameters, goal = Run.open(uri, track), parse_assignments(assignments), None
     if until is not None:
-        goal = goals.look_for_goal(run, until, close=close)
+        goal = label_budget.look_for_goal(run, until, close=close)
         if goal.reached:
             if close:
-                closing.close(run)
-            goals.record_goal(run, goal)
+                verbs.close(run)
+            label_budget.record_goal(run, goal)
             return reached(run, goal)
     with _selecting() as progress:
-        steps.next_round(
+        verbs.next_round(
             run,
             goal.sizes[0] if goal and budget is None else budget,
             method=method,
@@ -175,7 +175,7 @@ def next_round(
             progress=progress,
         )
     if goal:
-        goals.record_goal(run, goal)
+        label_budget.record_goal(run, goal)
     return drawn(run, goal)
 
 
@@ -196,7 +196,7 @@ def verify(uri: str) -> Answer:
 @click.argument("output", metavar="OUTPUT")
 def list_runs(output: str) -> Answer:
     """List the runs of an output, the newest first: state, accuracy, labels and age; `opacc runs OUTPUT` does so."""
-    from opacc_ray.audit.run_list import list_runs as listed
+    from opacc_ray.audit.status import list_runs as listed
     from opacc_ray.cli import run_texts
 
     found = listed(output)
@@ -208,7 +208,7 @@ def list_runs(output: str) -> Answer:
 @click.option("--force", is_flag=True, help="Delete it although it holds labels.")
 def remove_run(uri: str, force: bool) -> Answer:
     """Delete a run. Features that runs share are kept; a run with labels is kept unless forced."""
-    from opacc_ray.audit.run_list import remove_run as remove
+    from opacc_ray.audit.status import remove_run as remove
     from opacc_ray.cli import run_texts
 
     done = remove(uri, force=force)

@@ -4,24 +4,18 @@ from collections.abc import Sequence
 from itertools import combinations
 from shlex import quote
 
-from opacc_ray.audit.budget_documents import LabelBudget
 from opacc_ray.audit.checks import SpecChecks
-from opacc_ray.audit.comparison_documents import ComparedPair, ModelComparison
-from opacc_ray.audit.export import ExportedCase
-from opacc_ray.audit.state_documents import RunStatus, Submission, TrackStatus, Verification
-from opacc_ray.audit.tables import ExportedTables
+from opacc_ray.audit.exported_case import ExportedCase
+from opacc_ray.audit.exported_tables import ExportedTables
+from opacc_ray.audit.label_budget import LabelBudget
+from opacc_ray.audit.several_models import ComparedPair, ModelComparison
+from opacc_ray.audit.status import RunStatus, TrackStatus
+from opacc_ray.audit.submission import Submission
+from opacc_ray.audit.verify import Verification
 from opacc_ray.errors import counted
 from opacc_ray.estimators.intervals import clipped
-from opacc_ray.runs.documents import (
-    AccuracyEstimate,
-    Basis,
-    ChangedObjects,
-    DrawnRound,
-    GoalProgress,
-    RoundCounts,
-    StatedEstimate,
-)
-from opacc_ray.runs.sanity_documents import Predicted
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, Basis, ChangedObjects, RoundCounts, StatedEstimate
+from opacc_ray.runs.run_documents import DrawnRound, GoalProgress, Predicted
 
 
 def drawn(document: DrawnRound) -> str:

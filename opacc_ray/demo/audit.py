@@ -19,7 +19,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.progress import Progress
 from opacc_ray.cluster import local
 from opacc_ray.demo.documents import DemoResult
@@ -28,7 +28,7 @@ from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import open_store, read_uri
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.documents import AccuracyEstimate, StatedEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, StatedEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate
 from opacc_ray.samplers.select import select
@@ -109,12 +109,12 @@ def _audit(home: Path, truth: dict[str, int]) -> tuple[Run, AccuracyEstimate]:
     digest = hashlib.sha256(read_uri(WEIGHTS)).hexdigest()
     spec_path.write_text(SPEC.format(seed=SEED, budget=BUDGETS[0], weights=WEIGHTS, sha256=digest))
     with Progress("extract", "shards") as extracting:
-        run = steps.run(load_spec(spec_path), extracting)
+        run = verbs.run(load_spec(spec_path), extracting)
     _label(run, 1, home, truth)
     for number, budget in enumerate(BUDGETS[1:], start=2):
-        steps.next_round(run, budget)
+        verbs.next_round(run, budget)
         _label(run, number, home, truth)
-    return run, results.estimate(run)
+    return run, accuracy.estimate(run)
 
 
 def _label(run: Run, number: int, home: Path, truth: dict[str, int]) -> None:

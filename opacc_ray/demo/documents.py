@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document
-from opacc_ray.runs.documents import AccuracyEstimate, StatedEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate, StatedEstimate
 
 
 class DemoResult(Document):

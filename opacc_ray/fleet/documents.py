@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part
-from opacc_ray.runs.documents import StatedEstimate
+from opacc_ray.runs.estimate_documents import StatedEstimate
 
 
 class HistoryPoint(Part):

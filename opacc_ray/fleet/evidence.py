@@ -6,7 +6,7 @@ Only whole rounds count, and rounds that were closed: a round that still waits f
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from opacc_ray.audit.results import (
+from opacc_ray.audit.accuracy import (
     accuracy_to_state,
     circumstances_of,
     sample_of,

@@ -8,14 +8,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from opacc_ray.audit.tables import POPULATION
+from opacc_ray.audit.exported_tables import POPULATION
 from opacc_ray.errors import DataError
 from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint, HistoryPopulation
 from opacc_ray.lake.parquet_io import read_bytes
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.failure import read_failure
-from opacc_ray.runs.population import Population
+from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import HEADER, Run
 
 STATED = ("value", "low", "high", "level", "n", "pool_size", "measure", "design_based")

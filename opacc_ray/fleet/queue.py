@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.audit.progress import Progress
 from opacc_ray.errors import OpaccError, shortened
 from opacc_ray.fleet.documents import AuditOutcome
@@ -47,7 +47,7 @@ def work_through(
 ) -> list[Ended]:
     """Run every audit, ``concurrency`` at a time; returns what became of each, in their order.
 
-    ``progress(done, total)`` counts audits. ``trial`` is that of :func:`opacc_ray.audit.steps.start`.
+    ``progress(done, total)`` counts audits. ``trial`` is that of :func:`opacc_ray.audit.verbs.start`.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def _run(audit: FleetAudit, turns: Turns, trial: bool, check: Callable[[], None]
 
     check()
     extracting = Progress("extract", "shards", every=30.0, bar=False)
-    return steps.run(audit.spec, extracting, selecting, trial=trial, turn=turns.turn)
+    return verbs.run(audit.spec, extracting, selecting, trial=trial, slot=turns.turn)
 
 
 _AUDIT: ContextVar[str | None] = ContextVar("audit", default=None)

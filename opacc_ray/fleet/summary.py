@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from opacc_ray.audit import results
-from opacc_ray.audit.state_documents import RunStatus
-from opacc_ray.audit.status import status
+from opacc_ray.audit import accuracy
+from opacc_ray.audit.status import RunStatus, status
 from opacc_ray.errors import OpaccError, counted
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.fleet.alerts import checks_of, rule_of
@@ -22,9 +21,8 @@ from opacc_ray.fleet.history import point_of, runs_of
 from opacc_ray.fleet.queue import Ended, ended
 from opacc_ray.fleet.spec import Fleet
 from opacc_ray.lake.store_uris import Store, join, open_store
-from opacc_ray.runs.documents import AccuracyEstimate
-from opacc_ray.runs.population import Population
-from opacc_ray.runs.provenance import located, versions
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
+from opacc_ray.runs.identity import Population, located, versions
 from opacc_ray.runs.run import Run
 
 LEVEL = 0.95
@@ -139,7 +137,7 @@ def _state(run: Run, own: RunStatus) -> AccuracyEstimate | None:
     """The last estimate of a run; it is made first if all labels are in and it was not, or not of all of them."""
     is_whole = bool(own.rounds) and not any(item.missing for item in own.rounds)
     if is_whole and any(item.labelled for item in own.rounds) and not own.estimate_is_current:
-        return results.estimate(run, level=LEVEL)
+        return accuracy.estimate(run, level=LEVEL)
     return own.estimate
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from opacc_ray.audit.extraction import Stage
+from opacc_ray.audit.stages import Stage
 from opacc_ray.spec import ActorRange
 
 WAKE = 0.5

@@ -14,7 +14,7 @@ from opacc_ray.labels.label_outcomes import COUNTED, Score, find_class, have_num
 from opacc_ray.labels.label_rows import Label, whole_number
 from opacc_ray.labels.labelled_rounds import Track, labelled_rounds
 from opacc_ray.labels.messages import few, quoted
-from opacc_ray.runs.documents import UnusedRows
+from opacc_ray.runs.run_documents import UnusedRows
 from opacc_ray.spec import ModelSpec
 
 CLOCKS_DIFFER = timedelta(minutes=10)

@@ -17,7 +17,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from opacc_ray.documents import Document, Part
-from opacc_ray.runs.documents import ChangedObjects, RoundCounts, UnusedRows
+from opacc_ray.runs.estimate_documents import ChangedObjects, RoundCounts
+from opacc_ray.runs.run_documents import UnusedRows
 from opacc_ray.spec import ConflictRule, ScoreSpec
 
 

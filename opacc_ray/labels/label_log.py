@@ -27,7 +27,7 @@ from opacc_ray.labels.formats.label_formats import parse
 from opacc_ray.labels.label_documents import LabelAction
 from opacc_ray.labels.label_outcomes import Score, name_by_number
 from opacc_ray.labels.label_rows import Label
-from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import TRACKS, Run
 from opacc_ray.spec import ConflictRule, ScoreSpec, Spec
 

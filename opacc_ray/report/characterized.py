@@ -11,7 +11,7 @@ from opacc_ray.errors import SpecError
 from opacc_ray.lake.store import write_files
 from opacc_ray.report.coverage import page, summary
 from opacc_ray.report.documents import WrittenCharacterization
-from opacc_ray.runs.provenance import versions
+from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
 from opacc_ray.study.cases import READERS
 from opacc_ray.study.reference_examples import ClassList, read_labelled

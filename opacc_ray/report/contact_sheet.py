@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.generation_documents import Pictures
+from opacc_ray.audit.characterization_documents import Pictures
 from opacc_ray.audit.progress import Progress
 from opacc_ray.characterize.generation import Vectors
 from opacc_ray.errors import DataError

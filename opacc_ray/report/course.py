@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from opacc_ray.audit.results import accuracy_of
+from opacc_ray.audit.accuracy import accuracy_of
 from opacc_ray.estimators.confidence_sequence import confidence_sequence
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.documents import CoursePoint

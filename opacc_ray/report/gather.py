@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from opacc_ray.audit import history, results, sanity
+from opacc_ray.audit import accuracy, prior_knowledge, sanity
 from opacc_ray.audit.label_budget import width_course
 from opacc_ray.errors import counted
 from opacc_ray.labels.label_outcomes import Score
@@ -16,8 +16,8 @@ from opacc_ray.report.documents import ConfusionCell, DrawnBy, ExcludedExample, 
 from opacc_ray.report.mispredictions import mispredictions
 from opacc_ray.report.pictures import Pictures, pictures_of
 from opacc_ray.report.reliability import read_beliefs, reliability_of
-from opacc_ray.runs.documents import ConfusionShares
-from opacc_ray.runs.provenance import versions
+from opacc_ray.runs.estimate_documents import ConfusionShares
+from opacc_ray.runs.identity import versions
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.select import find_method
 from opacc_ray.selection import Selection
@@ -51,11 +51,11 @@ def gather(
     index = run.complete_features().index
     rounds = read_rounds(run, conflict=conflict, score=score)
     known = having_labels(rounds)
-    stated = results.state(run, level=level, partial=True, conflict=conflict, score=score) if known else None
+    stated = accuracy.state(run, level=level, partial=True, conflict=conflict, score=score) if known else None
     beliefs = read_beliefs(run)
     wrong = mispredictions(known, beliefs) if known else None
     pictures = pictures_of(run, wrong.examples) if wrong else {}
-    kept = history.read_record(run)
+    kept = prior_knowledge.read_record(run)
     report = RunReport(
         run=run.uri,
         track=run.track,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opacc_ray.audit.characterization import FEATURES, ReferenceSet, class_names
-from opacc_ray.audit.generation_documents import GeneratedSet, Generation, Pictures
+from opacc_ray.audit.characterization_documents import GeneratedSet, Generation, Pictures
 from opacc_ray.characterize.classes import Grouped
 from opacc_ray.characterize.clusters import Clusters, find_clusters
 from opacc_ray.characterize.generation import Sources, Vectors, find_sources, generate, in_region

@@ -2,7 +2,7 @@
 
 from opacc_ray.report.documents import RunReport
 from opacc_ray.report.sentences import thousands
-from opacc_ray.runs.documents import ChangedObjects
+from opacc_ray.runs.estimate_documents import ChangedObjects
 
 
 def left_out(report: RunReport) -> list[str]:

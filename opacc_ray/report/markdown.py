@@ -9,7 +9,7 @@ from opacc_ray.estimators.intervals import clipped
 from opacc_ray.report import sentences
 from opacc_ray.report.documents import RunReport
 from opacc_ray.report.left_out import left_out
-from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 
 MOST_CLASSES = 20
 """Classes of the table."""

@@ -63,7 +63,7 @@ def pictures_of(run: Run, examples: Sequence[Misprediction]) -> Pictures:
     found: Pictures = {}
     try:
         store = open_pool(pool)
-        listing = read_listing(run) or {}
+        listing = read_listing(run)
         todo = list(_images(store, ids, listing) if pool.format == "images" else _shards(run, ids))
         for made in in_order(lambda work: _read(run, store, work, listing), _affordable(todo, found), threads=4):
             found |= made

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.audit.history import read_history, read_record
+from opacc_ray.audit.prior_knowledge import read_history, read_record
 from opacc_ray.estimators.accuracy_estimate import Estimate
 from opacc_ray.estimators.baselines import label_free_accuracy
 from opacc_ray.estimators.domain import by_class, design_for_classes

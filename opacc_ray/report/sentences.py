@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 
-from opacc_ray.audit.history_documents import HistorySource
+from opacc_ray.audit.prior_labels import HistorySource
 from opacc_ray.estimators.intervals import clipped
 from opacc_ray.labels.labelled_rounds import LabelledRound
 from opacc_ray.report.documents import Reliability
-from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 
 
 def percent(value: float, digits: int = 1) -> str:

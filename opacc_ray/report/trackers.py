@@ -15,7 +15,7 @@ from opacc_ray.errors import shortened
 from opacc_ray.lake.redaction import redacted
 from opacc_ray.lake.store_uris import read_uri
 from opacc_ray.report.documents import RunReport, WrittenReport
-from opacc_ray.runs.population import Population
+from opacc_ray.runs.identity import Population
 
 PREFIX = "opacc/"
 """What the names of numbers begin with."""

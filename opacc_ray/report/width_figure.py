@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from opacc_ray.audit.budget_documents import LabelBudget, WidthCourse
+from opacc_ray.audit.label_budget import LabelBudget, WidthCourse
 from opacc_ray.report.alone import write_alone
 from opacc_ray.report.sentences import thousands
 from opacc_ray.svg import WIDE, Scale, decimals, dot, figure, line, path, text, ticks

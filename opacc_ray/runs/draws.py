@@ -1,12 +1,12 @@
-"""The files of a round, as they were drawn.
+"""Write and read the files of a round, as they were drawn.
 
-    rounds/2/draws/DIGEST/…    selection, predictions and manifests of one draw; DIGEST is that of all of them
-    rounds/2/draw-1.json       which draw it is, with a digest of every file; created once, after the files
-    rounds/2/draw-2.json       the draw that replaced it, if one did before any label came
-    rounds/2/selection.json …  the newest draw again, where people and other tools look for it
+    rounds/2/draws/DIGEST/…    selection, predictions and manifests of one draw; DIGEST is computed from all of them
+    rounds/2/draw-1.json       the draw with a digest of every file; created once, after the files
+    rounds/2/draw-2.json       the draw that replaced it before any label came
+    rounds/2/selection.json …  copies of the newest draw, for people and other tools
 
-What is read here comes from the folder of the draw and is checked by its digest, so files of two draws never mix,
-however many commands draw at once. A round of version 0.1.0 has no draws: its files lie in the round's own folder.
+All reads use the folder of the draw and compare digests. So files of two draws never mix, however many commands draw at
+the same time.
 """
 
 import contextlib
@@ -14,53 +14,58 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from opacc_ray.errors import DataError, StorageError
+import numpy as np
+
+from opacc_ray.errors import DataError, StorageError, shortened
+from opacc_ray.lake import parquet_io
+from opacc_ray.lake.arrow_columns import numbers, texts
 from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.lake.store_uris import Store
-from opacc_ray.runs.documents import Draw, DrawnFile
+from opacc_ray.runs.run_documents import Draw, DrawnFile
 from opacc_ray.samplers import METHODS
 from opacc_ray.selection import Selection
 
 SELECTION, PREDICTIONS, MANIFEST = "selection.json", "predictions.parquet", "manifest."
-"""Names of a draw's files; those of manifests begin with the last."""
+"""Names of a draw's files; the names of manifests begin with the last."""
 
 THREADS = 8
-"""Files that are read or written at a time."""
+"""Files that are read or written at the same time."""
 
 READS = 4
-"""Times that a file is read which is there and cannot be read."""
+"""Attempts to read a file that exists and cannot be read."""
 
 
-def numbers(keys: Sequence[str], uri: str) -> list[int]:
-    """Numbers of the draws of a round, 1 to the newest, from the keys in its folder; empty for a round of 0.1.0.
+# -- draws -------------------------------------------------------------------------------------------------------
+
+
+def draw_numbers(keys: Sequence[str], uri: str) -> list[int]:
+    """Return the numbers of a round's draws, from 1 to the newest, by the keys in its folder.
 
     Raises
     ------
     DataError
-        One is lost.
+        A draw is lost.
     """
     found = sorted(int(match[1]) for key in keys if (match := re.fullmatch(r"draw-(\d+)\.json", key)))
-    expected = list(range(1, max(found, default=0) + 1))
-    if not found and SELECTION in keys and any(key.startswith("draws/") for key in keys):
-        expected = [1]
-    lost = [number for number in expected if number not in found]
+    lost = set(range(1, max(found, default=int(SELECTION in keys)) + 1)) - set(found)
     if lost:
-        raise DataError(f"{uri}/{name_of(lost[0])} is lost; restore it from a backup")
+        raise DataError(f"{uri}/{name_of(min(lost))} is lost; restore it from a backup")
     return found
 
 
-def newest(folder: Store, run: str | None) -> Draw | None:
-    """The draw that counts; None for a round of version 0.1.0, or one that does not exist.
+def newest(folder: Store, run: str) -> Draw | None:
+    """Return the newest draw of a round, or None if nothing was drawn.
 
-    ``run`` is the run that it was drawn for, as :attr:`Run.drawn_for` names it.
+    ``run`` is the owner of the draw, as :attr:`Run.drawn_for` names it.
     """
-    found = numbers([entry.key for entry in folder.list()], folder.uri)
+    found = draw_numbers([entry.key for entry in folder.list()], folder.uri)
     return read(folder, found[-1], run) if found else None
 
 
-def read(folder: Store, number: int, run: str | None) -> Draw:
-    """One draw of a round; raises DataError if it is damaged, or of another run."""
+def read(folder: Store, number: int, run: str) -> Draw:
+    """Read one draw of a round; raises DataError if it is damaged or belongs to another run."""
     key = name_of(number)
     draw = Draw.from_bytes(folder.read(key), folder.uri_of(key))
     if draw.run != run:
@@ -72,51 +77,51 @@ def read(folder: Store, number: int, run: str | None) -> Draw:
     return draw
 
 
-def describe(files: Mapping[str, bytes], run: str | None, features: str | None = None) -> Draw:
-    """The draw that files make, from the features with a digest."""
+def describe(files: Mapping[str, bytes], run: str, features: str) -> Draw:
+    """Return the draw that consists of some files; ``features`` is the digest of the features it was drawn from."""
     described = {name: DrawnFile(sha256=_digest(data), size=len(data)) for name, data in sorted(files.items())}
     return Draw(run=run, features=features, folder=_place(described), files=described)
 
 
 def write(folder: Store, number: int, draw: Draw, files: Mapping[str, bytes]) -> Draw:
-    """Write the files of a draw, then create it; returns the draw of that number, which may be another's."""
+    """Write the files of a draw, then create it; returns the draw with that number, which may be another command's."""
     key = name_of(number)
     folder.store(draw.folder).write_many(files.items(), THREADS)
     return Draw.from_bytes(folder.create(key, draw.to_bytes()), folder.uri_of(key))
 
 
-def files_of(folder: Store) -> dict[str, bytes]:
-    """The files of a round of version 0.1.0, by name."""
-    names = [entry.key for entry in folder.list() if entry.key.startswith((SELECTION, PREDICTIONS, MANIFEST))]
-    return dict(zip(names, folder.read_many(names), strict=True))
-
-
-def read_file(folder: Store, draw: Draw | None, name: str) -> bytes:
-    """A file of a draw, or of a round of version 0.1.0.
+def read_file(folder: Store, draw: Draw, name: str) -> bytes:
+    """Read a file of a draw.
 
     Raises
     ------
     DataError
-        It is lost, or was changed since it was drawn.
+        The file is lost, or was changed after the draw.
     """
-    if draw is None:
-        return folder.read(name)
-    key = f"{draw.folder}/{name}"
     if name not in draw.files:
         raise DataError(f"{folder.uri} has a draw without {name}; restore it from a backup")
-    return _checked(folder, key, draw.files[name], f"restore it, from {folder.uri_of(name)} if that is as it was")
+    remedy = f"restore it, from {folder.uri_of(name)} if that file is unchanged"
+    return _checked(folder, f"{draw.folder}/{name}", draw.files[name], remedy)
+
+
+def name_of(number: int) -> str:
+    """Return the name of the file that describes a draw."""
+    return f"draw-{number}.json"
+
+
+# -- copies for people -------------------------------------------------------------------------------------------
 
 
 def copy(folder: Store, files: Mapping[str, bytes]) -> None:
-    """Write the files of a draw where people look for them, the selection last."""
+    """Copy the files of a draw into the folder of the round, the selection last."""
     for name in sorted(files, key=_last):
         folder.write(name, files[name])
 
 
 def publish(folder: Store, draw: Draw) -> list[str]:
-    """Copy the files of a draw to where people look for them; returns the names of those that were not there.
+    """Restore the copies of a draw's files; returns the names of those that were lost or changed.
 
-    One that was changed is kept under ``replaced/``: somebody may have filled in a manifest where it lies.
+    A changed file is kept under ``replaced/``: it may be a manifest that somebody has filled in.
     """
     names = [name for name, _ in faults(folder, draw)]
     for name in names:
@@ -128,16 +133,16 @@ def publish(folder: Store, draw: Draw) -> list[str]:
 
 
 def check_copies(folder: Store, draw: Draw) -> None:
-    """Raise DataError if what people see of a round is not what was drawn, such as a manifest that was edited."""
+    """Raise DataError if a copy differs from what was drawn, such as a manifest that was edited."""
     for name, fault in faults(folder, draw):
         raise DataError(
-            f"{fault}; copy it from {folder.uri_of(draw.folder)}/{name}, or run the spec again, which keeps a changed "
-            "file under replaced/: import a manifest that was filled in from there"
+            f"{fault}; copy it from {folder.uri_of(draw.folder)}/{name}, or run the spec again, which moves a changed "
+            "file to replaced/: import a manifest that was filled in from there"
         )
 
 
 def faults(folder: Store, draw: Draw) -> list[tuple[str, str]]:
-    """(name, what is wrong) of the copies of a draw that are lost or changed."""
+    """Return the name and the problem of each copy that is lost or changed."""
 
     def fault(name: str) -> str | None:
         try:
@@ -151,7 +156,7 @@ def faults(folder: Store, draw: Draw) -> list[tuple[str, str]]:
 
 
 def _checked(folder: Store, key: str, expected: DrawnFile, remedy: str) -> bytes:
-    data = _read_beside_writers(folder, key)
+    data = _read_while_written(folder, key)
     if data is None:
         raise DataError(f"{folder.uri_of(key)} is lost; {remedy}")
     if _digest(data) != expected.sha256:
@@ -159,8 +164,8 @@ def _checked(folder: Store, key: str, expected: DrawnFile, remedy: str) -> bytes
     return data
 
 
-def _read_beside_writers(folder: Store, key: str) -> bytes | None:
-    """The object, which others may be writing; None if there is none. Some servers lack it while it is replaced."""
+def _read_while_written(folder: Store, key: str) -> bytes | None:
+    """Read an object, or return None if there is none. Some servers fail to serve it while it is replaced."""
     for _ in range(READS - 1):
         with contextlib.suppress(StorageError):
             return folder.read(key)
@@ -170,7 +175,7 @@ def _read_beside_writers(folder: Store, key: str) -> bytes | None:
 
 
 def _last(name: str) -> tuple[bool, str]:
-    """An order in which the selection comes last: whoever sees it sees the rest."""
+    """Return a sort key by which the selection is last: once it is there, all files are."""
     return name == SELECTION, name
 
 
@@ -183,12 +188,54 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def name_of(number: int) -> str:
-    return f"draw-{number}.json"
+# -- the files of a draw -----------------------------------------------------------------------------------------
+
+
+class Chosen(NamedTuple):
+    """The chosen examples of a round, apart from the design."""
+
+    ids: list[str]
+    uris: list[str]
+    predictions: list[Any]
+    objects: list[str | None]  # keys of the pool's objects that hold them; None if unknown
+    tags: list[str | None]  # of those objects, when the pool was listed
+    labelled: Sequence[bool] = ()  # whether each had a label before it was chosen
+
+    @property
+    def labelled_ids(self) -> set[str]:
+        """Return the ids of the examples that had a label before they were chosen."""
+        return {name for name, known in zip(self.ids, self.labelled, strict=True) if known}
+
+
+def encode_chosen(chosen: Chosen) -> bytes:
+    """Return the bytes of ``predictions.parquet``."""
+    import pyarrow as pa
+
+    values = chosen.predictions
+    columns = {
+        "id": texts(chosen.ids),
+        "uri": texts(chosen.uris),
+        "object": texts(chosen.objects),
+        "tag": texts(chosen.tags),
+        "prediction": pa.nulls(len(values)) if set(values) <= {None} else numbers(np.array(values)),
+        "labelled": numbers(np.array(list(chosen.labelled) or [False] * len(chosen.ids), dtype=bool)),
+    }
+    return parquet_io.encode(pa.table(columns))
+
+
+def decode_chosen(data: bytes, source: str) -> Chosen:
+    """Read ``predictions.parquet``; raises DataError, which names ``source``, if it is something else."""
+    import pyarrow as pa
+
+    try:
+        table = parquet_io.read_bytes(data)
+        return Chosen(*(table[name].to_pylist() for name in ("id", "uri", "prediction", "object", "tag", "labelled")))
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise DataError(f"{source} is no table of predictions ({shortened(str(error))}); restore it") from None
 
 
 def decode_selection(data: bytes, source: str) -> Selection:
-    """Read the selection of a draw; raises DataError if it is none."""
+    """Read the selection of a draw; raises DataError if the bytes are no selection."""
     try:
         selection = Selection.from_json(data, source)
     except (RecursionError, OverflowError, TypeError) as error:

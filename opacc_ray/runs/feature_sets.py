@@ -1,7 +1,7 @@
-"""The sets of features below an output: which there are, how large, which runs use them; and removing one.
+"""List and remove the shared sets of features below an output.
 
-All of it is found by listing the output: sets under ``features/``, runs by their headers. Features in the prefix of a
-run, which are its own, are none of these.
+The listing of the output has the sets, under ``features/``, and the headers of the runs that use them. Features in the
+prefix of a run belong to that run alone and are not listed.
 """
 
 import re
@@ -15,42 +15,42 @@ from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract.feature_set import DESCRIPTION, HOME, FeatureSetDescription, read_description
 from opacc_ray.extract.index import INDEX, Index, read_index
 from opacc_ray.lake.store_uris import Entry, Store, open_store
-from opacc_ray.runs.documents import RunHeader
 from opacc_ray.runs.run import HEADER
+from opacc_ray.runs.run_documents import RunHeader
 
 
 class StoredSet(Part):
     """A set of features."""
 
-    digest: str = Field(description="its name: of all that decides its content")
-    pool: str | None = Field(description="URI of the pool; null if the set does not say")
-    model: str | None = Field(description="factory of the model; null as above")
-    weights: str | None = Field(description="SHA-256 of the weights; null as above")
+    digest: str = Field(description="name of the set: digest of everything that decides its content")
+    pool: str | None = Field(description="URI of the pool; null if unknown")
+    model: str | None = Field(description="factory of the model; null if unknown")
+    weights: str | None = Field(description="SHA-256 of the weights; null if unknown")
     features: list[str] = Field(description="features that are complete")
-    examples: int | None = Field(ge=0, description="examples; null while the features are not complete")
+    examples: int | None = Field(ge=0, description="number of examples; null while the features are incomplete")
     bytes: int = Field(ge=0, description="size of all files")
-    runs: list[str] = Field(description="names of the runs that use it")
+    runs: list[str] = Field(description="names of the runs that use the set")
 
 
 class FeatureSets(Document):
-    """The sets of features below an output."""
+    """Shared sets of features below an output."""
 
     format: Literal["opacc-feature-sets/1"] = Field(
         default="opacc-feature-sets/1", description="name and version of this form"
     )
     output: str = Field(description="URI of the output")
-    sets: list[StoredSet] = Field(description="by their digests")
-    unread: list[str] = Field(description="runs whose header cannot be read, so that what they use is not known")
+    sets: list[StoredSet] = Field(description="sets, sorted by digest")
+    unread: list[str] = Field(description="runs with unreadable headers, whose sets are unknown")
 
 
 class RemovedSet(Document):
-    """A set that was removed."""
+    """Report of a removed set."""
 
     format: Literal["opacc-removed-set/1"] = Field(
         default="opacc-removed-set/1", description="name and version of this form"
     )
     output: str = Field(description="URI of the output")
-    removed: StoredSet = Field(description="the set as it was")
+    removed: StoredSet = Field(description="the removed set")
 
 
 class _Users(NamedTuple):
@@ -71,24 +71,24 @@ def list_sets(output: str) -> FeatureSets:
             files[match[1]].append(entry._replace(key=match[2]))
     if not (files or users.headers):
         what = "is a run" if any(entry.key == HEADER for entry in entries) else "holds no runs and no features"
-        raise DataError(f"{home.uri} {what}; give the `output` of a spec, the folder that its runs lie in")
+        raise DataError(f"{home.uri} {what}; give the `output` of a spec, which is the folder of its runs")
     sets = [_describe(home.store(f"{HOME}/{digest}"), digest, own, users) for digest, own in sorted(files.items())]
     return FeatureSets(output=home.uri, sets=sets, unread=users.unread)
 
 
 def remove_set(output: str, digest: str, *, force: bool = False) -> RemovedSet:
-    """Delete a set; its index goes first, so that a half-removed set is an incomplete one.
+    """Delete a set, index first, so that an interrupted removal leaves an incomplete set.
 
     Parameters
     ----------
-    output : where it lies
-    digest : its name, or how that begins
-    force : though runs use it; their rounds, labels and estimates stay
+    output : the output with the set
+    digest : name of the set, or its beginning
+    force : also delete the set if runs use it; their rounds, labels and estimates stay
 
     Raises
     ------
     DataError
-        There is no such set, or more than one.
+        There is no such set, or several match.
     SpecError
         Runs use it, or may, and ``force`` is not given.
     """
@@ -114,16 +114,16 @@ def _objection(found: FeatureSets, chosen: StoredSet) -> str:
         examples = f" of {chosen.examples} examples" if chosen.examples is not None else ""
         return (
             f"{len(chosen.runs)} runs use {chosen.digest}, such as {chosen.runs[0]}: without its {size} of features"
-            f"{examples} they draw no further round until they are run and extracted again; give --force to remove it"
+            f"{examples} they need another extraction before a further round; give --force to remove it"
         )
     return (
-        f"the header of {found.unread[0]} cannot be read, so it may use {chosen.digest} ({size}); restore it, or give "
+        f"the header of {found.unread[0]} is not readable, so it may use {chosen.digest} ({size}); restore it, or give "
         "--force to remove the set"
     )
 
 
 def _find_users(home: Store, entries: list[Entry]) -> _Users:
-    """The runs of each set, by their headers."""
+    """Find the runs of each set by their headers."""
     headers = [entry.key for entry in entries if re.fullmatch(rf"[^/]+/{HEADER}", entry.key)]
     runs: dict[str, list[str]] = defaultdict(list)
     unread = []
@@ -140,7 +140,7 @@ def _find_users(home: Store, entries: list[Entry]) -> _Users:
 
 
 def _describe(folder: Store, digest: str, entries: list[Entry], users: _Users) -> StoredSet:
-    """A set, as far as it can be read."""
+    """Describe a set as far as it is readable."""
     keys = {entry.key for entry in entries}
     said = _description(folder) if DESCRIPTION in keys else None
     model = said.decided_by.get("model", {}) if said else {}

@@ -1,4 +1,4 @@
-"""The features of a run: their index, views of them for samplers, and the rows that were chosen."""
+"""Access to the features of a run: index, views for samplers, and rows of chosen examples."""
 
 import logging
 from collections import Counter
@@ -20,7 +20,7 @@ from opacc_ray.lake.examples import BadItem, Plan
 from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.parts.view import Call, Parts, View
 from opacc_ray.pool import COLUMNS
-from opacc_ray.runs.chosen import Chosen
+from opacc_ray.runs.draws import Chosen
 from opacc_ray.runs.pool_objects import find_objects
 from opacc_ray.runs.run import Run
 from opacc_ray.selection import Selection
@@ -29,14 +29,14 @@ from opacc_ray.spec import Spec
 log = logging.getLogger(__name__)
 
 MEMORY_LIMIT = 2 << 30
-"""Bytes of layers and coverage above which they are held by actors instead of this process."""
+"""Bytes of layers and coverage above which actors hold them instead of this process."""
 
 COLUMNS_LIMIT = 128 << 20
-"""Bytes of numbers, one per example, above which they are, and all that is made of them."""
+"""Bytes of numbers, one per example, above which actors hold them with all derived numbers."""
 
 
 SAMPLE = 1 << 24
-"""Examples of which a column is read for a word about all of them."""
+"""Maximum of examples that are read to summarize a column."""
 
 
 def index_features(
@@ -45,17 +45,16 @@ def index_features(
     reports: Mapping[int, ShardReport] | None = None,
     others: Mapping[str, bytes] | None = None,
 ) -> Index:
-    """Write the index that completes extraction, from the reports of the shards by their numbers.
+    """Write the index that completes extraction, from the reports of the shards by number.
 
-    A shard without a report was done before; its file tells the same, and is checked to be of the plan, as reports were
-    by those who made them. No feature is read. Ids that the pool brings are checked to be unique over all shards.
-    ``others`` are further files of the folder.
+    For a shard without a report, its file is read and compared with the plan. No feature is read. Ids from the pool
+    must be unique over all shards. ``others`` are further files of the folder.
 
     Raises
     ------
     DataError
-        If a shard does not hold the examples of the plan, an id appears twice, no example is left, or the model
-        predicts a class that the spec has no name for.
+        A shard has other examples than the plan, an id is not unique, no example is left, or the model predicts a
+        class without a name in the spec.
     """
     known = dict(reports or {})
     sizes = {entry.key: entry.size for entry in job.target.list()} if len(known) < len(plan.shards) else {}
@@ -69,10 +68,12 @@ def index_features(
     if not index.num_examples and not index.bad:
         raise left_nothing(job.source)
     if not index.num_examples:
-        raise DataError(f"none of the {len(index.bad)} examples of {job.source.uri} could be used, so none is left")
+        raise DataError(
+            f"none of the {len(index.bad)} examples of {job.source.uri} could be read, so the pool is empty"
+        )
     _refuse_repeated(job, index, ordered)
     _refuse_nameless(job.spec, index, job.source.uri)
-    _warn_of_kinds(job, index)
+    _warn_of_machines(job, index)
     write_index(job.target, index)
     return index
 
@@ -81,11 +82,15 @@ def index_features(
 def open_view(
     run: Run, names: Sequence[str], optional: Sequence[str] = (), instead: Mapping[str, str] | None = None
 ) -> Iterator[View]:
-    """The named features as a sampler sees them: in this process if they fit, else in actors.
+    """Open a view of the named features for a sampler, in this process if they fit, otherwise in actors.
 
-    Each is read when it is first asked for, and ids for the chosen rows.
+    Each feature is read at its first use, and ids only for chosen rows.
 
-    ``optional`` ones are there if the run has them; ``instead`` says how to go without some.
+    Parameters
+    ----------
+    names : features that must exist
+    optional : features that are included if the run has them
+    instead : how to avoid a feature, by its name, for the error if it is missing
     """
     there = _features_of(run)
     features, index = there.features.holding(), there.index
@@ -104,15 +109,15 @@ def open_view(
 
 
 def _bytes_of(index: Index, name: str) -> int:
-    """Memory that a feature takes."""
+    """Return the memory of a feature in bytes."""
     per_value = 8 if name in COLUMNS else 1 if name == "coverage" else 4
     return index.num_examples * index.features[name] * per_value
 
 
 class _LateActors(StoredParts):
-    """Parts that actors take over when a function is to run on features that this process is not to hold.
+    """Parts that move to actors once a function needs features that are too large for this process.
 
-    What the parts kept here is then forgotten: see :mod:`opacc_ray.parts.cache`.
+    Results that were kept here are lost then: see :mod:`opacc_ray.parts.cache`.
     """
 
     def __init__(self, features: Features, names: Sequence[str], elsewhere: Sequence[str], actors: ExitStack) -> None:
@@ -145,13 +150,13 @@ class _LateActors(StoredParts):
 
 
 def find_chosen(run: Run, selection: Selection) -> Chosen:
-    """Ids, places and predictions of the chosen examples, from the shards that hold them."""
+    """Return ids, places and predictions of the chosen examples, from the shards that contain them."""
     uris, predictions = _features_of(run).features.take(["uri", "prediction"], selection.index)
     return Chosen(list(selection.ids), uris, predictions, *find_objects(run, uris))
 
 
 def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]:
-    """Ids and predictions of the examples at ``index`` (n,), as the features have them."""
+    """Return ids and predictions of the examples at ``index`` (n,)."""
     ids, predictions = _features_of(run).features.take(["id", "prediction"], index)
     return ids, predictions
 
@@ -159,17 +164,17 @@ def find_rows(run: Run, index: NDArray[np.int64]) -> tuple[list[str], list[Any]]
 def check_drawn_from(run: Run, numbers: Sequence[int]) -> None:
     """Raise DataError if the rounds of a run were drawn from the features of another model.
 
-    Features that were made again elsewhere may differ in their last bits: then the chosen examples decide.
+    Features that were extracted again may differ in their last bits; then only the chosen examples are compared.
     """
-    if run.drawn_from(numbers[-1]) in (None, _features_of(run).digest):
+    if run.drawn_from(numbers[-1]) == _features_of(run).digest:
         return
     for number in numbers:
         check_chosen(run, run.read_selection(number))
-    log.warning("the features of %s were made again since round %d was drawn from them", run.uri, numbers[-1])
+    log.warning("the features of %s were extracted again after round %d was drawn from them", run.uri, numbers[-1])
 
 
 def check_chosen(run: Run, selection: Selection) -> None:
-    """Compare ids and predictions of a round with the features at the same places; raises DataError."""
+    """Compare ids and predictions of a round with the features; raises DataError if they differ."""
     chosen = run.read_chosen(selection.round)
     ids, predictions = find_rows(run, selection.index)
     rows = zip(selection.ids, chosen.ids, chosen.predictions, ids, predictions, strict=True)
@@ -182,18 +187,18 @@ def check_chosen(run: Run, selection: Selection) -> None:
 
 
 def read_rows(run: Run, names: Sequence[str], index: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-    """The named features, as far as the run has them, (k, ...) each, of the examples at ``index`` (k,)."""
+    """Return the named features that the run has, (k, ...) each, of the examples at ``index`` (k,)."""
     there = _features_of(run)
     return there.features.rows([name for name in names if name in there.index.features], index)
 
 
 def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
-    """What a run's model says of some examples, which are found by id, wherever they lie in its pool.
+    """Return a run's predictions for some examples, found by id.
 
     Raises
     ------
     DataError
-        If an example is not in the pool; the message names the first.
+        An example is not in the pool; the message names the first.
     """
     found = _features_of(run).features.search(ids, "prediction")
     absent = [name for name in dict.fromkeys(ids) if name not in found]
@@ -206,14 +211,14 @@ def find_predictions(run: Run, ids: Sequence[str]) -> list[Any]:
 
 
 def read_column(run: Run, name: str) -> NDArray[Any]:
-    """One number per example of the pool, (N,), in its order; no other feature is read."""
+    """Return one number per example, (N,), in the order of the pool; reads no other feature."""
     there = _features_of(run)
     _refuse_missing(run, there.index, [name], {})
     return there.features.column(name)
 
 
 def read_sample(run: Run, name: str) -> NDArray[Any]:
-    """One number per example, (k,): of the whole pool, or of a very large one of files that are evenly spread."""
+    """Return one number per example, (k,): of the whole pool, or of evenly spread files of a very large pool."""
     there = _features_of(run)
     files = there.features.files
     step = -(-sum(file.num_examples for file in files) // SAMPLE)
@@ -221,13 +226,13 @@ def read_sample(run: Run, name: str) -> NDArray[Any]:
 
 
 def read_tables(run: Run) -> Iterator[Any]:
-    """Yield ids, places and all features of the pool, part by part, as Arrow tables."""
+    """Yield ids, places and all features of the pool, file by file, as Arrow tables."""
     there = _features_of(run)
     return there.features.tables(["id", "uri", *there.index.features])
 
 
 def predicted_classes(run: Run) -> dict[int, int] | None:
-    """How many examples of the pool the model takes for each class; None if the index of the run does not tell."""
+    """Return the number of predictions of each class in the pool; None if the index lacks it."""
     return _features_of(run).index.predicted
 
 
@@ -245,9 +250,9 @@ def _refuse_repeated(job: Extraction, index: Index, reports: Sequence[ShardRepor
 
 
 def check_fit(spec: Spec, index: Index) -> None:
-    """Raise DataError if features that are complete are none that the spec can go on with.
+    """Raise DataError if complete features do not fit a spec.
 
-    It names fewer classes than the model predicts, or wants no example left out that is.
+    The spec names fewer classes than the model predicts, or does not allow examples that were left out.
     """
     _refuse_nameless(spec, index, spec.pool.uri)
     if index.bad and spec.extract.on_bad_item == "error":
@@ -259,16 +264,16 @@ def _refuse_nameless(spec: Spec, index: Index, uri: str) -> None:
     if classes is not None and index.predicted and max(index.predicted) >= len(classes):
         raise DataError(
             f"the model predicts class {max(index.predicted)} in {uri}, and model.classes names "
-            f"{len(classes)} classes, 0 to {len(classes) - 1}; name all classes, in the model's order"
+            f"{len(classes)} classes, 0 to {len(classes) - 1}; name all classes, in the order of the model"
         )
 
 
-def _warn_of_kinds(job: Extraction, index: Index) -> None:
+def _warn_of_machines(job: Extraction, index: Index) -> None:
     if len(index.machines) > 1:
         made = Counter(shard.machine for shard in index.shards)
         kinds = "; ".join(f"{made[i]} by {machine}" for i, machine in enumerate(index.machines))
         log.warning(
-            "%s: the shards were made by %d kinds of machine, whose features differ in the last bits: %s",
+            "%s: %d kinds of machine made the shards, and their features differ in the last bits: %s",
             job.target.uri,
             len(index.machines),
             kinds,
@@ -280,7 +285,7 @@ def _refuse_missing(run: Run, index: Index, names: Sequence[str], instead: Mappi
     if missing:
         there = ", ".join(index.features)
         ways = [run.spec.remedy(missing[0]), *(way for name, way in instead.items() if name == missing[0])]
-        raise SpecError(f"{run.uri} holds {there}, not {missing[0]}; {', or '.join(ways)}")
+        raise SpecError(f"{run.uri} has {there}, not {missing[0]}; {', or '.join(ways)}")
 
 
 def _features_of(run: Run) -> Complete:

@@ -1,7 +1,7 @@
-"""The objects of the pool as they were when it was listed, and whether those of chosen examples have changed since.
+"""Store the listing of the pool, and find objects of chosen examples that have changed since.
 
-The model saw the pool of the listing; annotators see that of today. A chosen example's object with another tag now (its
-ETag, or time and size) is another picture than the model's, and its label says nothing of the model.
+The model processed the objects of the listing; annotators see those of today. If the tag of an object (its ETag, or its
+time and size) has changed, the label belongs to another picture than the prediction.
 """
 
 import logging
@@ -17,8 +17,8 @@ from opacc_ray.lake.parquet_io import encode, read_bytes
 from opacc_ray.lake.pools import digest_of, newest_version
 from opacc_ray.lake.read_ahead import in_order
 from opacc_ray.lake.store import Entry
-from opacc_ray.runs.chosen import Chosen
-from opacc_ray.runs.documents import ChangedObjects
+from opacc_ray.runs.draws import Chosen
+from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import Run
 
 log = logging.getLogger(__name__)
@@ -26,20 +26,21 @@ log = logging.getLogger(__name__)
 LISTING = "listing.parquet"
 
 LISTED_AT_ONCE = 40
-"""Objects that are listed in the time that one is asked for: a page of 1,000 takes as long as 25 requests at once."""
+"""Objects listed in the time of one request: a page of 1,000 takes as long as 25 parallel requests."""
 
 NAMED = 5
-"""Objects that are named; the others are counted."""
+"""Number of objects that are named; the others are counted."""
 
 
 def write_listing(run: Run, entries: Sequence[Entry]) -> None:
-    """Keep the listing that the run's digest was made of, unless it is there and sound."""
+    """Write the listing of the run's digest, unless it is stored and undamaged."""
     import pyarrow as pa
 
     if not entries or digest_of(entries) != run.header.pool.digest:
         return
     try:
-        if read_listing(run) is not None:
+        if run.store.exists(LISTING):
+            read_listing(run)
             return
     except DataError as error:
         log.warning("%s; it is written again", str(error).partition("; ")[0])
@@ -48,12 +49,12 @@ def write_listing(run: Run, entries: Sequence[Entry]) -> None:
     run.store.write(LISTING, encode(pa.table(columns), compression="zstd", write_page_checksum=True))
 
 
-def read_listing(run: Run) -> dict[str, Entry] | None:
-    """The listing by key; None in a run of version 0.1.0. Raises DataError if it is not that of the run's digest."""
+def read_listing(run: Run) -> dict[str, Entry]:
+    """Read the listing by key, empty if none is stored; raises DataError unless it fits the run's digest."""
     import pyarrow as pa
 
     if not run.store.exists(LISTING):
-        return None
+        return {}
     source = run.store.uri_of(LISTING)
     try:
         table = read_bytes(run.store.read(LISTING))
@@ -69,33 +70,33 @@ def read_listing(run: Run) -> dict[str, Entry] | None:
 
 
 def find_objects(run: Run, uris: Sequence[str]) -> tuple[list[str | None], list[str | None]]:
-    """Key and tag of the object that holds each example, as listed; None where that is not known."""
-    listing = read_listing(run) or {}
+    """Return key and tag of the object with each example, as listed; None if unknown."""
+    listing = read_listing(run)
     root = f"{open_pool(run.spec.pool).uri}/"
     found = [_entry_of(uri.removeprefix(root), listing) for uri in uris]
     return [entry.key if entry else None for entry in found], [entry.tag if entry else None for entry in found]
 
 
 def _entry_of(place: str, listing: dict[str, Entry]) -> Entry | None:
-    """A row of an array file lies at ``KEY#row=7``."""
+    """Return the listed object at a place, which for a row of an array file is ``KEY#row=7``."""
     return listing.get(place) or listing.get(place.rpartition("#")[0])
 
 
 class Comparison(NamedTuple):
-    """Objects of chosen examples as they are now, beside the listing of the pool."""
+    """Objects of chosen examples now, compared with the listing of the pool."""
 
-    changed: list[str]  # keys of those with another tag
-    lost: list[str]  # keys of those that are gone
-    unknown: int  # how many examples could not be compared
+    changed: list[str]  # keys of objects with another tag
+    lost: list[str]  # keys of objects that no longer exist
+    unknown: int  # number of examples that could not be compared
     reason: str | None = None  # why nothing was compared
-    version: str | None = None  # the table's version now, if it is another than the run's
+    version: str | None = None  # current version of the table, if it differs from the run's
 
 
 def compare_objects(run: Run, rounds: Sequence[Chosen]) -> Comparison:
-    """Find the objects of chosen examples that changed or went since the pool was listed.
+    """Find objects of chosen examples that changed or vanished after the pool was listed.
 
-    One listing of the pool, or one request for each object, whichever is quicker. A pool that cannot be reached is no
-    error: the answer then says that nothing was compared.
+    Uses one listing of the pool, or one request per object, whichever is faster. An unreachable pool raises no error:
+    the result then has the reason why nothing was compared.
     """
     before = {
         key: tag for chosen in rounds for key, tag in zip(chosen.objects, chosen.tags, strict=True) if key and tag
@@ -112,7 +113,7 @@ def compare_objects(run: Run, rounds: Sequence[Chosen]) -> Comparison:
 
 
 def _newer_version(run: Run) -> str | None:
-    """The version that the pool's table has now, if it is another than the run's, which the spec left open."""
+    """Return the current version of the pool's table if it differs from the run's and the spec pins none."""
     pool = run.spec.pool
     if run.header.pool.version is None or pool.version is not None or pool.timestamp is not None:
         return None
@@ -121,12 +122,12 @@ def _newer_version(run: Run) -> str | None:
 
 
 def find_changed(tracks: Sequence[Run], numbers: Sequence[int] | None = None) -> ChangedObjects:
-    """The objects of chosen examples that changed or went since the pool was listed, as :func:`compare_objects`.
+    """Count the objects of chosen examples that changed or vanished, as :func:`compare_objects`.
 
     Parameters
     ----------
-    tracks : of one run
-    numbers : of the rounds of each; all of them if it is None
+    tracks : tracks of one run
+    numbers : rounds of each track; None: all
     """
     rounds = [run.read_chosen(number) for run in tracks for number in (run.rounds() if numbers is None else numbers)]
     found = compare_objects(tracks[0], rounds)
@@ -141,7 +142,7 @@ def find_changed(tracks: Sequence[Run], numbers: Sequence[int] | None = None) ->
 
 
 def _tags(run: Run, keys: Sequence[str]) -> dict[str, str]:
-    """Tag of each of the objects that is there."""
+    """Return the tag of each object that exists."""
     store = open_pool(run.spec.pool)
     num_files = run.header.pool.num_files
     if num_files is not None and num_files <= LISTED_AT_ONCE * len(keys):

@@ -1,29 +1,29 @@
-"""A run's prefix in storage: what lies where, and reading and writing it.
+"""Read and write a run: the layout of its prefix in storage.
 
     spec.json                     the resolved spec, versions, git commit, digests of model and listing
-    features/                     features, if the spec names no weights; else in a set beside the runs (feature_set.py)
-    reference/                    what features compare with; with weights in the spec, beside the runs (reference.py)
-    sanity.json                   what the model predicts, and warnings about it (audit/sanity.py)
+    features/                     features, if the spec names no weights; otherwise a shared set (feature_set.py)
+    reference/                    the reference's features; with weights in the spec, shared as well (reference.py)
+    sanity.json                   predictions of the model, and warnings about them (audit/sanity.py)
     listing.parquet               key, size and tag of every object of the pool, as it was listed
-    history/                      what was known before the first label (history.py)
+    history/                      knowledge from before the first label (audit/prior_knowledge.py)
     rounds/1/selection.json       the chosen examples with their design
-    rounds/1/predictions.parquet  id, uri, prediction, and the pool object with its tag, of each chosen example, and
-                                  whether it had a label when it was chosen
-    rounds/1/manifest.*           what annotators get
+    rounds/1/predictions.parquet  id, uri, prediction, the pool object with its tag, and whether the example had a
+                                  label before it was chosen
+    rounds/1/manifest.*           the files for annotators
     rounds/1/draw-1.json, draws/  the three as they were drawn, with their digests (draws.py)
-    rounds/1/labels/              the files that came back, as they came
-    labels/                       what was done with those files: imports, corrections, withdrawals, rules (log.py)
-    rounds/1/closed.json          if the round was closed: the ids that were given up
-    rounds/1/goal.json            what `opacc next --until` found after the round, and what it decided
-    failure.json                  if the last `opacc run` failed: when and why (failure.py)
+    rounds/1/labels/              the imported files of labels, unchanged
+    labels/                       the log of labels: imports, corrections, withdrawals, rules (log.py)
+    rounds/1/closed.json          if the round was closed: ids of the labels that were given up
+    rounds/1/goal.json            the last answer of `opacc next --until` after the round
+    failure.json                  if the last `opacc run` failed: when and why
     estimate.json
-    tracks/NAME/rounds/1/ …       rounds of another track, and their estimate, which lie as those of the first
+    tracks/NAME/rounds/1/ …       rounds and estimate of another track, in the same layout
 
-A track is a series of rounds: each learns from the labels of those before it, and one estimate follows from them. The
-first has no name. A label is of an example, so it counts in every track that chose the example; but no draw knows the
-labels of another track than its own, because an estimate is that of a design which assumes so.
+A track is a series of rounds: each round learns from the labels of the rounds before it, and all give one estimate. The
+first track has no name. A label belongs to an example, so it counts in every track that chose the example. But no draw
+uses labels of another track, because the estimate assumes a design that does not.
 
-All of it reads with pyarrow or a JSON parser alone. Objects are written whole or not at all.
+A pyarrow or JSON parser alone can read all of it. Objects are written whole or not at all.
 """
 
 import hashlib
@@ -38,8 +38,9 @@ from opacc_ray.extract.index import Index
 from opacc_ray.extract.shards import finished_shards
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import draws
-from opacc_ray.runs.chosen import Chosen, decode, encode
-from opacc_ray.runs.documents import AccuracyEstimate, ClosedRound, Goal, RunHeader
+from opacc_ray.runs.draws import Chosen
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
+from opacc_ray.runs.run_documents import ClosedRound, Draw, Goal, RunHeader
 from opacc_ray.runs.snapshot import Snapshot
 from opacc_ray.selection import Selection
 from opacc_ray.spec import Spec
@@ -50,12 +51,12 @@ TRACK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Run:
-    """One audit under its prefix, along one of its tracks.
+    """One audit in storage, on one of its tracks.
 
     Attributes
     ----------
     store : the prefix of the run.
-    track : name of the track whose rounds and estimate are meant; None: the first one.
+    track : name of the track whose rounds and estimate are read; None: the first one.
     """
 
     def __init__(
@@ -71,14 +72,14 @@ class Run:
 
     @classmethod
     def open(cls, uri: str, track: str | None = None) -> "Run":
-        """The run at ``uri``, along a track.
+        """Open the run at ``uri`` on a track.
 
         Raises
         ------
         DataError
             There is no run.
         SpecError
-            It has no such track.
+            The run has no such track.
         """
         store = open_store(uri)
         header = store.read_if_there(HEADER)
@@ -89,7 +90,7 @@ class Run:
 
     @classmethod
     def create(cls, uri: str, header: RunHeader) -> "Run":
-        """The run at ``uri``, written with ``header`` unless it exists."""
+        """Open the run at ``uri``; write ``header`` unless the run exists."""
         store = open_store(uri)
         if not store.exists(HEADER):
             store.write(HEADER, header.to_bytes())
@@ -105,18 +106,18 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The last part of the prefix: manifests name it, and labels that name another run are refused."""
+        """Last part of the prefix. Manifests contain it, and labels that name another run are refused."""
         return self.uri.rpartition("/")[2]
 
     # -- tracks ------------------------------------------------------------------------------------------
 
     def tracks(self) -> list["Run"]:
-        """The run along each of its tracks, the first one first, then by name; one that lost its rounds included."""
+        """Return the run on each of its tracks: the first track, then the others by name, even without rounds."""
         names = {entry.key.split("/")[1] for entry in self.store.list(TRACKS)}
         return [self.along(None), *(self.along(name) for name in sorted(names) if TRACK_NAME.fullmatch(name))]
 
     def along(self, track: str | None) -> "Run":
-        """The run along a track that need not be there; raises SpecError for a name that none can have."""
+        """Return the run on a track that need not exist; raises SpecError if the name is not valid."""
         if track is not None and not TRACK_NAME.fullmatch(track):
             raise SpecError(
                 f"--track {shown(track)}: give a name of 1 to 64 letters, digits, '.', '_' and '-', such as ces-200"
@@ -124,53 +125,51 @@ class Run:
         return Run(self.store, self.header, track, self._reader)
 
     def snapshot(self) -> "Run":
-        """The run as it is now, for what is read of its rounds and labels more than once."""
+        """Return the run as it is now, so that rounds and labels are listed and read only once."""
         there = Snapshot.of(self.store, ("rounds/", TRACKS, "labels/"))
         return Run(there, self.header, self.track, self._reader.once())
 
     def find_track(self, name: str) -> "Run":
-        """The run along a track that is there; raises SpecError if it is not."""
+        """Return the run on an existing track; raises SpecError if there is no such track."""
         named = self.along(name)
         if not named.rounds():
             others = ", ".join(str(run.track) for run in self.tracks()[1:])
             raise SpecError(
-                f"{self.uri} has no track {name!r}, {f'only {others}' if others else 'only its first one'}; "
-                f"`opacc select RUN --track {name}` opens it"
+                f"{self.uri} has no track {name!r}, {f'only {others}' if others else 'only the main one'}; "
+                f"start it with `opacc select RUN --track {name}`"
             )
         return named
 
     @property
     def title(self) -> str:
-        """The run and its track, as messages name them."""
+        """URI of the run, and its track if that is not the first one, for messages."""
         return self.uri if self.track is None else f"{self.uri} (track {self.track})"
 
     # -- features ----------------------------------------------------------------------------------------
 
     def finished_shards(self) -> set[str]:
-        """Names of the shards whose features are there."""
+        """Return the names of the shards that have features."""
         return set.intersection(*(finished_shards(folder) for folder in self.feature_set.folders))
 
     def read_features(self) -> Complete | None:
-        """The features and their index, or None while extraction is not complete."""
+        """Read the features and their index; None while extraction is incomplete."""
         return self._reader.read()
 
     def complete_features(self) -> Complete:
-        """The features and their index; raises DataError while extraction is not complete."""
+        """Read the features and their index; raises DataError while extraction is incomplete."""
         found = self.read_features()
         if found is None:
-            raise DataError(
-                f"the features of {self.uri} are not complete; run its spec again, finished shards are kept"
-            )
+            raise DataError(f"the features of {self.uri} are incomplete; run its spec again, finished shards are kept")
         return found
 
     def read_index(self) -> Index | None:
-        """The index of features, or None while extraction is not complete."""
+        """Read the index of the features; None while extraction is incomplete."""
         found = self.read_features()
         return found.index if found else None
 
     @property
     def num_classes(self) -> int | None:
-        """How many classes the model tells apart, or None if neither the spec nor the features say."""
+        """Number of classes of the model; None for a regression, or if neither spec nor features define it."""
         if self.spec.model.task == "regression":
             return None
         named = len(self.spec.model.classes or ())
@@ -180,7 +179,7 @@ class Run:
     # -- rounds ------------------------------------------------------------------------------------------
 
     def rounds(self) -> list[int]:
-        """Numbers of the rounds that have a selection; raises DataError if one is lost."""
+        """Return the numbers of the rounds that were drawn; raises DataError if one is lost."""
         keys = (entry.key.removeprefix(self._folder) for entry in self.store.list(self.key_of("")))
         found = (re.fullmatch(r"rounds/(\d+)/(?:selection|draw-\d+)\.json", key) for key in keys)
         numbers = sorted({int(match[1]) for match in found if match})
@@ -190,61 +189,59 @@ class Run:
         return numbers
 
     def drawn_rounds(self) -> list[int]:
-        """Numbers of the rounds; raises LabelError if there is none, DataError as :meth:`rounds`."""
+        """Return the numbers of the rounds; raises LabelError if there is none, DataError as :meth:`rounds`."""
         numbers = self.rounds()
         if not numbers:
             raise LabelError(f"{self.title} has no selection yet; run its spec, or `opacc select`")
         return numbers
 
     def key_of(self, place: str) -> str:
-        """The key, below the prefix of the run, of what lies at ``place`` among the rounds of the track."""
+        """Return the key, below the prefix of the run, of a place among the rounds of the track."""
         return f"{self._folder}rounds/{place}"
 
     def folder(self, number: int) -> Store:
-        """Where a round lies."""
+        """Return the folder of a round."""
         return self.store.store(self.key_of(str(number)))
 
     @property
-    def drawn_for(self) -> str | None:
-        """What draws name as their owner: the digest of the run, and the track if it is not the first."""
-        return self.header.digest if self.track is None else f"{self.header.digest or ''}/{self.track}"
+    def drawn_for(self) -> str:
+        """Owner of the track's draws: the digest of the run, and the track if it is not the first one."""
+        return self.header.digest if self.track is None else f"{self.header.digest}/{self.track}"
 
     def num_draws(self, number: int) -> int:
-        """How often a round was drawn: 0 if it was not, or by version 0.1.0."""
+        """Return how many times a round was drawn."""
         folder = self.folder(number)
-        return len(draws.numbers([entry.key for entry in folder.list()], folder.uri))
+        return len(draws.draw_numbers([entry.key for entry in folder.list()], folder.uri))
 
     def drawn_at(self, number: int) -> datetime:
-        """When a round was drawn, or drawn again, by the clock of the storage."""
-        folder = self.folder(number)
-        newest = self.num_draws(number)
-        return folder.written(draws.name_of(newest) if newest else draws.SELECTION)
-
-    def keep_draw(self, number: int) -> None:
-        """Make a round of version 0.1.0 the first draw of its number, so that another may replace it."""
-        folder = self.folder(number)
-        files = draws.files_of(folder)
-        draws.write(folder, 1, draws.describe(files, self.drawn_for), files)
+        """Return when a round was last drawn, by the clock of the storage."""
+        return self.folder(number).written(draws.name_of(self.num_draws(number)))
 
     def read_selection(self, number: int) -> Selection:
-        """The selection of a round; raises DataError if its file is damaged."""
+        """Read the selection of a round; raises DataError if its file is damaged."""
         data = self._read_drawn(number, draws.SELECTION)
         return draws.decode_selection(data, self.folder(number).uri_of(draws.SELECTION))
 
     def _read_drawn(self, number: int, name: str) -> bytes:
+        return draws.read_file(self.folder(number), self._newest_draw(number), name)
+
+    def _newest_draw(self, number: int) -> Draw:
         folder = self.folder(number)
-        return draws.read_file(folder, draws.newest(folder, self.drawn_for), name)
+        found = draws.newest(folder, self.drawn_for)
+        if found is None:
+            raise DataError(f"{folder.uri} is lost; restore it from a backup")
+        return found
 
     def write_round(self, selection: Selection, chosen: Chosen, manifests: dict[str, bytes], before: int = 0) -> None:
-        """Create a round, or the draw after ``before`` others of it, with all files.
+        """Create a round with all its files, or draw it again after ``before`` earlier draws.
 
         Raises
         ------
         LabelError
-            Another command did so first.
+            Another command drew it first.
         """
         number, folder = selection.round, self.folder(selection.round)
-        files = {draws.SELECTION: selection.to_json(), draws.PREDICTIONS: encode(chosen)} | manifests
+        files = {draws.SELECTION: selection.to_json(), draws.PREDICTIONS: draws.encode_chosen(chosen)} | manifests
         own = draws.describe(files, self.drawn_for, self.complete_features().digest)
         drawn = draws.write(folder, before + 1, own, files)
         newest = draws.newest(folder, self.drawn_for) or drawn
@@ -255,56 +252,52 @@ class Run:
         if drawn != own:
             raise LabelError(
                 f"another `opacc {'next' if number > 1 and not before else 'select'}` drew round {number} of "
-                f"{self.title} first; label what it chose, or run the command again to go on from there"
+                f"{self.title} first; label those examples, or run the command again to continue from there"
             )
 
     def restore_copies(self, number: int) -> list[str]:
-        """Copy the files of a round again to where people look for them; returns URIs of those that were not there."""
+        """Restore the copies of a round's files; returns the URIs of those that were lost or changed."""
         folder = self.folder(number)
         draw = draws.newest(folder, self.drawn_for)
         return [folder.uri_of(name) for name in draws.publish(folder, draw)] if draw else []
 
     def check_copies(self, number: int) -> None:
-        """Raise DataError if what people see of a round, such as a manifest, is not what was drawn."""
-        folder = self.folder(number)
-        draw = draws.newest(folder, self.drawn_for)
-        if draw:
-            draws.check_copies(folder, draw)
+        """Raise DataError if a copy that people see, such as a manifest, differs from what was drawn."""
+        draws.check_copies(self.folder(number), self._newest_draw(number))
 
-    def drawn_from(self, number: int) -> str | None:
-        """Digest of the features that a round was drawn from; None if it is not known."""
-        draw = draws.newest(self.folder(number), self.drawn_for)
-        return draw.features if draw else None
+    def drawn_from(self, number: int) -> str:
+        """Return the digest of the features that a round was drawn from."""
+        return self._newest_draw(number).features
 
     def manifests(self, number: int) -> list[str]:
-        """URIs of a round's manifests."""
+        """Return the URIs of a round's manifests."""
         keys = (entry.key for entry in self.store.list(self.key_of(f"{number}/{draws.MANIFEST}")))
         return [self.store.uri_of(key) for key in keys]
 
     def read_chosen(self, number: int) -> Chosen:
-        """What the model says of the examples of a round; raises DataError if its file is damaged."""
+        """Read the predictions for the examples of a round; raises DataError if the file is damaged."""
         data = self._read_drawn(number, draws.PREDICTIONS)
-        return decode(data, self.folder(number).uri_of(draws.PREDICTIONS))
+        return draws.decode_chosen(data, self.folder(number).uri_of(draws.PREDICTIONS))
 
     # -- labels ------------------------------------------------------------------------------------------
 
     def write_labels(self, number: int, name: str, data: bytes) -> str:
-        """Keep a file as it came. Its name is made of its content, so that sending it twice changes nothing."""
+        """Store a file of labels unchanged; returns its key, a digest, so that importing it twice changes nothing."""
         key = self.key_of(f"{number}/labels/{name_of_labels(name, data)}")
         self.store.write(key, data)
         return key
 
     def label_files(self, number: int) -> list[str]:
-        """Keys of the files of labels that came back for a round."""
+        """Return the keys of the files of labels that were imported for a round."""
         return [entry.key for entry in self.store.list(self.key_of(f"{number}/labels/"))]
 
     def read_labels(self, number: int) -> list[tuple[str, bytes]]:
-        """(name, content) of every file of labels that came back for a round.
+        """Read the key and content of every file of labels that was imported for a round.
 
         Raises
         ------
         DataError
-            A file is not the one that its name is the digest of.
+            The name of a file is not the digest of its content.
         """
         keys = self.label_files(number)
         files = list(zip(keys, self.store.read_many(keys), strict=True))
@@ -312,12 +305,12 @@ class Run:
             if PurePath(key).name != name_of_labels(key, data):
                 raise DataError(
                     f"{self.store.uri_of(key)} was changed since it was imported: its name is not the digest of its "
-                    "content; restore it, or delete it and import the file as it came again"
+                    "content; restore it, or delete it and import the original file again"
                 )
         return files
 
     def read_closed(self, number: int) -> list[str] | None:
-        """Ids that had no label when the round was closed; None while it is open.
+        """Read the ids without a label at the closing of a round; None while it is open.
 
         Raises
         ------
@@ -328,18 +321,18 @@ class Run:
         if not self.store.exists(key):
             return None
         closed = ClosedRound.from_bytes(self.store.read(key), self.store.uri_of(key))
-        if closed.selection not in (None, self._selection_digest(number)):
+        if closed.selection != self._selection_digest(number):
             raise DataError(f"{self.store.uri_of(key)} closes another round than this one; {closed.remedy}")
         return closed.given_up
 
     def close(self, number: int, given_up: Sequence[str]) -> None:
-        """Give up labels of a round that are missing, besides those that were given up before."""
+        """Give up missing labels of a round, in addition to those given up before."""
         ids = dict.fromkeys([*(self.read_closed(number) or ()), *given_up])
         closed = ClosedRound(selection=self._selection_digest(number), given_up=list(ids))
         self.store.write(self.key_of(f"{number}/closed.json"), closed.to_bytes())
 
     def reopen(self, number: int, given_up: Sequence[str] | None) -> None:
-        """Let these ids alone be given up in a round; None: the round is open."""
+        """Give up the labels of these ids only; None opens the round again."""
         self.store.delete(self.key_of(f"{number}/closed.json"))
         if given_up is not None:
             self.close(number, given_up)
@@ -348,12 +341,12 @@ class Run:
         return hashlib.sha256(self._read_drawn(number, draws.SELECTION)).hexdigest()
 
     def read_goal(self, number: int) -> Goal | None:
-        """What `opacc next --until` last found after a round; None if it was not asked."""
+        """Read the last answer of `opacc next --until` after a round; None if there is none."""
         key = self.key_of(f"{number}/goal.json")
         return Goal.from_bytes(self.store.read(key), self.store.uri_of(key)) if self.store.exists(key) else None
 
     def reached_goal(self) -> Goal | None:
-        """The newest goal of `opacc next --until`, if it was reached: sampling stopped by it."""
+        """Return the newest goal of `opacc next --until` if it was reached, so that sampling stopped at it."""
         goals = [goal for number in self.rounds() if (goal := self.read_goal(number)) is not None]
         return goals[-1] if goals and goals[-1].reached else None
 
@@ -363,7 +356,7 @@ class Run:
     # -- result ------------------------------------------------------------------------------------------
 
     def results(self, out: str | None = None) -> Store:
-        """Where results of the track lie, or the folder ``out``."""
+        """Return the folder for results of the track, or the folder ``out``."""
         own = self.store.store(self._folder) if self._folder else self.store
         return own if out is None else open_store(out)
 
@@ -375,19 +368,19 @@ class Run:
         self.store.write(self.estimate_key, estimate.to_bytes())
 
     def read_estimate(self) -> AccuracyEstimate | None:
-        """The last estimate, or None if none was made; raises DataError if it is damaged, or of another run."""
+        """Read the last estimate, None if there is none; raises DataError if it is damaged or of another run."""
         if not self.store.exists(self.estimate_key):
             return None
         source = self.store.uri_of(self.estimate_key)
         found = AccuracyEstimate.from_bytes(self.store.read(self.estimate_key), source)
         if (found.run.rpartition("/")[2], found.track) != (self.name, self.track):
             track = "" if found.track is None else f", track {found.track}"
-            raise DataError(f"{source} is that of the run {found.run}{track}; {AccuracyEstimate.remedy}")
+            raise DataError(f"{source} belongs to the run {found.run}{track}; {AccuracyEstimate.remedy}")
         return found
 
 
 def name_of_labels(name: str, data: bytes) -> str:
-    """The name that a file of labels is kept under: the digest of its content, and the end of its own name."""
+    """Return the name for a stored file of labels: the digest of its content, and its suffix."""
     suffix = PurePath(name).suffix.lower()
     safe = suffix if re.fullmatch(r"\.[a-z0-9]{1,8}", suffix) else ""
     return f"{hashlib.sha256(data).hexdigest()[:16]}{safe}"

@@ -1,4 +1,4 @@
-"""A place as it was at one moment: listed once, and each object read once, however often it is asked for."""
+"""Read-only view of a store at one moment: listed once, and each object read once."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -9,13 +9,13 @@ from opacc_ray.lake.store_uris import Store
 
 
 class Snapshot(Store):
-    """Some folders of a store, to read; what lies elsewhere in it is read as it is.
+    """Read-only view of some folders of a store; other places are read directly.
 
     Parameters
     ----------
-    store : the place
-    entries : what was in its folders, by prefixes of keys with a '/' at their end
-    held : what was read, by URI
+    store : the store
+    entries : listings by folder; folders end with '/'
+    held : contents that were read, by URI
     """
 
     def __init__(self, store: Store, entries: Mapping[str, Entries], held: dict[str, bytes] | None = None) -> None:
@@ -24,7 +24,7 @@ class Snapshot(Store):
 
     @classmethod
     def of(cls, store: Store, folders: Sequence[str]) -> "Snapshot":
-        """What is there now."""
+        """Return a view of the present contents."""
         return cls(store, {folder: store.list(folder) for folder in folders})
 
     @property
@@ -46,7 +46,7 @@ class Snapshot(Store):
         return self._store.size(key)
 
     def write(self, key: str, data: bytes) -> None:
-        raise StorageError(f"{self.uri_of(key)} cannot be written: this is what it was a moment ago")
+        raise StorageError(f"{self.uri_of(key)} cannot be written: this is a read-only snapshot")
 
     def _create(self, key: str, data: bytes) -> bool | None:
         self.write(key, data)

@@ -10,7 +10,7 @@ from picture_audits import answer, labels_for, run_spec
 from small_model import network
 from small_pictures import picture
 
-from opacc_ray.audit import goals, results, several_models, steps
+from opacc_ray.audit import accuracy, label_budget, several_models, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
 from opacc_ray.labels import label_actions
@@ -44,27 +44,27 @@ def test_labels_in_pieces_twice_and_out_of_order_end_in_the_same_estimate(run: R
     pieces = [b"\n".join([header, *rows[25:]]), b"\n".join([header, *rows[:30][::-1]])]
     assert label_actions.import_labels(run, "b.csv", pieces[0]).to_dict()["missing"] == 25
     with pytest.raises(LabelError, match="25 of 40 labels are missing"):
-        results.estimate(run)
-    partial = results.estimate(run, partial=True).to_dict()
+        accuracy.estimate(run)
+    partial = accuracy.estimate(run, partial=True).to_dict()
     assert (partial["n"], partial["missing"], partial["design_based"]) == (15, 25, False)
     for name, piece in (("a.csv", pieces[1]), ("again.csv", pieces[0])):
         label_actions.import_labels(run, name, piece)
-    in_pieces = results.estimate(run).model_dump(exclude={"label_files"})
+    in_pieces = accuracy.estimate(run).model_dump(exclude={"label_files"})
     forget_labels(run)
     label_actions.import_labels(run, "all.csv", labels_for(run))
-    assert results.estimate(run).model_dump(exclude={"label_files"}) == in_pieces
+    assert accuracy.estimate(run).model_dump(exclude={"label_files"}) == in_pieces
 
 
 def test_three_rounds_with_files_out_of_order_and_twice(run: Run) -> None:
     label_actions.import_labels(run, "one.csv", answer(run, 1))
     for number in (2, 3):
-        chosen = steps.next_round(run, 15, method="neyman")
+        chosen = verbs.next_round(run, 15, method="neyman")
         assert chosen.round == number
         header, *rows = answer(run, number).splitlines()
         label_actions.import_labels(run, "late.csv", b"\n".join([header, *rows[6:]]))
         label_actions.import_labels(run, "early.csv", b"\n".join([header, *rows[:9]]))
         label_actions.import_labels(run, "again.csv", b"\n".join([header, *rows[6:]]))
-    in_pieces = results.estimate(run).model_dump(exclude={"label_files"})
+    in_pieces = accuracy.estimate(run).model_dump(exclude={"label_files"})
     assert in_pieces["n"] == 70
     assert [item["method"] for item in in_pieces["rounds"]] == ["ces", "neyman", "neyman"]
     labelled = [set(run.read_selection(number).ids) for number in (1, 2, 3)]
@@ -73,44 +73,44 @@ def test_three_rounds_with_files_out_of_order_and_twice(run: Run) -> None:
     forget_labels(run)
     whole = b"\n".join([answer(run, 1), *(answer(run, number).partition(b"\n")[2] for number in (2, 3))])
     label_actions.import_labels(run, "all.csv", whole)
-    assert results.estimate(run).model_dump(exclude={"label_files"}) == in_pieces
+    assert accuracy.estimate(run).model_dump(exclude={"label_files"}) == in_pieces
 
 
 def test_next_round_waits_for_labels_or_closes(run: Run) -> None:
     header, *rows = answer(run, 1).splitlines()
     label_actions.import_labels(run, "some.csv", b"\n".join([header, *rows[:30]]))
-    with pytest.raises(LabelError, match=r"round 1 of .* waits for 10 labels.*--close"):
-        steps.next_round(run, 10)
-    steps.next_round(run, 10, close=True)
+    with pytest.raises(LabelError, match=r"round 1 of .* needs 10 labels.*--close"):
+        verbs.next_round(run, 10)
+    verbs.next_round(run, 10, close=True)
     assert status(run).to_dict()["rounds"][0]["given_up"] == 10
-    before = results.estimate(run).to_dict()
+    before = accuracy.estimate(run).to_dict()
     assert (before["n"], before["missing"], before["given_up"]) == (30, 10, 10), "round 2 has no label yet"
     label_actions.import_labels(run, "two.csv", answer(run, 2))
-    result = results.estimate(run).to_dict()
+    result = accuracy.estimate(run).to_dict()
     assert (result["n"], result["given_up"]) == (40, 10)
     assert "missing at random" in result["reason"]
 
 
 def test_closed_round_of_a_sequential_method_keeps_its_design(run: Run) -> None:
-    steps.select(run, "srs", 20, {})
+    verbs.select(run, "srs", 20, {})
     header, *rows = answer(run, 1).splitlines()
     label_actions.import_labels(run, "first.csv", b"\n".join([header, *rows[:12]]))
-    result = results.estimate(run, partial=True).to_dict()
+    result = accuracy.estimate(run, partial=True).to_dict()
     assert (result["n"], result["design_based"], result["reason"]) == (12, True, None)
 
 
 def test_example_drawn_twice_is_labelled_once(run: Run) -> None:
-    chosen = steps.select(run, "sups", 80, {"auxiliary": "confidence"})
+    chosen = verbs.select(run, "sups", 80, {"auxiliary": "confidence"})
     assert len(set(chosen.ids)) < 80
     manifest = run.store.read("rounds/1/manifest.jsonl").splitlines()
     assert len(manifest) == len(set(chosen.ids))
     label_actions.import_labels(run, "all.csv", answer(run, 1))
-    assert results.estimate(run).to_dict()["n"] == 80
+    assert accuracy.estimate(run).to_dict()["n"] == 80
 
 
 def test_estimate_says_more_than_one_number(run: Run) -> None:
     label_actions.import_labels(run, "one.csv", answer(run, 1))
-    result = results.estimate(run).to_dict()
+    result = accuracy.estimate(run).to_dict()
     assert result["srs"]["n"] == 40
     assert result["sequence"]["low"] <= result["low"]
     assert result["high"] <= result["sequence"]["high"]
@@ -156,16 +156,16 @@ def test_another_model_on_the_same_pictures_in_another_order(run: Run, spec, buc
 
 def test_labels_to_go_until_precise_enough(run: Run) -> None:
     with pytest.raises(LabelError, match="has a label yet"):
-        goals.look_for_goal(run, 0.1)
+        label_budget.look_for_goal(run, 0.1)
     label_actions.import_labels(run, "one.csv", answer(run, 1))
-    assert goals.look_for_goal(run, 0.9).reached
-    few, many = (goals.look_for_goal(run, width).labels_to_go for width in (0.05, 0.01))
+    assert label_budget.look_for_goal(run, 0.9).reached
+    few, many = (label_budget.look_for_goal(run, width).labels_to_go for width in (0.05, 0.01))
     assert 0 < few < many <= 80
 
 
 def test_replicates_give_an_interval_of_their_own(run: Run) -> None:
-    steps.select(run, "ces", 40, {"initial": 2, "candidates": 20}, replicates=4)
+    verbs.select(run, "ces", 40, {"initial": 2, "candidates": 20}, replicates=4)
     label_actions.import_labels(run, "one.csv", answer(run, 1))
-    result = results.estimate(run).to_dict()
+    result = accuracy.estimate(run).to_dict()
     assert result["interval"] == "4 replicates"
     assert result["design_based"]

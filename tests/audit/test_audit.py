@@ -11,7 +11,7 @@ from extracting_here import extracting_here
 from picture_audits import answer, features_of, labels_for, run_spec
 from small_pictures import picture
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.errors import SpecError
 from opacc_ray.labels import label_actions
@@ -70,7 +70,7 @@ def test_from_images_to_an_interval(run: Run) -> None:
         "unsure": 0,
         "given_up": 0,
     }
-    stated = results.estimate(run)
+    stated = accuracy.estimate(run)
     result = stated.to_dict()
     assert result["value"] == pytest.approx(0.9)
     assert result["low"] < 0.9 < result["high"]
@@ -81,7 +81,7 @@ def test_from_images_to_an_interval(run: Run) -> None:
 
 def test_run_prefix_reads_with_pyarrow_and_json_alone(run: Run) -> None:
     label_actions.import_labels(run, "labels.csv", labels_for(run))
-    results.estimate(run)
+    accuracy.estimate(run)
     keys = {entry.key for entry in run.store.list()}
     plain = {"spec.json", "estimate.json", "rounds/1/selection.json"}
     assert plain | {"rounds/1/manifest.jsonl", "rounds/1/manifest.csv", "rounds/1/predictions.parquet"} <= keys
@@ -136,24 +136,24 @@ def test_same_seed_same_bytes_with_one_actor_or_two(spec, finished: Run, actors:
 def test_view_in_actors_selects_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = run.read_selection(1)
     monkeypatch.setattr(feature_store, "MEMORY_LIMIT", 0)
-    again = steps.select(run, "ces", 40, {"candidates": 20})
+    again = verbs.select(run, "ces", 40, {"candidates": 20})
     assert again.to_dict() == chosen.to_dict()
 
 
 def test_long_selections_report_their_progress(run: Run) -> None:
     seen: list[tuple[int, int | None]] = []
-    steps.select(run, "ces", 60, {"candidates": 10}, progress=lambda done, total: seen.append((done, total)))
+    verbs.select(run, "ces", 60, {"candidates": 10}, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (60, 60)
     assert len(seen) > 1
     label_actions.import_labels(run, "one.csv", answer(run, 1))
     seen.clear()
-    steps.next_round(run, 40, progress=lambda done, total: seen.append((done, total)))
+    verbs.next_round(run, 40, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (40, 40)
 
 
 def test_another_selection_extracts_nothing_and_keeps_the_first(run: Run) -> None:
     first, features = run.read_selection(1), features_of(run)
-    second = steps.select(run, "srs", 25, {})
+    second = verbs.select(run, "srs", 25, {})
     assert features_of(run) == features
     assert run.read_selection(1).to_dict() == second.to_dict()
     draws = [entry.key for entry in run.store.list("rounds/1/draws/") if entry.key.endswith("selection.json")]
@@ -163,8 +163,8 @@ def test_another_selection_extracts_nothing_and_keeps_the_first(run: Run) -> Non
 
 def test_another_selection_does_not_orphan_labels(run: Run) -> None:
     label_actions.import_labels(run, "labels.csv", labels_for(run))
-    with pytest.raises(SpecError, match=r"round 1 of .* has labels already"):
-        steps.select(run, "srs", 25, {})
+    with pytest.raises(SpecError, match=r"round 1 of .* has labels, which another selection would discard"):
+        verbs.select(run, "srs", 25, {})
     assert run.read_selection(1).method == "ces"
 
 

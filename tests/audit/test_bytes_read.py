@@ -6,7 +6,7 @@ import pytest
 from counting_proxy import CountingProxy
 from synthetic_run import write_synthetic
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.labels import label_actions
 from opacc_ray.runs.run import Run
@@ -18,7 +18,7 @@ SIZE, WIDTH, SHARD = 20_000, 512, 1024
 def run(s3: LocalS3) -> Run:
     """A first round of CSS on 20,000 examples with 512 neurons, labelled; 39 MB of features."""
     made = write_synthetic(f"{s3.create_bucket('wide')}/wide-00000001", SIZE, WIDTH, SHARD)
-    steps.select(made, "css", 100, {})
+    verbs.select(made, "css", 100, {})
     label(made, 1)
     return made
 
@@ -53,7 +53,7 @@ def test_neyman_reads_the_hidden_layer_once_for_all_rounds(run: Run, door: Count
     shares = []
     for _ in range(2):
         door.reset()
-        steps.next_round(Run.open(run.uri), 50, method="neyman")
+        verbs.next_round(Run.open(run.uri), 50, method="neyman")
         shares.append(door.total() / stored)
         requests = sum(door.requests.values())
         label(run, run.rounds()[-1])
@@ -69,7 +69,7 @@ def test_next_round_and_estimate_read_under_two_percent_of_the_features(run: Run
     assert stored > 0.9 * SIZE * WIDTH * 4
     for method in ("css", "srs", "deepest"):
         door.reset()
-        number = steps.next_round(run, 50, method=method).round
+        number = verbs.next_round(run, 50, method=method).round
         assert door.total() < 0.02 * stored, method
         num_shards = -(-SIZE // SHARD)
         columns = 0 if method == "srs" else 2
@@ -77,6 +77,6 @@ def test_next_round_and_estimate_read_under_two_percent_of_the_features(run: Run
         assert of_features <= (columns + 2 + 4) * num_shards  # footer and ranges: the method's, ids, what is known
         label(run, number)
         door.reset()
-        results.estimate(run)
+        accuracy.estimate(run)
         assert door.total() < 0.02 * stored
         assert door.total(r"/features/part-") == 0

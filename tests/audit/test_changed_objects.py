@@ -6,7 +6,7 @@ from pathlib import Path
 
 from audited_run import KEYS, label, write_features, write_pool
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.cli.label_texts import tasks
 from opacc_ray.labels import label_actions
 from opacc_ray.labels.formats.label_formats import NOTES
@@ -22,12 +22,12 @@ def rows_of(run: Run, number: int) -> list[dict[str, str]]:
 def test_manifest_notes_the_examples_whose_file_changed_or_went(tmp_path: Path) -> None:
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
-    label(run, steps.select(run, "srs", 20, {}).ids)
+    label(run, verbs.select(run, "srs", 20, {}).ids)
     assert "note" not in rows_of(run, 1)[0]
     first, second, *_ = sorted(set(KEYS) - set(run.read_selection(1).ids))
     (tmp_path / "pool" / first).write_bytes(b"another picture")
     (tmp_path / "pool" / second).unlink()
-    steps.next_round(run, len(KEYS) - 20)
+    verbs.next_round(run, len(KEYS) - 20)
     there = {first: NOTES["changed"], second: NOTES["lost"]}
     notes = {row["id"]: row["note"] for row in rows_of(run, 2)}
     assert {name: note for name, note in notes.items() if note} == there
@@ -38,7 +38,7 @@ def test_manifest_notes_the_examples_whose_file_changed_or_went(tmp_path: Path) 
 def test_tasks_for_a_tool_are_written_with_a_warning(tmp_path: Path) -> None:
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
-    chosen = steps.select(run, "srs", 20, {}).ids
+    chosen = verbs.select(run, "srs", 20, {}).ids
     assert "warning" not in tasks(write_tasks(run, Wanted("csv", str(tmp_path / "before"))))
     (tmp_path / "pool" / chosen[3]).write_bytes(b"another picture")
     said = tasks(write_tasks(run, Wanted("csv", str(tmp_path / "after"))))
@@ -52,11 +52,11 @@ def test_changed_file_that_nobody_can_tell_is_left_out_and_stated(tmp_path: Path
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
     (tmp_path / "pool" / KEYS[0]).write_bytes(b"another picture")
-    chosen = steps.select(run, "srs", len(KEYS), {}).ids
+    chosen = verbs.select(run, "srs", len(KEYS), {}).ids
     label(run, [name for name in chosen if name != KEYS[0]])
     (row,) = [row for row in rows_of(run, 1) if row["note"]]
     label_actions.import_labels(run, "note.csv", f"id,label,note\n{row['id']},?,{row['note']}\n".encode())
-    stated = results.estimate(run)
+    stated = accuracy.estimate(run)
     assert (stated.n, stated.unsure, stated.missing) == (len(KEYS) - 1, 1, 0)
     assert stated.reason is not None
     assert stated.objects is not None
@@ -68,5 +68,5 @@ def test_pool_that_cannot_be_listed_leaves_the_manifest_without_notes(tmp_path: 
     run, _ = write_features(str(tmp_path))
     (tmp_path / "pool").rename(tmp_path / "away")
     (tmp_path / "pool").write_bytes(b"no folder")
-    steps.select(run, "srs", 20, {})
+    verbs.select(run, "srs", 20, {})
     assert len(rows_of(run, 1)) == 20

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from small_model import network
 from small_pictures import picture
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, OpaccError, SpecError
@@ -49,11 +49,11 @@ def mistakes(lake: Path) -> dict[str, tuple[dict[str, Any], str]]:
     (lake / "bad" / "000.png").write_bytes(b"no picture")
     blocked = lake / "pool" / "000.png" / "runs"
     return {
-        "budget": ({"sample": {"method": "srs"}}, "sample.budget is missing; say how many labels can be paid for"),
+        "budget": ({"sample": {"method": "srs"}}, "sample.budget is missing; set the number of labels"),
         "pool": ({"pool": {"uri": f"{lake}/empty", "format": "images"}}, "holds no .png"),
         "budget of more than the pool": (
             {"sample": {"method": "srs", "budget": 13}},
-            "it holds 12 examples; give at most 12",
+            "which has 12 examples; set at most 12",
         ),
         "weights": ({"model": model(lake, weights=f"{lake}/none.pt")}, "none.pt"),
         "weights digest": ({"model": model(lake, sha256="0" * 64)}, f"the spec expects {'0' * 64}"),
@@ -129,10 +129,10 @@ def test_run_finds_the_mistake_before_it_starts(
     def no_ray(*_: object) -> None:
         raise AssertionError("actors were asked for")
 
-    monkeypatch.setattr(steps, "extract", no_ray)
+    monkeypatch.setattr(verbs, "extract", no_ray)
     sections, message = mistakes(lake)[name]
     with pytest.raises(OpaccError) as caught:
-        steps.run(parse_spec(content(lake, tmp_path / "runs", **sections), "spec.yaml"), trial=True)
+        verbs.run(parse_spec(content(lake, tmp_path / "runs", **sections), "spec.yaml"), trial=True)
     assert message in str(caught.value)
     assert not (tmp_path / "runs").exists()
 

@@ -15,7 +15,7 @@ from PIL import Image
 from pyiceberg.catalog.sql import SqlCatalog
 from tables import parquet
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.lake.store_uris import Store, open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.spec import PoolSpec, parse_spec
@@ -101,6 +101,6 @@ def test_a_pool_is_audited_on_a_cluster_that_is_joined(kind: str, tmp_path: Path
     }
     if kind != "features":
         content["model"] = {"function": "numpy_model:first_two"}
-    run = steps.run(parse_spec(content, "spec"), trial=True)
+    run = verbs.run(parse_spec(content, "spec"), trial=True)
     assert feature_store.read_column(run, "prediction").tolist() == EXPECTED
     assert len(run.read_selection(1)) == 4

@@ -10,7 +10,8 @@ import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import goals, results, steps
+from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit import label_budget as goals
 from opacc_ray.audit.label_budget import label_budget
 from opacc_ray.cli import texts
 from opacc_ray.cli.main import main
@@ -40,7 +41,7 @@ def test_before_any_label_it_is_the_models_own_word(run: Run) -> None:
 
 
 def test_after_a_round_it_is_the_labels(run: Run) -> None:
-    steps.select(run, "neyman", 60, {})
+    verbs.select(run, "neyman", 60, {})
     assert label_budget(run, 0.05).labels == 0
     answer(run, 1)
     found, goal = label_budget(run, 0.05), goals.look_for_goal(run, 0.05)
@@ -52,7 +53,7 @@ def test_after_a_round_it_is_the_labels(run: Run) -> None:
 @pytest.mark.parametrize("labelled", [False, True])
 def test_the_course_of_half_widths_goes_from_what_is_seen_to_what_is_forecast(labelled: bool, run: Run) -> None:
     if labelled:
-        steps.select(run, "neyman", 40, {})
+        verbs.select(run, "neyman", 40, {})
         answer(run, 1)
     found = label_budget(run, 0.05)
     course = found.course
@@ -73,12 +74,12 @@ def test_the_course_of_half_widths_goes_from_what_is_seen_to_what_is_forecast(la
 
 
 def test_the_goal_is_looked_at_with_the_interval_that_the_estimate_states(run: Run) -> None:
-    steps.select(run, "neyman", 30, {})
+    verbs.select(run, "neyman", 30, {})
     answer(run, 1)
-    steps.next_round(run, 40)
+    verbs.next_round(run, 40)
     answer(run, 2)
     looked = goals.look_for_goal(run, 0.05)
-    stated = results.state(run, level=looked.look_level)
+    stated = accuracy.state(run, level=looked.look_level)
     assert (looked.low, looked.high) == (stated.low, stated.high)
 
 
@@ -90,7 +91,7 @@ def test_another_method_takes_what_its_design_lets_one_expect(run: Run) -> None:
     assert by_neyman == pytest.approx(plain.total_labels, rel=0.15)
     with pytest.raises(SpecError, match="did you mean 'css'"):
         label_budget(run, 0.04, method="cs")
-    steps.select(run, "srs", 60, {})
+    verbs.select(run, "srs", 60, {})
     answer(run, 1)
     after = label_budget(run, 0.04, method="srs")
     assert after.method_labels == after.srs_labels
@@ -111,7 +112,7 @@ def test_the_picture_stands_alone(run: Run, tmp_path: Path, capsys: pytest.Captu
 
 
 def test_no_accuracy_above_one_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps.select(run, "neyman", 60, {})
+    verbs.select(run, "neyman", 60, {})
     answer(run, 1)
     goal = goals.look_for_goal(run, 0.02).model_copy(update={"value": 1.0003, "high": 1.0})
     monkeypatch.setattr(goals, "look_for_goal", lambda *_, **__: goal)
@@ -128,12 +129,12 @@ def test_the_command_says_so(run: Run, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_estimate_of_neyman_reads_the_pool_and_learns_from_all_rounds(run: Run) -> None:
-    first = steps.select(run, "neyman", 30, {})
+    first = verbs.select(run, "neyman", 30, {})
     answer(run, 1)
-    second = steps.next_round(run, 40)
+    second = verbs.next_round(run, 40)
     answer(run, 2)
     outcomes = [(PREDICTION == TRUTH)[part.index].astype(float) for part in (first, second)]
-    stated = results.estimate(run)
+    stated = accuracy.estimate(run)
     with feature_store.open_view(run, (), ("prediction", "confidence", "hidden")) as view:
         expected = opacc.estimate([first, second], outcomes, pool=view)
     assert (stated.value, stated.low, stated.high) == pytest.approx((expected.value, expected.low, expected.high))
@@ -142,7 +143,7 @@ def test_the_estimate_of_neyman_reads_the_pool_and_learns_from_all_rounds(run: R
 
 
 def test_rounds_are_combined_exactly_unbiased_if_the_run_asks_for_it(run: Run) -> None:
-    chosen = steps.select(run, "neyman", 30, {"combine": "rounds"})
+    chosen = verbs.select(run, "neyman", 30, {"combine": "rounds"})
     answer(run, 1)
     outcome = (PREDICTION == TRUTH)[chosen.index].astype(float)
-    assert results.estimate(run).value == pytest.approx(opacc.estimate(chosen, outcome).value)
+    assert accuracy.estimate(run).value == pytest.approx(opacc.estimate(chosen, outcome).value)

@@ -23,7 +23,7 @@ from small_pictures import picture, pixels, to_input
 from small_spec import small_spec
 from tables import parquet
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.cli.texts import changed
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
@@ -83,7 +83,7 @@ def features_of(run: Run) -> pa.Table:
 def of_images(scans: str, s3: LocalS3) -> Run:
     """The run of the same pictures as image files, with labels."""
     with extracting_here():
-        run = steps.run(parse_spec(small_spec(scans, s3.create_bucket("of-images"), model=MODEL), "spec"))
+        run = verbs.run(parse_spec(small_spec(scans, s3.create_bucket("of-images"), model=MODEL), "spec"))
     label(run)
     return run
 
@@ -94,13 +94,13 @@ def test_a_pool_is_audited_where_it_lies(
     write: Callable[[Store], dict[str, Any]], of_images: Run, spec: Callable[..., dict[str, Any]], bucket: str
 ) -> None:
     pool = {"uri": f"{bucket}/pool", **write(open_store(f"{bucket}/pool"))}
-    run = steps.run(parse_spec(spec(pool=pool, model=MODEL), "spec"), trial=True)
+    run = verbs.run(parse_spec(spec(pool=pool, model=MODEL), "spec"), trial=True)
     features, expected = features_of(run), features_of(of_images)
     for name in ("hidden", "output", "prediction", "confidence"):
         assert features[name].equals(expected[name]), name
     assert run.read_selection(1).index.tolist() == of_images.read_selection(1).index.tolist()
     label(run)
-    found, of_files = results.estimate(run).to_dict(), results.estimate(of_images).to_dict()
+    found, of_files = accuracy.estimate(run).to_dict(), accuracy.estimate(of_images).to_dict()
     assert [found[key] for key in ("value", "low", "high")] == [of_files[key] for key in ("value", "low", "high")]
 
 
@@ -181,9 +181,9 @@ def test_stored_outputs_are_audited_by_commands_without_ray_or_torch(
     assert features["prediction"].to_pylist() == outputs["prediction"].tolist()
     assert np.allclose(features["confidence"].to_numpy(), outputs["confidence"], rtol=1e-12)
     label(run)
-    estimate = results.estimate(run)
+    estimate = accuracy.estimate(run)
     assert estimate.low < estimate.value < estimate.high
-    assert len(steps.next_round(run, 10)) == 10
+    assert len(verbs.next_round(run, 10)) == 10
 
 
 @pytest.mark.parametrize("method", ["css", "neyman", "deepest", "sups", "srs"])
@@ -192,7 +192,7 @@ def test_a_score_and_an_answer_are_enough(bucket: str, outputs: dict[str, np.nda
     columns = {"prediction": "answer", "confidence": "score"}
     classes = [f"class {c}" for c in range(4)]
     content = of_features(bucket, columns, model={"classes": classes}, sample={"method": method, "budget": 20})
-    run = steps.run(parse_spec(content, "spec"))
+    run = verbs.run(parse_spec(content, "spec"))
     assert run.read_index().features == {"prediction": 1, "confidence": 1}
     assert features_of(run)["prediction"].to_pylist() == outputs["prediction"].tolist()
     assert len(run.read_selection(1)) == 20
@@ -210,7 +210,7 @@ def test_surprise_is_computed_beside_stored_features_of_training_data(
         sample={"method": "deepest", "budget": 20, "auxiliary": "lsa"},
         extract={"shard_size": 50, "on_bad_item": "exclude"},
     )
-    run = steps.run(parse_spec(content, "spec"))
+    run = verbs.run(parse_spec(content, "spec"))
     assert "lsa" in run.read_index().features
 
 
@@ -219,7 +219,7 @@ def test_a_regression_of_another_framework_is_audited(bucket: str, outputs: dict
     content = of_features(
         bucket, {"prediction": "value"}, model={"task": "regression"}, sample={"method": "srs", "budget": 10}
     )
-    run = steps.run(parse_spec(content, "spec"))
+    run = verbs.run(parse_spec(content, "spec"))
     assert features_of(run)["prediction"].to_pylist() == outputs["output"][:, 0].tolist()
 
 
@@ -246,7 +246,7 @@ def test_stored_features_that_do_not_fit_are_one_sentence(
     write_features(bucket, outputs, **more)
     content = of_features(bucket, columns, model=model, sample={"method": "srs", "budget": 10})
     with pytest.raises(DataError) as caught:
-        steps.run(parse_spec(content, "spec"))
+        verbs.run(parse_spec(content, "spec"))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -280,16 +280,16 @@ def test_specs_of_stored_features_say_what_they_lack(changes: dict[str, Any], me
 
 def test_advice_to_compare_another_layer_of_stored_features_works(bucket: str, outputs: dict[str, np.ndarray]) -> None:
     write_features(bucket, outputs)
-    run = steps.run(
+    run = verbs.run(
         parse_spec(of_features(bucket, {"output": "logits"}, sample={"method": "srs", "budget": 5}), "spec")
     )
     with pytest.raises(SpecError) as caught:
-        steps.select(run, "ces", 40, {})
+        verbs.select(run, "ces", 40, {})
     assert str(caught.value).endswith(
         "not hidden; set pool.columns.hidden to its column in a spec and run that, or compare the output, if it is "
         "there, with layer=output"
     )
-    assert len(steps.select(run, "ces", 40, {"layer": "output"})) == 40
+    assert len(verbs.select(run, "ces", 40, {"layer": "output"})) == 40
 
 
 def test_a_null_is_refused_or_left_out_as_the_spec_says(bucket: str) -> None:
@@ -298,9 +298,9 @@ def test_a_null_is_refused_or_left_out_as_the_spec_says(bucket: str) -> None:
     columns = {"prediction": "p", "confidence": "c"}
     content = of_features(bucket, columns, sample={"method": "srs", "budget": 1})
     with pytest.raises(DataError, match=r"example 'b' of .*: its prediction \(p\) is null"):
-        steps.run(parse_spec(content, "spec"))
+        verbs.run(parse_spec(content, "spec"))
     content["extract"] = {"on_bad_item": "exclude"}
-    index = steps.run(parse_spec(content, "spec")).read_index()
+    index = verbs.run(parse_spec(content, "spec")).read_index()
     assert [(item.id, item.reason) for item in index.bad] == [
         ("b", "its prediction (p) is null"),
         ("a.parquet#2", "its key is null"),
@@ -314,7 +314,7 @@ def test_a_file_without_any_sound_row_is_left_out(bucket: str) -> None:
     nothing = pa.array([None, None], pa.list_(pa.float64()))
     store.write("b.parquet", parquet(pa.table({"key": ["c", "d"], "p": [1, 0], "h": nothing})))
     content = of_features(bucket, columns, sample={"method": "srs", "budget": 1}, extract={"on_bad_item": "exclude"})
-    index = steps.run(parse_spec(content, "spec")).read_index()
+    index = verbs.run(parse_spec(content, "spec")).read_index()
     assert (index.num_examples, [item.id for item in index.bad]) == (2, ["c", "d"])
 
 
@@ -324,7 +324,7 @@ def test_shards_of_different_widths_are_no_features_of_one_model(bucket: str) ->
     store.write("b.parquet", parquet(pa.table({"key": ["c", "d"], "p": [1, 0], "h": [[1.0, 2.0], [2.0, 3.0]]})))
     content = of_features(bucket, columns, sample={"method": "srs", "budget": 1}, extract={"shard_size": 2})
     with pytest.raises(DataError, match=r"part-000001.parquet holds hidden with 2 values .* before it with 1; correct"):
-        steps.run(parse_spec(content, "spec"))
+        verbs.run(parse_spec(content, "spec"))
 
 
 def test_a_filter_that_leaves_nothing_is_said_before_anything_starts(
@@ -335,12 +335,12 @@ def test_a_filter_that_leaves_nothing_is_said_before_anything_starts(
     content["pool"]["filter"] = "score > 2"
     for trial in (True, False):
         with pytest.raises(DataError, match=r"pool.filter 'score > 2' matches nothing in "):
-            steps.run(parse_spec(content, "spec"), trial=trial)
+            verbs.run(parse_spec(content, "spec"), trial=trial)
 
 
 def test_a_file_that_changes_between_two_rounds_is_noticed(bucket: str, outputs: dict[str, np.ndarray]) -> None:
     write_features(bucket, outputs)
-    run = steps.run(
+    run = verbs.run(
         parse_spec(of_features(bucket, {"output": "logits"}, sample={"method": "srs", "budget": 60}), "spec")
     )
     assert find_changed([run]).changed == 0
@@ -404,13 +404,13 @@ def test_one_version_of_a_table_is_audited(
     columns = {"id": "id", "image": "image"}
     pool = {"uri": f"{bucket}/pool", "format": kind, "columns": columns, "version": first}
     with extracting_here():
-        run = steps.run(parse_spec(spec(pool=pool, model=MODEL), "spec"))
+        run = verbs.run(parse_spec(spec(pool=pool, model=MODEL), "spec"))
     assert run.header.pool.version == VERSION[kind].format(first)
     features, expected = features_of(run), features_of(of_images)
     assert features["id"].equals(expected["id"])
     assert np.allclose(np.stack(features["hidden"].to_pylist()), np.stack(expected["hidden"].to_pylist()), atol=1e-5)
     label(run)
-    estimate = results.estimate(run)
+    estimate = accuracy.estimate(run)
     assert estimate.pool_size == N
     assert estimate.low < estimate.value < estimate.high
 
@@ -423,7 +423,7 @@ def test_a_table_that_goes_on_between_two_rounds_is_noticed_and_said(kind: str, 
     content = of_features(bucket, {}, sample={"method": "srs", "budget": 10})
     content["pool"] = {"uri": f"{bucket}/pool", "format": kind, "columns": {"id": "id", "prediction": "i"}}
     pinned = content | {"name": "pinned", "pool": content["pool"] | {"version": first}}
-    runs = {name: steps.run(parse_spec(given, "spec")) for name, given in (("open", content), ("pinned", pinned))}
+    runs = {name: verbs.run(parse_spec(given, "spec")) for name, given in (("open", content), ("pinned", pinned))}
     assert find_changed([runs["open"]]).version is None
     second = append(N, N + 20)
     now = VERSION[kind].format(second)
@@ -432,8 +432,8 @@ def test_a_table_that_goes_on_between_two_rounds_is_noticed_and_said(kind: str, 
     [said] = changed(find_changed([runs["open"]]))
     assert said.startswith(f"warning    the pool's table is at {now} now; this run goes on with the version")
     label(runs["open"])
-    steps.next_round(runs["open"], 10)
+    verbs.next_round(runs["open"], 10)
     assert runs["open"].read_selection(2).pool_size == N
-    again = {name: steps.run(parse_spec(given, "spec")) for name, given in (("open", content), ("pinned", pinned))}
+    again = {name: verbs.run(parse_spec(given, "spec")) for name, given in (("open", content), ("pinned", pinned))}
     assert again["pinned"].uri == runs["pinned"].uri
     assert again["open"].read_selection(1).pool_size == N + 20

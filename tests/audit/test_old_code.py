@@ -12,8 +12,8 @@ import pytest
 from extracting_here import extracting_here
 from safetensors.torch import save
 
-from opacc_ray.audit import steps
-from opacc_ray.audit.history import read_record
+from opacc_ray.audit import verbs
+from opacc_ray.audit.prior_knowledge import read_record
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import DataError
 from opacc_ray.labels.label_actions import import_labels
@@ -97,7 +97,7 @@ def audit(folder: Path, request: pytest.FixtureRequest) -> Audit:
             "output": f"{folder}/audits",
         }
         with extracting_here() as made:
-            return steps.run(parse_spec(content | sections, "spec"), trial=trial), made
+            return verbs.run(parse_spec(content | sections, "spec"), trial=trial), made
 
     return run
 
@@ -311,14 +311,14 @@ def test_history_is_that_of_the_same_code(audit: Audit, folder: Path) -> None:
 
 def test_worker_whose_files_are_others_is_refused(audit: Audit, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as an actor that starts hours later, when the file was edited meanwhile."""
-    settled = steps.settle
+    settled = verbs.settle
 
     def edited(*given: Any, **options: Any) -> Any:
         resolved = settled(*given, **options)
         (folder / "parts" / "scales.py").write_text("SCALE = 5.0\n")
         return resolved
 
-    monkeypatch.setattr(steps, "settle", edited)
+    monkeypatch.setattr(verbs, "settle", edited)
     with pytest.raises(DataError, match=r"scales\.py on .* is not the parts/scales\.py that this run began with"):
         audit()
     assert not list((folder / "audits").rglob("part-*.parquet"))
@@ -327,7 +327,7 @@ def test_worker_whose_files_are_others_is_refused(audit: Audit, folder: Path, mo
 def test_stored_features_need_no_code_but_to_run(audit: Audit, folder: Path) -> None:
     run, _ = audit()
     (folder / "models.py").unlink()
-    assert len(steps.select(Run.open(run.uri), "srs", 7, {})) == 7
+    assert len(verbs.select(Run.open(run.uri), "srs", 7, {})) == 7
     assert verify(run.uri).faults == []
 
 

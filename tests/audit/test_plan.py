@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from counting_proxy import CountingProxy
 
-from opacc_ray.audit.plan import RunPlan, actor_bytes, plan_run
+from opacc_ray.audit.checks import RunPlan, actor_bytes, plan_run
 from opacc_ray.cli import plan_texts
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import SpecError

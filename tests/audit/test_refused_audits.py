@@ -5,7 +5,7 @@ from extracting_here import extracting_here
 from picture_audits import labels_for, run_spec
 from small_pictures import picture
 
-from opacc_ray.audit import results
+from opacc_ray.audit import accuracy
 from opacc_ray.errors import ClusterError, DataError, OpaccError, SpecError, StorageError
 from opacc_ray.labels import label_actions
 from opacc_ray.lake.store_uris import open_store
@@ -84,7 +84,7 @@ def test_image_that_does_not_decode_is_excluded_and_counted(spec, damaged: str) 
     assert index.num_examples == 59
     assert [item.id for item in index.bad] == ["031.png"]
     label_actions.import_labels(run, "labels.csv", labels_for(run))
-    result = results.estimate(run).to_dict()
+    result = accuracy.estimate(run).to_dict()
     assert (result["pool_size"], result["excluded"]) == (59, 1)
 
 

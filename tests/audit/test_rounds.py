@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import closing, goals, results, steps
+from opacc_ray.audit import accuracy, label_budget, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
@@ -46,10 +46,10 @@ def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     [(20, {"method": "ney"}), (20, {"parameters": {"flor": 0.2}}), (1000, {}), (20, {"replicates": 1})],
 )
 def test_what_is_refused_closes_nothing(budget: int, wrong: dict[str, Any], run: Run) -> None:
-    chosen = steps.select(run, "css", 60, {})
+    chosen = verbs.select(run, "css", 60, {})
     import_for(run, chosen.ids[:40])
     with pytest.raises(SpecError):
-        steps.next_round(run, budget, close=True, **wrong)
+        verbs.next_round(run, budget, close=True, **wrong)
     assert run.read_closed(1) is None
     assert import_for(run, chosen.ids[40:])["labelled"] == 60
 
@@ -57,10 +57,10 @@ def test_what_is_refused_closes_nothing(budget: int, wrong: dict[str, Any], run:
 def test_labels_that_come_after_the_closing_are_counted_and_told(
     run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    chosen = steps.select(run, "css", 60, {})
+    chosen = verbs.select(run, "css", 60, {})
     late = chosen.ids[::3]
     import_for(run, [name for name in chosen.ids if name not in late])
-    following = steps.next_round(run, 100, close=True)
+    following = verbs.next_round(run, 100, close=True)
     again = sorted(set(late) & set(following.ids))
     assert again
     path = tmp_path / "late.csv"
@@ -79,53 +79,53 @@ def test_labels_that_come_after_the_closing_are_counted_and_told(
 
 
 def test_all_labels_used_are_told_as_before(run: Run) -> None:
-    chosen = steps.select(run, "srs", 20, {})
+    chosen = verbs.select(run, "srs", 20, {})
     assert import_for(run, chosen.ids)["not_used"] == []
 
 
 def test_closed_round_without_any_label_changes_no_design(run: Run) -> None:
-    first = steps.select(run, "css", 60, {})
+    first = verbs.select(run, "css", 60, {})
     import_for(run, first.ids)
-    steps.next_round(run, 20)
-    steps.next_round(run, 20, close=True)
+    verbs.next_round(run, 20)
+    verbs.next_round(run, 20, close=True)
     import_for(run, run.read_selection(3).ids)
-    result = results.estimate(run).to_dict()
+    result = accuracy.estimate(run).to_dict()
     assert (result["n"], result["given_up"], result["design_based"], result["reason"]) == (80, 20, True, None)
 
 
 def test_closing_again_gives_up_what_was_given_up_before(run: Run) -> None:
-    chosen = steps.select(run, "srs", 20, {})
+    chosen = verbs.select(run, "srs", 20, {})
     import_for(run, chosen.ids[:15])
-    closing.close(run)
+    verbs.close(run)
     label_actions.withdraw(run, chosen.ids[0])
-    closing.close(run)
+    verbs.close(run)
     assert sorted(run.read_closed(1) or ()) == sorted([chosen.ids[0], *chosen.ids[15:]])
 
 
 def test_label_that_comes_while_the_next_round_is_drawn_is_not_given_up(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = steps.select(run, "neyman", 20, {})
+    chosen = verbs.select(run, "neyman", 20, {})
     import_for(run, chosen.ids[:15])
-    draw = steps._choose
+    draw = verbs._choose
 
     def slow(*arguments: Any) -> Any:
         import_for(run, chosen.ids[15:18])
         return draw(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "_choose", slow)
-        with pytest.raises(LabelError, match=r"labels of round 1 of .* came while it was to be closed"):
-            steps.next_round(run, 10, close=True)
+        patch.setattr(verbs, "_choose", slow)
+        with pytest.raises(LabelError, match=r"labels of round 1 of .* were imported during its closing"):
+            verbs.next_round(run, 10, close=True)
     assert (run.rounds(), run.read_closed(1)) == ([1], None)
-    steps.next_round(run, 10, close=True)
+    verbs.next_round(run, 10, close=True)
     assert run.read_closed(1) == list(chosen.ids[18:])
 
 
 def test_two_that_close_a_round_while_labels_come_give_up_none_of_them(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = steps.select(run, "srs", 40, {})
+    chosen = verbs.select(run, "srs", 40, {})
     import_for(run, chosen.ids[:30])
     waiting = labelled_rounds.read_rounds(run)[-1]  # as both have read it
     read = {name: Event() for name in "XY"}
@@ -141,11 +141,11 @@ def test_two_that_close_a_round_while_labels_come_give_up_none_of_them(
 
     def close() -> None:
         try:
-            closing.give_up(Run.open(run.uri), waiting)
+            verbs.give_up(Run.open(run.uri), waiting)
         except LabelError as error:
             said[current_thread().name] = str(error)
 
-    monkeypatch.setattr(closing, "read_labelled", held)
+    monkeypatch.setattr(verbs, "read_labelled", held)
     threads = {name: Thread(target=close, name=name) for name in "XY"}
     for name, thread in threads.items():
         thread.start()
@@ -154,18 +154,18 @@ def test_two_that_close_a_round_while_labels_come_give_up_none_of_them(
     for name, thread in threads.items():
         may_read[name].set()
         thread.join(20)
-    assert all("came while it was to be closed, so nothing is closed" in said[name] for name in "XY")
+    assert all("were imported during its closing, so nothing was closed" in said[name] for name in "XY")
     assert run.read_closed(1) is None
     monkeypatch.undo()
-    closing.close(run)  # as both were told: run the command again
+    verbs.close(run)  # as both were told: run the command again
     assert run.read_closed(1) == list(chosen.ids[35:])
-    assert results.estimate(run).n == 35
+    assert accuracy.estimate(run).n == 35
 
 
 def test_labels_in_conflict_that_come_while_a_round_is_closed_leave_it_open(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = steps.select(run, "srs", 20, {})
+    chosen = verbs.select(run, "srs", 20, {})
     import_for(run, chosen.ids[:15])
     close = Run.close
 
@@ -176,15 +176,15 @@ def test_labels_in_conflict_that_come_while_a_round_is_closed_leave_it_open(
 
     monkeypatch.setattr(Run, "close", slow)
     with pytest.raises(LabelError, match="labels in conflict"):
-        closing.close(run)
+        verbs.close(run)
     assert run.read_closed(1) is None
 
 
 def test_select_again_writes_the_manifests_that_a_killed_command_did_not(run: Run) -> None:
-    steps.select(run, "srs", 20, {})
+    verbs.select(run, "srs", 20, {})
     content = run.store.read("rounds/1/manifest.csv")
     run.store.delete("rounds/1/manifest.csv")
-    steps.select(run, "srs", 20, {})
+    verbs.select(run, "srs", 20, {})
     assert run.store.read("rounds/1/manifest.csv") == content
 
 
@@ -194,43 +194,43 @@ def test_select_again_writes_the_manifests_that_a_killed_command_did_not(run: Ru
 @pytest.mark.parametrize("say", ["", "?"])
 def test_a_round_of_which_a_stratum_has_no_label_is_not_gone_on_from(say: str, run: Run) -> None:
     """No estimate could count its labels, and so none those of later rounds."""
-    chosen = steps.select(run, "css", 20, {})
+    chosen = verbs.select(run, "css", 20, {})
     stratum = chosen.design.columns()["stratum"]
     import_for(run, [id for id, own in zip(chosen.ids, stratum, strict=True) if own > 0])
     others = [id for id, own in zip(chosen.ids, stratum, strict=True) if own == 0]
     label_actions.import_labels(run, "others.csv", ("id,label\n" + "".join(f"{id},{say}\n" for id in others)).encode())
     message = "the labels of round 1 of .* cannot be used yet: stratum 0 has no label, .*; label some of it, or open"
     with pytest.raises(LabelError, match=message):
-        steps.next_round(run, 10, close=True)
+        verbs.next_round(run, 10, close=True)
     if not say:
         with pytest.raises(LabelError, match=message):
-            closing.close(run)
+            verbs.close(run)
     assert (run.rounds(), run.read_closed(1)) == ([1], None)
     label_actions.correct(run, others[0], "owl", "ann")
-    steps.next_round(run, 10, close=True)
-    assert results.estimate(run, partial=True).n == 20 - len(others) + 1
+    verbs.next_round(run, 10, close=True)
+    assert accuracy.estimate(run, partial=True).n == 20 - len(others) + 1
 
 
 def test_parameters_that_are_not_given_stay(run: Run) -> None:
-    first = steps.select(run, "neyman", 30, {"floor": 0.4, "price": 0.3})
+    first = verbs.select(run, "neyman", 30, {"floor": 0.4, "price": 0.3})
     import_for(run, first.ids)
-    second = steps.next_round(run, 20, parameters={"price": 0.2})
+    second = verbs.next_round(run, 20, parameters={"price": 0.2})
     assert (second.parameters["floor"], second.parameters["price"]) == (0.4, 0.2)
     import_for(run, second.ids)
-    assert steps.next_round(run, 20, method="srs").parameters == {"replacement": False}
+    assert verbs.next_round(run, 20, method="srs").parameters == {"replacement": False}
 
 
 def test_replicates_stay_until_others_are_given(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    first = steps.select(run, "css", 30, {}, replicates=3)
+    first = verbs.select(run, "css", 30, {}, replicates=3)
     import_for(run, first.ids)
-    second = steps.next_round(run, 20)
+    second = verbs.next_round(run, 20)
     assert second.design.num_replicates == 3
     import_for(run, second.ids)
     text_of(capsys, "next", run.uri, "--budget", "20", "--replicates", "2")
     third = run.read_selection(3)
     assert third.design.num_replicates == 2
     import_for(run, third.ids)
-    fourth = steps.next_round(run, 20, replicates=0)
+    fourth = verbs.next_round(run, 20, replicates=0)
     assert fourth.design.num_replicates == 0
 
 
@@ -240,56 +240,56 @@ def test_replicates_stay_until_others_are_given(run: Run, capsys: pytest.Capture
 def test_half_a_round_is_no_look_where_a_sequence_goes_round_by_round(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = steps.select(run, "css", 60, {})
+    first = verbs.select(run, "css", 60, {})
     import_for(run, first.ids[::2])
-    with pytest.raises(LabelError, match=r"round 1 of .* waits for 30 labels, and only whole rounds are looked"):
-        goals.look_for_goal(run, 0.1)
-    sequence = results.estimate(run, partial=True).to_dict()["sequence"]
+    with pytest.raises(LabelError, match=r"round 1 of .* needs 30 labels, and only complete rounds count"):
+        label_budget.look_for_goal(run, 0.1)
+    sequence = accuracy.estimate(run, partial=True).to_dict()["sequence"]
     assert (sequence["low"], sequence["high"]) == (0, 1)
     import_for(run, first.ids[1::2])
-    whole = results.estimate(run).to_dict()["sequence"]
+    whole = accuracy.estimate(run).to_dict()["sequence"]
     assert (whole["interval"], whole["reason"]) == (SPENDING, None)
-    before = goals.look_for_goal(run, 0.02)
-    second = steps.next_round(run, 50)
+    before = label_budget.look_for_goal(run, 0.02)
+    second = verbs.next_round(run, 50)
     import_for(run, second.ids[::5])
-    halfway = results.estimate(run, partial=True).to_dict()["sequence"]
-    assert halfway == whole | {"reason": "it counts whole rounds only, and round 2 still waits for labels"}
+    halfway = accuracy.estimate(run, partial=True).to_dict()["sequence"]
+    assert halfway == whole | {"reason": "it only includes complete rounds, and round 2 still needs labels"}
     told = text_of(capsys, "estimate", run.uri, "--partial")
-    assert "however often you look; it counts whole rounds only, and round 2" in told
-    now = goals.look_for_goal(run, 0.02)
+    assert "however often you look; it only includes complete rounds, and round 2" in told
+    now = label_budget.look_for_goal(run, 0.02)
     assert (now.looks, now.total_labels) == (before.looks, before.total_labels)
     assert now.labels_to_go == before.labels_to_go - 10
 
 
 def test_half_a_round_is_a_look_where_a_sequence_goes_label_by_label(run: Run) -> None:
-    first = steps.select(run, "srs", 60, {})
+    first = verbs.select(run, "srs", 60, {})
     import_for(run, first.ids[:30])
-    result = results.estimate(run, partial=True).to_dict()
+    result = accuracy.estimate(run, partial=True).to_dict()
     (known,) = labelled_rounds.read_rounds(run)
     assert result["sequence"]["low"] == confidence_sequence(known.known, known.outcome).low > 0
     assert (result["sequence"]["interval"], result["sequence"]["reason"]) == (BETTING, None)
 
 
 def test_labels_that_come_before_those_of_earlier_draws_are_no_look_until_the_round_is_whole(run: Run) -> None:
-    first = steps.select(run, "srs", 60, {})
+    first = verbs.select(run, "srs", 60, {})
     import_for(run, first.ids[1:31])
-    early = results.estimate(run, partial=True).to_dict()["sequence"]
+    early = accuracy.estimate(run, partial=True).to_dict()["sequence"]
     assert (early["low"], early["high"]) == (0, 1)
-    assert early["reason"] == "it counts whole rounds only, and round 1 still waits for labels"
+    assert early["reason"] == "it only includes complete rounds, and round 1 still needs labels"
     import_for(run, first.ids)
-    whole = results.estimate(run).to_dict()["sequence"]
+    whole = accuracy.estimate(run).to_dict()["sequence"]
     assert (whole["interval"], whole["reason"]) == (BETTING, None)
     assert 0 < whole["low"] <= whole["high"]
 
 
 def test_round_that_is_closed_with_the_look_counts_and_is_closed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    first = steps.select(run, "css", 60, {})
+    first = verbs.select(run, "css", 60, {})
     import_for(run, first.ids[:50])
     reached = json.loads(text_of(capsys, "next", run.uri, "--until", "0.4", "--close", "--json"))
     assert reached["reached"]
     assert run.read_closed(1) == sorted(first.ids[50:], key=first.ids.index)
     assert run.rounds() == [1]
-    assert results.estimate(run).to_dict()["sequence"]["reason"] is None
+    assert accuracy.estimate(run).to_dict()["sequence"]["reason"] is None
 
 
 # -- goals -----------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def answered(run: Run, *arguments: str, capsys: pytest.CaptureFixture[str]) -> d
 def test_rounds_until_a_goal_are_drawn_as_planned_and_end(
     method: str, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import_for(run, steps.select(run, method, 30, {}).ids)
+    import_for(run, verbs.select(run, method, 30, {}).ids)
     sizes, answer = [30], answered(run, "--until", "±0.06", capsys=capsys)
     while not answer["reached"]:
         assert answer["n"] == answer["goal"]["sizes"][0]
@@ -324,16 +324,16 @@ def test_rounds_until_a_goal_are_drawn_as_planned_and_end(
 def test_what_is_decided_is_kept_with_the_round_and_the_same_again(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import_for(run, steps.select(run, "neyman", 30, {}).ids)
-    asked = goals.look_for_goal(run, 0.06)
+    import_for(run, verbs.select(run, "neyman", 30, {}).ids)
+    asked = label_budget.look_for_goal(run, 0.06)
     assert run.read_goal(1) is None  # asking writes nothing
     first = answered(run, "--until", "0.06", capsys=capsys)
     assert run.read_goal(1) == asked
     assert first["goal"].items() <= asked.to_dict().items()
     import_for(run, run.read_selection(2).ids)
-    again = goals.look_for_goal(run, 0.06)
+    again = label_budget.look_for_goal(run, 0.06)
     assert again.looks[:1] == asked.looks
-    assert goals.look_for_goal(run, 0.06) == again
+    assert label_budget.look_for_goal(run, 0.06) == again
     enough = answered(run, "--until", "0.3", capsys=capsys)
     assert enough["reached"]
     assert answered(run, "--until", "0.3", capsys=capsys) == enough
@@ -341,7 +341,7 @@ def test_what_is_decided_is_kept_with_the_round_and_the_same_again(
 
 
 def test_goal_that_is_changed_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    import_for(run, steps.select(run, "srs", 60, {}).ids)
+    import_for(run, verbs.select(run, "srs", 60, {}).ids)
     assert answered(run, "--until", "0.05", capsys=capsys)["goal"]["earlier_goals"] == []
     import_for(run, run.read_selection(2).ids)
     told = text_of(capsys, "next", run.uri, "--until", "0.3")
@@ -353,8 +353,8 @@ def test_goal_that_is_changed_is_told(run: Run, capsys: pytest.CaptureFixture[st
 def test_what_a_goal_takes_is_told_and_that_it_has_no_sensible_price(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import_for(run, steps.select(run, "srs", 60, {}).ids)
-    goal = goals.look_for_goal(run, 0.01)
+    import_for(run, verbs.select(run, "srs", 60, {}).ids)
+    goal = label_budget.look_for_goal(run, 0.01)
     told = text_of(capsys, "next", run.uri, "--until", "0.01")
     assert f"goal       ±0.01; it is ±{goal.looks[0].half_width:.2g} with 60 labels\n" in told
     assert f"expected   about {goal.labels_to_go} more labels in {len(goal.sizes)} rounds" in told
@@ -364,16 +364,16 @@ def test_what_a_goal_takes_is_told_and_that_it_has_no_sensible_price(
 
 
 def test_where_all_is_labelled_nothing_more_is_advised_or_drawn(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    import_for(run, steps.select(run, "neyman", 300, {}).ids)
+    import_for(run, verbs.select(run, "neyman", 300, {}).ids)
     told = text_of(capsys, "next", run.uri, "--until", "0.01")
     assert "reached    ±0.01 with 300 labels in 1 round; no more labels are needed\n" in told
     assert "note" not in told
     with pytest.raises(LabelError, match="all 300 examples of the pool are labelled, and none is left to choose"):
-        steps.next_round(run, 5)
+        verbs.next_round(run, 5)
 
 
 def test_budget_that_is_given_is_drawn_on_the_way_to_a_goal(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    import_for(run, steps.select(run, "srs", 60, {}).ids)
+    import_for(run, verbs.select(run, "srs", 60, {}).ids)
     answer = answered(run, "--until", "0.05", "--budget", "7", capsys=capsys)
     assert (answer["n"], answer["reached"]) == (7, False)
 
@@ -381,7 +381,7 @@ def test_budget_that_is_given_is_drawn_on_the_way_to_a_goal(run: Run, capsys: py
 def test_labels_that_are_missing_are_asked_for_before_a_goal_draws_more(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import_for(run, steps.select(run, "srs", 30, {}).ids)
+    import_for(run, verbs.select(run, "srs", 30, {}).ids)
     answered(run, "--until", "0.05", capsys=capsys)
     assert main(["next", run.uri, "--until", "0.05"]) == LabelError.exit_code
     assert "round 2 of" in capsys.readouterr().err
@@ -392,22 +392,22 @@ def test_labels_that_are_missing_are_asked_for_before_a_goal_draws_more(
 
 
 def test_corrected_label_asks_for_another_estimate(run: Run) -> None:
-    chosen = steps.select(run, "srs", 20, {})
+    chosen = verbs.select(run, "srs", 20, {})
     rows = [f"{name},cat,ann,2024-01-01T00:00\n" for name in chosen.ids]
     header = "id,label,annotator,labelled_at\n"
     label_actions.import_labels(run, "labels.csv", (header + "".join(rows)).encode())
-    results.estimate(run)
+    accuracy.estimate(run)
     assert status(run).to_dict()["waits_for"] == "nothing"
     correction = f"{header}{chosen.ids[0]},dog,ann,2024-01-02T00:00\n"
     label_actions.import_labels(run, "correction.csv", correction.encode())
     assert status(run).to_dict()["waits_for"] == "nothing but `opacc estimate`"
-    assert results.estimate(run).to_dict()["n"] == 20
+    assert accuracy.estimate(run).to_dict()["n"] == 20
     assert status(run).to_dict()["waits_for"] == "nothing"
 
 
 @pytest.mark.parametrize("text", ["99", "x"])
 def test_no_class_is_said_before_a_conflict(text: str, run: Run) -> None:
-    chosen = steps.select(run, "srs", 20, {})
+    chosen = verbs.select(run, "srs", 20, {})
     import_for(run, chosen.ids)
     with pytest.raises(LabelError, match=f"has the label '{text}', which is none of the 3 classes"):
         label_actions.import_labels(run, "more.csv", f"id,label\n{chosen.ids[0]},{text}\n".encode())

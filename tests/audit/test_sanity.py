@@ -14,7 +14,7 @@ from safetensors.torch import save, save_file
 from small_model import Net, network, trained, value_network
 from small_pictures import picture
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
@@ -56,7 +56,7 @@ def content(lake: Path, home: Path, model: dict[str, Any] | None = None, **secti
 
 def run_spec(given: dict[str, Any]) -> Run:
     with extracting_here():
-        return steps.run(parse_spec(given, "spec.yaml"), trial=True)
+        return verbs.run(parse_spec(given, "spec.yaml"), trial=True)
 
 
 def label(run: Run, truth: Callable[[int], str]) -> None:
@@ -67,7 +67,7 @@ def label(run: Run, truth: Callable[[int], str]) -> None:
 
 def everywhere(run: Run) -> Mapping[str, str]:
     """What each command says of a run that has labels."""
-    stated = results.estimate(run)
+    stated = accuracy.estimate(run)
     report, pictures = gather(run)
     said = {
         "estimate": texts.estimate(stated),
@@ -168,7 +168,7 @@ def test_forgotten_weights_are_told(factory: str, is_random: bool, lake: Path, t
     given = content(lake, tmp_path, {"factory": name, "weights": None})
     said = (
         "model.weights is not given, and building the model twice gives different parameters (first.weight, first.bias "
-        "and 2 more): they are random, and a random network would be audited; give model.weights"
+        "and 2 more). They are random, so a random network would be audited; give model.weights"
     )
     made, _ = check(parse_spec(given, "spec.yaml"), "spec.yaml")
     assert (said in made.warnings) == is_random
@@ -182,7 +182,7 @@ def test_classes_in_another_order_are_told_with_the_first_labels(lake: Path, tmp
     run = run_spec(content(lake, tmp_path, {"classes": ["square", "disc", "star", "triangle"]}))
     assert warned(run) == []
     label(run, lambda i: NAMES[i % 4])
-    said = f"instead of {results.state(run).value:.0%}".replace("%", " %")
+    said = f"instead of {accuracy.state(run).value:.0%}".replace("%", " %")
     for text in everywhere(run).values():
         assert "labels and predictions agree on 100 %" in text
         assert said in text

@@ -14,7 +14,7 @@ from small_spec import small_spec
 from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
 
 import opacc_ray as opacc
-from opacc_ray.audit import results, several_models, steps
+from opacc_ray.audit import accuracy, several_models, verbs
 from opacc_ray.audit.checks import check
 from opacc_ray.cli import texts
 from opacc_ray.demo.s3_server import LocalS3
@@ -51,11 +51,11 @@ def answer(run: Run, chosen: opacc.Selection) -> None:
 
 
 def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run: Run, others: list[Run]) -> None:
-    first = steps.select(run, "neyman", 40, {})
+    first = verbs.select(run, "neyman", 40, {})
     expected = opacc.select(POOLS, "neyman", 40)
     assert first.index.tolist() == expected.index.tolist()
     answer(run, first)
-    second = steps.next_round(run, 60)
+    second = verbs.next_round(run, 60)
     rows = OUTCOMES[:, first.index]
     assert second.index.tolist() == opacc.select(POOLS, "neyman", 60, previous=[(first, rows)]).index.tolist()
     answer(run, second)
@@ -72,7 +72,7 @@ def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run
     ]
     for pair, item in zip(found.differences, plain.differences, strict=True):
         assert (pair.difference.low, pair.difference.high) == pytest.approx((item.difference.low, item.difference.high))
-    assert found.models[0].accuracy.value == results.estimate(run).value
+    assert found.models[0].accuracy.value == accuracy.estimate(run).value
     assert (found.first, found.second, found.difference) == (
         found.models[0].accuracy,
         found.models[1].accuracy,
@@ -86,7 +86,7 @@ def test_every_round_of_a_run_is_drawn_for_all_models_and_knows_how_each_did(run
 
 
 def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, others: list[Run]) -> None:
-    chosen = steps.select(run, "css", 60, {})
+    chosen = verbs.select(run, "css", 60, {})
     assert chosen.index.tolist() == opacc.select(POOLS[0], "css", 60).index.tolist()
     answer(run, chosen)
     found = several_models.compare(run, *others)
@@ -98,7 +98,7 @@ def test_a_method_for_one_model_serves_it_alone_and_compares_all(run: Run, other
 def test_a_pool_in_another_order_is_compared_by_ids_and_by_the_design_alone(tmp_path: Path, run: Run) -> None:
     order = np.random.default_rng(1).permutation(N)
     other = write_run(tmp_path, "d", OTHER[order], [IDS[i] for i in order], "b", classes=CLASSES)
-    chosen = steps.select(run, "neyman", 60, {})
+    chosen = verbs.select(run, "neyman", 60, {})
     answer(run, chosen)
     found = several_models.compare(run, other)
     assert not found.predicted
@@ -106,7 +106,7 @@ def test_a_pool_in_another_order_is_compared_by_ids_and_by_the_design_alone(tmp_
     assert found.difference.value == pytest.approx(expected.differences[0].difference.value)
     sample = {"method": "neyman", "budget": 40, "models": [other.uri]}
     with pytest.raises(DataError, match=r"in the first pool and .* in pool 2; give"):
-        steps.select(
+        verbs.select(
             write_run(tmp_path, "e", PREDICTION, sections={"sample": sample}, classes=CLASSES), "neyman", 60, {}
         )
 
@@ -123,7 +123,7 @@ def test_models_that_labels_cannot_serve_are_refused_before_anything_is_written(
     small = write_run(tmp_path, "small", OTHER[:100], IDS[:100], classes=CLASSES)
     sample = {"method": "neyman", "budget": 40, "models": [small.uri]}
     with pytest.raises(SpecError, match=r"small holds 100 examples and .*mine 300; give runs on"):
-        steps.select(
+        verbs.select(
             write_run(tmp_path, "mine", PREDICTION, sections={"sample": sample}, classes=CLASSES), "neyman", 40, {}
         )
 
@@ -165,12 +165,12 @@ def test_a_run_on_another_pool_is_found_before_anything_is_extracted(
     found = {item.name: item for item in made.checks}
     if message is None:
         assert failure is None
-        assert found["models"].found == "1 other model beside the spec's own"
+        assert found["models"].found == "1 other model in addition to the spec's own"
         return
     assert [name for name, item in found.items() if not item.ok] == ["models"]
     assert re.search(message, found["models"].found)
     with pytest.raises(OpaccError, match=message):
-        steps.start(spec)
+        verbs.start(spec)
     assert not (tmp_path / "audits").exists()
 
 
@@ -197,10 +197,10 @@ def test_candidates_that_were_extracted_are_drawn_for_together_from_a_column_of_
         content["model"] |= {"weights": f"{store.uri}/{name}.safetensors"}
         content["sample"] |= {"models": list(uris)} if uris else {}
         with extracting_here():
-            uris.append(steps.run(parse_spec(content, "spec.yaml")).uri)
+            uris.append(verbs.run(parse_spec(content, "spec.yaml")).uri)
     old, new = map(Run.open, uris)
     chosen = new.read_selection(1)
-    with several_models.open_views(new, [old], (), neyman.Parameters()) as views:
+    with several_models._open_views(new, [old], (), neyman.Parameters()) as views:
         expected = opacc.select(views, "neyman", 40, 3, history=opacc.History(prior=3.0 * fails))
         unjudged = opacc.select(views, "neyman", 40, 3)
     assert chosen.index.tolist() == expected.index.tolist() != unjudged.index.tolist()

@@ -10,10 +10,9 @@ import pytest
 import yaml
 from reported_run import CLASSES, KEYS, TRUTH, label, write_run
 
-from opacc_ray.audit import goals, results, steps
-from opacc_ray.audit.run_metrics import RunMetrics
-from opacc_ray.audit.status import status
-from opacc_ray.audit.tables import export_tables
+from opacc_ray.audit import accuracy, label_budget, verbs
+from opacc_ray.audit.exported_tables import export_tables
+from opacc_ray.audit.status import RunMetrics, status
 from opacc_ray.cli.main import main
 from opacc_ray.estimators.interim_analyses import interim_level
 from opacc_ray.fleet.alerts import least_accuracy
@@ -25,7 +24,7 @@ from opacc_ray.report.documents import RunReport
 from opacc_ray.report.sentences import digits_for, percent
 from opacc_ray.report.trackers import metrics_of, settings_of
 from opacc_ray.report.write import make_report
-from opacc_ray.runs.documents import AccuracyEstimate
+from opacc_ray.runs.estimate_documents import AccuracyEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate as estimate_by_design
 
@@ -34,7 +33,7 @@ from opacc_ray.samplers.estimate import estimate as estimate_by_design
 def run(tmp_path: Path) -> Run:
     """40 of 240 examples, labelled by ann as it is."""
     run = write_run(tmp_path)
-    steps.select(run, "srs", 40, {})
+    verbs.select(run, "srs", 40, {})
     answer(run, "ann", run.read_selection(1).ids, wrong=0)
     return run
 
@@ -48,7 +47,7 @@ def answer(run: Run, name: str, ids: Any, wrong: float) -> None:
 
 
 def by_design(run: Run, level: float = 0.95) -> Any:
-    rounds = results.read_rounds(run)
+    rounds = accuracy.read_rounds(run)
     return estimate_by_design([item.known for item in rounds], [item.outcome for item in rounds], level)
 
 
@@ -114,7 +113,7 @@ def test_annotators_who_agree_by_chance_widen_what_is_stated_everywhere(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer(run, "bob", run.read_selection(1).ids[:20], wrong=0.8)
-    stated = results.estimate(run)
+    stated = accuracy.estimate(run)
     own = by_design(run)
     assert stated.label_noise is not None
     assert (stated.low, stated.high) == (stated.label_noise.low, stated.label_noise.high)
@@ -129,7 +128,7 @@ def test_annotators_who_agree_by_chance_widen_what_is_stated_everywhere(
     assert widened.startswith(f"Annotators differ on {stated.label_noise.differ} of 20 examples with two opinions")
     assert_shown_everywhere(run, stated, tmp_path, capsys)
     assert stated.sequence.low <= own.low
-    assisted = results.state(run, assist=True).assisted
+    assisted = accuracy.state(run, assist=True).assisted
     assert assisted is not None
     assert assisted.low < own.low - 0.2
 
@@ -163,7 +162,7 @@ def test_what_second_opinions_do_not_show_does_not_widen_it(run: Run, number: in
     ids = run.read_selection(1).ids[:number]
     answer(run, "bob", ids, wrong=wrong)
     answer(run, "ann", [*ids, *run.read_selection(1).ids[20:]], wrong=0)
-    stated, own = results.estimate(run), by_design(run)
+    stated, own = accuracy.estimate(run), by_design(run)
     assert (stated.low, stated.high, stated.allows_for) == (own.low, own.high, [])
     assert any("too few to widen" in note for note in stated.notes) == (wrong > 0)
 
@@ -171,12 +170,12 @@ def test_what_second_opinions_do_not_show_does_not_widen_it(run: Run, number: in
 def test_the_interval_of_a_goal_that_was_reached_is_stated_everywhere(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = results.estimate(run)
+    before = accuracy.estimate(run)
     assert main(["next", run.uri, "--until", "0.2", "--json"]) == 0
     goal = json.loads(capsys.readouterr().out)["goal"]
     assert goal["reached"]
     assert not status(run).estimate_is_current
-    stated = results.estimate(run)
+    stated = accuracy.estimate(run)
     assert status(run).estimate_is_current
     assert (stated.low, stated.high, stated.level) == (goal["low"], goal["high"], 0.95)
     assert stated.low < before.low
@@ -192,29 +191,29 @@ def test_the_interval_of_a_goal_that_was_reached_is_stated_everywhere(
 
 
 def test_a_goal_that_is_not_reached_changes_nothing(run: Run) -> None:
-    before = results.estimate(run)
+    before = accuracy.estimate(run)
     assert main(["next", run.uri, "--until", "0.03"]) == 0
     assert status(run).estimate_is_current
-    assert results.estimate(run).to_dict() | {"rounds": [], "missing": 0} == before.to_dict() | {
+    assert accuracy.estimate(run).to_dict() | {"rounds": [], "missing": 0} == before.to_dict() | {
         "rounds": [],
         "missing": 0,
-        "sha256": results.estimate(run).to_dict()["sha256"],
+        "sha256": accuracy.estimate(run).to_dict()["sha256"],
     }
 
 
 def test_a_goal_that_was_changed_is_told(run: Run) -> None:
     for width in (0.03, 0.2):
-        goals.record_goal(run, goals.look_for_goal(run, width))
-    assert results.estimate(run).notes[1].startswith("The goal was ±0.03 before; ")
+        label_budget.record_goal(run, label_budget.look_for_goal(run, width))
+    assert accuracy.estimate(run).notes[1].startswith("The goal was ±0.03 before; ")
 
 
 def test_with_both_the_interval_of_the_goal_is_widened(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    goals.record_goal(run, goals.look_for_goal(run, 0.2))
-    stopped = results.estimate(run)
+    label_budget.record_goal(run, label_budget.look_for_goal(run, 0.2))
+    stopped = accuracy.estimate(run)
     answer(run, "bob", run.read_selection(1).ids[:20], wrong=0.8)
     assert main(["next", run.uri, "--until", "0.2"]) == 0
     said = capsys.readouterr().out
-    stated, own = results.estimate(run), by_design(run, interim_level(0.95))
+    stated, own = accuracy.estimate(run), by_design(run, interim_level(0.95))
     assert stated.allows_for == ["stopping", "label noise"]
     assert stated.interval == f"{own.interval} for stopping at ±0.2 widened for label noise"
     assert stated.low < own.low
@@ -225,9 +224,9 @@ def test_with_both_the_interval_of_the_goal_is_widened(run: Run, capsys: pytest.
 
 
 def test_labels_that_are_missing_leave_the_rule_of_stopping(run: Run) -> None:
-    goals.record_goal(run, goals.look_for_goal(run, 0.2))
-    steps.next_round(run, 10)
+    label_budget.record_goal(run, label_budget.look_for_goal(run, 0.2))
+    verbs.next_round(run, 10)
     label(run, run.read_selection(2).ids[:4])
-    stated = results.estimate(run, partial=True)
+    stated = accuracy.estimate(run, partial=True)
     assert stated.n == 44
     assert stated.allows_for == ["stopping"]

@@ -7,13 +7,12 @@ import pytest
 from extracting_here import extracting_here
 from small_pictures import picture
 
-from opacc_ray.audit import steps
-from opacc_ray.audit.state_documents import RunExit
-from opacc_ray.audit.submission import Order, as_yaml, submit
+from opacc_ray.audit import verbs
+from opacc_ray.audit.submission import Order, RunExit, as_yaml, submit
 from opacc_ray.cluster.jobs import Job
 from opacc_ray.errors import SpecError, StorageError
 from opacc_ray.lake.store_uris import open_store
-from opacc_ray.runs.provenance import located
+from opacc_ray.runs.identity import located
 from opacc_ray.spec import Spec, load_spec, parse_spec, parse_yaml
 
 
@@ -38,7 +37,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spec:
     ("order", "message"),
     [
         (Order(environment=["NOWHERE"]), "--env NOWHERE: the environment has no NOWHERE"),
-        (Order(environment=["KEY=hush"]), '--env "KEY": give the name of a variable alone'),
+        (Order(environment=["KEY=hush"]), '--env "KEY": give only the name of a variable'),
         (Order(modules=["nobody"]), "there is no module 'nobody'"),
         (Order(), "no cluster is named; give --address http://HEAD:8265"),
     ],
@@ -54,7 +53,7 @@ def test_run_of_a_cluster_with_other_libraries_is_found_again(spec: Spec, monkey
     """Its name is another than the one that is planned here."""
     with extracting_here(), monkeypatch.context() as there:
         there.setattr("opacc_ray.extract.code.version", lambda name: "99.1")
-        run = steps.run(spec)
+        run = verbs.run(spec)
     note = Path(spec.output, "note.json")
     ended = RunExit(ended="waits for labels", exit_code=0, run=run.uri, waits_for="3 labels", error=None)
     note.write_bytes(ended.to_bytes())

@@ -14,8 +14,8 @@ import pytest
 from audited_run import label, write_features, write_pool
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import closing, goals, results, steps
-from opacc_ray.audit.export import export_case
+from opacc_ray.audit import accuracy, label_budget, verbs
+from opacc_ray.audit.exported_case import export_case
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
@@ -29,7 +29,7 @@ from opacc_ray.runs.run import Run
 def run(tmp_path: Path) -> Run:
     """A run whose first track has a labelled round of deepest, which prefers likely failures."""
     made = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-    import_for(made, steps.select(made, "deepest", 60, {}).ids)
+    import_for(made, verbs.select(made, "deepest", 60, {}).ids)
     return made
 
 
@@ -83,19 +83,19 @@ def test_same_selection_as_that_of_a_labelled_round_opens_nothing(run: Run, caps
 
 def test_selection_without_labels_is_replaced_on_its_own_track(tmp_path: Path) -> None:
     run = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-    steps.select(run, "srs", 20, {})
-    assert steps.select_beside(run, "css", 30, {}).track is None
+    verbs.select(run, "srs", 20, {})
+    assert verbs.select_on_free_track(run, "css", 30, {}).track is None
     assert (run.read_selection(1).method, len(run.tracks())) == ("css", 1)
 
 
 def test_selection_of_a_track_whose_labels_came_for_another_is_not_replaced(run: Run) -> None:
-    beside = steps.select_beside(run, "srs", 100, {})
+    beside = verbs.select_on_free_track(run, "srs", 100, {})
     overlap = set(run.read_selection(1).ids)
-    steps.select(beside, "srs", 100, {}, seed=5)  # labels that the first track has anyway orphan nothing
+    verbs.select(beside, "srs", 100, {}, seed=5)  # labels that the first track has anyway orphan nothing
     (name, *_) = [name for name in beside.read_selection(1).ids if name not in overlap]
     import_for(run, [name])
-    with pytest.raises(SpecError, match=r"\(track srs-100\) has labels already.*another track with --track NAME"):
-        steps.select(beside, "srs", 100, {}, seed=6)
+    with pytest.raises(SpecError, match=r"\(track srs-100\) has labels, which.*another track with --track NAME"):
+        verbs.select(beside, "srs", 100, {}, seed=6)
     assert import_for(beside, [])["labelled"] > 1
 
 
@@ -112,18 +112,18 @@ def test_name_that_no_folder_can_have_is_refused(name: str, run: Run, capsys: py
 def test_track_that_is_not_there_is_refused_by_name(
     arguments: list[str], run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steps.select_beside(run, "srs", 100, {})
+    verbs.select_on_free_track(run, "srs", 100, {})
     (tmp_path / "FILE").write_text("id,label\n")
     place = 1 + (arguments[0] == "labels")
     given = [str(tmp_path / "FILE") if item == "FILE" else item for item in arguments]
     assert main([*given[:place], run.uri, *given[place:], "--track", "srs-10"]) == SpecError.exit_code
-    assert f"{run.uri} has no track 'srs-10', only srs-100; `opacc select" in capsys.readouterr().err
+    assert f"{run.uri} has no track 'srs-10', only srs-100; start it with `opacc select" in capsys.readouterr().err
 
 
 def test_no_track_comes_before_the_first_selection(tmp_path: Path) -> None:
     run = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-    with pytest.raises(LabelError, match="has no selection yet, which comes before other tracks"):
-        steps.select(run.along("more"), "srs", 10, {})
+    with pytest.raises(LabelError, match="has no selection yet, and the main track comes first"):
+        verbs.select(run.along("more"), "srs", 10, {})
 
 
 # -- labels that are there -------------------------------------------------------------------------------
@@ -143,24 +143,24 @@ def test_labels_of_one_track_count_in_another_and_are_not_asked_for_again(
     assert f"labelled   {len(shared)} of its examples have a label already, and the manifests leave them out" in told
     assert f"opacc labels import {run.uri} FILE --track srs-100\n" in told
     assert import_for(beside, listed(beside))["missing"] == 0
-    stated = results.estimate(beside)
+    stated = accuracy.estimate(beside)
     assert stated.track == "srs-100"
     assert (stated.n, stated.design_based, stated.reason) == (100, True, None)
     assert stated.value == pytest.approx(np.mean(outcomes(chosen)))
-    assert results.estimate(run).n == 60
+    assert accuracy.estimate(run).n == 60
     assert "\ntrack      srs-100\n" in text_of(capsys, "estimate", run.uri, "--track", "srs-100")
 
 
 @pytest.mark.parametrize("method", ["srs", "css", "ssrs", "deepest", "neyman", "sups", "gbs"])
 def test_labels_known_before_steer_no_draw(method: str, run: Run, tmp_path: Path) -> None:
     unlabelled = write_run(tmp_path, "other", PREDICTION, classes=CLASSES)
-    steps.select(unlabelled, "srs", 1, {})
-    drawn = [steps.select(one.along("more"), method, 50, {}).to_dict() for one in (run, unlabelled)]
+    verbs.select(unlabelled, "srs", 1, {})
+    drawn = [verbs.select(one.along("more"), method, 50, {}).to_dict() for one in (run, unlabelled)]
     assert drawn[0] == drawn[1]
 
 
 def test_rounds_of_a_track_learn_from_its_own_labels_alone(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    beside = steps.select_beside(run, "neyman", 40, {})
+    beside = verbs.select_on_free_track(run, "neyman", 40, {})
     import_for(beside, listed(beside))
     answered = answer(capsys, "next", run.uri, "--track", "neyman-40", "--budget", "30")
     assert (answered["track"], answered["round"]) == ("neyman-40", 2)
@@ -173,10 +173,10 @@ def test_rounds_of_a_track_learn_from_its_own_labels_alone(run: Run, capsys: pyt
 
 def test_part_of_a_round_that_another_choice_labelled_is_no_sample_of_it(run: Run) -> None:
     """Those of a deepest round are likely failures: the first label of a random order is not at random any more."""
-    beside = steps.select_beside(run, "srs", 100, {})
+    beside = verbs.select_on_free_track(run, "srs", 100, {})
     (mine,) = read_rounds(beside)
     num = int(mine.labelled.sum())
-    stated = results.estimate(beside, partial=True)
+    stated = accuracy.estimate(beside, partial=True)
     assert not stated.design_based
     assert stated.reason == (
         f"{100 - num} of 100 labels of round 1 are assumed to be missing at random, "
@@ -186,40 +186,40 @@ def test_part_of_a_round_that_another_choice_labelled_is_no_sample_of_it(run: Ru
 
 def test_a_further_round_waits_for_a_label_of_its_own(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """Labels that another track gave it before it was drawn stand in no way of what the rounds before it say."""
-    beside = steps.select_beside(run, "css", 40, {})
+    beside = verbs.select_on_free_track(run, "css", 40, {})
     import_for(beside, listed(beside))
-    stated = results.estimate(beside)
+    stated = accuracy.estimate(beside)
     assert text_of(capsys, "report", run.uri, "--track", "css-40")
-    steps.next_round(beside, 60)
+    verbs.next_round(beside, 60)
     _, second = read_rounds(beside)
     assert 0 < second.labelled.sum() == second.known_before
     assert (second.is_counted, second.nonresponse) == (False, None)
     assert status(run).others[0].estimate_is_current
-    assert results.estimate(beside) == results.estimate(beside, partial=True)
-    assert results.estimate(beside).value == stated.value
+    assert accuracy.estimate(beside) == accuracy.estimate(beside, partial=True)
+    assert accuracy.estimate(beside).value == stated.value
     said = text_of(capsys, "estimate", run.uri, "--track", "css-40")
     assert f"left out   round 2, which waits for its {len(second.missing)} labels" in said
     assert text_of(capsys, "report", run.uri, "--track", "css-40").startswith("answer     The model is right on about")
-    steps.next_round(beside, 20, close=True)
-    assert results.estimate(beside).value == stated.value
+    verbs.next_round(beside, 20, close=True)
+    assert accuracy.estimate(beside).value == stated.value
     *_, third = read_rounds(beside)
     import_for(beside, third.missing[:1])
     with pytest.raises(LabelError, match=f"{len(third.missing) - 1} of 60 labels are missing"):
-        results.estimate(beside)
+        accuracy.estimate(beside)
 
 
 def test_first_labels_of_a_sequential_round_are_a_sample_unless_another_choice_had_them(tmp_path: Path) -> None:
     run = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-    import_for(run, steps.select(run, "srs", 60, {}).ids[:30])
-    assert results.estimate(run, partial=True).design_based
-    shared = steps.select_beside(run, "srs", 60, {}, seed=run.spec.seed + 1)
+    import_for(run, verbs.select(run, "srs", 60, {}).ids[:30])
+    assert accuracy.estimate(run, partial=True).design_based
+    shared = verbs.select_on_free_track(run, "srs", 60, {}, seed=run.spec.seed + 1)
     (mine,) = read_rounds(shared)
     assert mine.known_before > 0
     assert mine.nonresponse is not None
 
 
 def test_label_for_either_track_comes_in_any_file(run: Run) -> None:
-    beside = steps.select_beside(run, "css", 100, {})
+    beside = verbs.select_on_free_track(run, "css", 100, {})
     wanted = listed(beside)
     import_for(run, wanted[: len(wanted) // 2])
     assert import_for(beside, wanted[len(wanted) // 2 :])["missing"] == 0
@@ -235,10 +235,10 @@ def _truth(run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def test_what_a_track_gave_up_counts_in_another(run: Run) -> None:
-    beside = steps.select_beside(run, "srs", 100, {})
+    beside = verbs.select_on_free_track(run, "srs", 100, {})
     wanted = listed(beside)
-    closing.close(beside)
-    other = steps.select_beside(run, "css", 100, {})
+    verbs.close(beside)
+    other = verbs.select_on_free_track(run, "css", 100, {})
     both = sorted(set(wanted) & set(listed(other)))
     only = sorted(set(wanted) - set(both))
     imported = import_for(run, wanted)
@@ -251,8 +251,8 @@ def test_what_a_track_gave_up_counts_in_another(run: Run) -> None:
 
 
 def test_status_shows_all_tracks(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    beside = steps.select_beside(run, "srs", 100, {})
-    results.estimate(run)
+    beside = verbs.select_on_free_track(run, "srs", 100, {})
+    accuracy.estimate(run)
     missing = len(listed(beside))
     state = status(run)
     assert [item.track for item in state.others] == ["srs-100"]
@@ -261,21 +261,21 @@ def test_status_shows_all_tracks(run: Run, capsys: pytest.CaptureFixture[str]) -
     assert (along["track"], along["waits_for"], along["others"][0]["track"]) == ("srs-100", f"{missing} labels", None)
     told = text_of(capsys, "status", run.uri)
     assert f"\ntrack      srs-100\nround 1    srs: {100 - missing} of 100 labelled, {missing} missing" in told
-    results.estimate(beside, partial=True)
+    accuracy.estimate(beside, partial=True)
     import_for(beside, listed(beside))
     assert f"state it anew with opacc estimate {run.uri} --track srs-100\n" in text_of(capsys, "status", run.uri)
 
 
 def test_estimate_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:
-    beside = steps.select_beside(run, "srs", 100, {})
-    results.estimate(run)
+    beside = verbs.select_on_free_track(run, "srs", 100, {})
+    accuracy.estimate(run)
     beside.store.write(beside.estimate_key, run.store.read(run.estimate_key))
     (fault,) = verify(run.uri).faults
-    assert fault.problem.startswith(f"{run.uri}/tracks/srs-100/estimate.json is that of the run {run.uri}; delete it")
+    assert fault.problem.startswith(f"{run.uri}/tracks/srs-100/estimate.json belongs to the run {run.uri}; delete it")
 
 
 def test_round_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:
-    beside = steps.select_beside(run, "srs", 100, {})
+    beside = verbs.select_on_free_track(run, "srs", 100, {})
     other = run.along("other")
     for entry in beside.store.list("tracks/srs-100/"):
         run.store.write(entry.key.replace("srs-100", "other"), run.store.read(entry.key))
@@ -286,9 +286,9 @@ def test_round_of_a_track_is_not_taken_for_that_of_another(run: Run) -> None:
 
 
 def test_track_that_lost_its_rounds_is_named(run: Run) -> None:
-    beside = steps.select_beside(run, "srs", 100, {})
+    beside = verbs.select_on_free_track(run, "srs", 100, {})
     import_for(beside, listed(beside))
-    results.estimate(beside)
+    accuracy.estimate(beside)
     for entry in run.store.list("tracks/srs-100/rounds/"):
         run.store.delete(entry.key)
     assert any("tracks/srs-100/rounds/1/labels/" in fault.problem for fault in verify(run.uri).faults)
@@ -298,7 +298,7 @@ def test_what_is_no_track_is_passed_over(run: Run) -> None:
     run.store.write("tracks/-x/rounds/1/selection.json", b"{}")
     run.store.write("tracks/stray", b"")
     assert [item.track for item in status(run).others] == []
-    assert results.estimate(run).n == 60
+    assert accuracy.estimate(run).n == 60
 
 
 def test_tracks_lie_in_a_bucket_as_in_a_folder(bucket: str, tmp_path: Path) -> None:
@@ -306,10 +306,10 @@ def test_tracks_lie_in_a_bucket_as_in_a_folder(bucket: str, tmp_path: Path) -> N
     for home in (str(tmp_path), bucket):
         write_pool(home)
         run, _ = write_features(home)
-        label(run, steps.select(run, "srs", 20, {}).ids)
-        beside = steps.select_beside(run, "css", 30, {})
+        label(run, verbs.select(run, "srs", 20, {}).ids)
+        beside = verbs.select_on_free_track(run, "css", 30, {})
         label(beside, listed(beside))
-        result = results.estimate(beside).to_dict()
+        result = accuracy.estimate(beside).to_dict()
         stated.append({name: result[name] for name in ("value", "low", "high", "n", "design_based", "track")})
         assert export_case(run, f"{home}/case.npz", partial=True).examples > 30
         assert verify(run.uri).faults == []
@@ -320,11 +320,11 @@ def test_tracks_lie_in_a_bucket_as_in_a_folder(bucket: str, tmp_path: Path) -> N
 def test_verify_covers_tracks(name: str, tmp_path: Path) -> None:
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
-    label(run, steps.select(run, "srs", 20, {}).ids)
-    beside = steps.select_beside(run, "css", 30, {})
+    label(run, verbs.select(run, "srs", 20, {}).ids)
+    beside = verbs.select_on_free_track(run, "css", 30, {})
     label(beside, listed(beside))
-    goals.record_goal(beside, goals.look_for_goal(beside, 0.2))
-    results.estimate(beside)
+    label_budget.record_goal(beside, label_budget.look_for_goal(beside, 0.2))
+    accuracy.estimate(beside)
     assert verify(run.uri).faults == []
     (key,) = [entry.key for entry in run.store.list("tracks/css-30/rounds/1/") if entry.key.split("/")[4] == name]
     run.store.write(key, run.store.read(key)[:-9] + b"123456789")

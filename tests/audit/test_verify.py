@@ -12,10 +12,10 @@ import pytest
 from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, label, write_features, write_pool
 from audited_run import extract_by_hand as extract
 
-from opacc_ray.audit import closing, extraction, goals, results, steps
-from opacc_ray.audit.state_documents import Verification
+from opacc_ray.audit import accuracy, label_budget, stages, verbs
+from opacc_ray.audit.stages import unfinished
 from opacc_ray.audit.status import status
-from opacc_ray.audit.verify import verify
+from opacc_ray.audit.verify import Verification, verify
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, OpaccError
 from opacc_ray.extract.index import read_index
@@ -23,9 +23,6 @@ from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
-from opacc_ray.runs.soundness import unfinished
-
-OLD = Path(__file__).parents[1] / "v0_1_0" / "runs"
 
 
 @pytest.fixture
@@ -38,9 +35,9 @@ def home(tmp_path: Path) -> Path:
 def run(home: Path) -> Run:
     """A run with two rounds, labels and an estimate."""
     run, _ = write_features(str(home))
-    label(run, steps.select(run, "srs", 20, {}).ids)
-    label(run, steps.next_round(run, 10).ids)
-    results.estimate(run)
+    label(run, verbs.select(run, "srs", 20, {}).ids)
+    label(run, verbs.next_round(run, 10).ids)
+    accuracy.estimate(run)
     return run
 
 
@@ -65,12 +62,6 @@ def test_sound_run_is_sound(run: Run, capsys: pytest.CaptureFixture[str]) -> Non
     assert found.checked > 15
     assert main(["verify", run.uri]) == 0
     assert "sound      nothing is wrong" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", ["css-00000001", "neyman-00000001"])
-def test_run_of_version_0_1_0_is_sound(name: str, tmp_path: Path) -> None:
-    shutil.copytree(OLD / name, tmp_path / name)
-    assert verify(str(tmp_path / name)).faults == []
 
 
 def replaced(old: bytes, new: bytes) -> Callable[[Path], object]:
@@ -118,7 +109,7 @@ def test_answers_that_the_rule_of_the_run_settles_are_sound(run: Run) -> None:
     [id, *_] = run.read_selection(1).ids
     other = CLASSES[(TRUTH[KEYS.index(id)] + 1) % 3]  # by majority a tie
     import_labels(run, "more.csv", f"id,label,annotator\n{id},{other},bob\n".encode(), conflict="latest")
-    results.estimate(run)
+    accuracy.estimate(run)
     assert problems(run) == []
 
 
@@ -136,25 +127,29 @@ def test_features_of_another_model_are_refused(run: Run, home: Path, monkeypatch
     before = {entry.key: run.features.read(entry.key) for entry in run.features.list()}
     shutil.copytree(other.features.uri, run.features.uri, dirs_exist_ok=True)
     said = "with the prediction .* where its features have .*; restore the round, or the features"
-    for command in (results.estimate, lambda run: steps.next_round(run, 5), lambda run: goals.look_for_goal(run, 0.1)):
+    for command in (
+        accuracy.estimate,
+        lambda run: verbs.next_round(run, 5),
+        lambda run: label_budget.look_for_goal(run, 0.1),
+    ):
         with pytest.raises(DataError, match=said):
             command(Run.open(run.uri))
     assert any("where its features have" in text for text in problems(run))
     run.features.write_many(before.items())
-    assert results.estimate(Run.open(run.uri)).n == 30
+    assert accuracy.estimate(Run.open(run.uri)).n == 30
 
 
 def test_features_that_were_made_again_on_another_machine_are_taken(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stated = results.estimate(run)
+    stated = accuracy.estimate(run)
     for entry in run.features.list():
         run.features.delete(entry.key)
     monkeypatch.setattr(audited_run, "CONFIDENCE", audited_run.CONFIDENCE + 1e-7)
     write_features(str(home))
-    assert results.estimate(Run.open(run.uri)).value == stated.value
-    assert "were made again since round 2 was drawn from them" in caplog.text
-    assert steps.next_round(Run.open(run.uri), 5).round == 3
+    assert accuracy.estimate(Run.open(run.uri)).value == stated.value
+    assert "were extracted again after round 2 was drawn from them" in caplog.text
+    assert verbs.next_round(Run.open(run.uri), 5).round == 3
 
 
 def test_no_run_to_verify(tmp_path: Path) -> None:
@@ -182,7 +177,7 @@ def complete(home: Path) -> list[str]:
     missing = unfinished(stage.job, stage.plan).missing
     for shard in missing:
         extract(stage.job, shard)
-    extraction._complete(stage, {})
+    stages._complete(stage, {})
     return [shard.name for shard in missing]
 
 
@@ -199,7 +194,7 @@ def test_damaged_shards_are_extracted_again_and_said(
     assert {entry.key: run.features.read(entry.key) for entry in run.features.list()} == before
     assert problems(run) == []
     if kind not in ("lost index", "index"):
-        assert "2 of 3 shards were done before and are kept" in caplog.text
+        assert "2 of 3 shards were done before" in caplog.text
         assert Path(file).name in caplog.text or "lacks 1 of its shards" in caplog.text
 
 
@@ -239,10 +234,10 @@ def test_objects_that_changed_since_extraction_are_counted_and_named(
     first, second = run.read_selection(1).ids[:2]
     other = next(key for key in KEYS if key not in {*run.read_selection(1).ids, *run.read_selection(2).ids})
     (home / "pool" / other).write_bytes(b"nobody chose it")
-    assert results.estimate(run).objects.changed == 0
+    assert accuracy.estimate(run).objects.changed == 0
     (home / "pool" / first).write_bytes(b"another picture")
     (home / "pool" / second).unlink()
-    found = results.estimate(run).objects
+    found = accuracy.estimate(run).objects
     assert (found.changed, found.lost, found.unknown, found.first) == (1, 1, 0, sorted([first, second]))
     assert verify(run.uri).objects == found
     capsys.readouterr()
@@ -267,15 +262,8 @@ def test_draw_of_a_changed_object_says_so(home: Path, capsys: pytest.CaptureFixt
 def test_pool_that_cannot_be_reached_is_said(run: Run, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     old = Run.open(str(home / "audit"))
     (home / "pool").rename(home / "elsewhere")
-    found = results.estimate(old).objects
+    found = accuracy.estimate(old).objects
     assert found.lost == len({*run.read_selection(1).ids, *run.read_selection(2).ids}) or found.reason
-
-
-def test_run_of_version_0_1_0_does_not_know_its_objects(tmp_path: Path) -> None:
-    shutil.copytree(OLD / "css-00000001", tmp_path / "css-00000001")
-    found = results.estimate(Run.open(str(tmp_path / "css-00000001"))).objects
-    assert (found.changed, found.lost) == (0, 0)
-    assert found.unknown > 0
 
 
 # -- status ----------------------------------------------------------------------------------------------
@@ -283,9 +271,9 @@ def test_run_of_version_0_1_0_does_not_know_its_objects(tmp_path: Path) -> None:
 
 def test_status_says_that_an_estimate_is_old(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, _ = write_features(str(home))
-    chosen = steps.select(run, "srs", 20, {})
+    chosen = verbs.select(run, "srs", 20, {})
     label(run, chosen.ids[:12])
-    results.estimate(run, partial=True)
+    accuracy.estimate(run, partial=True)
     assert status(run).estimate_is_current is True
     label(run, chosen.ids[12:])
     assert status(run).estimate_is_current is False
@@ -296,9 +284,9 @@ def test_status_says_that_an_estimate_is_old(home: Path, capsys: pytest.CaptureF
 
 def test_a_round_without_an_answer_makes_no_estimate_old(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, _ = write_features(str(home))
-    label(run, steps.select(run, "srs", 20, {}).ids)
-    results.estimate(run)
-    second = steps.next_round(run, 6)
+    label(run, verbs.select(run, "srs", 20, {}).ids)
+    accuracy.estimate(run)
+    second = verbs.next_round(run, 6)
     assert status(run).estimate_is_current is True
     assert status(run).waits_for == "6 labels"
     label(run, second.ids[:4])
@@ -313,30 +301,30 @@ def test_status_of_an_estimate_with_as_many_labels_says_that_they_changed(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, _ = write_features(str(home))
-    label(run, steps.select(run, "srs", 20, {}).ids)
-    results.estimate(run)
-    steps.next_round(run, 6)
-    closing.close(run)
+    label(run, verbs.select(run, "srs", 20, {}).ids)
+    accuracy.estimate(run)
+    verbs.next_round(run, 6)
+    verbs.close(run)
     assert main(["status", run.uri]) == 0
     assert "this is old: answers, rounds or the score have changed since, so state it anew" in capsys.readouterr().out
 
 
 def test_lost_labels_of_a_closed_round_are_missing(home: Path) -> None:
     run, _ = write_features(str(home))
-    chosen = steps.select(run, "srs", 20, {})
+    chosen = verbs.select(run, "srs", 20, {})
     label(run, chosen.ids[:9])
     label(run, chosen.ids[9:15])
-    closing.close(run)
-    results.estimate(run)
+    verbs.close(run)
+    accuracy.estimate(run)
     (home / "audit" / "estimate.json").unlink()
     first, *_ = run.label_files(1)
     run.store.delete(first)
     with pytest.raises(LabelError, match="of 20 labels are missing"):
-        results.estimate(run)
+        accuracy.estimate(run)
 
 
 def test_lost_correction_is_named_by_the_next_estimate(run: Run) -> None:
     lost = run.label_files(2)[0]
     run.store.delete(lost)
     with pytest.raises(DataError, match=rf"{lost} is lost, and the last estimate used it"):
-        results.estimate(run, partial=True)
+        accuracy.estimate(run, partial=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from features_run import write_features
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.audit.characterization_documents import Characterization
 from opacc_ray.cli.main import main
 from opacc_ray.report.gather import gather
@@ -114,7 +114,7 @@ def test_a_selection_is_characterised_beside_its_pool_and_the_report_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write(tmp_path, "chosen", features(600, 4))
-    steps.select(run, "deepest", 60, {})
+    verbs.select(run, "deepest", 60, {})
     found = characterized([run.uri], capsys)
     pool, selection = found["models"][0]["sets"]
     assert (selection["name"], selection["examples"]) == ("selection", 60)
@@ -166,7 +166,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(
     regression = write_features(f"{tmp_path}/angle-00000001", {"prediction": np.arange(30.0)}, task="regression")
     code, said = refused(regression.uri)
     assert (code, said.count("\n")) == (2, 1)
-    assert "is of a regression, and EP, CP, BC, PBC and the shift are of classes" in said
+    assert "is a regression, and EP, CP, BC, PBC and the shift need classes" in said
     wide = write(tmp_path, "wide", features(300, 6, width=9))
     code, said = refused(usual, "--reference", wide.uri, "--no-shift")
     assert (code, said.count("\n")) == (5, 1)

@@ -9,7 +9,7 @@ from safetensors.torch import save
 from small_model import trained
 from small_pictures import picture
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.report.characterized import characterize
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -35,7 +35,7 @@ def test_the_runs_own_training_data_are_its_reference(weights: bool, tmp_path: P
         "output": f"{tmp_path}/audits",
     }
     with extracting_here():
-        run = steps.run(parse_spec(spec, "spec"), trial=True)
+        run = verbs.run(parse_spec(spec, "spec"), trial=True)
     [model_found] = characterize([Run.open(run.uri)]).models
     pool, selection, reference = model_found.sets
     assert (pool.examples, selection.examples, reference.examples) == (40, 8, 24)

@@ -11,7 +11,7 @@ from safetensors.torch import save
 from small_model import trained
 from small_pictures import picture
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.runs.feature_sets import FeatureSets, RemovedSet
 from opacc_ray.runs.run import Run
@@ -37,7 +37,7 @@ def run_spec(home: Path, **sections: Any) -> Run:
         "output": f"{home}/audits",
     }
     with extracting_here():
-        return steps.run(parse_spec(content | sections, "spec"))
+        return verbs.run(parse_spec(content | sections, "spec"))
 
 
 def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -75,7 +75,7 @@ def test_set_in_use_is_not_removed_unless_forced(home: Path, capsys: pytest.Capt
     code, _, err = asked(capsys, "remove", output, digest)
     assert code == 2
     assert f"1 runs use {digest}, such as {run.name}" in err
-    assert "draw no further round until they are run and extracted again; give --force" in err
+    assert "need another extraction before a further round; give --force" in err
     assert run.read_index() is not None
     code, out, _ = asked(capsys, "remove", output, digest[:6], "--force", "--json")
     assert code == 0
@@ -116,7 +116,7 @@ def test_set_is_kept_while_a_header_cannot_be_read(home: Path, capsys: pytest.Ca
     assert run.header.features is not None
     code, _, err = asked(capsys, "remove", f"{home}/audits", run.header.features.digest)
     assert code == 2
-    assert f"the header of {run.name} cannot be read, so it may use" in err
+    assert f"the header of {run.name} is not readable, so it may use" in err
     assert run.read_index() is not None
 
 

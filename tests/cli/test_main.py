@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from golden_run import copy_golden_run
 from small_pictures import picture
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs as steps
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError
 from opacc_ray.spec import parse_spec
@@ -327,8 +327,8 @@ def test_shell_completes_commands_and_methods(words: str, expected: list[str]) -
 
 @pytest.mark.parametrize("arguments", [["status", "RUN", "--json"], ["status", "RUN"], ["--help"], ["rum", "--json"]])
 def test_closed_pipe_ends_quietly(arguments: list[str], tmp_path: Path) -> None:
-    shutil.copytree(Path(__file__).parents[1] / "v0_1_0" / "runs" / "css-00000001", tmp_path / "css-00000001")
-    given = [item.replace("RUN", str(tmp_path / "css-00000001")) for item in arguments]
+    run = copy_golden_run(tmp_path)
+    given = [item.replace("RUN", str(run)) for item in arguments]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run([sys.executable, "-m", "opacc_ray", *given], stdout=writer, stderr=subprocess.PIPE, text=True)

@@ -13,9 +13,8 @@ from safetensors.torch import save
 from small_model import trained
 from small_pictures import picture
 
-from opacc_ray.audit import results, steps
-from opacc_ray.audit.run_list import RemovedRun, RunList
-from opacc_ray.audit.status import status
+from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit.status import RemovedRun, RunList, status
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
 from opacc_ray.runs.failure import read_failure
@@ -37,7 +36,7 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str
 
 def write_run(home: Path, name: str, labels: int = 20) -> Run:
     run, _ = write_features(str(home), name)
-    chosen = steps.select(run, "srs", 20, {})
+    chosen = verbs.select(run, "srs", 20, {})
     if labels:
         label(run, chosen.ids[:labels])
     return run
@@ -51,7 +50,7 @@ def files_of(folder: Path) -> set[Path]:
 
 
 def test_runs_are_listed_with_state_accuracy_and_age(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stated = results.estimate(write_run(home, "weekly-1"))
+    stated = accuracy.estimate(write_run(home, "weekly-1"))
     write_run(home, "weekly-2", labels=0)
     write_run(home, "weekly-3")
     write_features(str(home), "weekly-4", extract=False)
@@ -97,7 +96,7 @@ def test_a_run_with_labels_is_not_removed_unless_forced(home: Path, capsys: pyte
     before = files_of(home)
     code, _, err = asked(capsys, "remove", run.uri)
     assert code == 2
-    assert "weekly-1 holds 1 file of labels, which would be deleted with it" in err
+    assert "weekly-1 has 1 file of labels, which would also be deleted" in err
     assert files_of(home) == before
     code, out, _ = asked(capsys, "remove", run.uri, "--force", "--json")
     assert code == 0
@@ -106,7 +105,7 @@ def test_a_run_with_labels_is_not_removed_unless_forced(home: Path, capsys: pyte
     assert (done.files, done.label_files) == (len(own) - 1, 1)
     assert done.kept == [f"{run.uri}/notes.txt"]
     assert before - files_of(home) == own - {Path(run.uri) / "notes.txt"}
-    assert results.estimate(other).n == 20
+    assert accuracy.estimate(other).n == 20
     code, out, _ = asked(capsys, str(home))
     assert "weekly-1" not in out
 
@@ -164,7 +163,7 @@ def spec_of(home: Path, **sections: Any) -> Any:
 
 def test_features_that_runs_share_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with extracting_here():
-        first, second = steps.run(spec_of(tmp_path)), steps.run(spec_of(tmp_path, name="second"))
+        first, second = verbs.run(spec_of(tmp_path)), verbs.run(spec_of(tmp_path, name="second"))
     before = files_of(tmp_path / "audits" / "features")
     digest = first.features.uri.rpartition("/")[2]
     code, out, _ = asked(capsys, "remove", first.uri)
@@ -191,7 +190,7 @@ def test_a_run_that_failed_says_when_and_why_until_it_succeeds(
     with extracting_here(), monkeypatch.context() as patch:
         patch.setattr(small_model, "network", broken)
         with pytest.raises(DataError, match="no weights today") as raised:
-            steps.run(spec)
+            verbs.run(spec)
     [entry] = RunList.from_dict(json.loads(asked(capsys, f"{tmp_path}/audits", "--json")[1]), "stdout").runs
     run = Run.open(entry.run)
     found = status(run)
@@ -208,6 +207,6 @@ def test_a_run_that_failed_says_when_and_why_until_it_succeeds(
     assert f"failed            `opacc status` reports why: {run.uri}" in said
     assert f"failed     {run.name}: another run of its spec" in asked(capsys, f"{tmp_path}/audits")[1]
     with extracting_here():
-        steps.run(spec)
+        verbs.run(spec)
     assert status(run).failure is None
     assert status(run).waits_for == "8 labels"

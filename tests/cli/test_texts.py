@@ -3,7 +3,7 @@
 import pytest
 
 from opacc_ray.cli.texts import accuracy, interval
-from opacc_ray.runs.documents import StatedEstimate
+from opacc_ray.runs.estimate_documents import StatedEstimate
 
 
 @pytest.mark.parametrize(

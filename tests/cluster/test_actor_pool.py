@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from extracting_here import extracting_here
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.errors import ClusterError
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -22,8 +22,8 @@ TESTS = Path(__file__).parents[1]
 
 
 def extracted(content: dict[str, Any]) -> Run:
-    run, stages = steps.start(parse_spec(content, "spec"))
-    steps.extract(stages, lambda *_: None)
+    run, stages = verbs.start(parse_spec(content, "spec"))
+    verbs.extract(stages, lambda *_: None)
     return run
 
 
@@ -76,14 +76,14 @@ def test_an_actor_whose_machine_is_taken_back_ends_cleanly(
     with_model: Callable[..., dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     content = with_model("noted", {"seconds": 0.3}, actors=1, attempts=1)
-    run, stages = steps.start(parse_spec(content, "spec"))
+    run, stages = verbs.start(parse_spec(content, "spec"))
 
     def take_back(done: int, _: int) -> None:
         if done in (3, 6):
             latest = max(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
             os.kill(int(latest.name), signal.SIGTERM)
 
-    steps.extract(stages, take_back)
+    verbs.extract(stages, take_back)
     assert "an actor was preempted" in caplog.text
     assert len(list(tmp_path.iterdir())) == 3
     index = run.read_index()
@@ -126,7 +126,7 @@ def test_memory_that_always_runs_out_names_the_shard_and_the_fix(with_model: Cal
 
 def test_sigterm_ends_a_run_as_an_interruption_does(spec: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     content = spec(model={"function": "numpy_model:slow"})
-    run, _ = steps.start(parse_spec(content, "spec"))
+    run, _ = verbs.start(parse_spec(content, "spec"))
     path, log = tmp_path / "spec.yaml", tmp_path / "log"
     path.write_text(json.dumps(content))
     command = [sys.executable, "-m", "opacc_ray", "run", str(path)]

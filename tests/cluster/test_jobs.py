@@ -213,7 +213,7 @@ def test_the_line_of_ray_that_comes_late_is_not_the_reason_of_a_failure() -> Non
         (
             'for i in $(seq 500); do echo "line $i of the log"; done; echo "here is why"; exit 3',
             [
-                "was ended with code 3 before it could say why (FAILED); its log ends with: ",
+                "was ended with code 3 before it wrote its exit status (FAILED); its log ends with: ",
                 " / here is why; `ray",
             ],
         ),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from synthetic_run import write_synthetic
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.cluster import parts as parts_module
 from opacc_ray.cluster.parts import ActorParts, hold
 from opacc_ray.errors import ClusterError, DataError
@@ -75,7 +75,7 @@ def test_actors_take_over_what_is_too_large_for_one_process(
 ) -> None:
     """Layers alone, when the first function asks for them, or all; what was made here by then is made again there."""
     here, there = (write_synthetic(f"{tmp_path}/{name}/a-00000001", 70, 5, 15) for name in ("here", "there"))
-    first = steps.select(here, "neyman", 20, {}, seed=3)
+    first = verbs.select(here, "neyman", 20, {}, seed=3)
     monkeypatch.setattr(feature_store, limit, 0)
     started: list[int] = []
     plain = ActorParts.__init__
@@ -85,7 +85,7 @@ def test_actors_take_over_what_is_too_large_for_one_process(
         plain(self, features, names, num_actors)
 
     monkeypatch.setattr(ActorParts, "__init__", start)
-    assert steps.select(there, "neyman", 20, {}, seed=3).to_dict() == first.to_dict()
+    assert verbs.select(there, "neyman", 20, {}, seed=3).to_dict() == first.to_dict()
     assert len(started) == 1
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.cli import texts
-from opacc_ray.runs.documents import DrawnRound
+from opacc_ray.runs.run_documents import DrawnRound
 from opacc_ray.selection import Selection
 
 SAID = "the labels contradict your confidence"

@@ -20,7 +20,7 @@ from small_model import Net, trained
 from small_pictures import picture, to_input
 from small_spec import small_spec
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.cluster import actor_pool
 from opacc_ray.demo.s3_server import LocalS3
 from opacc_ray.errors import DataError, SpecError
@@ -66,7 +66,7 @@ def spec(lake: str, bucket: str) -> Callable[..., dict[str, Any]]:
 
 
 def run_spec(content: dict[str, Any], progress: Callable[[int, int], None] = lambda *_: None) -> Run:
-    return steps.run(parse_spec(content, "spec"), progress)
+    return verbs.run(parse_spec(content, "spec"), progress)
 
 
 def extract_here(content: dict[str, Any]) -> Run:
@@ -164,7 +164,7 @@ def test_every_method_selects_from_what_was_extracted(finished: Run, tmp_path: P
     for method, sampler in METHODS.items():
         has_auxiliary = "auxiliary" in sampler.Parameters.__annotations__
         for auxiliary in ("confidence", "dsa", "lsa", "combined") if has_auxiliary else ("",):
-            selection = steps.select(run, method, 30, {"auxiliary": auxiliary} if auxiliary else {})
+            selection = verbs.select(run, method, 30, {"auxiliary": auxiliary} if auxiliary else {})
             assert 0 < len(selection) <= 30
             assert run.read_selection(1).to_dict() == selection.to_dict()
 
@@ -189,7 +189,7 @@ def test_what_the_method_needs_is_extracted_and_nothing_else(
     assert ("ranges.npz" in references) == bool(references) == compares
     assert widths.get("coverage", 0) == (2 if added else 0)  # bytes of 10 neurons, or of 6 twice
     with pytest.raises(SpecError, match=r"extract\.features: \[hidden, output, confidence, .*dsa\] to the spec"):
-        steps.select(run, "deepest", 20, {"auxiliary": "dsa"})
+        verbs.select(run, "deepest", 20, {"auxiliary": "dsa"})
 
 
 # -- once for all runs, and again the same ---------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_runs_share_a_reference(spec, caplog: pytest.LogCaptureFixture) -> None:
         run = extract_here(spec(sample=DEEPEST | {"auxiliary": auxiliary}))
         assert len(run.read_selection(1)) == 20
         assert list(index_of(run).features) == ["hidden", "output", "confidence", *needed, "prediction"]
-        reused = f"6 of 6 shards were done before and are kept: {reference_of(run).uri}"
+        reused = f"6 of 6 shards were done before: {reference_of(run).uri}"
         assert (reused in caplog.text) == (auxiliary != "dsa")
         written.append(open_store(f"{run.spec.output}/references").list())
     assert written[0] == written[1] == written[2]

@@ -16,7 +16,7 @@ import pytest
 from extracting_here import extracting_here
 from small_fleet import label, write_fleet
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.fleet import delivery, outcomes
 from opacc_ray.fleet.documents import AlertNotice, FleetSummary
@@ -290,7 +290,7 @@ def test_an_outcome_is_kept_up_to_date_and_an_interrupt_keeps_the_failure_before
         raise KeyboardInterrupt
 
     monkeypatch.setattr(outcomes, "BEAT", 0.05)
-    monkeypatch.setattr(steps, "run", slow)
+    monkeypatch.setattr(verbs, "run", slow)
     audit = next(item for item in load_fleet(fleet.home / "fleet.yaml").audits if item.name == BROKEN)
     with outcomes.Outcomes(open_store(str(fleet.folder))) as kept, pytest.raises(KeyboardInterrupt):
         work_through([audit], 1, unreported, trial=False, note=kept.noted)

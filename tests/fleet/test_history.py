@@ -13,17 +13,17 @@ import pytest
 from small_fleet import Weeks
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import results, steps
-from opacc_ray.audit.tables import POPULATION, export_tables
+from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit.exported_tables import POPULATION, export_tables
 from opacc_ray.cli.fleet import history_text
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError
 from opacc_ray.fleet.documents import AccuracyHistory, HistoryPoint
 from opacc_ray.fleet.history import history_in_tables, history_of_runs
 from opacc_ray.labels.label_actions import import_labels
-from opacc_ray.runs.documents import RunHeader
-from opacc_ray.runs.population import Population
+from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
+from opacc_ray.runs.run_documents import RunHeader
 from opacc_ray.spec import parse_spec
 
 
@@ -35,10 +35,10 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
         wrong = PREDICTION.copy()
         wrong[: 30 * week] = (TRUTH[: 30 * week] + 1) % 3
         run = named(tmp_path, "weekly", digest, wrong)
-        steps.select(run, "srs", 60, {}, seed=week)
+        verbs.select(run, "srs", 60, {}, seed=week)
         if week < 2:
             answer(run)
-            results.estimate(run)
+            accuracy.estimate(run)
         made.append(run)
         weeks.next()
     named(tmp_path, "weekly-shop", "12345678", PREDICTION)
@@ -88,7 +88,7 @@ def test_tables_keep_every_estimate_that_was_exported(runs: list[Run], tmp_path:
     lake = str(tmp_path / "lake")
     for run in runs:
         export_tables(run, lake, features=False)
-    results.estimate(runs[1], level=0.9)
+    accuracy.estimate(runs[1], level=0.9)
     export_tables(runs[1], lake, features=False)
     found = history_in_tables("weekly", lake)
     assert sorted((point.run, point.level) for point in found.points) == sorted(
@@ -127,9 +127,9 @@ def filtered(text: str | None, **more: Any) -> dict[str, Any]:
 
 def audited(home: Path, digest: str, prediction: object, **given: Any) -> Run:
     run = named(home, "weekly", digest, prediction, **given)
-    steps.select(run, "srs", 60, {}, seed=1)
+    verbs.select(run, "srs", 60, {}, seed=1)
     answer(run, given.get("classes", CLASSES))
-    results.estimate(run)
+    accuracy.estimate(run)
     return run
 
 

@@ -11,8 +11,8 @@ import pytest
 from extracting_here import extracting_here
 from small_fleet import SIZES, write_fleet
 
-from opacc_ray.audit import steps
-from opacc_ray.audit.extraction import Stage
+from opacc_ray.audit import verbs
+from opacc_ray.audit.stages import Stage
 from opacc_ray.fleet.queue import Ended, ended, work_through
 from opacc_ray.fleet.spec import Fleet, load_fleet
 from opacc_ray.fleet.turns import Turns
@@ -41,7 +41,7 @@ def test_one_that_fails_stops_no_other_and_the_next_run_does_only_that_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = load_fleet(write_fleet(tmp_path))
-    whole, select = tmp_path / "trained.safetensors", steps.select
+    whole, select = tmp_path / "trained.safetensors", verbs.select
     content = whole.read_bytes()
 
     def select_or_fail(run: object, *arguments: object, **options: object) -> object:
@@ -49,7 +49,7 @@ def test_one_that_fails_stops_no_other_and_the_next_run_does_only_that_one(
             raise ZeroDivisionError("a fault of the program")
         return select(run, *arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(steps, "select", select_or_fail)
+    monkeypatch.setattr(verbs, "select", select_or_fail)
     whole.write_bytes(b"no weights")
     with extracting_here() as made:
         first = work(fleet, trial=True)
@@ -88,7 +88,7 @@ def interrupt() -> None:
 def test_at_most_so_many_audits_are_worked_on_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = load_fleet(write_fleet(tmp_path, concurrency=3))
     at_work, most, begun = 0, 0, 0
-    lock, run, first_three = threading.Lock(), steps.run, threading.Barrier(3)
+    lock, run, first_three = threading.Lock(), verbs.run, threading.Barrier(3)
 
     def counted(*arguments: object, **options: object) -> object:
         nonlocal at_work, most, begun
@@ -103,7 +103,7 @@ def test_at_most_so_many_audits_are_worked_on_at_a_time(tmp_path: Path, monkeypa
             with lock:
                 at_work -= 1
 
-    monkeypatch.setattr(steps, "run", counted)
+    monkeypatch.setattr(verbs, "run", counted)
     with extracting_here():
         work(fleet)
     assert most == 3
@@ -147,7 +147,7 @@ def test_two_extract_together_unless_they_share_features_or_take_the_whole_clust
 ) -> None:
     file = write_fleet(tmp_path, spec={"extract": {"actors": actors}, "sample": {"method": "srs", "budget": 5}})
     one, _, other, _ = load_fleet(file).audits
-    stages = [steps.start(item.spec)[1] for item in (one, one if shares else other)]
+    stages = [verbs.start(item.spec)[1] for item in (one, one if shares else other)]
     turns, inside = Turns(), threading.Barrier(2)
     met: list[bool] = []
 

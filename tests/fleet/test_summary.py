@@ -10,7 +10,7 @@ from extracting_here import extracting_here
 from small_fleet import Weeks, label, model, write_fleet
 from small_pictures import picture
 
-from opacc_ray.audit import several_models, steps
+from opacc_ray.audit import several_models, verbs
 from opacc_ray.cli.fleet import fleet_text
 from opacc_ray.cli.main import main
 from opacc_ray.errors import AlertError
@@ -95,7 +95,7 @@ def test_a_round_waits_since_it_was_drawn(home: Home) -> None:
     run = Run.open(by_name(home.run())["random-shop"].run or "")
     label(run)
     before = datetime.now(UTC) - timedelta(seconds=2)
-    steps.next_round(run, 5)
+    verbs.next_round(run, 5)
     [waiting] = by_name(home.run(work=False))["random-shop"].waiting
     assert (waiting.round, waiting.missing) == (2, 5)
     assert before <= datetime.fromisoformat(waiting.since) <= datetime.now(UTC)

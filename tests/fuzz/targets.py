@@ -4,13 +4,13 @@ import contextlib
 import io
 import json
 import random
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from golden_run import copy_golden_run, golden_run, replace_drawn
 from PIL import Image
 
 from fuzz import mutants
@@ -19,7 +19,6 @@ from opacc_ray.errors import OpaccError
 from opacc_ray.selection import Selection
 
 SECONDS = 10
-OLD_RUN = Path(__file__).parents[1] / "v0_1_0" / "runs" / "css-00000001"
 
 
 class Outcome(NamedTuple):
@@ -92,10 +91,12 @@ def of_a_pool(rng: random.Random, folder: Path) -> Outcome:
 
 
 def of_a_run(rng: random.Random, folder: Path) -> Outcome:
-    run = folder / OLD_RUN.name
-    shutil.copytree(OLD_RUN, run)
-    path = run / rng.choice(("spec.json", "rounds/1/selection.json"))
-    path.write_bytes(mutants.document(rng, path.read_bytes()))
+    run = copy_golden_run(folder)
+    if rng.random() < 0.5:
+        (run / "spec.json").write_bytes(mutants.document(rng, (run / "spec.json").read_bytes()))
+    else:  # with digests that match
+        drawn = run / "rounds" / "1" / "selection.json"
+        replace_drawn(run, 1, drawn.name, mutants.document(rng, drawn.read_bytes()))
     before = {item: item.read_bytes() for item in run.rglob("*") if item.is_file()}
     found = command(rng.choice(("status", "estimate")), str(run))
     if found.code:
@@ -104,7 +105,7 @@ def of_a_run(rng: random.Random, folder: Path) -> Outcome:
 
 
 def of_a_selection(rng: random.Random, folder: Path) -> Outcome:
-    source = OLD_RUN / "rounds" / "1" / "selection.json"
+    source = golden_run() / "rounds" / "1" / "selection.json"
     path = folder / f"selection.{rng.choice(('json', 'parquet'))}"
     if path.suffix == ".parquet":
         Selection.load(source).save(path)

@@ -18,7 +18,7 @@ from safetensors.torch import save
 from small_model import network
 from small_pictures import picture
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.cli.main import main
 from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.store_uris import open_store
@@ -92,10 +92,10 @@ def audited(account: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
         assert main(command) == 0
     run = Run.open(json.loads(said.getvalue())["run"])
     label(run, 1)
-    results.estimate(run)
-    steps.next_round(run, 4)
+    accuracy.estimate(run)
+    verbs.next_round(run, 4)
     label(run, 2)
-    results.estimate(run)
+    accuracy.estimate(run)
     return run
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from written_run import CLASSES, PREDICTION, write_run
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.runs.run import Run
 
 
@@ -13,5 +13,5 @@ from opacc_ray.runs.run import Run
 def run(tmp_path: Path) -> Run:
     """A run over 300 examples of three classes, of which a first round of 20 has no label yet."""
     made = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-    steps.select(made, "srs", 20, {})
+    verbs.select(made, "srs", 20, {})
     return made

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
-from opacc_ray.audit import results, steps
-from opacc_ray.audit.history import check_history
+from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit.prior_labels import check_history
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.labels import answer_history, label_actions
@@ -112,7 +112,7 @@ def test_classes_without_names_are_counted_and_a_missing_0_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write_run(tmp_path, "nameless", PREDICTION)
-    ids = steps.select(run, "srs", 20, {}).ids
+    ids = verbs.select(run, "srs", 20, {}).ids
     (tmp_path / "back.csv").write_bytes(csv_of([id for id in ids if index_of(id)]))
     assert main(["labels", "import", run.uri, str(tmp_path / "back.csv")]) == 0
     assert "no label is 0, the first class, among" in capsys.readouterr().out
@@ -129,7 +129,7 @@ def test_a_later_estimate_reads_each_file_as_it_was_imported(run: Run) -> None:
     assert label_actions.import_labels(run, "numbers.csv", csv_of(ids[:10])).again
     names = "".join(f"{id},{CLASSES[index_of(id)]}\n" for id in ids)
     label_actions.import_labels(run, "names.csv", f"id,label\n{names}".encode())
-    assert results.estimate(Run.open(run.uri)).n == 20
+    assert accuracy.estimate(Run.open(run.uri)).n == 20
     assert read_rounds(run)[0].truth == tuple(CLASSES[index_of(id)] for id in ids)
     listed = answer_history.list_answers(run, ids[0]).answers
     assert [(item.label, item.state) for item in listed] == [(CLASSES[index_of(ids[0])], "counts")] * 2
@@ -172,7 +172,7 @@ def test_the_page_and_the_notebook_also_refuse_numbers(run: Run) -> None:
 @pytest.mark.parametrize("classes", [["1", "2", "3"], ["cat", "dog", " 7"]])
 def test_names_that_are_numbers_are_names(tmp_path: Path, classes: list[str]) -> None:
     run = write_run(tmp_path, "digits", PREDICTION, classes=classes)
-    ids = steps.select(run, "srs", 20, {}).ids
+    ids = verbs.select(run, "srs", 20, {}).ids
     rows = "".join(f"{id},{classes[index_of(id)].strip()}\n" for id in ids)
     data = f"id,label\n{rows}".encode()
     with pytest.raises(
@@ -188,7 +188,7 @@ def test_names_that_are_numbers_are_names(tmp_path: Path, classes: list[str]) ->
 
 def test_values_are_no_classes(tmp_path: Path) -> None:
     run = write_run(tmp_path, "values", np.linspace(0, 1, N), task="regression", error_scale=0.5)
-    first = steps.select(run, "srs", 20, {}).ids[0]
+    first = verbs.select(run, "srs", 20, {}).ids[0]
     with pytest.raises(SpecError, match="--numbers-are-classes cannot be used: labels of a regression are values"):
         label_actions.import_labels(run, "back.csv", csv_of([first]), numbers_are_classes=True)
     taken = label_actions.import_labels(run, "back.csv", csv_of([first]))
@@ -201,7 +201,7 @@ def test_values_are_no_classes(tmp_path: Path) -> None:
 def test_a_class_named_like_cannot_tell_comes_back_from_every_tool(tmp_path: Path, tool: str) -> None:
     """It is sent by its index, because its name would be no label."""
     run = write_run(tmp_path, "mine", PREDICTION, classes=["cat", "dog", "unsure"])
-    first = steps.select(run, "srs", 20, {}).ids[0]
+    first = verbs.select(run, "srs", 20, {}).ids[0]
     assert context_of(run).classes == ("cat", "dog", "unsure")
     label_actions.import_labels(run, "back", in_form(tool, first, "2"))
     assert read_rounds(run)[0].truth == ("unsure",)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.errors import DataError
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
@@ -21,7 +21,7 @@ from opacc_ray.labels.label_actions import import_labels
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_examples
 from opacc_ray.runs import feature_store
-from opacc_ray.runs.provenance import header_of
+from opacc_ray.runs.identity import header_of
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
 
@@ -82,7 +82,7 @@ def run_over(home: Path, pool: dict[str, Any]) -> Run:
         ids, uris = [item.id for item in items], [item.uri for item in items]
         run.features.write(shard.file, encode_shard(FeatureShard(ids, uris, columns, [], items[0].own_id)))
     feature_store.index_features(Extraction(run.spec, run.spec.pool, run.spec.features(), run.features), plan)
-    steps.select(run, "srs", 15, {})
+    verbs.select(run, "srs", 15, {})
     return run
 
 
@@ -126,7 +126,7 @@ def test_the_page_shows_rows_of_rounds_that_were_drawn_since_it_began(tmp_path: 
     shown = run.read_selection(1).ids
     rows = "".join(f"{id},0\n" for id in shown)
     import_labels(run, "labels.csv", f"id,label\n{rows}".encode())
-    for id in steps.next_round(run, 5).ids:
+    for id in verbs.next_round(run, 5).ids:
         assert views.picture(id).data
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from audited_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, label, write_features, write_pool
 
-from opacc_ray.audit import steps
-from opacc_ray.audit.results import estimate
+from opacc_ray.audit import verbs
+from opacc_ray.audit.accuracy import estimate
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.fiftyone_export import export_labels
 from opacc_ray.runs.run import Run
@@ -18,13 +18,13 @@ from opacc_ray.runs.run import Run
 def run(tmp_path: Path) -> Run:
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
-    steps.select(run, "sups", 30, {})
+    verbs.select(run, "sups", 30, {})
     return run
 
 
 def test_samples_are_the_labelled_examples_and_their_weights_give_the_estimate(run: Run, tmp_path: Path) -> None:
     label(run, run.read_selection(1).ids)
-    steps.next_round(run, 20)
+    verbs.next_round(run, 20)
     label(run, run.read_selection(2).ids, "second.csv")
     written = export_labels(run, "fiftyone", str(tmp_path / "out"))
     samples = json.loads((tmp_path / "out" / "samples.json").read_bytes())["samples"]
@@ -54,7 +54,7 @@ def test_another_export_in_the_folder_is_kept(run: Run, tmp_path: Path) -> None:
     label(run, run.read_selection(1).ids)
     for _ in range(2):
         export_labels(run, "fiftyone", str(tmp_path / "out"))
-    steps.next_round(run, 20)
+    verbs.next_round(run, 20)
     label(run, run.read_selection(2).ids, "second.csv")
     before = (tmp_path / "out" / "samples.json").read_bytes()
     with pytest.raises(LabelError, match=r"out/samples\.json already exists with other content"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, write_run
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError
 from opacc_ray.labels import label_actions
@@ -19,10 +19,10 @@ from opacc_ray.runs.run import Run
 def run(tmp_path: Path) -> Run:
     """Two rounds labelled, the first but for three examples that were given up; the third one waits."""
     made = write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
-    steps.select(made, "srs", 30, {})
+    verbs.select(made, "srs", 30, {})
     file_of(made, "l1.csv", ids_of(made, 1)[:27])
     assert main(["labels", "import", made.uri, str(home(made) / "l1.csv")]) == 0
-    steps.next_round(made, 40, close=True)
+    verbs.next_round(made, 40, close=True)
     return made
 
 
@@ -54,7 +54,7 @@ def test_a_file_of_an_older_round_is_what_is_reported(run: Run, capsys: pytest.C
         "round 1    27 of 30 labelled, 3 given up",
         "round 2    40 of 40 labelled",
     ]
-    steps.next_round(run, 50)
+    verbs.next_round(run, 50)
     again = ids_of(run, 1)[:2]
     both = file_of(run, "both.csv", [*ids_of(run, 2)[:5], *again], blank=ids_of(run, 3)[:4])
     with both.open("a") as opened:
@@ -93,7 +93,7 @@ def test_a_repeated_import_reports_the_first_one_and_its_time(run: Run, capsys: 
 def test_a_withdrawal_names_the_file_the_labels_and_the_rounds(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     file_of(run, "l2.csv", ids_of(run, 2))
     lines(capsys, "labels", "import", run.uri, home(run) / "l2.csv")
-    steps.next_round(run, 50)
+    verbs.next_round(run, 50)
     found = lines(capsys, "labels", "withdraw", run.uri, "l2.csv")
     kept = label_actions.read_log(run).actions[-1].file
     assert found == [

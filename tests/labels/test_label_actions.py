@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from written_run import CLASSES, IDS, PREDICTION, TRUTH, N, write_run
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
@@ -71,7 +71,7 @@ def test_times_that_cannot_be_parsed_are_reported(run: Run, capsys: pytest.Captu
 
 def test_label_of_a_class_that_the_model_does_not_have(tmp_path: Path) -> None:
     run = write_run(tmp_path, "nameless", PREDICTION)
-    first, *_ = steps.select(run, "srs", 20, {}).ids
+    first, *_ = verbs.select(run, "srs", 20, {}).ids
     with pytest.raises(LabelError, match=r"label '3', which is none of the 3 classes.*0 to 2 \(back\.csv line 2\)"):
         label_actions.import_labels(run, "back.csv", csv_of([(first, "3")]))
     assert files_of(run) == {}
@@ -83,7 +83,7 @@ def test_forms_of_one_class_never_conflict(tmp_path: Path) -> None:
         write_run(tmp_path, "named", PREDICTION, classes=CLASSES),
     )
     for run, forms in ((nameless, ("1", "1.0", " 1 ", "01")), (named, ("dog", "1", "1.0", " dog "))):
-        first, *_ = steps.select(run, "srs", 20, {}).ids
+        first, *_ = verbs.select(run, "srs", 20, {}).ids
         for number, text in enumerate(forms):
             data = csv_of([(first, text, str(number))], "id,label,annotator")
             label_actions.import_labels(run, f"{number}.csv", data, numbers_are_classes=True)
@@ -120,14 +120,14 @@ def test_conflict_of_files_without_actions_is_settled_by_a_rule_or_a_correction(
     for text in ("cat", "dog", "dog"):  # files that came back before there were actions
         run.write_labels(1, "old.csv", csv_of([*truth(ids_of(run)[1:]), (first, text)]) + b"\n" * len(files_of(run)))
     with pytest.raises(LabelError, match=r"in conflict on 1 example.*opacc labels correct.*opacc labels rule"):
-        results.estimate(run)
+        accuracy.estimate(run)
     assert "in conflict" in status(run).waits_for
     with pytest.raises(LabelError, match="in conflict"):
         label_actions.set_rule(run, "error")
     with pytest.raises(LabelError, match="without a latest one"):
         label_actions.set_rule(run, "latest")
     label_actions.set_rule(run, "majority")
-    assert results.estimate(run).n == 20
+    assert accuracy.estimate(run).n == 20
     label_actions.correct(run, first, "owl", "ann")
     label_actions.set_rule(run, "error")
     assert read_rounds(run)[0].truth[0] == "owl"
@@ -212,7 +212,7 @@ def test_a_correction_records_how_its_numbers_are_read(
 ) -> None:
     """So that a later change of the spec does not change what it means."""
     run = write_run(tmp_path, "mine", PREDICTION, classes=classes)
-    steps.select(run, "srs", 20, {})
+    verbs.select(run, "srs", 20, {})
     if numbers_are_classes:
         adopt_rules(run, run.spec.model_copy(update={"labels": LabelsSpec(numbers_are_classes=True)}))
     text = "1" if numbers_are_classes else "dog"
@@ -241,7 +241,7 @@ def test_withdrawn_label_of_no_class_lets_a_run_go_on(run: Run) -> None:
     label_actions.withdraw(run, ids_of(run)[0])
     assert read_rounds(run)[0].missing == (ids_of(run)[0],)
     label_actions.import_labels(run, "new.csv", csv_of(truth(ids_of(run)[:1])))
-    assert results.estimate(run).n == 20
+    assert accuracy.estimate(run).n == 20
 
 
 def test_withdrawn_file_counts_no_longer_until_it_comes_back(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,7 +252,7 @@ def test_withdrawn_file_counts_no_longer_until_it_comes_back(run: Run, capsys: p
     with pytest.raises(LabelError, match=r"'labels\.csv' is neither a selected id nor a file"):
         label_actions.withdraw(run, "labels.csv")
     label_all(run)
-    assert results.estimate(run).n == 20
+    assert accuracy.estimate(run).n == 20
 
 
 def test_file_without_an_action_is_withdrawn_and_kept(run: Run) -> None:
@@ -286,7 +286,7 @@ def test_action_without_its_file_changes_nothing(run: Run) -> None:
     run.store.delete(f"labels/{key.rpartition('/')[2]}.kept")
     assert len(read_rounds(run)[0].missing) == 20
     label_all(run)
-    assert results.estimate(run).n == 20
+    assert accuracy.estimate(run).n == 20
 
 
 @pytest.mark.parametrize("kind", ["corrections", "a file of a later round"])
@@ -301,7 +301,7 @@ def test_labels_that_are_lost_before_any_estimate_are_named(
         lost = sorted(key for key in files_of(run) if key.endswith(".jsonl"))[:2]
         said = "is lost, with the correction of '.*' by cy"
     else:
-        steps.next_round(run, 10)
+        verbs.next_round(run, 10)
         rows = truth(list(run.read_selection(2).ids))
         label_actions.import_labels(run, "second.csv", csv_of(rows))
         [lost] = [run.label_files(2)]
@@ -312,13 +312,13 @@ def test_labels_that_are_lost_before_any_estimate_are_named(
     assert run.read_estimate() is None
     for command in ("estimate", "next"):
         with pytest.raises(DataError, match=f"{said}.*restore it or import it again, or delete .*kept to go on"):
-            results.estimate(run) if command == "estimate" else steps.next_round(run, 10)
+            accuracy.estimate(run) if command == "estimate" else verbs.next_round(run, 10)
     assert lost[0] in told(capsys, "status", run.uri)
     found = {fault.file for fault in verify(run.uri).faults if "is lost, with" in fault.problem}
     assert found == {run.store.uri_of(key) for key in lost}
     for key, data in kept.items():
         run.store.write(key, data)
-    assert results.estimate(run).n == 20 + 10 * (kind != "corrections")
+    assert accuracy.estimate(run).n == 20 + 10 * (kind != "corrections")
     assert not any("is lost, with" in fault.problem for fault in verify(run.uri).faults)
 
 
@@ -327,14 +327,14 @@ def test_a_lost_file_that_was_withdrawn_or_is_imported_again_is_not_missed(run: 
     (key,) = files_of(run)
     run.store.delete(key)
     label_all(run)
-    assert results.estimate(run).n == 20
+    assert accuracy.estimate(run).n == 20
     label_actions.correct(run, ids_of(run)[0], "owl", "cy")
     [name] = {Path(key).name for key in files_of(run)} - {Path(key).name}
     label_actions.withdraw(run, name)
     [correction] = [key for key in files_of(run) if key.endswith(name)]
     run.store.delete(correction)
     run.store.delete("estimate.json")
-    assert results.estimate(run).n == 20
+    assert accuracy.estimate(run).n == 20
 
 
 def test_action_follows_all_earlier_ones_whatever_the_clocks_show(run: Run) -> None:
@@ -404,14 +404,14 @@ def regression(tmp_path: Path) -> Run:
     made = write_run(
         tmp_path, "values", value + np.where(np.arange(N) % 2, 0.1, 3.0), task="regression", error_scale=0.5
     )
-    chosen = steps.select(made, "srs", 30, {})
+    chosen = verbs.select(made, "srs", 30, {})
     rows = [(name, repr(value[IDS.index(name)].item())) for name in chosen.ids]
     label_actions.import_labels(made, "labels.csv", csv_of(rows))
     return made
 
 
 def test_error_above_the_scale_scores_0_and_is_counted(regression: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    stated = results.estimate(regression)
+    stated = accuracy.estimate(regression)
     near = sum(IDS.index(name) % 2 for name in ids_of(regression))
     assert stated.value == pytest.approx(near / 30 * (1 - 0.2**2))
     assert (stated.clipped, stated.measure) == (30 - near, "mean score, max(0, 1 - (error / 0.5)²)")
@@ -441,7 +441,7 @@ def test_score_of_an_edited_spec_extracts_nothing_anew(regression: Run) -> None:
         adopt_rules(regression, spec)
         expected = ScoreSpec(within=0.2) if "score" in change else ScoreSpec(error_scale=9.0)
         assert read_log(regression).actions[-1].score == expected
-        assert results.estimate(regression).measure == read_log(regression).score.measure
+        assert accuracy.estimate(regression).measure == read_log(regression).score.measure
 
 
 def test_numbers_in_other_forms_do_not_conflict(regression: Run) -> None:
@@ -464,7 +464,7 @@ def test_only_regressions_have_a_score(run: Run, capsys: pytest.CaptureFixture[s
 
 def test_manifest_has_neither_the_design_nor_a_path_of_this_machine(tmp_path: Path) -> None:
     run = write_run(tmp_path, "mine", PREDICTION, ids=[f"{tmp_path}/pool/{name}" for name in IDS])
-    steps.select(run, "neyman", 20, {})
+    verbs.select(run, "neyman", 20, {})
     rows = [json.loads(line) for line in run.store.read("rounds/1/manifest.jsonl").splitlines()]
     assert {tuple(row) for row in rows} == {("id", "uri", "run", "round", "order", "label")}
     assert {row["uri"] for row in rows} == {None}

@@ -14,7 +14,7 @@ import pytest
 from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, write_features
 from PIL import Image
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, SpecError, StorageError
 from opacc_ray.labels.formats.label_formats import FORMATS, parse
@@ -31,7 +31,7 @@ def drawn_run(home: str) -> Run:
     store = open_store(join(home, "pool"))
     store.write_many((key, grey(place)) for place, key in enumerate(KEYS))
     run, _ = write_features(home)
-    steps.select(run, "srs", 20, {})
+    verbs.select(run, "srs", 20, {})
     return run
 
 
@@ -243,7 +243,7 @@ def test_each_round_and_track_has_files_of_its_own(run: Run, tmp_path: Path) -> 
     filled = "id,label\n" + "".join(f"{id},{CLASSES[TRUTH[KEYS.index(id)]]}\n" for id in ids)
     (out / "manifest-1.csv").write_text(filled)
     import_labels(run, "manifest-1.csv", filled.encode())
-    steps.next_round(run, 10)
+    verbs.next_round(run, 10)
     write_tasks(run, Wanted("csv", str(out)))
     assert main(["select", run.uri, "--method", "css", "--budget", "9", "--track", "css-9"]) == 0
     write_tasks(Run.open(run.uri, "css-9"), Wanted("csv", str(out)))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from audited_run import CLASSES, KEYS, PREDICTION, TRUTH, label, write_features, write_pool
 
-from opacc_ray.audit import steps
-from opacc_ray.audit.results import estimate
+from opacc_ray.audit import verbs
+from opacc_ray.audit.accuracy import estimate
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.annotator_agreement import measure_agreement
@@ -19,7 +19,7 @@ def run(tmp_path: Path) -> Run:
     """20 of 90 examples selected, and labelled by ann, who is right."""
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
-    steps.select(run, "srs", 20, {})
+    verbs.select(run, "srs", 20, {})
     answer(run, "ann", run.read_selection(1).ids, [TRUTH[KEYS.index(id)] for id in run.read_selection(1).ids])
     return run
 
@@ -85,9 +85,9 @@ def test_labels_without_an_annotator_are_no_second_opinion(run: Run) -> None:
 def test_second_opinions_of_a_part_of_two_rounds_of_neyman_are_counted(tmp_path: Path) -> None:
     write_pool(str(tmp_path))
     run, _ = write_features(str(tmp_path))
-    steps.select(run, "neyman", 20, {})
+    verbs.select(run, "neyman", 20, {})
     answer(run, "ann", list(run.read_selection(1).ids), truth_of(run.read_selection(1).ids))
-    steps.next_round(run, 10)
+    verbs.next_round(run, 10)
     answer(run, "ann", list(run.read_selection(2).ids), truth_of(run.read_selection(2).ids))
     some = [*run.read_selection(1).ids[:6], *run.read_selection(2).ids[:4]]
     answer(run, "bob", some, truth_of(some))

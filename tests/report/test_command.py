@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from reported_run import CLASSES, KEYS, TRUTH, label, write_run
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.audit.verify import verify
 from opacc_ray.cli.main import main
 from opacc_ray.labels.label_actions import import_labels
@@ -17,7 +17,7 @@ from opacc_ray.runs.run import Run
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     run = write_run(tmp_path)
-    label(run, steps.select(run, "srs", 60, {}).ids)
+    label(run, verbs.select(run, "srs", 60, {}).ids)
     return run
 
 
@@ -46,7 +46,7 @@ def test_its_json_is_a_document(run: Run, tmp_path: Path, capsys: pytest.Capture
 
 def test_a_track_has_a_report_of_its_own(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     track = run.along("more")
-    label(track, steps.select(track, "srs", 90, {}, seed=5).ids)
+    label(track, verbs.select(track, "srs", 90, {}, seed=5).ids)
     assert main(["report", run.uri, "--track", "more", "--json"]) == 0
     answer = WrittenReport.from_dict(json.loads(capsys.readouterr().out), "answer")
     assert answer.files[0] == f"{run.uri}/tracks/more/report.html"

@@ -1,6 +1,5 @@
 """What a report says: the numbers of the estimate, round by round, by confidence and class; honest where they lack."""
 
-import shutil
 from pathlib import Path
 
 import jsonschema
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 from reported_run import CLASSES, CONFIDENCE, KEYS, PREDICTION, TRUTH, N, label, write_run
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.audit.status import status
 from opacc_ray.errors import LabelError
 from opacc_ray.labels.label_actions import import_labels
@@ -23,9 +22,9 @@ from opacc_ray.samplers.estimate import estimate
 
 def labelled_run(home: Path, rounds: tuple[int, ...] = (40, 60), method: str = "srs") -> Run:
     run = write_run(home)
-    label(run, steps.select(run, method, rounds[0], {}).ids)
+    label(run, verbs.select(run, method, rounds[0], {}).ids)
     for budget in rounds[1:]:
-        label(run, steps.next_round(run, budget).ids)
+        label(run, verbs.next_round(run, budget).ids)
     return run
 
 
@@ -41,7 +40,7 @@ def report(run: Run) -> RunReport:
 
 def test_it_states_the_estimate_and_writes_nothing(run: Run, report: RunReport) -> None:
     before = [entry.key for entry in run.store.list()]
-    stated = results.state(run)
+    stated = accuracy.state(run)
     assert stated.confusion is not None
     assert report.estimate == stated.model_copy(update={"confusion": None})
     names, num = stated.confusion.classes, stated.confusion.num
@@ -136,7 +135,7 @@ def _chosen(run: Run) -> set[str]:
 
 def test_a_round_that_waits_for_labels_is_said_to(tmp_path: Path) -> None:
     run = labelled_run(tmp_path, (40,))
-    label(run, steps.next_round(run, 30).ids[:12])
+    label(run, verbs.next_round(run, 30).ids[:12])
     report, _ = gather(run)
     assert (report.state, report.waits_for) == ("partial", "18 labels")
     assert [point.labels for point in report.course] == [40, 52]
@@ -148,11 +147,11 @@ def test_a_round_that_waits_for_labels_is_said_to(tmp_path: Path) -> None:
 
 def test_where_nobody_could_tell_it_says_so(tmp_path: Path) -> None:
     run = write_run(tmp_path)
-    ids = steps.select(run, "srs", 25, {}).ids
+    ids = verbs.select(run, "srs", 25, {}).ids
     import_labels(run, "back.csv", ("id,label\n" + "".join(f"{id},?\n" for id in ids)).encode())
     with pytest.raises(LabelError, match=r"has a label: on 25 nobody could tell; draw others with `opacc next`"):
-        results.estimate(run)
-    assert status(run).waits_for.startswith("another round: no example of those so far has a label")
+        accuracy.estimate(run)
+    assert status(run).waits_for.startswith("another round: all answers so far are")
     report, _ = gather(run)
     assert report.answer == "No label is in: of 25 examples nobody could tell what they are."
     assert "nobody could tell what they are. Draw others with <code>opacc next</code>" in page(report, {})
@@ -161,7 +160,7 @@ def test_where_nobody_could_tell_it_says_so(tmp_path: Path) -> None:
 
 def test_without_a_label_it_says_what_waits(tmp_path: Path) -> None:
     run = write_run(tmp_path)
-    steps.select(run, "srs", 25, {})
+    verbs.select(run, "srs", 25, {})
     report, pictures = gather(run)
     assert (report.state, report.waits_for, report.estimate, report.gallery) == (
         "without labels",
@@ -175,18 +174,6 @@ def test_without_a_label_it_says_what_waits(tmp_path: Path) -> None:
     assert (report.reliability.bins, report.reliability.classes[0].found) == ([], None)
 
 
-@pytest.mark.parametrize("name", ["css-00000001", "neyman-00000001"])
-def test_a_run_of_version_0_1_0_has_a_report(tmp_path: Path, name: str) -> None:
-    home = tmp_path / name
-    shutil.copytree(Path(__file__).parents[1] / "v0_1_0" / "runs" / name, home)
-    report, pictures = gather(Run.open(str(home)))
-    assert report.state == "complete"
-    assert report.gallery is not None
-    assert {item.not_shown for item in report.gallery.examples} == {"the run does not say what its object was"}
-    assert page(report, pictures).count("<svg") >= 4
-    assert "not known" in page(report, pictures)
-
-
 def test_without_a_round_there_is_no_report(tmp_path: Path) -> None:
     with pytest.raises(LabelError, match="has no selection yet"):
         gather(write_run(tmp_path))
@@ -194,7 +181,7 @@ def test_without_a_round_there_is_no_report(tmp_path: Path) -> None:
 
 def test_features_without_confidence_have_no_reliability(tmp_path: Path) -> None:
     run = write_run(tmp_path, features=("hidden", "output", "prediction"))
-    label(run, steps.select(run, "srs", 40, {}).ids)
+    label(run, verbs.select(run, "srs", 40, {}).ids)
     report, _ = gather(run)
     assert report.reliability is None
     assert report.gallery is not None
@@ -204,7 +191,7 @@ def test_features_without_confidence_have_no_reliability(tmp_path: Path) -> None
 
 def test_a_regression_states_its_score_and_shows_values(tmp_path: Path) -> None:
     run = write_run(tmp_path, task="regression", form="npy")
-    label(run, steps.select(run, "srs", 50, {}).ids)
+    label(run, verbs.select(run, "srs", 50, {}).ids)
     report, pictures = gather(run)
     assert report.measure.startswith("mean score")
     assert "scores about" in report.answer
@@ -219,7 +206,7 @@ def test_a_regression_states_its_score_and_shows_values(tmp_path: Path) -> None:
 
 def test_a_share_of_close_predictions_is_a_percentage(tmp_path: Path) -> None:
     run = write_run(tmp_path, task="regression", form="npy", score={"within": 0.5})
-    label(run, steps.select(run, "srs", 50, {}).ids)
+    label(run, verbs.select(run, "srs", 50, {}).ids)
     report, _ = gather(run)
     assert report.estimate is not None
     share = percent(report.estimate.value)

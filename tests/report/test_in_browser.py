@@ -7,7 +7,7 @@ import pytest
 from real_browser import SIZES, assert_accessible, assert_fits, needs_browser, opened
 from reported_run import label, write_run
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.report.characterized import characterize, write_characterization
 from opacc_ray.report.write import make_report
 
@@ -19,8 +19,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A page with long names, many mispredictions and two rounds."""
     classes = ["a very long name of a class, as some people give them, with-no-place-to-break-it" * 2, "b", "c"]
     run = write_run(tmp_path_factory.mktemp("browser"), classes=classes)
-    label(run, steps.select(run, "neyman", 60, {}).ids)
-    label(run, steps.next_round(run, 60).ids)
+    label(run, verbs.select(run, "neyman", 60, {}).ids)
+    label(run, verbs.next_round(run, 60).ids)
     return Path(make_report(run)[0].files[0]).as_uri()
 
 
@@ -42,12 +42,12 @@ def test_it_fits_asks_for_nothing_and_follows_the_scheme(browser: Any, address: 
 def addresses(address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Pages of all states: whole, partial, without labels (but characterised), a regression; and a characterisation."""
     partial = write_run(tmp_path_factory.mktemp("partial"))
-    label(partial, steps.select(partial, "ces", 60, {}).ids[:50])
+    label(partial, verbs.select(partial, "ces", 60, {}).ids[:50])
     none = write_run(tmp_path_factory.mktemp("none"))
-    steps.select(none, "srs", 40, {})
+    verbs.select(none, "srs", 40, {})
     coverage = write_characterization(characterize([none]), none)
     regression = write_run(tmp_path_factory.mktemp("regression"), task="regression", form="npy")
-    label(regression, steps.select(regression, "srs", 60, {}).ids)
+    label(regression, verbs.select(regression, "srs", 60, {}).ids)
     runs = {"partial": partial, "none": none, "regression": regression}
     made = {name: Path(make_report(run)[0].files[0]).as_uri() for name, run in runs.items()}
     return {"whole": address, "coverage": Path(coverage.files[1]).as_uri()} | made

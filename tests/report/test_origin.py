@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from reported_run import write_run
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.report.gather import gather
 from opacc_ray.report.origin import origin_of
 
@@ -22,7 +22,7 @@ def test_the_model_is_named_however_it_was_brought(
     model: dict[str, str], found: dict[str, str], tmp_path: Path
 ) -> None:
     run = write_run(tmp_path, model=model)
-    steps.select(run, "srs", 10, {})
+    verbs.select(run, "srs", 10, {})
     rows = dict(origin_of(gather(run)[0]))
     assert {key: rows[key] for key in ("Model", "Weights") if key in rows} == found
 
@@ -30,5 +30,5 @@ def test_the_model_is_named_however_it_was_brought(
 def test_the_filter_of_the_pool_is_named(tmp_path: Path) -> None:
     table = {"uri": "nowhere", "format": "parquet", "columns": {"image": "png"}, "filter": "split = 'test'"}
     run = write_run(tmp_path, pool=table)
-    steps.select(run, "srs", 10, {})
+    verbs.select(run, "srs", 10, {})
     assert dict(origin_of(gather(run)[0]))["Filter"] == "split = 'test'"

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from reported_run import KEYS, PREDICTION, TRUTH, N, label, write_run
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.report import rendering
 from opacc_ray.report.figures import Row, interval_chart
 from opacc_ray.report.gather import gather
@@ -20,7 +20,7 @@ from opacc_ray.report.markdown import summary
 from opacc_ray.report.page import page
 from opacc_ray.report.pictures import draw
 from opacc_ray.report.write import make_report
-from opacc_ray.runs.documents import ChangedObjects
+from opacc_ray.runs.estimate_documents import ChangedObjects
 from opacc_ray.runs.run import Run
 from opacc_ray.svg import WIDE
 
@@ -67,8 +67,8 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = write_run(tmp_path_factory.mktemp("page"))
-    label(run, steps.select(run, "neyman", 40, {}).ids)
-    label(run, steps.next_round(run, 60).ids)
+    label(run, verbs.select(run, "neyman", 40, {}).ids)
+    label(run, verbs.next_round(run, 60).ids)
     return run
 
 
@@ -138,10 +138,10 @@ def test_it_says_the_answer_the_worth_and_how_to_repeat_it(run: Run, html: str) 
 
 def test_it_says_which_audits_it_started_from(tmp_path: Path) -> None:
     earlier = write_run(tmp_path / "earlier")
-    label(earlier, steps.select(earlier, "srs", 40, {}).ids)
+    label(earlier, verbs.select(earlier, "srs", 40, {}).ids)
     sample = {"method": "neyman", "budget": 30}
     run = write_run(tmp_path / "now", sample=sample, history=[earlier.uri])
-    label(run, steps.select(run, "neyman", 30, {}).ids)
+    label(run, verbs.select(run, "neyman", 30, {}).ids)
     report, pictures = gather(run)
     said = f"What was known before the first label: 40 labels of the audit {earlier.uri}."
     assert said in Page(page(report, pictures)).words
@@ -152,7 +152,7 @@ def test_it_says_which_audits_it_started_from(tmp_path: Path) -> None:
 
 def test_a_partial_result_says_so_on_top(tmp_path: Path) -> None:
     run = write_run(tmp_path)
-    label(run, steps.select(run, "srs", 40, {}).ids[:30])
+    label(run, verbs.select(run, "srs", 40, {}).ids[:30])
     words = Page(page(*gather(run))).words
     assert words.index("Not complete. This run still waits for 10 labels") < words.index("The answer")
     assert "10 examples in round 1 wait for a label." in words
@@ -160,7 +160,7 @@ def test_a_partial_result_says_so_on_top(tmp_path: Path) -> None:
 
 def test_without_labels_it_shows_what_waits_and_what_the_model_claims(tmp_path: Path) -> None:
     run = write_run(tmp_path)
-    steps.select(run, "srs", 40, {})
+    verbs.select(run, "srs", 40, {})
     words = Page(page(*gather(run))).words
     assert "No result yet. This run waits for 40 labels." in words
     assert "Where failures are expected By predicted class" in words
@@ -170,7 +170,7 @@ def test_without_labels_it_shows_what_waits_and_what_the_model_claims(tmp_path: 
 
 def test_a_regression_has_values_and_no_classes(tmp_path: Path) -> None:
     run = write_run(tmp_path, task="regression", form="npy")
-    label(run, steps.select(run, "srs", 50, {}).ids)
+    label(run, verbs.select(run, "srs", 50, {}).ids)
     html = page(*gather(run))
     words = Page(html).words
     assert "Operational score" in words
@@ -186,7 +186,7 @@ def test_a_regression_has_values_and_no_classes(tmp_path: Path) -> None:
 
 def test_a_purposive_sample_says_what_its_interval_rests_on(tmp_path: Path) -> None:
     run = write_run(tmp_path)
-    label(run, steps.select(run, "ces", 40, {}).ids)
+    label(run, verbs.select(run, "ces", 40, {}).ids)
     words = Page(page(*gather(run))).words
     assert "with 95% confidence under assumptions, from 40 labels." in words
     assert "What this rests on." in words
@@ -199,7 +199,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Ids and classes that try to leave their places, in page and summary."""
     keys = [f"{HOSTILE[i % 3].replace('/', '∕')}{i}.png" for i in range(N)]
     run = write_run(tmp_path_factory.mktemp("hostile"), keys=keys, classes=HOSTILE, name="weekly")
-    label(run, steps.select(run, "srs", 90, {}).ids, keys)
+    label(run, verbs.select(run, "srs", 90, {}).ids, keys)
     return run
 
 
@@ -229,7 +229,7 @@ def test_hostile_classes_make_no_markup_in_the_summary(hostile: Run) -> None:
 
 def test_forty_noisy_pictures_stay_below_three_megabytes(tmp_path: Path) -> None:
     run = write_run(tmp_path)
-    label(run, steps.select(run, "srs", 200, {}).ids)
+    label(run, verbs.select(run, "srs", 200, {}).ids)
     report, pictures = gather(run)
     assert report.gallery is not None
     assert len(report.gallery.examples) == 40
@@ -288,7 +288,7 @@ def test_a_pool_that_could_not_be_looked_at_is_not_said_to_have_changed(
     tmp_path: Path, reason: str | None, head: str
 ) -> None:
     run = write_run(tmp_path)
-    label(run, steps.select(run, "srs", 60, {}).ids)
+    label(run, verbs.select(run, "srs", 60, {}).ids)
     report, pictures = gather(run)
     assert report.estimate is not None
     seen = ChangedObjects(changed=2, lost=0, unknown=0, first=[KEYS[0]], reason=reason)

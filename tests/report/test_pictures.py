@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from reported_run import label, picture, write_run
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.report import pictures as report_pictures
 from opacc_ray.report.documents import Misprediction
@@ -26,7 +26,7 @@ def pixels(found: Picture | str) -> np.ndarray:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     run = write_run(tmp_path)
-    label(run, steps.select(run, "srs", 60, {}).ids)
+    label(run, verbs.select(run, "srs", 60, {}).ids)
     return run
 
 
@@ -64,7 +64,7 @@ def test_a_changed_a_lost_and_a_damaged_object_are_said_and_not_shown(run: Run) 
 
 def test_an_image_beyond_the_limits_of_the_pool_is_not_decoded(tmp_path: Path) -> None:
     run = write_run(tmp_path, pool={"uri": str(tmp_path / "pool"), "format": "images", "max_pixels": 50})
-    label(run, steps.select(run, "srs", 60, {}).ids)
+    label(run, verbs.select(run, "srs", 60, {}).ids)
     assert all("pool.max_pixels is 50" in str(item.not_shown) for item in shown(run))
 
 
@@ -77,7 +77,7 @@ def test_a_pool_that_cannot_be_reached_costs_the_pictures_and_not_the_report(run
 
 def test_pictures_come_from_a_bucket_and_changes_there_are_seen(bucket: str) -> None:
     run = write_run(bucket)
-    label(run, steps.select(run, "srs", 60, {}).ids)
+    label(run, verbs.select(run, "srs", 60, {}).ids)
     first, second = (item.id for item in shown(run)[:2])
     pool = open_store(run.spec.pool.uri)
     pool.write(first, picture(7) + b" ")
@@ -93,7 +93,7 @@ def test_pictures_come_from_a_bucket_and_changes_there_are_seen(bucket: str) -> 
 def rows_run(home: Path) -> Run:
     rows = np.repeat(np.arange(240, dtype=np.uint8), 12).reshape(240, 3, 4)
     run = write_run(home, form="npy", rows=rows, extract={"shard_size": 240})
-    label(run, steps.select(run, "srs", 60, {}).ids)
+    label(run, verbs.select(run, "srs", 60, {}).ids)
     return run
 
 

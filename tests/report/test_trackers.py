@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from reported_run import label, write_run
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.report import trackers
 from opacc_ray.report.documents import WrittenReport
 from opacc_ray.report.trackers import metrics_of, settings_of, track
 from opacc_ray.report.write import make_report
-from opacc_ray.runs.population import Population
+from opacc_ray.runs.identity import Population
 from opacc_ray.runs.run import Run
 
 FILES = ["report.html", "report.json", "report.md"]
@@ -24,7 +24,7 @@ FILES = ["report.html", "report.json", "report.md"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = write_run(tmp_path_factory.mktemp("tracked"))
-    label(run, steps.select(run, "srs", 60, {}).ids)
+    label(run, verbs.select(run, "srs", 60, {}).ids)
     return run
 
 
@@ -46,7 +46,7 @@ def test_the_numbers_are_those_of_the_estimate(run: Run) -> None:
 
 def test_without_labels_no_number_is_logged(tmp_path: Path) -> None:
     run = write_run(tmp_path)
-    steps.select(run, "srs", 20, {})
+    verbs.select(run, "srs", 20, {})
     assert metrics_of(make_report(run)[1]) == {}
 
 

@@ -1,5 +1,6 @@
 """A round is created once, with all files of one draw, however many commands draw at once."""
 
+import io
 import json
 import os
 import subprocess
@@ -15,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from audited_run import KEYS, label, write_features, write_pool
+from golden_run import replace_drawn
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.errors import DataError, LabelError, OpaccError
 from opacc_ray.lake.store_uris import join
 from opacc_ray.runs.run import Run
@@ -31,7 +33,7 @@ def run(tmp_path: Path) -> Run:
 def labelled(home: str) -> Run:
     write_pool(home)
     run, _ = write_features(home)
-    label(run, steps.select(run, "srs", 20, {}).ids)
+    label(run, verbs.select(run, "srs", 20, {}).ids)
     return run
 
 
@@ -72,7 +74,7 @@ def at_once(works: list[Callable[[], Any]]) -> list[Any]:
 
 def test_of_commands_that_draw_a_round_at_once_one_does_and_the_others_are_told(home: str) -> None:
     run = labelled(home)
-    works = [lambda budget=budget: steps.next_round(run, budget) for budget in (15, 16, 17)]
+    works = [lambda budget=budget: verbs.next_round(run, budget) for budget in (15, 16, 17)]
     found = at_once(works)
     [drawn] = [item for item in found if not isinstance(item, Exception)]
     told = [item for item in found if isinstance(item, Exception)]
@@ -83,7 +85,7 @@ def test_of_commands_that_draw_a_round_at_once_one_does_and_the_others_are_told(
     assert run.read_chosen(2).ids == list(drawn.ids) == manifest_ids(run, 2)
     run.check_copies(2)
     label(run, drawn.ids)
-    results.estimate(run)
+    accuracy.estimate(run)
 
 
 def test_processes_that_draw_at_once_end_in_one_round(run: Run) -> None:
@@ -105,23 +107,23 @@ def test_command_that_draws_late_is_told_although_the_round_is_there(run: Run, m
 
     def late(self: Run, *arguments: Any) -> None:
         monkeypatch.setattr(Run, "write_round", write)
-        first.append(steps.next_round(run, 15))
+        first.append(verbs.next_round(run, 15))
         write(self, *arguments)
 
     monkeypatch.setattr(Run, "write_round", late)
     with pytest.raises(LabelError, match=r"another `opacc next` drew round 2 of .* first"):
-        steps.next_round(run, 16)
+        verbs.next_round(run, 16)
     assert run.read_selection(2).to_dict() == first[0].to_dict()
 
 
 def test_the_same_draw_at_once_is_one_draw(run: Run) -> None:
-    first, second = at_once([lambda: steps.next_round(run, 15)] * 2)
+    first, second = at_once([lambda: verbs.next_round(run, 15)] * 2)
     assert first.to_dict() == second.to_dict() == run.read_selection(2).to_dict()
 
 
 def test_selections_at_once_replace_a_round_one_by_one(run: Run) -> None:
-    steps.next_round(run, 15)
-    works = [lambda budget=budget: steps.select(run, "srs", budget, {}) for budget in (7, 8)]
+    verbs.next_round(run, 15)
+    works = [lambda budget=budget: verbs.select(run, "srs", budget, {}) for budget in (7, 8)]
     found = at_once(works)
     assert len(run.read_selection(2)) in (7, 8)
     assert run.read_chosen(2).ids == list(run.read_selection(2).ids) == manifest_ids(run, 2)
@@ -134,20 +136,6 @@ def open_draw(run: Run, number: int) -> Any:
     return json.loads(run.store.read(f"rounds/2/{folder}/selection.json"))
 
 
-def test_a_round_of_version_0_1_0_that_is_replaced_is_kept(run: Run) -> None:
-    for path in (Path(run.uri) / "rounds").rglob("*"):
-        if path.name == "draw-1.json" or "labels" in path.parts:
-            path.unlink() if path.is_file() else None
-    for path in sorted((Path(run.uri) / "rounds" / "1" / "draws").rglob("*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
-    before = run.read_selection(1)
-    steps.select(run, "srs", 9, {})
-    assert run.num_draws(1) == 2
-    assert len(run.read_selection(1)) == 9
-    folder = json.loads(run.store.read("rounds/1/draw-1.json"))["folder"]
-    assert json.loads(run.store.read(f"rounds/1/{folder}/selection.json"))["ids"] == list(before.ids)
-
-
 # -- damage ----------------------------------------------------------------------------------------------
 
 
@@ -156,13 +144,12 @@ def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
 
 
 def test_predictions_are_joined_by_id(run: Run) -> None:
-    """Also in a round of version 0.1.0, which has no digests."""
-    expected = results.estimate(run).value
-    home = Path(run.uri) / "rounds" / "1"
-    (home / "draw-1.json").unlink()
-    (home / "draws").rename(home.parent / "aside")
-    rewrite(home / "predictions.parquet", lambda table: table.take(list(range(len(table)))[::-1]))
-    assert results.estimate(run).value == expected
+    expected = accuracy.estimate(run).value
+    path = Path(run.uri) / "rounds" / "1" / "predictions.parquet"
+    sink = io.BytesIO()
+    pq.write_table(pq.read_table(path).take(list(range(len(run.read_selection(1))))[::-1]), sink)
+    replace_drawn(Path(run.uri), 1, path.name, sink.getvalue())
+    assert accuracy.estimate(run).value == expected
 
 
 @pytest.mark.parametrize("name", ["predictions.parquet", "selection.json"])
@@ -171,10 +158,10 @@ def test_file_of_a_draw_that_was_changed_or_lost_is_named(name: str, run: Run) -
     content = path.read_bytes()
     path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
     with pytest.raises(DataError, match=f"{name} was changed since it was drawn; restore it"):
-        results.estimate(run)
+        accuracy.estimate(run)
     path.unlink()
     with pytest.raises(DataError, match=f"{name} is lost; restore it"):
-        results.estimate(run)
+        accuracy.estimate(run)
 
 
 @pytest.mark.parametrize("name", ["manifest.csv", "manifest.jsonl", "predictions.parquet", "selection.json"])
@@ -185,7 +172,7 @@ def test_file_of_a_round_that_people_see_is_what_was_drawn(name: str, run: Run) 
     with pytest.raises(DataError, match=rf"{name} was changed since it was drawn; copy it from .*draws/"):
         label(run, run.read_selection(1).ids)
     path.unlink()
-    for verb in (results.estimate, lambda run: label(run, run.read_selection(1).ids)):
+    for verb in (accuracy.estimate, lambda run: label(run, run.read_selection(1).ids)):
         with pytest.raises(DataError, match=rf"{name} is lost; copy it from .*draws/.*{name}"):
             verb(run)
     assert run.restore_copies(1) == [str(path)]
@@ -203,15 +190,15 @@ def test_manifest_that_was_filled_in_where_it_lies_is_kept_when_it_is_written_an
 
 @pytest.mark.parametrize("file", ["rounds/1/draw-1.json", "rounds/1"])
 def test_draw_or_round_that_is_lost_is_named(file: str, run: Run) -> None:
-    steps.next_round(run, 10)
+    verbs.next_round(run, 10)
     path = Path(run.uri) / file
     path.rename(Path(run.uri) / "aside")
     with pytest.raises(DataError, match=rf"{file} is lost"):
-        results.estimate(run, partial=True)
+        accuracy.estimate(run, partial=True)
 
 
 def test_file_of_labels_that_is_not_the_one_of_its_name_is_refused(run: Run) -> None:
     [path] = (Path(run.uri) / "rounds" / "1" / "labels").iterdir()
     path.write_bytes(path.read_bytes().replace(b"cat", b"dog"))
     with pytest.raises(DataError, match=rf"{path.name} was changed since it was imported"):
-        results.estimate(run)
+        accuracy.estimate(run)

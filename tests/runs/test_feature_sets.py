@@ -18,8 +18,9 @@ from safetensors.torch import save
 from small_model import Net, trained, value_network
 from small_pictures import picture, to_input
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.audit.verify import verify
+from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError
 from opacc_ray.extract.feature_set import plan_set
 from opacc_ray.lake.examples import Plan
@@ -66,7 +67,7 @@ Made = list[tuple[tuple[str, ...], bool, str]]
 def run_spec(given: dict[str, Any]) -> tuple[Run, Made]:
     """The run, and what was made of the pool and the reference for it."""
     with extracting_here() as made:
-        return steps.run(parse_spec(given, "spec"), trial=True), list(made)
+        return verbs.run(parse_spec(given, "spec"), trial=True), list(made)
 
 
 def features_of(run: Run) -> dict[str, bytes]:
@@ -105,7 +106,7 @@ def test_run_that_differs_in_nothing_that_decides_features_reuses_them(
     first, made = run_spec(spec())
     assert len(made) == 4
     before = features_of(first)
-    monkeypatch.setattr(steps, "check_model", None)  # no example is tried
+    monkeypatch.setattr(verbs, "check_model", None)  # no example is tried
     second, again = run_spec(spec(**OTHERS[kind]))
     assert again == []
     assert second.rounds() == [1]
@@ -180,7 +181,7 @@ def test_output_that_is_copied_still_works(spec: Any, tmp_path: Path) -> None:
     run, _ = run_spec(spec(sample=SURPRISED))
     shutil.move(tmp_path / "audits", tmp_path / "elsewhere")
     moved = Run.open(str(tmp_path / "elsewhere" / run.name))
-    assert len(steps.select(moved, "deepest", 9, {"auxiliary": "dsa"})) == 9
+    assert len(verbs.select(moved, "deepest", 9, {"auxiliary": "dsa"})) == 9
     assert [fault for fault in verify(moved.uri).faults if "reference" not in fault.file] == []
 
 
@@ -258,10 +259,10 @@ def test_two_drivers_at_once_end_in_the_same_bytes(spec: Any) -> None:
 
     def overtake(done: int, total: int) -> None:
         if done == 5 and not other:
-            other.append(steps.run(parse_spec(spec(sample=SURPRISED, name="second"), "spec")))
+            other.append(verbs.run(parse_spec(spec(sample=SURPRISED, name="second"), "spec")))
 
     with extracting_here() as made:
-        first = steps.run(given, overtake)
+        first = verbs.run(given, overtake)
     assert other[0].features == first.features
     assert len(made) > 7
     assert features_of(first) == features_of(alone)
@@ -368,9 +369,7 @@ def test_link_of_a_header_leads_nowhere_else(spec: Any) -> None:
     header = json.loads(path.read_text())
     for folder in ("../../features/0123456789abcdef", "/etc", "../features/../../x"):
         header["features"]["folder"] = folder
-        path.write_text(
-            json.dumps({key: value for key, value in header.items() if key != "sha256"} | {"format": "opacc-run/1"})
-        )
+        path.write_text(json.dumps(sealed(header)))
         with pytest.raises(DataError, match=r"features\.folder"):
             Run.open(run.uri)
 

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 from synthetic_run import write_synthetic
 from written_run import CLASSES, CONFIDENCE, IDS, PREDICTION, N, write_run
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
+from opacc_ray.documents import sealed
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.extract import features
 from opacc_ray.extract.extractor import Extraction
@@ -89,17 +89,8 @@ def test_files_that_were_there_before_give_the_same_index_from_their_ends(
     assert read_back(run) == index
 
 
-def test_index_of_version_0_1_0_opens(tmp_path: Path) -> None:
-    home = tmp_path / "css-00000001"
-    shutil.copytree(Path(__file__).parents[1] / "v0_1_0" / "runs" / home.name, home)
-    run = Run.open(str(home))
-    before = read_back(run)
-    assert [shard.bytes for shard in before.shards] == [None, None, None]
-    assert before.predicted == {0: 98, 1: 88, 2: 114}
-    column = feature_store.read_column(run, "confidence")
-    again = feature_store.index_features(job_of(run), PLAN)  # as if its driver had died before the index
-    assert again.model_dump(exclude={"shards"}) == before.model_dump(exclude={"shards"})
-    assert np.array_equal(feature_store.read_column(run, "confidence"), column)
+def sealed_index(**content: Any) -> str:
+    return json.dumps(sealed({"format": "opacc-index/2", "shards": [], "num_examples": 1} | content))
 
 
 @pytest.mark.parametrize(
@@ -107,10 +98,10 @@ def test_index_of_version_0_1_0_opens(tmp_path: Path) -> None:
     [
         ("{", "index.json is not JSON"),
         ('{"format": "opacc-index/9"}', 'index.json has format "opacc-index/9"; this version reads "opacc-index/2"'),
-        ('{"shards": [], "num_examples": 1}', "index.json: key 'features' is missing; add it"),
+        (sealed_index(), "index.json: key 'features' is missing; add it"),
         ("[]", "index.json holds a list, not a JSON object"),
         (
-            '{"shards": [], "num_examples": 1, "features": {}, "bad": []}',
+            sealed_index(features={}, bad=[]),
             "index.json: the shards hold 0 examples, and num_examples is 1",
         ),
     ],
@@ -158,7 +149,7 @@ def test_kinds_of_machines_that_mix_are_named_once(run: Run, caplog: pytest.LogC
     assert index.machines == tuple(kinds[::-1])
     assert [shard.machine for shard in index.shards] == [1, 1, 0]
     (record,) = caplog.records
-    assert "made by 2 kinds of machine" in record.getMessage()
+    assert "2 kinds of machine made the shards" in record.getMessage()
     assert "1 by new chip (AVX2, torch 2.9); 2 by old chip (AVX2, torch 2.9)" in record.getMessage()
 
 
@@ -172,7 +163,7 @@ def test_column_is_read_in_the_order_of_the_pool(run: Run) -> None:
 
 
 def test_chosen_rows_come_in_the_order_of_choice(run: Run) -> None:
-    chosen = steps.select(run, "srs", 50, {})
+    chosen = verbs.select(run, "srs", 50, {})
     found = feature_store.find_chosen(run, chosen)
     assert found.ids == found.uris == [IDS[i] for i in chosen.index]
     assert found.predictions == PREDICTION[chosen.index].tolist()
@@ -238,7 +229,7 @@ def test_ids_are_read_for_the_rows_in_hand(run: Run, reads: Reads) -> None:
 def test_method_reads_its_own_columns_and_what_is_known_of_the_chosen(
     method: str, columns: set[str], run: Run, reads: Reads
 ) -> None:
-    steps.select(run, method, 30, {})
+    verbs.select(run, method, 30, {})
     assert reads.names == columns | {"id", "uri", "prediction"}
 
 
@@ -253,7 +244,7 @@ def wide(tmp_path: Path) -> Run:
 
 def draw(run: Run) -> Any:
     """A draw by neyman, as if it were the first of its process."""
-    return steps.select(run, "neyman", 30, {}, seed=4).to_dict()
+    return verbs.select(run, "neyman", 30, {}, seed=4).to_dict()
 
 
 def test_directions_of_the_hidden_layer_are_kept_and_the_layer_is_not_read_again(
@@ -261,7 +252,7 @@ def test_directions_of_the_hidden_layer_are_kept_and_the_layer_is_not_read_again
 ) -> None:
     first = draw(wide)
     [kept] = [entry for entry in wide.features.list() if entry.key.startswith(DIRECTIONS)]
-    steps.select(wide, "srs", 20, {})
+    verbs.select(wide, "srs", 20, {})
     monkeypatch.setattr(feature_store, "MEMORY_LIMIT", 0)  # its rows would be held by actors, which do not start
     reads = Reads(monkeypatch)
     assert draw(wide) == first
@@ -275,7 +266,7 @@ def test_directions_that_are_damaged_are_made_again(wide: Run, damage: Any, capl
     [kept] = [entry.key for entry in wide.features.list() if entry.key.startswith(DIRECTIONS)]
     data = wide.features.read(kept)
     wide.features.write(kept, damage(data))
-    steps.select(wide, "srs", 20, {})
+    verbs.select(wide, "srs", 20, {})
     assert draw(wide) == first
     assert "it is made again" in caplog.text
     assert wide.features.read(kept) == data

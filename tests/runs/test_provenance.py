@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 from tables import parquet
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.lake.store_uris import open_store
 from opacc_ray.runs.run import Run
 from opacc_ray.spec import parse_spec
@@ -23,6 +23,6 @@ def test_what_lies_beside_the_pool_is_named_in_the_header(tmp_path: Path) -> Non
         "sample": {"method": "srs", "budget": 2},
         "output": str(tmp_path / "audits"),
     }
-    run = steps.run(parse_spec(content, "spec"))
+    run = verbs.run(parse_spec(content, "spec"))
     found = {item.kind: (item.num_files, item.first) for item in Run.open(run.uri).header.pool.ignored}
     assert found == {".md": (2, ["README.md", "notes.md"]), ".csv": (1, ["truth.csv"])}

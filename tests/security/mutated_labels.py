@@ -229,13 +229,13 @@ def _main() -> None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from written_run import PREDICTION, write_run
 
-    from opacc_ray.audit import steps
+    from opacc_ray.audit import verbs
 
     number, found = int(sys.argv[1]), Counter[str]()
     with tempfile.TemporaryDirectory() as home:
         for start in range(0, number, AT_A_TIME):
             run = write_run(Path(home), f"mutated-{start}", PREDICTION)
-            chosen = steps.select(run, "srs", 20, {})
+            chosen = verbs.select(run, "srs", 20, {})
             numbers = range(start, min(number, start + AT_A_TIME))
             found += run_mutations(run.uri, sound_files(chosen.ids), numbers, Path(home))
             print(f"{numbers.stop} of {number}", file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from written_run import PREDICTION, write_run
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError
 from opacc_ray.labels import label_actions
@@ -20,7 +20,7 @@ from opacc_ray.runs.run import Run
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     made = write_run(tmp_path, "mine", PREDICTION, classes=["cat", "dog", "owl"])
-    steps.select(made, "srs", 20, {})
+    verbs.select(made, "srs", 20, {})
     return made
 
 
@@ -47,7 +47,7 @@ def test_long_text_is_refused_at_once_and_not_repeated(column: str, length: int,
 
 def test_digits_without_end_are_no_number_and_take_no_time(tmp_path: Path) -> None:
     run = write_run(tmp_path, "values", PREDICTION.astype(float), task="regression")
-    first, *_ = steps.select(run, "srs", 20, {}).ids
+    first, *_ = verbs.select(run, "srs", 20, {}).ids
     assert "write a number" in refusal(run, f"id,label\n{first},{'1' * 990}x\n".encode())
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 from security.mutated_labels import run_mutations, sound_files
 from written_run import PREDICTION, write_run
 
-from opacc_ray.audit import results, steps
+from opacc_ray.audit import accuracy, verbs
 from opacc_ray.labels import answer_history, label_actions
 
 
 def test_mutated_files_are_imported_or_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path, "mutated", PREDICTION)
-    chosen = steps.select(run, "srs", 20, {})
+    chosen = verbs.select(run, "srs", 20, {})
     found = run_mutations(run.uri, sound_files(chosen.ids), range(120), tmp_path)
     assert set(found) == {"imported", "refused"}
     assert min(found.values()) > 10
@@ -19,4 +19,4 @@ def test_mutated_files_are_imported_or_refused(tmp_path: Path) -> None:
         if item.state != "counts":
             label_actions.correct(run, item.id, "1", "the owner")
     label_actions.set_rule(run, "error")
-    assert results.estimate(run, partial=True).n > 0
+    assert accuracy.estimate(run, partial=True).n > 0

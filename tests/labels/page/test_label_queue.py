@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from labelled_pages import CLASSES, run_to_label
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.audit.status import status
 from opacc_ray.audit.verify import verify
 from opacc_ray.errors import LabelError, StorageError
@@ -211,7 +211,7 @@ def test_an_example_keeps_its_number_when_a_round_is_closed_while_it_is_shown(tm
     shown = list(queue.ids)
     text = "id,label\n" + "".join(f"{id},dog\n" for id in shown[:3])
     import_labels(run, "more.csv", text.encode())
-    steps.next_round(run, 6, close=True)
+    verbs.next_round(run, 6, close=True)
     again = [id for id in shown[3:] if id in run.read_selection(2).ids]
     given_up = [id for id in shown[3:] if id not in again]
     clock.now = LOOK + 0.1

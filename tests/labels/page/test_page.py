@@ -9,7 +9,7 @@ import pytest
 from labelled_pages import CLASSES, grey, run_to_label, served_here
 from real_browser import assert_accessible, needs_browser
 
-from opacc_ray.audit.results import estimate
+from opacc_ray.audit.accuracy import estimate
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.page.label_queue import LabelQueue
 from opacc_ray.lake.store_uris import open_store

@@ -23,7 +23,7 @@ import pytest
 from labelled_pages import CLASSES, run_to_label, served
 from PIL import Image
 
-from opacc_ray.audit import steps
+from opacc_ray.audit import verbs
 from opacc_ray.labels.label_log import all_files
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.lake.store_uris import open_store
@@ -247,7 +247,7 @@ def test_a_pool_without_pictures_is_not_served(tmp_path: Path) -> None:
         "sample": {"method": "srs", "budget": 2},
         "output": str(tmp_path),
     }
-    code, said = told(steps.run(parse_spec(content, "spec.yaml")).uri, "--port", "0")
+    code, said = told(verbs.run(parse_spec(content, "spec.yaml")).uri, "--port", "0")
     assert code == 5
     assert "cannot be labelled on a page: the pool has features, but no pictures; label with `opacc" in said
 

@@ -1,0 +1,116 @@
+"""Export a run's labelled examples as a case for a study: features, labels and outcomes in one .npz."""
+
+import io
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from opacc_ray.documents import Document
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.labels.label_log import read_log
+from opacc_ray.labels.label_outcomes import Score, class_of
+from opacc_ray.labels.labelled_rounds import Track, join_labels, no_label, outcome_of, read_tracks
+from opacc_ray.lake.store_uris import open_store, split
+from opacc_ray.pool import FEATURES
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.estimate_documents import ChangedObjects
+from opacc_ray.runs.pool_objects import find_changed
+from opacc_ray.runs.run import Run
+
+
+class ExportedCase(Document):
+    """Report of a written case."""
+
+    format: Literal["opacc-case/1"] = Field(default="opacc-case/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    file: str = Field(description="URI of the case")
+    examples: int = Field(ge=1, description="examples in it, in the order of the pool")
+    pool_size: int = Field(ge=1, description="examples in the pool, without those that could not be read")
+    unsure: int = Field(ge=0, description='examples that are left out because all answers are "can\'t tell"')
+    unlabelled: int = Field(ge=0, description="examples that are left out because they have no answer")
+    columns: list[str] = Field(description="names of the arrays, each with one entry per example")
+    measure: str = Field(description="name of the mean outcome: accuracy, or the score of a regression")
+    value: float = Field(ge=0, le=1, description="the exact mean outcome of these examples")
+    objects: ChangedObjects = Field(description="objects of these examples that changed after extraction")
+
+
+class _Labelled(NamedTuple):
+    """All examples with a label, by their places in the pool."""
+
+    label: dict[int, str]  # in the order of the pool; in canonical form
+    unsure: int
+    score: Score
+
+
+def export_case(run: Run, file: str, *, partial: bool = False) -> ExportedCase:
+    """Write the labelled examples of all tracks as a case for `opacc study`.
+
+    Parameters
+    ----------
+    run : a run with features and labels
+    file : URI of the case, which ends in .npz
+    partial : whether examples of the pool may lack a label
+
+    Raises
+    ------
+    SpecError
+        ``file`` has another suffix.
+    LabelError
+        No example has a label, or some have none and ``partial`` is not set.
+    """
+    if not file.lower().endswith(".npz"):
+        raise SpecError(f"--case {file}: a case is an .npz file; give a name such as case.npz")
+    folder, name = split(file)
+    tracks = read_tracks(run)
+    known = _labels_of(tracks)
+    size = tracks[0].selections[0].pool_size
+    if not known.label:
+        raise no_label(run)
+    if len(known.label) < size and not partial:
+        raise LabelError(
+            f"{size - len(known.label)} of {size} examples of {run.uri} have no label, and a case needs all; label "
+            f"them, or give --partial for the {len(known.label)} that have one"
+        )
+    arrays: dict[str, Any] = _arrays(run, known)
+    sink = io.BytesIO()
+    np.savez_compressed(sink, **arrays)
+    store = open_store(folder)
+    store.write(name, sink.getvalue())
+    return ExportedCase(
+        run=run.uri,
+        file=store.uri_of(name),
+        examples=len(known.label),
+        pool_size=size,
+        unsure=known.unsure,
+        unlabelled=size - len(known.label) - known.unsure,
+        columns=list(arrays),
+        measure=known.score.measure if run.spec.model.task == "regression" else "accuracy",
+        value=float(arrays["outcome"].mean()),
+        objects=find_changed([track.run for track in tracks]),
+    )
+
+
+def _labels_of(tracks: Sequence[Track]) -> _Labelled:
+    log = read_log(tracks[0].run)
+    joined = join_labels(tracks, log.labels(), log.conflict)
+    chosen = [(item.ids, item.index.tolist()) for track in tracks for item in track.selections]
+    place = {id: index for ids, places in chosen for id, index in zip(ids, places, strict=True)}
+    label = {place[id]: text for id, text in joined.label.items()}
+    return _Labelled(dict(sorted(label.items())), len(joined.unsure), log.score)
+
+
+def _arrays(run: Run, known: _Labelled) -> dict[str, NDArray[Any]]:
+    """Return the columns of the case by name, (examples, ...) each."""
+    model = run.spec.model
+    arrays = feature_store.read_rows(run, FEATURES, np.array(list(known.label), dtype=np.int64))
+    said = zip(known.label.values(), arrays["prediction"].tolist(), strict=True)
+    outcome = np.array([outcome_of(model, known.score, value, text) for text, value in said])
+    if model.task == "regression":
+        truth = {"target": np.array([float(text) for text in known.label.values()])}
+    else:
+        classes = [class_of(text, model.classes, id="") for text in known.label.values()]
+        truth = {"label": np.array(classes, dtype=np.int64)}
+    return arrays | truth | {"outcome": outcome}

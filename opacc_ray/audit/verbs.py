@@ -1,0 +1,388 @@
+"""Verbs of an audit: extract, select, draw further rounds, close a round.
+
+``labels/actions.py`` imports the labels, and ``accuracy.py`` estimates the accuracy. Each verb reads and writes only
+the prefix of the run, and the shared features and reference next to it. So days may pass between two verbs, and each
+verb may run in another process. Every verb may be repeated: completed work is kept.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opacc_ray.audit.prior_knowledge import read_history
+from opacc_ray.audit.prior_labels import check_history
+from opacc_ray.audit.progress import combine_progress
+from opacc_ray.audit.resolution import settle
+from opacc_ray.audit.sanity import check_model, note_predictions, note_trial
+from opacc_ray.audit.several_models import open_models
+from opacc_ray.audit.stages import Stage, extract, stages_of
+from opacc_ray.audit.status import RunMetrics
+from opacc_ray.cluster import local
+from opacc_ray.errors import LabelError, OpaccError, SpecError, counted
+from opacc_ray.extract.feature_set import feature_set, read_sound
+from opacc_ray.failure.history import NO_HISTORY
+from opacc_ray.labels.formats.label_formats import NOTES, link_to, write_manifest
+from opacc_ray.labels.label_log import adopt_rules, refuse_lost
+from opacc_ray.labels.label_rows import Context, Task
+from opacc_ray.labels.labelled_rounds import (
+    LabelledRound,
+    having_labels,
+    is_labelled,
+    read_all,
+    read_labelled,
+    read_rounds,
+    refuse_empty_strata,
+)
+from opacc_ray.lake.store_uris import open_store
+from opacc_ray.runs import feature_store
+from opacc_ray.runs.failure import failure_kept
+from opacc_ray.runs.pool_objects import compare_objects, write_listing
+from opacc_ray.runs.run import HEADER, Run
+from opacc_ray.samplers.base import Report, unreported
+from opacc_ray.samplers.select import find_method, parse_parameters
+from opacc_ray.samplers.select import select as select_from
+from opacc_ray.selection import Selection
+from opacc_ray.spec import Spec
+
+log = logging.getLogger(__name__)
+
+ExtractionSlot = Callable[[Sequence[Stage]], AbstractContextManager[None]]
+"""Context of an extraction, which may wait for other runs when it is entered."""
+
+
+def start(spec: Spec, *, trial: bool = False) -> tuple[Run, list[Stage]]:
+    """Open the run of a spec, or create it; the same spec and data give the same run.
+
+    Parameters
+    ----------
+    spec : the spec
+    trial : build the model in this process; compare stored features with new ones of some examples, and try some
+        examples before a run is created that needs extraction
+
+    Returns
+    -------
+    (Run, list of Stage)
+        The run, and the stages of its extraction: the reference if a feature is compared with it, then the pool.
+
+    Raises
+    ------
+    StorageError, DataError, SpecError
+        Pool, reference, weights or output are not usable. Nothing is written in this case.
+    """
+    resolved = settle(spec, trial=trial)
+    spec, plan, header, uri = resolved.spec, resolved.plan, resolved.header, resolved.uri
+    store = open_store(uri)
+    doubts: list[str] = []
+    if not store.exists(HEADER):
+        if spec.has_history:
+            check_history(spec, plan, resolved.compared)
+        there = read_sound(feature_set(store, header.features))
+        if there is not None:
+            feature_store.check_fit(spec, there.index)
+        elif not spec.pool.holds_features:
+            local.begin()
+        if there is None and trial:
+            log.info("trying %s", "one row of the pool" if spec.pool.holds_features else "the model on some examples")
+            tried = check_model(spec, plan, resolved.compared)
+            doubts = tried.warnings
+            log.info("%s", tried.found)
+    run = Run.create(uri, header)
+    if doubts:
+        note_trial(run, doubts)
+    adopt_rules(run, spec)
+    write_listing(run, plan.entries)
+    return run, stages_of(run, spec, plan, resolved.compared)
+
+
+def run(
+    spec: Spec,
+    extracting: Report = unreported,
+    selecting: Report = unreported,
+    *,
+    trial: bool = False,
+    slot: ExtractionSlot = lambda stages: nullcontext(),
+) -> Run:
+    """Extract, select and write manifests. Completed work is kept, damaged work is done again.
+
+    An error is stored with the run until a later call succeeds.
+
+    Parameters
+    ----------
+    extracting, selecting : progress of extraction, in shards, and of selection, in examples
+    trial : as for :func:`start`
+    slot : context of the extraction, which may wait for other runs
+    """
+    audit, stages = start(spec, trial=trial)
+    with failure_kept(audit):
+        log.info("run %s: %d shards", audit.uri, audit.header.pool.num_shards)
+        metrics = RunMetrics(audit)
+        with slot(stages):
+            extract(stages, combine_progress(extracting, metrics.shards), metrics.extracted)
+        note_predictions(audit)
+        rounds = [(track, number) for track in audit.tracks() for number in track.rounds()]
+        for uri in [uri for track, number in rounds for uri in track.restore_copies(number)]:
+            log.warning("%s was lost or changed and is restored; a changed file was moved to replaced/", uri)
+        if not audit.rounds():
+            own = spec.sample
+            select(audit, own.method, own.budget, own.parameters, replicates=own.replicates, progress=selecting)
+        metrics.state()
+    return audit
+
+
+class Choice(NamedTuple):
+    """Arguments of `opacc.select`."""
+
+    method: str
+    budget: int | None
+    parameters: Mapping[str, Any]
+    seed: int
+    replicates: int | None
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        method: str,
+        budget: int | None,
+        parameters: Mapping[str, Any],
+        seed: int | None,
+        replicates: int | None,
+    ) -> "Choice":
+        """Return the arguments with the seed of the run if none is given."""
+        return cls(method, budget, parameters, run.spec.seed if seed is None else seed, replicates)
+
+    def matches(self, selection: Selection) -> bool:
+        """Whether a selection has these arguments, as far as that is visible without drawing it again."""
+        stated = asdict(parse_parameters(self.method, self.parameters))
+        return (
+            self.method == selection.method
+            and self.budget in (None, len(selection))
+            and self.seed == selection.seed
+            and json.loads(json.dumps(stated)) == selection.parameters
+            and (self.replicates or 0) == selection.design.num_replicates
+        )
+
+
+def select(
+    run: Run,
+    method: str,
+    budget: int | None,
+    parameters: Mapping[str, Any],
+    seed: int | None = None,
+    replicates: int | None = None,
+    progress: Report = unreported,
+) -> Selection:
+    """Choose the examples of the newest round of the run's track and write its manifests.
+
+    A selection without labels is replaced and kept under ``draws/``. A selection with labels is never replaced.
+    ``progress`` is used as in :func:`opacc_ray.select`.
+
+    Raises
+    ------
+    SpecError
+        Unknown method or parameter, invalid budget, or the round already has labels.
+    LabelError
+        Another command drew the round meanwhile, or this is a further track and the first one has no selection.
+    """
+    number = max(run.rounds(), default=1)
+    if run.track is not None and not run.along(None).rounds():
+        raise LabelError(f"{run.uri} has no selection yet, and the main track comes first; remove --track")
+    earlier = read_rounds(run)[:-1] if number > 1 else []
+    before = run.num_draws(number)
+    selection = _choose(run, Choice.of(run, method, budget, parameters, seed, replicates), earlier, progress)
+    if number in run.rounds():
+        if run.read_selection(number).to_dict() == selection.to_dict():
+            run.restore_copies(number)  # the command that drew it may have been killed before it copied them
+            return selection
+        if is_labelled(run, number):
+            raise SpecError(
+                f"round {number} of {run.title} has labels, which another selection would discard; draw a "
+                "further round with `opacc next`, or select on another track with --track NAME"
+            )
+    _write_round(run, selection, read_labelled(run), before)
+    return selection
+
+
+def select_on_free_track(
+    run: Run,
+    method: str,
+    budget: int | None,
+    parameters: Mapping[str, Any],
+    seed: int | None = None,
+    replicates: int | None = None,
+    progress: Report = unreported,
+) -> Run:
+    """Select as :func:`select`, but on a new track if the newest round has labels and is another selection.
+
+    The name of the track is METHOD-BUDGET. It uses existing labels of its examples, but does not learn from them.
+
+    Returns
+    -------
+    Run
+        The run on the track of the selection.
+    """
+    choice = Choice.of(run, method, budget, parameters, seed, replicates)
+    number = max(run.rounds(), default=0)
+    if number and not choice.matches(run.read_selection(number)) and is_labelled(run, number):
+        run = run.along(method if budget is None else f"{method}-{budget}")
+    select(run, *choice, progress)
+    return run
+
+
+def next_round(
+    run: Run,
+    budget: int | None,
+    *,
+    method: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    replicates: int | None = None,
+    close: bool = False,
+    progress: Report = unreported,
+) -> Selection:
+    """Draw a further round with all labels so far.
+
+    Method, parameters and number of replicates are those of the last round unless given; another method starts with its
+    own defaults. ``replicates=0`` continues without them. ``close`` gives up the missing labels of the last round: they
+    count as not drawn, and their examples may be drawn again. ``progress(done, total)`` counts chosen examples.
+
+    Raises
+    ------
+    LabelError
+        The last round needs labels and is not closed, or its labels allow no estimate; labels came during the draw;
+        another command drew the round first; or every example has a label.
+    SpecError
+        Unknown method or parameter, or invalid budget. Nothing is closed in this case.
+    DataError
+        A file of labels or of a round is lost or changed, or the features belong to another model.
+    """
+    rounds, labelled = read_all(run)
+    refuse_lost(run)
+    feature_store.check_drawn_from(run, [item.number for item in rounds])
+    last = rounds[-1]
+    if last.missing and not close:
+        raise LabelError(
+            f"round {last.number} of {run.title} needs {counted(len(last.missing), 'label')}, the first for "
+            f"{last.missing[0]!r}; import them, or give --close to continue without them"
+        )
+    refuse_empty_strata(run, last)
+    selection = _choose(
+        run, _next_choice(last.selection, method, budget, parameters or {}, replicates), rounds, progress
+    )
+    if last.missing:  # only now: an invalid parameter or budget must not discard labels
+        give_up(run, last)
+    _write_round(run, selection, labelled)
+    return selection
+
+
+def _next_choice(
+    before: Selection, method: str | None, budget: int | None, parameters: Mapping[str, Any], replicates: int | None
+) -> Choice:
+    """Return the arguments of a round, with those of the last round as defaults."""
+    if method in (None, before.method):
+        parameters = before.parameters | dict(parameters)
+        replicates = before.design.num_replicates if replicates is None else replicates
+    return Choice(method or before.method, budget, parameters, before.seed, replicates or None)
+
+
+def _choose(run: Run, choice: Choice, earlier: Sequence[LabelledRound], progress: Report) -> Selection:
+    """Draw a round with the labels of the earlier rounds."""
+    parameters = parse_parameters(choice.method, choice.parameters)
+    needs, known = find_method(choice.method).needs(parameters), having_labels(earlier)
+    history = read_history(run) if parameters.learns_from_history else NO_HISTORY
+
+    def draw(pool: Any, outcomes: Sequence[NDArray[np.float64]], history: Any) -> Selection:
+        previous = [(item.known, values) for item, values in zip(known, outcomes, strict=True)]
+        given = {"replicates": choice.replicates, "history": history, "progress": progress} | dict(choice.parameters)
+        return select_from(pool, choice.method, choice.budget, choice.seed, previous=previous, **given)
+
+    if run.spec.sample.models and parameters.serves_several:
+        with open_models(run, needs, parameters, known, history) as models:
+            chosen = draw(*models)
+    else:
+        with feature_store.open_view(run, needs, parameters.optional_features, parameters.instead) as view:
+            chosen = draw(view, [item.outcome for item in known], history)
+    return replace(chosen, round=len(earlier) + 1)
+
+
+def _write_round(run: Run, selection: Selection, labelled: set[str], before: int = 0) -> None:
+    """Write a round with its manifests; ``labelled`` are the ids of all examples with a label."""
+    spec = run.spec
+    chosen = feature_store.find_chosen(run, selection)
+    chosen = chosen._replace(labelled=[name in labelled for name in chosen.ids])
+    compared = compare_objects(run, [chosen])
+    notes = dict.fromkeys(compared.changed, NOTES["changed"])
+    notes |= dict.fromkeys(compared.lost, NOTES["lost"])
+    rows = [
+        Task(
+            id=chosen.ids[i],
+            uri=link_to(chosen.uris[i], spec.manifest.link, id=chosen.ids[i], run=run.name, round=selection.round),
+            run=run.name,
+            round=selection.round,
+            order=i + 1,
+            prediction=spec.model.name_of(chosen.predictions[i]),
+            note=notes.get(chosen.objects[i] or ""),
+        )
+        for i in _first_draws(selection)
+        if not chosen.labelled[i]
+    ]
+    context = Context(tuple(spec.model.classes) if spec.model.classes else None)
+    files: dict[str, bytes] = {}
+    for kind in spec.manifest.formats:
+        files |= write_manifest(kind, rows, context, show_prediction=spec.manifest.show_prediction)
+    run.write_round(selection, chosen, files, before)
+
+
+def _first_draws(selection: Selection) -> list[int]:
+    """Return the places of the first draw of each example, because an example is labelled once."""
+    return sorted({name: i for i, name in reversed(list(enumerate(selection.ids)))}.values())
+
+
+def close(run: Run) -> None:
+    """Give up the missing labels of the newest round, so that they count as not drawn.
+
+    Raises
+    ------
+    LabelError
+        The existing labels allow no estimate for the pool, or further labels came meanwhile.
+    """
+    last = read_rounds(run)[-1]
+    refuse_empty_strata(run, last)
+    if last.missing:
+        give_up(run, last)
+
+
+def give_up(run: Run, last: LabelledRound) -> None:
+    """Close a round, but not if a label for it comes in the meantime.
+
+    The labels are read again after the closing is written, and an import reads the closing after it has written its
+    labels. So of two commands at the same time, one detects the other. If labels came, the earlier closing is restored.
+    A closing by another command is not restored, because that command detects the labels as well.
+
+    Raises
+    ------
+    LabelError
+        A label came meanwhile, which would be lost.
+    """
+    before = last.given_up or None
+    run.close(last.number, last.missing)
+    try:
+        labelled = read_labelled(run)
+    except OpaccError:  # such as labels in conflict
+        run.reopen(last.number, before)
+        raise
+    if labelled.isdisjoint(last.missing):
+        return
+    if run.rounds()[-1] == last.number:
+        run.reopen(last.number, before)
+    else:  # another command has also closed it, and drawn a further round
+        run.reopen(last.number, [name for name in run.read_closed(last.number) or () if name not in labelled])
+    raise LabelError(
+        f"labels of round {last.number} of {run.title} were imported during its closing, so nothing was closed or "
+        "drawn; run the command again"
+    )

@@ -1,0 +1,187 @@
+"""The estimate of a run with all that it states: ``estimate.json``, the answer of `opacc estimate`."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from opacc_ray.documents import Part, SealedDocument
+from opacc_ray.estimators.accuracy_estimate import as_html, as_text
+
+
+class RoundCounts(Part):
+    """A round in numbers."""
+
+    round: int = Field(ge=1, description="number of the round")
+    method: str = Field(description="sampling method")
+    budget: int = Field(ge=0, description="number of draws")
+    labelled: int = Field(ge=0, description="draws with a label")
+    missing: int = Field(ge=0, description="examples that still need a label")
+    unsure: int = Field(ge=0, description='examples whose every answer is "can\'t tell"')
+    given_up: int = Field(ge=0, description="examples without a label when their round was closed")
+
+
+class ChangedObjects(Part):
+    """Objects of the pool with chosen examples: their state now compared with the listing of the run."""
+
+    changed: int = Field(ge=0, description="objects with different content, by their tags")
+    lost: int = Field(ge=0, description="objects that no longer exist")
+    unknown: int = Field(ge=0, description="objects that could not be compared")
+    first: list[str] = Field(description="keys of the first objects that changed or no longer exist")
+    reason: str | None = Field(default=None, description="why no object was compared; null if they were")
+    version: str | None = Field(
+        default=None, description="current version of the table, if it is newer than the run's and the spec pins none"
+    )
+
+
+class Interval(Part):
+    """A confidence interval."""
+
+    low: float = Field(description="its lower end")
+    high: float = Field(description="its upper end")
+    level: float = Field(gt=0, lt=1, description="confidence level")
+    interval: str = Field(description="name of the interval")
+
+
+class Value(Part):
+    """An estimated number."""
+
+    value: float = Field(description="the estimate; an unbiased estimate may be outside its interval")
+    standard_error: float = Field(ge=0, description="estimated standard error")
+
+
+class StatedEstimate(Interval, Value):
+    """A value with its interval."""
+
+    n: int = Field(ge=0, description="draws that it is computed from")
+    design_based: bool = Field(description="whether the interval holds by the sampling design alone")
+    reason: str | None = Field(description="assumptions of the interval; null if it holds by the sampling design alone")
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+
+class AssistedEstimate(StatedEstimate):
+    """A prediction-powered estimate of the accuracy, by the confidences of the whole pool."""
+
+    strength: float = Field(ge=0, le=1, description="weight of the confidences: 0 ignores them, 1 uses them fully")
+
+
+class MeanCost(StatedEstimate):
+    """The mean cost per example.
+
+    If every error costs the same, it follows from the estimated accuracy. Otherwise it is estimated by the designs of
+    the rounds alone, without predictions from labels, and may differ slightly from what the accuracy implies.
+    """
+
+    costs: dict[str, float | dict[str, float]] = Field(
+        description="true class -> cost of missing it, or -> predicted class -> cost of that confusion"
+    )
+
+
+class LabelNoise(Interval):
+    """The interval of the accuracy, widened for errors of annotators."""
+
+    examples: int = Field(ge=1, description="labelled examples with opinions of two or more named annotators")
+    differ: int = Field(ge=0, description="those of them on which two opinions give different outcomes")
+    disagreement: float = Field(
+        ge=0, description="estimated mean difference of the outcomes of two opinions, over the pool"
+    )
+    disagreement_high: float = Field(ge=0, description="upper end of its interval")
+    alpha: float | None = Field(
+        default=None,
+        description="Krippendorff's alpha of the labels; null if it is not defined",
+    )
+    reason: str | None = Field(description="assumptions of the interval; null if it holds by the sampling design alone")
+
+
+class SimpleRandomBaseline(Interval):
+    """Interval of a simple random sample with as many labels and the estimated accuracy."""
+
+    n: int = Field(ge=0, description="number of distinct labelled examples")
+    effective_size: float | None = Field(
+        description="labels of an equally precise simple random sample; null if unknown"
+    )
+
+
+class AnytimeInterval(Interval):
+    """The confidence sequence so far: valid at any time, after any number of interim analyses."""
+
+    reason: str | None = Field(description="labels that it does not include yet; null if it includes all")
+
+
+class ConfusionShares(Part):
+    """Confusion matrix of the pool: rows are true classes, columns are predicted classes."""
+
+    classes: list[str] = Field(description="C classes that occur among labels or their predictions, in order")
+    share: list[list[float]] = Field(description="(C, C) share of the pool; all sum to 1")
+    standard_error: list[list[float]] = Field(description="(C, C) estimated standard errors of the shares")
+    num: list[list[int]] = Field(description="(C, C) number of labels")
+    reason: str | None = Field(description="assumptions of the shares; null if they hold by the sampling design alone")
+
+
+class Basis(Part):
+    """What a result is based on: run, pool, rounds, and what is missing."""
+
+    run: str = Field(description="URI of the run")
+    track: str | None = Field(default=None, description="track of the rounds; null for the first track")
+    measure: str = Field(default="accuracy", description="what is estimated: accuracy, or the score of a regression")
+    clipped: int = Field(
+        default=0, ge=0, description="labels of a regression that score 0 because they are too far from the prediction"
+    )
+    pool_size: int = Field(ge=0, description="examples in the pool that the estimate is for")
+    excluded: int = Field(ge=0, description="further examples that could not be read; the pool does not include them")
+    missing: int = Field(ge=0, description="examples that still need a label")
+    unsure: int = Field(ge=0, description='examples whose every answer is "can\'t tell"')
+    given_up: int = Field(ge=0, description="examples without a label when their round was closed")
+    rounds: list[RoundCounts] = Field(description="every round in numbers")
+    objects: ChangedObjects | None = Field(
+        default=None, description="objects of chosen examples that changed after extraction; null if not compared"
+    )
+
+
+class AccuracyEstimate(Basis, StatedEstimate, SealedDocument):
+    """Accuracy of the model on the pool, estimated from the labels of all rounds.
+
+    ``low`` and ``high`` are the interval to report. ``allows_for`` names what it includes in addition to the design.
+    """
+
+    remedy: ClassVar[str] = "delete it and run `opacc estimate` again"
+
+    format: Literal["opacc-estimate/2"] = Field(default="opacc-estimate/2", description="name and version of this form")
+    labels_digest: str = Field(description="digest of the labels; the estimate is out of date once it differs")
+    label_files: list[str] = Field(
+        default=[], description="files of labels, and of the log of labels, that it was computed from"
+    )
+    allows_for: list[Literal["stopping", "label noise"]] = Field(
+        default=[], description="what the interval includes in addition to the sampling design"
+    )
+    goal: float | None = Field(
+        default=None, gt=0, description="half-width at which `opacc next --until` stopped; null if it did not stop"
+    )
+    by_design: StatedEstimate | None = Field(
+        default=None, description="the accuracy with the interval of the sampling design alone"
+    )
+    notes: list[str] = Field(default=[], description="remarks that belong to the number, in sentences")
+    srs: SimpleRandomBaseline = Field(description="interval of a simple random sample of the same size")
+    sequence: AnytimeInterval = Field(description="an interval that is valid at any time")
+    assisted: AssistedEstimate | None = Field(
+        description="prediction-powered estimate by the confidences; null unless requested"
+    )
+    mean_cost: MeanCost | None = Field(description="the mean cost per example; null unless costs were given")
+    label_noise: LabelNoise | None = Field(
+        default=None, description="the interval widened for errors of annotators; null without second opinions"
+    )
+    pool_by_predicted_class: dict[str, int] | None = Field(
+        description="predicted class -> examples of the pool; null for regressions, and if unknown"
+    )
+    by_predicted_class: dict[str, StatedEstimate] | None = Field(
+        description="accuracy among the examples predicted as a class; null for regressions"
+    )
+    by_true_class: dict[str, StatedEstimate] | None = Field(
+        description="accuracy among the examples whose true class it is; null for regressions"
+    )
+    confusion: ConfusionShares | None = Field(description="the confusion matrix; null for regressions")
+    warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")

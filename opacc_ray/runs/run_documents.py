@@ -1,0 +1,246 @@
+"""The documents that a run stores as JSON, and the answer of the commands that draw a round.
+
+| document | where |
+|---|---|
+| :class:`RunHeader` | ``spec.json`` |
+| :class:`ModelSanity` | ``sanity.json`` |
+| :class:`Draw` | ``rounds/N/draw-1.json`` |
+| :class:`Goal` | ``rounds/N/goal.json`` |
+| :class:`ClosedRound` | ``rounds/N/closed.json`` |
+| :class:`DrawnRound` | answer of `opacc run`, `select` and `next` |
+
+The stored estimate is in :mod:`opacc_ray.runs.estimate_documents`.
+"""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from opacc_ray.documents import Document, Part, SealedDocument
+from opacc_ray.extract.code import Code
+from opacc_ray.extract.feature_set import FeatureLink
+from opacc_ray.runs.estimate_documents import ChangedObjects
+from opacc_ray.spec import Spec
+
+# -- the run -------------------------------------------------------------------------------------------------
+
+
+class IgnoredFiles(Part):
+    """Files of other formats under the pool's prefix, of one kind."""
+
+    kind: str = Field(description="a suffix, or the type of an object that is no regular file, such as a FIFO")
+    num_files: int = Field(ge=1, description="number of files")
+    first: list[str] = Field(description="some of their names")
+
+
+class PoolListing(Part):
+    """Listing of the pool when the run was created."""
+
+    digest: str = Field(description="digest of the listing: names, sizes and versions of the files")
+    num_files: int | None = Field(default=None, ge=0, description="files in the pool")
+    num_shards: int = Field(ge=0, description="number of shards for extraction")
+    ignored: list[IgnoredFiles] = Field(default=[], description="other files there, which are not read, by kind")
+    version: str | None = Field(
+        default=None, description="version of the table that all shards belong to; null if the pool is no table"
+    )
+
+
+class ReferenceListing(Part):
+    """The reference data that features are compared with."""
+
+    digest: str = Field(description="digest of its data, the model and the settings of extraction; name of its folder")
+
+
+class ModelDigest(Part):
+    """The model under audit."""
+
+    sha256: str | None = Field(description="digest of the weights; null if the factory loads its own")
+
+
+class RunHeader(SealedDocument):
+    """Header of a run: its spec, and the origin of everything that decides its result."""
+
+    remedy: ClassVar[str] = "restore it or start a new run"
+
+    format: Literal["opacc-run/2"] = Field(default="opacc-run/2", description="name and version of this form")
+    spec: Spec = Field(description="the spec, with every default")
+    digest: str = Field(description="digest of everything that decides the result")
+    pool: PoolListing = Field(description="listing of the pool")
+    reference: ReferenceListing | None = Field(
+        description="the reference data; null if no feature is compared with them"
+    )
+    features: FeatureLink | None = Field(
+        default=None, description="the shared set of features; null if they are in the run's own prefix"
+    )
+    code: Code | None = Field(
+        default=None, description="the code that made the features; null if the pool contains the features"
+    )
+    model: ModelDigest = Field(description="the model's weights")
+    versions: dict[str, str] = Field(description="version of Python and of each package that matters")
+    git_commit: str | None = Field(description="git commit of the working directory at the start, if there is one")
+    created: str = Field(description="when the run was created: ISO 8601, UTC")
+
+
+# -- the model before any label ------------------------------------------------------------------------------
+
+_NAMED = 10
+"""Number of predicted classes that are named; the others are counted."""
+
+
+class Spread(Part):
+    """Range of some numbers."""
+
+    low: float = Field(description="minimum")
+    median: float = Field(description="median")
+    high: float = Field(description="maximum")
+
+
+class Predicted(Part):
+    """Predictions of the model for some examples, in numbers."""
+
+    examples: int = Field(ge=0, description="number of examples")
+    classes: dict[str, int] | None = Field(
+        description="predicted class -> examples, most frequent first; null for a regression, or if unknown"
+    )
+    confidence: Spread | None = Field(description="range of the confidences; null if the features have none")
+    values: Spread | None = Field(description="range of the values of a regression; null for a classification")
+
+    def __str__(self) -> str:
+        found = []
+        if self.classes is not None:
+            rest = len(self.classes) - _NAMED
+            more = f" and {rest} more class{'es' * (rest > 1)}" if rest > 0 else ""
+            found.append(", ".join(f"{name} {num}" for name, num in [*self.classes.items()][:_NAMED]) + more)
+        if self.confidence:
+            low, middle, high = self.confidence.low, self.confidence.median, self.confidence.high
+            found.append(f"confidence {low:.2f} to {high:.2f}, median {middle:.2f}")
+        if self.values:
+            found.append(f"{self.values.low:.4g} to {self.values.high:.4g}, median {self.values.median:.4g}")
+        return "; ".join(found)
+
+
+class ModelSanity(SealedDocument):
+    """Predictions and warnings before any label, by which users recognize a wrong model."""
+
+    remedy: ClassVar[str] = "delete it and run the spec again"
+
+    format: Literal["opacc-sanity/1"] = Field(default="opacc-sanity/1", description="name and version of this form")
+    trial: list[str] = Field(description="warnings from the trial of some examples before extraction")
+    predicted: Predicted | None = Field(description="predictions for the pool; null before extraction")
+    warnings: list[str] = Field(description="warnings about these predictions")
+
+
+# -- rounds ------------------------------------------------------------------------------------------------
+
+
+class DrawnFile(Part):
+    """A file of a draw."""
+
+    sha256: str = Field(description="SHA-256 of its content")
+    size: int = Field(ge=0, description="bytes")
+
+
+class Draw(SealedDocument):
+    """One draw of a round. It is created after its files; the round exists from then on."""
+
+    format: Literal["opacc-draw/1"] = Field(default="opacc-draw/1", description="name and version of this form")
+    run: str = Field(description="digest of the run that owns the draw, with /TRACK if the track is not the first")
+    features: str = Field(description="digest of the features that it was drawn from")
+    folder: str = Field(description="folder of the files below the round: draws/ and a digest of all of them")
+    files: dict[str, DrawnFile] = Field(description="by name: selection.json, predictions.parquet, manifests")
+
+
+class ClosedRound(SealedDocument):
+    """A round that was closed although labels are missing."""
+
+    remedy: ClassVar[str] = "restore it, or delete it to open the round again"
+
+    format: Literal["opacc-closed/2"] = Field(default="opacc-closed/2", description="name and version of this form")
+    selection: str = Field(description="SHA-256 of the selection of the round")
+    given_up: list[str] = Field(description="ids without a label; they count as not drawn")
+
+
+class UnusedRows(Part):
+    """Rows of a file of labels that are ignored: their examples were given up and not drawn again."""
+
+    track: str | None = Field(default=None, description="track of the round; null for the first track")
+    round: int = Field(ge=1, description="round that was closed without these labels")
+    rows: int = Field(ge=1, description="number of rows")
+
+
+class RoundLook(Part):
+    """Interval after a round: one interim analysis."""
+
+    round: int = Field(ge=1, description="number of the round")
+    labels: int = Field(ge=1, description="labels of all rounds so far")
+    half_width: float = Field(ge=0, description="half the width of the interval")
+    cautious_half_width: float = Field(
+        ge=0, description="half the width that decides whether the goal is reached; larger while there are few failures"
+    )
+
+
+class GoalProgress(Part):
+    """Progress towards a goal of `opacc next --until`, with a forecast of the labels."""
+
+    half_width: float = Field(gt=0, description="the goal: half the width of the interval")
+    level: float = Field(gt=0, lt=1, description="confidence level of the interval at the goal")
+    look_level: float = Field(
+        gt=0, lt=1, description="confidence level of the interim intervals, adjusted for repeated analyses"
+    )
+    reached: bool = Field(description="whether the goal is reached")
+    value: float = Field(description="the estimate so far")
+    low: float = Field(description="lower end of the interval to report")
+    high: float = Field(description="upper end of the interval to report")
+    reason: str | None = Field(description="assumptions of the interval; null if it holds by the sampling design alone")
+    looks: list[RoundLook] = Field(description="one interim analysis after each complete or closed round")
+    total_labels: int = Field(
+        ge=1, description="labels for the goal in total, as forecast; the actual number once it is reached"
+    )
+    labels_to_go: int = Field(ge=0, description="forecast of the labels that are still needed")
+    sizes: list[int] = Field(description="labels of each further round, as forecast")
+    srs_labels: int = Field(
+        ge=1, description="labels that a simple random sample would need in total, planned in advance"
+    )
+    advice: str | None = Field(description="one sentence if the goal is too expensive; otherwise null")
+    earlier_goals: list[float] = Field(description="earlier goals, in order")
+
+
+class Goal(GoalProgress, SealedDocument):
+    """Answer of `opacc next --until` after a round: progress and decision."""
+
+    remedy: ClassVar[str] = "restore it, or delete it"
+
+    format: Literal["opacc-goal/1"] = Field(default="opacc-goal/1", description="name and version of this form")
+
+
+class DrawnRound(Document):
+    """A round that was drawn, or the answer that no further round is needed."""
+
+    format: Literal["opacc-round/1"] = Field(default="opacc-round/1", description="name and version of this form")
+    run: str = Field(description="URI of the run")
+    track: str | None = Field(default=None, description="track of the round; null for the first track")
+    method: str | None = Field(default=None, description="sampling method; null if nothing was drawn")
+    round: int | None = Field(default=None, ge=1, description="number of the round; null if nothing was drawn")
+    n: int = Field(default=0, ge=0, description="number of draws; an example that is drawn twice counts twice")
+    labelled: int = Field(
+        default=0, ge=0, description="examples that already had a label, which the manifests leave out"
+    )
+    pool_size: int | None = Field(default=None, ge=0, description="examples in the pool; null if nothing was drawn")
+    manifests: list[str] = Field(default=[], description="URIs of the manifests for annotators")
+    notice: str | None = Field(
+        default=None, description="evidence in the labels against the way examples are chosen; null if there is none"
+    )
+    objects: ChangedObjects | None = Field(
+        default=None, description="objects of its examples that changed after extraction; null if nothing was drawn"
+    )
+    predicted: Predicted | None = Field(
+        default=None, description="predictions for the pool; null if unknown, or if nothing was drawn"
+    )
+    warnings: list[str] = Field(default=[], description="signs that this may be the wrong model")
+    reached: bool | None = Field(
+        default=None, description="whether the interval is as narrow as `--until` requires; null without it"
+    )
+    labels_to_go: int | None = Field(
+        default=None, ge=0, description="forecast of the further labels for `--until`; null without it"
+    )
+    goal: GoalProgress | None = Field(default=None, description="progress towards `--until`; null without it")

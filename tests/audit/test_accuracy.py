@@ -1,0 +1,289 @@
+"""What a run says beside its accuracy: another model, costs, classes that agree with the pool, assistance.
+
+The runs here are written by hand (`written_run.py`).
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.dataset as ds
+import pytest
+from two_models import compare
+from written_run import CLASSES, CONFIDENCE, IDS, OTHER, PREDICTION, TRUTH, N, write_run
+
+import opacc_ray as opacc
+from opacc_ray.audit import accuracy, several_models, verbs
+from opacc_ray.audit.exported_tables import export_tables
+from opacc_ray.cli import texts
+from opacc_ray.documents import sealed
+from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
+from opacc_ray.estimators.domain import by_class, calibrate, confusion, mean_cost
+from opacc_ray.labels import label_actions
+from opacc_ray.labels.costs import load_costs
+from opacc_ray.runs.run import Run
+
+
+def label(run: Run, method: str = "srs", **parameters: Any) -> opacc.Selection:
+    """Draw 60 examples and label them."""
+    chosen = verbs.select(run, method, 60, parameters)
+    names = run.spec.model.classes or [str(c) for c in range(3)]
+    rows = "".join(f"{name},{names[TRUTH[IDS.index(name)]]}\n" for name in dict.fromkeys(chosen.ids))
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    return chosen
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return write_run(tmp_path, "mine", PREDICTION, classes=CLASSES)
+
+
+# -- which rounds are counted ----------------------------------------------------------------------------
+
+
+def test_a_round_without_any_label_is_left_out_and_one_with_some_must_be_whole(run: Run) -> None:
+    label(run)
+    before = accuracy.state(run)
+    [first, *_] = verbs.next_round(run, 40).ids
+    after = accuracy.state(run)
+    assert (after.value, after.low, after.high) == (before.value, before.low, before.high)
+    assert ([item.labelled for item in after.rounds], after.missing, after.design_based) == ([60, 0], 40, True)
+    assert "\nleft out   round 2, which waits for all of its 40 labels" in texts.estimate(after)
+    label_actions.import_labels(run, "more.csv", f"id,label\n{first},{CLASSES[TRUTH[IDS.index(first)]]}\n".encode())
+    with pytest.raises(LabelError, match=r"^39 of 100 labels are missing in .* give --partial"):
+        accuracy.state(run)
+
+
+def test_first_labels_of_draws_with_replacement_are_a_sample_of_their_design(run: Run, tmp_path: Path) -> None:
+    """An example that later draws repeat counts there only if the draws around them are labelled, too."""
+    chosen = verbs.select(run, "sups", 150, {})
+    ids = list(dict.fromkeys(chosen.ids))[:50]
+    first = min(k for k, name in enumerate(chosen.ids) if name not in ids)
+    assert set(ids) & set(chosen.ids[first:]), "some are drawn again"
+    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    found = accuracy.estimate(run, partial=True)
+    drawn = chosen.restrict(np.arange(150) < first)
+    expected = opacc.estimate(drawn, (PREDICTION == TRUTH)[drawn.index].astype(float))
+    assert (found.value, found.low, found.high, found.n) == (expected.value, expected.low, expected.high, first)
+    assert (found.design_based, found.reason) == (True, None)
+    assert (found.rounds[0].labelled, found.missing) == (first, len(set(chosen.ids)) - 50)
+    export_tables(run, str(tmp_path / "lake"), features=False)
+    statuses = ds.dataset(tmp_path / "lake" / "labels", format="parquet").to_table()["status"].to_pylist()
+    assert statuses == ["labelled"] * first + [
+        "not counted" if name in ids else "missing" for name in chosen.ids[first:]
+    ]
+
+
+def test_labels_here_and_there_of_draws_with_replacement_count_at_every_draw(run: Run) -> None:
+    chosen = verbs.select(run, "sups", 150, {})
+    ids = list(dict.fromkeys(chosen.ids))[::2]
+    rows = "".join(f"{name},{CLASSES[TRUTH[IDS.index(name)]]}\n" for name in ids)
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    found = accuracy.estimate(run, partial=True)
+    assert found.n == sum(name in ids for name in chosen.ids) > len(ids)
+    assert "missing at random" in str(found.reason)
+
+
+# -- classes agree with the pool -------------------------------------------------------------------------
+
+
+def test_classes_are_calibrated_with_the_pool(run: Run) -> None:
+    chosen = label(run)
+    result = accuracy.estimate(run).to_dict()
+    said, true = (np.array(CLASSES)[values[chosen.index]] for values in (PREDICTION, TRUTH))
+    count = dict(zip(CLASSES, np.bincount(PREDICTION).tolist(), strict=True))
+    assert result["pool_by_predicted_class"] == count
+    design = calibrate(chosen, said, count)
+    assert result["by_true_class"]["owl"] == by_class(design, (said == true).astype(float), true)["owl"].to_dict()
+    assert np.sum(result["confusion"]["share"], axis=0) == pytest.approx(np.bincount(PREDICTION) / N)
+
+
+@pytest.mark.parametrize(("method", "parameters"), [("srs", {}), ("sups", {"auxiliary": "confidence"})])
+def test_classes_without_counts_or_with_heavy_weights_stay_as_they_are(
+    method: str, parameters: dict[str, Any], run: Run
+) -> None:
+    chosen = label(run, method, **parameters)
+    if method == "srs":  # an index without counts of predicted classes
+        index = json.loads(run.features.read("index.json"))
+        del index["predicted"]
+        run.features.write("index.json", json.dumps(sealed(index)).encode())
+    said, true = (np.array(CLASSES)[values[chosen.index]] for values in (PREDICTION, TRUTH))
+    result = accuracy.estimate(run).to_dict()
+    assert result["confusion"] == confusion(chosen, true, said).to_dict()
+    assert (result["pool_by_predicted_class"] is None) == (method == "srs")
+
+
+def test_classes_say_that_labels_are_missing(run: Run) -> None:
+    chosen = verbs.select(run, "srs", 60, {})
+    rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    result = accuracy.estimate(run, partial=True).to_dict()
+    reasons = [result["reason"], result["by_true_class"]["cat"]["reason"], result["confusion"]["reason"]]
+    assert all("20 of 60 labels of round 1 are assumed to be missing at random" in reason for reason in reasons)
+
+
+# -- two models ------------------------------------------------------------------------------------------
+
+
+def test_other_model_is_found_by_id_and_by_the_names_of_its_classes(run: Run, tmp_path: Path) -> None:
+    chosen = label(run)
+    order = np.random.default_rng(1).permutation(N)
+    code = np.array([2, 0, 1])  # of cat, dog and owl in the other model
+    other = write_run(
+        tmp_path, "other", code[OTHER][order], [IDS[i] for i in order], "b", classes=["dog", "owl", "cat"]
+    )
+    first, second = ((values == TRUTH).astype(float)[chosen.index] for values in (PREDICTION, OTHER))
+    expected = compare(chosen, first, second, 0.9)
+    result = several_models.compare(run, other, level=0.9).to_dict()
+    assert {name: result[name] for name in expected.to_dict()} == expected.to_dict()
+    assert (result["other"], result["same_listing"], result["pool_size"]) == (other.uri, False, N)
+    assert result["num_unlike"] is None
+    assert run.read_estimate() is None
+
+
+@pytest.mark.parametrize("method", ["srs", "neyman"])
+def test_a_model_and_one_that_differs_on_four_examples_are_no_further_apart_than_that(
+    method: str, run: Run, tmp_path: Path
+) -> None:
+    """Also where the other run gives its classes other numbers."""
+    label(run, method)
+    nearly = PREDICTION.copy()
+    nearly[:4] = (nearly[:4] + 1) % 3
+    code = np.array([2, 0, 1])  # of cat, dog and owl in the other model
+    other = write_run(tmp_path, "other", code[nearly], classes=["dog", "owl", "cat"])
+    found = several_models.compare(run, other)
+    assert found.num_unlike == 4
+    assert -4 / N <= found.difference.low < found.difference.high <= 4 / N
+    said = texts.comparison(found)
+    assert "unlike     on 4 of 300 examples the two say different things" in said
+    own = several_models.compare(run, run, other)
+    assert [pair.num_unlike for pair in own.differences] == [0, 4, 4]
+    same = own.differences[0].difference
+    assert (same.value, same.low, same.high) == (0, 0, 0)
+    assert "1 - 2      +0.0000, 95% interval +0.0000 to +0.0000" in texts.comparison(own)
+    assert "; unlike on 4 examples" in texts.comparison(own)
+
+
+def test_other_model_with_missing_labels_or_examples(run: Run, tmp_path: Path) -> None:
+    other = write_run(tmp_path, "other", OTHER, classes=CLASSES)
+    chosen = verbs.select(run, "srs", 60, {})
+    rows = "".join(f"{name},cat\n" for name in chosen.ids[20:])
+    label_actions.import_labels(run, "labels.csv", ("id,label\n" + rows).encode())
+    with pytest.raises(LabelError, match="20 of 60 labels are missing"):
+        several_models.compare(run, other)
+    result = several_models.compare(run, other, partial=True).to_dict()
+    assert result["difference"]["n"] == 40
+    assert not result["difference"]["design_based"]
+    assert "missing at random" in result["difference"]["reason"]
+    absent = next(name for name in chosen.ids[20:] if name >= "100.png")
+    small = write_run(tmp_path, "small", OTHER[:100], IDS[:100], classes=CLASSES)
+    with pytest.raises(DataError, match=rf"small lacks \d+ of 40 labelled examples, the first '{absent}'"):
+        several_models.compare(run, small, partial=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"task": "regression"}, "mine has the task classification and .*other regression"),
+        ({}, "other does not name its classes"),
+        (
+            {"classes": ["cat", "dgo", "owl"]},
+            "'dog' is a class of .*mine and not of .*other, where 'dgo' is nearest",
+        ),
+        ({"classes": [*CLASSES, "yak"]}, "'yak' is a class of .*other and not of .*mine"),
+    ],
+)
+def test_models_that_answer_other_questions_are_refused(
+    model: dict[str, Any], message: str, run: Run, tmp_path: Path
+) -> None:
+    other = write_run(tmp_path, "other", OTHER, **model)
+    with pytest.raises(SpecError, match=message):
+        several_models.compare(run, other)
+
+
+def test_regressions_are_compared_on_the_scale_of_the_run(tmp_path: Path) -> None:
+    value = np.linspace(0, 1, N)
+    mine = write_run(tmp_path, "mine", value + 0.1, task="regression", error_scale=2)
+    other = write_run(tmp_path, "other", value + 0.3, task="regression", error_scale=7)
+    chosen = verbs.select(mine, "srs", 30, {})
+    rows = "".join(f"{name},{value[IDS.index(name)].item()!r}\n" for name in chosen.ids)
+    label_actions.import_labels(mine, "labels.csv", ("id,label\n" + rows).encode())
+    result = several_models.compare(mine, other).to_dict()
+    assert result["first"]["value"] == pytest.approx(1 - 0.05**2)
+    assert result["second"]["value"] == pytest.approx(1 - 0.15**2)
+    assert result["difference"]["value"] == pytest.approx(0.15**2 - 0.05**2)
+    assert (result["num_first_better"], result["num_second_better"]) == (30, 0)
+    far = write_run(tmp_path, "far", value + 3, task="regression", error_scale=7)
+    assert several_models.compare(mine, far).second.value == 0
+    assert accuracy.estimate(mine).by_true_class is None
+    with pytest.raises(SpecError, match="a regression has none; remove --assist"):
+        accuracy.estimate(mine, assist=True)
+
+
+# -- costs -----------------------------------------------------------------------------------------------
+
+
+def test_mean_cost_is_that_of_the_file(run: Run, tmp_path: Path) -> None:
+    chosen = label(run)
+    path = tmp_path / "costs.yaml"
+    path.write_text("owl: 10\ncat: {dog: 2.5}\n")
+    costs = load_costs(path, run.spec.model, run.num_classes)
+    assert costs == {"owl": 10.0, "cat": {"dog": 2.5}}
+    result = accuracy.estimate(run, costs=costs).to_dict()
+    expected = mean_cost(chosen, TRUTH[chosen.index], PREDICTION[chosen.index], {2: 10, 0: {1: 2.5}})
+    assert result["mean_cost"] == expected.to_dict() | {"costs": costs}
+    kept = run.read_estimate()
+    assert kept is not None
+    assert kept.to_dict() == result
+
+
+@pytest.mark.parametrize("cost", [1.0, 10.0])
+def test_errors_that_cost_the_same_cost_what_the_stated_accuracy_says(cost: float, run: Run) -> None:
+    label(run, "neyman")
+    stated = accuracy.state(run, costs=dict.fromkeys(CLASSES, cost))
+    found = stated.mean_cost
+    assert found is not None
+    expected = [cost * (1 - value) for value in (stated.value, stated.high, stated.low)]
+    assert [found.value, found.low, found.high] == pytest.approx(expected)
+    assert found.interval == stated.interval
+
+
+def test_no_mean_cost_below_0_is_told(run: Run) -> None:
+    label(run)
+    stated = accuracy.state(run, costs={"owl": 10.0})
+    assert stated.mean_cost is not None
+    beyond = stated.mean_cost.model_copy(update={"value": -0.0003, "low": 0.0})
+    assert "\nmean cost  0.0000, " in texts.estimate(stated.model_copy(update={"mean_cost": beyond}))
+
+
+# -- assistance ------------------------------------------------------------------------------------------
+
+
+def test_confidence_of_the_pool_assists(run: Run) -> None:
+    from opacc_ray.estimators.prediction_powered import assisted_estimate
+
+    chosen = label(run)
+    outcome = (PREDICTION == TRUTH).astype(float)[chosen.index]
+    found = accuracy.estimate(run, assist=True).to_dict()["assisted"]
+    assert 0 < found.pop("strength") <= 1
+    assert found == assisted_estimate(chosen, outcome, CONFIDENCE).to_dict()
+
+
+def test_method_that_predicts_outcomes_itself_is_not_assisted(run: Run) -> None:
+    label(run, "neyman")
+    with pytest.raises(SpecError, match="neyman already uses one; remove --assist"):
+        accuracy.estimate(run, assist=True)
+
+
+def test_run_without_confidence_cannot_be_assisted(run: Run) -> None:
+    label(run)
+    index = json.loads(run.features.read("index.json"))
+    del index["features"]["confidence"]
+    run.features.write("index.json", json.dumps(sealed(index)).encode())
+    with pytest.raises(
+        OpaccError, match=r"has .*, not confidence; add extract\.features: \[hidden, output, confidence\] to"
+    ):
+        accuracy.estimate(run, assist=True)
+    assert run.read_estimate() is None

@@ -1,0 +1,158 @@
+"""A run as tables of a lake: what DuckDB reads of it is what the run holds, for several runs beside one another."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow.dataset as ds
+import pytest
+from audited_run import CLASSES, KEYS, TRUTH, N, label, write_features, write_pool
+
+from opacc_ray.audit import accuracy, verbs
+from opacc_ray.audit.exported_tables import TABLES, export_tables
+from opacc_ray.cli.main import main
+from opacc_ray.demo.s3_server import LocalS3
+from opacc_ray.lake.store_uris import open_store
+from opacc_ray.runs.run import Run
+
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "lakes.md"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run of two rounds, the second of which lacks some labels."""
+    write_pool(str(tmp_path))
+    run, _ = write_features(str(tmp_path))
+    verbs.select(run, "css", 20, {})
+    label(run, run.read_selection(1).ids)
+    accuracy.estimate(run)
+    verbs.next_round(run, 10)
+    label(run, run.read_selection(2).ids[:7])
+    return run
+
+
+def query(sql: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as database:
+        return database.execute(sql).fetchall()
+
+
+def table(home: Path, name: str) -> str:
+    return f"read_parquet('{home}/{name}/**/*.parquet', hive_partitioning=true, union_by_name=true)"
+
+
+def test_duckdb_reads_what_the_run_holds(run: Run, tmp_path: Path) -> None:
+    home = tmp_path / "lake"
+    written = export_tables(run, str(home))
+    assert written.rows == {"features": N, "selections": 30, "labels": 30, "estimates": 1}
+    assert query(f"SELECT count(*), count(DISTINCT id), any_value(run) FROM {table(home, 'features')}") == [
+        (N, N, run.name)
+    ]
+    [(hidden,)] = query(f"SELECT hidden FROM {table(home, 'features')} WHERE id = '{KEYS[7]}'")
+    assert len(hidden) == 5
+    for number in (1, 2):
+        rows = query(
+            f'SELECT id, place, weight FROM {table(home, "selections")} WHERE round = {number} ORDER BY "order"'
+        )
+        selection = run.read_selection(number)
+        assert [row[0] for row in rows] == list(selection.ids)
+        assert [row[1] for row in rows] == selection.index.tolist()
+        assert np.array_equal([row[2] for row in rows], selection.design.weights)
+    assert query(f"SELECT status, count(*) FROM {table(home, 'labels')} GROUP BY ALL ORDER BY ALL") == [
+        ("labelled", 27),
+        ("missing", 3),
+    ]
+    assert all(
+        said == CLASSES[TRUTH[KEYS.index(id)]] and outcome == (said == predicted)
+        for id, said, predicted, outcome in query(
+            f"SELECT id, label, prediction, outcome FROM {table(home, 'labels')} WHERE status = 'labelled'"
+        )
+    )
+
+
+@pytest.mark.parametrize("method", ["css", "sups", "deepest"])
+def test_the_estimate_follows_from_the_tables_in_sql(method: str, tmp_path: Path) -> None:
+    """As the documentation has it; weights of ``sups`` and ``deepest`` do not sum to 1."""
+    write_pool(str(tmp_path))
+    run, _ = write_features(str(tmp_path))
+    verbs.select(run, method, 20, {})
+    label(run, run.read_selection(1).ids)
+    accuracy.estimate(run)
+    export_tables(run, str(tmp_path / "lake"))
+    [documented] = re.findall(r"^SELECT (1?.*sum\(.*\)) +--", DOCUMENTED.read_text(), re.MULTILINE)
+    [(value,)] = query(
+        f"SELECT {documented} FROM {table(tmp_path / 'lake', 'selections')} AS s "
+        f'JOIN {table(tmp_path / "lake", "labels")} AS l USING (run, round, "order") WHERE round = 1'
+    )
+    [(stated,)] = query(f"SELECT value FROM {table(tmp_path / 'lake', 'estimates')}")
+    assert value == pytest.approx(stated, rel=1e-12)
+
+
+def test_estimates_are_a_history_of_all_runs(run: Run, tmp_path: Path) -> None:
+    home = tmp_path / "lake"
+    export_tables(run, str(home))
+    before = open_store(str(home)).list("estimates/")
+    export_tables(run, str(home))
+    assert open_store(str(home)).list("estimates/") == before
+    label(run, run.read_selection(2).ids)
+    accuracy.estimate(run)
+    export_tables(run, str(home), features=False)
+    other, _ = write_features(str(tmp_path), "other")
+    verbs.select(other, "srs", 10, {})
+    label(other, other.read_selection(1).ids)
+    accuracy.estimate(other)
+    export_tables(other, str(home))
+    assert query(f"SELECT run, rounds, n, methods FROM {table(home, 'estimates')} ORDER BY ALL") == [
+        ("audit", 1, 20, "css"),
+        ("audit", 2, 30, "css, css"),
+        ("other", 1, 10, "srs"),
+    ]
+    assert query(f"SELECT count(DISTINCT run) FROM {table(home, 'features')}") == [(2,)]
+
+
+def test_tracks_are_told_apart(run: Run, tmp_path: Path) -> None:
+    verbs.select(run.along("second"), "srs", 5, {})
+    export_tables(run, str(tmp_path / "lake"), features=False)
+    assert query(
+        f"SELECT track, round, count(*) FROM {table(tmp_path / 'lake', 'selections')} GROUP BY ALL ORDER BY ALL"
+    ) == [("second", 1, 5), (None, 1, 20), (None, 2, 10)]
+
+
+def test_pyarrow_reads_the_tables_on_s3_too(run: Run, s3: LocalS3, bucket: str) -> None:
+    export_tables(run, f"{bucket}/lake")
+    folder = s3.folder / bucket.removeprefix("s3://") / "lake"
+    found = ds.dataset(folder / "labels", format="parquet", partitioning="hive").to_table()
+    assert len(found) == 30
+    assert query(f"SELECT count(*) FROM {table(folder, 'labels')}") == [(30,)]
+
+
+def test_the_dictionary_names_every_column(run: Run, tmp_path: Path) -> None:
+    export_tables(run, str(tmp_path / "lake"))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "lake" / "dictionary.csv").read_text())))
+    [weight] = [row["meaning"] for row in rows if row["column"] == "weight"]
+    assert "an estimate may add predictions" in weight
+    assert all(row["meaning"] for row in rows)
+    for name in TABLES:
+        told = [row["column"] for row in rows if row["table"] == name]
+        there = {row[0] for row in query(f"DESCRIBE SELECT * FROM {table(tmp_path / 'lake', name)}")}
+        assert there <= set(told)
+        assert name == "features" or there == set(told)
+
+
+def test_the_command_writes_tables_or_a_case(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def opacc(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["export", run.uri, *arguments])
+        return code, *capsys.readouterr()
+
+    code, out, err = opacc("--to", str(tmp_path / "lake"), "--no-features", "--json")
+    assert code == 0, err
+    assert json.loads(out)["rows"] == {"features": 0, "selections": 30, "labels": 30, "estimates": 1}
+    for arguments in ((), ("--case", "x.npz", "--to", "lake")):
+        code, _, err = opacc(*arguments)
+        assert code == 2
+        assert "give --case FILE.npz or --to URI" in err
