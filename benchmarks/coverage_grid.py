@@ -26,7 +26,7 @@ import opacc_ray as opacc
 from opacc_ray.estimators.base import Estimate
 from opacc_ray.estimators.intervals import normal_quantile
 from opacc_ray.parts.view import View, view_of
-from opacc_ray.samplers.learned import learn_from_all
+from opacc_ray.samplers.neyman.regression import learn_from_all
 
 LEVELS = (0.80, 0.90, 0.95, 0.99)
 BUDGETS = (50, 100, 200, 400)

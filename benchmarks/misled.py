@@ -23,7 +23,7 @@ from processes import repeat_within
 import opacc_ray as opacc
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.learned import learned_estimate
+from opacc_ray.samplers.neyman.regression import learned_estimate
 from opacc_ray.study.cases import Source, find_cases, read_case
 from opacc_ray.study.spec import CaseSpec
 

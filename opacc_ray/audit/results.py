@@ -39,7 +39,7 @@ from opacc_ray.runs.documents import (
 from opacc_ray.runs.pool_objects import find_changed
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.estimate import estimate as estimate_rounds
-from opacc_ray.samplers.learned import learns_from_all
+from opacc_ray.samplers.neyman.regression import learns_from_all
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 

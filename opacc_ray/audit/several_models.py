@@ -16,7 +16,7 @@ from opacc_ray.estimators.base import Estimate, Outcome
 from opacc_ray.estimators.several import SeveralModels
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.ids import digest_of
-from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labelling.outcomes import Score
 from opacc_ray.labels.labelled_rounds import LabelledRound, outcomes_of_another, read_rounds
 from opacc_ray.labels.log import read_log
@@ -28,8 +28,8 @@ from opacc_ray.runs.documents import StatedEstimate
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import MethodParameters
 from opacc_ray.samplers.compare import compare as compare_outcomes
-from opacc_ray.samplers.learned import learns_from_all
 from opacc_ray.samplers.models import refuse_other_ids
+from opacc_ray.samplers.neyman.regression import learns_from_all
 from opacc_ray.samplers.select import parse_parameters
 from opacc_ray.selection import Selection
 from opacc_ray.spec import ModelSpec, Spec

@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.rounds import checked_rounds, common_pool
 from opacc_ray.estimators.several import SeveralModels, compare_by_design, compare_predicted, cut_to_predictions
-from opacc_ray.failure.history import History
+from opacc_ray.history import History
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.learned import learn_from_all, learns_from_all
 from opacc_ray.samplers.models import histories_of, listed, refuse_other_pools, views_of
+from opacc_ray.samplers.neyman.regression import learn_from_all, learns_from_all
 from opacc_ray.selection import Selection
 
 

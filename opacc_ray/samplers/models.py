@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.base import Outcome, checked_outcome
-from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.content import Content, content_of, in_other_order
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool

@@ -12,7 +12,7 @@ import numpy as np
 from opacc_ray.errors import LabelError, SpecError, shortened
 from opacc_ray.estimators.base import Outcome
 from opacc_ray.estimators.contradiction import contradiction
-from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.cache import repeat_if_forgotten
 from opacc_ray.parts.content import content_of
 from opacc_ray.parts.view import View

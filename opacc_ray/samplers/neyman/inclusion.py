@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.unequal import SURE
-from opacc_ray.failure.model import Forecast, Mixture
-from opacc_ray.failure.signals import part_signals
 from opacc_ray.parts.cache import part_keep, part_recall
 from opacc_ray.parts.sums import as_float, exact_sum, mean_of
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
+from opacc_ray.samplers.neyman.failure_model import Forecast, Mixture
+from opacc_ray.samplers.neyman.signals import part_signals
 
 Array = NDArray[np.float64]
 

@@ -6,7 +6,7 @@
     prediction   the predicted class; for a predicted value, its rank and the square of it
     direction    the first few principal directions of the hidden layer, standard deviation 1
     prior        ranks of the user's own columns likewise, 0 for the example most likely to fail
-    lesson       logit of p by what the history's labels teach (:mod:`opacc_ray.failure.lessons`)
+    lesson       logit of p by what the history's labels teach (:mod:`opacc_ray.samplers.neyman.failure_model`)
 
 Ranks, because surprise has no natural unit and tails without end, and because softmax saturates: of two examples that
 get 0.9999 and 0.9998 one may fail ten times as often, which the logit hardly tells and the rank does. They end at 0, so
@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
 from opacc_ray.failure import auxiliary
-from opacc_ray.failure.directions import find_projection, part_coordinates
-from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.cache import kept_name, part_keep, part_recall
 from opacc_ray.parts.ranks import Column, count_ends, keep_ends
 from opacc_ray.parts.sums import exact_sum, mean_of
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
+from opacc_ray.samplers.neyman.directions import find_projection, part_coordinates
 
 LEAST_DOUBT, MOST_DOUBT = 1e-5, 1 - 1e-3
 _SHARE_WITHOUT_CONFIDENCE = 0.1

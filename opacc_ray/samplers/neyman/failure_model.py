@@ -37,9 +37,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.failure.signals import GIVEN, HALF_RANGE, PartSignals, PoolSignals, Signals, part_signals
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.threads import in_threads
+from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
+from opacc_ray.samplers.neyman.signals import (
+    GIVEN,
+    HALF_RANGE,
+    PartSignals,
+    PoolSignals,
+    Signals,
+    make_signals,
+    part_signals,
+    signals_beside,
+)
 
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
 _LEAST_SHARE = 1e-6  # of an expert that is heard
@@ -257,7 +268,7 @@ def _see(seen: Signals) -> _Seen:
 
 def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: float) -> Fit:
     """The mode of the posterior, and Laplace's approximation of the evidence around it."""
-    from opacc_ray.failure.newton import climb
+    from opacc_ray.samplers.neyman.newton import climb
 
     known = expert.coefficient | _shared(expert, seen.kinds) | {"constant": _intercept(expert, seen.signals)}
     used = np.array([kind in known for kind in seen.kinds])
@@ -319,3 +330,37 @@ def _dispersion(failure: NDArray[np.float64]) -> float:
         return 1.0
     mean = float(failure.mean())
     return float(np.clip(failure.var() / (mean * (1 - mean)), 0.01, 1.0))
+
+
+def read_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> PoolSignals:
+    """The signals, which the parts keep for rounds to come; made once per view.
+
+    Raises
+    ------
+    DataError
+        A feature of the pool or of the history is not finite or cannot be, or the hidden layers differ.
+    """
+    return view.once("signals", (num_directions, history), lambda: _read(view, num_directions, history))
+
+
+def _read(view: View, num_directions: int, history: History) -> PoolSignals:
+    own = make_signals(view, num_directions, history)
+    if history.labelled:
+        given = history.failures()
+        seen = _together(own, [signals_beside(own, num_directions, pool) for pool, _ in given])
+        failure = np.concatenate([failures for _, failures in given])
+        view.map(part_teach, own.key, learn(seen, failure, own.present - GIVEN | {SLOPES}).mixture)
+    return own
+
+
+def _together(own: PoolSignals, seen: list[Signals]) -> Signals:
+    classes = [np.empty(0, dtype=np.int64) if part.classes is None else part.classes for part in seen]
+    return own.with_rows(np.concatenate([part.values for part in seen]), np.concatenate(classes))
+
+
+def part_teach(part: Pool, key: str, mixture: Mixture) -> None:
+    """Keep the lesson as the last signal of a part."""
+    from scipy.special import logit
+
+    own = part_signals(part, key)
+    own.values[-1] = logit(mixture.failure(own))

@@ -1,6 +1,6 @@
 """Model-assisted adaptive Neyman sampling: labels where the outcome is most in doubt, in rounds that learn. Ours.
 
-A predictor p(x) of failure (:mod:`opacc_ray.failure.model`) does two things. Before the draw it says where
+A predictor p(x) of failure (:mod:`opacc_ray.samplers.neyman.failure_model`) does two things. Before the draw it says where
 labels tell most: J. Neyman's optimal allocation (JRSS 97, 1934) gives each example an inclusion probability in
 proportion to the standard deviation of its outcome,
 
@@ -26,11 +26,11 @@ times the variance of SRS: the price of having trusted p. φ is the least share,
 with B the Bayes factor by which the labels so far speak for the signals, and κ = 1. Without labels B = 1, and whatever
 the model says of itself, it costs 7 % at most. Where the signals have foreseen failures B soon is in the thousands,
 and φ at its floor. No worthless predictor gets there: then B is above 1/α with a probability of α at most, also where
-the model states another rate of failure than the true one (:mod:`opacc_ray.failure.model`). A predictor that is not
+the model states another rate of failure than the true one (:mod:`opacc_ray.samplers.neyman.failure_model`). A predictor that is not
 worthless but the wrong way round, calm where the failures are, can cost more, at most 1/φ. Once labels have taught p,
 those of the pool or of a history, κ = 3: on a history alone 21 % are staked at most.
 
-The batch is drawn by the cube method (:mod:`opacc_ray.samplers.cube`), exactly n examples with exactly π. p is learned
+The batch is drawn by the cube method (:mod:`opacc_ray.samplers.neyman.cube`), exactly n examples with exactly π. p is learned
 from few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, x being its signal. So the sample is balanced on
 σ² and on σ²·x for each signal: such a shift moves the prediction of the rest and the correction by the sample equally.
 The walk goes by predicted class, and up and down along p within: classes get their share. Without classes it goes along
@@ -69,14 +69,13 @@ from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.unequal import SURE, draw_along, lengths
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.contradiction import FORESEEN_FROM
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import Forecast, predict_failure
-from opacc_ray.failure.signals import PoolSignals, part_signals
 from opacc_ray.parts.order import Line, part_lay
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter
-from opacc_ray.samplers.chances import Chances, Foreseen, Unlabelled, find_unlabelled, part_free
+from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
+from opacc_ray.samplers.neyman.inclusion import Chances, Foreseen, Unlabelled, find_unlabelled, part_free
+from opacc_ray.samplers.neyman.signals import PoolSignals, part_signals
 
 COMBINATIONS = ("labels", "rounds")
 
@@ -198,7 +197,7 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
 
 def draw_planned(ready: Plan, num: int, rng: np.random.Generator, kept: int | None = None) -> Draw:
     """``num`` examples of a plan, the walk starting from ``kept``: by default 25 for each, and 1000 at least."""
-    from opacc_ray.samplers.cube import draw_balanced
+    from opacc_ray.samplers.neyman.cube import draw_balanced
 
     index, chances = thin(ready, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT) if kept is None else kept)
     found = ready.candidates(index)

@@ -30,15 +30,15 @@ import numpy as np
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.base import check_level
 from opacc_ray.estimators.intervals import normal_quantile, zero_failure_bound
-from opacc_ray.failure.history import NO_HISTORY, History
-from opacc_ray.failure.model import Forecast
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.cache import repeat_if_forgotten
 from opacc_ray.parts.sums import as_float, exact_sum
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
-from opacc_ray.samplers.chances import Chances, Unlabelled, find_unlabelled, part_free
+from opacc_ray.samplers.neyman.failure_model import Forecast
+from opacc_ray.samplers.neyman.inclusion import Chances, Unlabelled, find_unlabelled, part_free
 from opacc_ray.samplers.select import select
 
 TRIALS, LEAST_TRIAL = 20, 50
