@@ -16,7 +16,7 @@ from opacc_ray.parts.content import content_of
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.models import histories_of, refuse_other_order, refuse_other_pools
-from opacc_ray.samplers.neyman.regression import learned_estimate, learns_from_all
+from opacc_ray.samplers.neyman.regression import regression_estimate, uses_regression
 from opacc_ray.selection import Selection
 
 
@@ -72,8 +72,8 @@ def estimate(
         view, known = view_of(pool), histories_of(history, 1)[0]
         refuse_other_pools([view], selections)
     selections, outcomes = checked_rounds(selection, outcome, level)
-    if view is not None and learns_from_all(selections):
-        found = learned_estimate(view, selections, outcomes, level, known)
+    if view is not None and uses_regression(selections):
+        found = regression_estimate(view, selections, outcomes, level, known)
     else:
         found = plain_estimate(selections, outcomes, level)
     return replace(found, reason=joined_reasons((found.reason, contradiction(selections, outcomes))))

@@ -37,13 +37,6 @@ def views_of(pools: Sequence[Pool | View]) -> list[View]:
     return views
 
 
-def forget_own(views: Sequence[View], pools: Sequence[Pool | View]) -> None:
-    """Let go at once of what was made of a pool that was given without a view; a view's own stays with it."""
-    for view, own in zip(views, pools, strict=True):
-        if view is not own:
-            view.forget()
-
-
 def histories_of(history: History | Sequence[History] | None, num: int) -> list[History]:
     """One history for each of ``num`` models; raises SpecError if it is none, or as many are not given."""
     if history is None:

@@ -3,7 +3,6 @@
 from opacc_ray.samplers.neyman.sampling import (
     Parameters,
     Plan,
-    allocate,
     draw,
     draw_planned,
     foresee,
@@ -13,15 +12,4 @@ from opacc_ray.samplers.neyman.sampling import (
     thin,
 )
 
-__all__ = [
-    "Parameters",
-    "Plan",
-    "allocate",
-    "draw",
-    "draw_planned",
-    "foresee",
-    "needs",
-    "plan",
-    "price_of",
-    "thin",
-]
+__all__ = ["Parameters", "Plan", "draw", "draw_planned", "foresee", "needs", "plan", "price_of", "thin"]

@@ -1,4 +1,4 @@
-"""What is known of every example before it is labelled, as a few numbers on comparable scales.
+"""Signals: what is known of every example before it is labelled, as a few numbers on comparable scales.
 
     confidence   logit(1 - c), c kept within [1e-3, 1 - 1e-5]
     rank         rank of 1 - c, 0 for the most doubtful and -3.5 for the least (standard deviation 1)
@@ -6,141 +6,112 @@
     prediction   the predicted class; for a predicted value, its rank and the square of it
     direction    the first few principal directions of the hidden layer, standard deviation 1
     prior        ranks of the user's own columns likewise, 0 for the example most likely to fail
-    lesson       logit of p by what the history's labels teach (:mod:`opacc_ray.samplers.neyman.failure_model`)
+    history      logit of p by a history's labels (:func:`opacc_ray.samplers.neyman.failure_model.read_signals`)
 
-Ranks, because surprise has no natural unit and tails without end, and because softmax saturates: of two examples that
-get 0.9999 and 0.9998 one may fail ten times as often, which the logit hardly tells and the rank does. They end at 0, so
-that the coefficient of a rank says how fast failures thin out below the most suspicious example, and not how often that
+Ranks, because surprise has no natural unit and long tails, and because softmax saturates: of two examples that get
+0.9999 and 0.9998 one may fail ten times as often, which the logit hardly shows and the rank does. They end at 0, so
+that the coefficient of a rank is how fast failures thin out below the most suspicious example, and not how often that
 one fails.
 
-The signals of a pool stay with its parts; the driver knows their names and scales (:class:`PoolSignals`).
-
-Legend: N pool, n examples of a part, k examples in hand, d signals, C classes.
+Legend: N pool, n examples, k examples of a history, d signals, C classes.
 """
 
-import secrets
 from collections.abc import Iterator
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.failure import auxiliary
-from opacc_ray.history import NO_HISTORY, History
-from opacc_ray.parts.cache import kept_name, part_keep, part_recall
-from opacc_ray.parts.ranks import Column, count_ends, keep_ends
-from opacc_ray.parts.sums import exact_sum, mean_of
+from opacc_ray.failure.auxiliary import read_column
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.neyman.directions import find_projection, part_coordinates
+from opacc_ray.samplers.neyman.directions import find_projection, project_others
+
+Array = NDArray[np.float64]
 
 LEAST_DOUBT, MOST_DOUBT = 1e-5, 1 - 1e-3
 _SHARE_WITHOUT_CONFIDENCE = 0.1
 HALF_RANGE = float(np.sqrt(3.0))
 """Half the range of ranks with standard deviation 1."""
 
-GIVEN = frozenset({"prior", "lesson"})
-"""Kinds, and their forms, that are made of no feature: they are known of the pool alone."""
+GIVEN = frozenset({"prior", "history"})
+"""Kinds that are made of no feature: they are known of the pool alone."""
 
-_KEPT = "signals"
+_FORMS = {
+    "confidence": (("confidence", "doubt"), ("rank", "falling")),
+    "dsa": (("surprise", "rising"),),
+    "lsa": (("surprise", "rising"),),
+    "prediction": (("prediction", "middle"), ("prediction", "square")),
+}
+"""The kinds of signal that are made of a column, and how."""
+
+_BLOCK = 1 << 20
 
 
 class Signals(NamedTuple):
-    """The signals of examples in hand."""
+    """The signals of some examples, or of a whole pool."""
 
-    values: NDArray[np.float64]  # (k, d)
     kinds: tuple[str, ...]  # (d,) the names above
-    classes: NDArray[np.int64] | None  # (k,) predicted class, from 0 to C - 1
-    num_classes: int
-    expected_logit: float  # of the share of failures, by the model's own word
-
-    @property
-    def size(self) -> int:
-        return len(self.values)
-
-
-class Raw(NamedTuple):
-    """A feature of one number per example as it is."""
-
-    name: str
-
-    def read(self, part: Pool) -> NDArray[np.float64]:
-        values: NDArray[np.float64] = getattr(part, self.name).astype(np.float64, copy=False)
-        return values
-
-
-class Signal(NamedTuple):
-    """One signal: what it is made of, and how."""
-
-    kind: str
-    form: str  # "doubt", "direction", one that is GIVEN or one of _RANKED
-    column: Column | None = None  # None where it is no feature of one number
-    place: int = 0  # of a direction, or of a user's column
-
-    @property
-    def field(self) -> str:
-        """The feature that it is made of."""
-        if isinstance(self.column, auxiliary.Variable):
-            return self.column.auxiliary
-        return self.column.name if isinstance(self.column, Raw) else "hidden"
-
-
-class PoolSignals(NamedTuple):
-    """The signals of a pool, which its parts keep."""
-
-    view: View
-    key: str
-    kept: tuple[Signal, ...]
-    names: NDArray[np.float64] | None  # (C,) classes as they are predicted
-    expected_logit: float
-
-    @property
-    def size(self) -> int:
-        return self.view.size
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        return tuple(signal.kind for signal in self.kept)
+    values: tuple[Array, ...]  # d of (n,)
+    classes: NDArray[np.integer] | None  # (n,) predicted class, from 0 to C - 1; -1 is none of the pool's
+    names: Array | None  # (C,) classes as they are predicted; None if there are none, or values are predicted
+    expected_logit: float  # of the share of failures that the model's confidence states
+    size: int  # n
 
     @property
     def num_classes(self) -> int:
+        """Return C."""
         return 0 if self.names is None else len(self.names)
 
     @property
     def present(self) -> frozenset[str]:
-        """The kinds there are."""
+        """Return the kinds that there are."""
         return frozenset(self.kinds) | (frozenset() if self.names is None else {"prediction"})
 
-    def take(self, index: NDArray[np.int64]) -> Signals:
-        """The signals of the examples ``index`` (k,)."""
-        if not len(index):
-            return self.with_rows(np.empty((0, len(self.kept))), np.empty(0, dtype=np.int64))
-        rows = self.view.take(part_rows, index, self.key)  # (k, d + 1)
-        return self.with_rows(rows[:, :-1], rows[:, -1].astype(np.int64))
+    def take(self, index: NDArray[np.int64]) -> "Signals":
+        """Return the signals of the examples ``index`` (k,)."""
+        classes = None if self.classes is None else self.classes[index].astype(np.int64)
+        return self._replace(values=tuple(own[index] for own in self.values), classes=classes, size=len(index))
 
-    def with_rows(self, values: NDArray[np.float64], classes: NDArray[np.int64]) -> Signals:
-        """Examples in hand, (k, d) and (k,), on these scales."""
-        there = None if self.names is None else classes
-        return Signals(values, self.kinds, there, self.num_classes, self.expected_logit)
+    def add(self, kind: str, values: Array) -> "Signals":
+        """Return these signals with one more."""
+        return self._replace(kinds=(*self.kinds, kind), values=(*self.values, values))
 
 
-class PartSignals(NamedTuple):
-    """The signals of a part."""
+def pool_signals(view: View, num_directions: int) -> Signals:
+    """Return the signals that the features of a pool give, made once per view.
 
-    values: NDArray[np.float64]  # (d, n)
-    classes: NDArray[np.integer] | None  # (n,) of a type that is as small as can be
-
-
-def part_signals(part: Pool, key: str) -> PartSignals:
-    """What the part keeps under the key of its pool's signals."""
-    own: PartSignals = part_recall(part, kept_name(_KEPT, key), key)
-    return own
+    Raises
+    ------
+    DataError
+        A feature is not finite or cannot be.
+    """
+    return view.once("pool signals", num_directions, lambda: _make(view, num_directions))
 
 
-def signals_beside(own: PoolSignals, num_directions: int, other: Pool) -> Signals:
-    """The signals of other examples (k,), on the scales of the pool.
+def _make(view: View, num_directions: int) -> Signals:
+    from scipy.special import logit
+
+    names, classes = _classes(view)
+    kinds, values, share = list[str](), list[Array](), _SHARE_WITHOUT_CONFIDENCE
+    for field in _columns(view, names):
+        column = _read(view, field)
+        ends = _ends_of(column)
+        for kind, form in _FORMS[field]:
+            kinds.append(kind)
+            values.append(_signal(form, column, ends, view.size))
+        if field == "confidence":
+            share = float(np.clip(1 - column, LEAST_DOUBT, MOST_DOUBT).mean())
+    if "hidden" in view.fields and num_directions:
+        coordinates = find_projection(view, num_directions).coordinates
+        kinds += ["direction"] * len(coordinates)
+        values += coordinates
+    return Signals(tuple(kinds), tuple(values), classes, names, float(logit(share)), view.size)
+
+
+def signals_of_others(view: View, own: Signals, num_directions: int, other: Pool) -> Signals:
+    """Return the signals of other examples (k,), on the scales of the pool, whose signals are ``own``.
 
     A rank is the place that the value would have in the pool. A signal that ``other`` lacks is the pool's mean of it; a
     class that the pool does not have is -1.
@@ -151,167 +122,88 @@ def signals_beside(own: PoolSignals, num_directions: int, other: Pool) -> Signal
         A number of ``other`` is not finite or cannot be, or its hidden layer is another one.
     """
     try:
-        found = [_beside(own, place, num_directions, other) for place in range(len(own.kept))]
+        found = list(_others(view, own, num_directions, other))
     except DataError as error:
         raise DataError(f"history: of the labelled examples, {error}") from None
-    values = np.column_stack(found) if found else np.empty((other.size, 0))
+    found += [None] * (len(own.values) - len(found))  # those that are GIVEN, which are the last
+    pairs = zip(found, own.values, strict=True)
+    values = tuple(np.full(other.size, pool.mean()) if its is None else its for its, pool in pairs)
     if own.names is None:
-        return own.with_rows(values, np.empty(0, dtype=np.int64))
-    said = np.full(other.size, np.nan) if other.prediction is None else other.prediction
-    place = np.minimum(np.searchsorted(own.names, said), len(own.names) - 1)
-    return own.with_rows(values, np.where(own.names[place] == said, place, -1))
+        return own._replace(values=values, size=other.size)
+    predicted = np.full(other.size, np.nan) if other.prediction is None else other.prediction
+    place = np.minimum(np.searchsorted(own.names, predicted), len(own.names) - 1)
+    classes = np.where(own.names[place] == predicted, place, -1)
+    return own._replace(values=values, classes=classes, size=other.size)
 
 
-def _beside(own: PoolSignals, place: int, num_directions: int, other: Pool) -> NDArray[np.float64]:
-    signal, view = own.kept[place], own.view
-    if signal.form in GIVEN or getattr(other, signal.field) is None:
-        return np.full(other.size, mean_of(view.map(part_signal_sum, own.key, place), view.size))
-    if signal.form == "direction":
-        return find_projection(view, num_directions).of(other)[:, signal.place]
-    assert signal.column is not None
-    if isinstance(signal.column, auxiliary.Variable):
-        auxiliary.find(view_of(other), signal.field)
-    else:
-        view_of(other).bounds(signal.field)
-    values = signal.column.read(other)
-    ends = count_ends(view, signal.column, values) if signal.form in _RANKED else np.empty(0, dtype=np.int64)
-    return _form(signal.form, values, ends, view.size)
+def _others(view: View, own: Signals, num_directions: int, other: Pool) -> Iterator[Array | None]:
+    """Yield each signal of other examples, (k,), or None where they lack it."""
+    for field in _columns(view, own.names):
+        if getattr(other, field) is None:
+            yield from [None] * len(_FORMS[field])
+            continue
+        column, ordered = _read(view_of(other), field), np.sort(_read(view, field))
+        ends = np.searchsorted(ordered, column, side="left") + np.searchsorted(ordered, column, side="right")
+        for _, form in _FORMS[field]:
+            yield _signal(form, column, ends, view.size)
+    num = own.kinds.count("direction")
+    if num:
+        yield from [None] * num if other.hidden is None else project_others(view, num_directions, other).T
 
 
-def make_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> PoolSignals:
-    """Let the parts make all signals that the pool's features and the history's ``prior`` give, for rounds to come.
-
-    The lesson of a history is 0 until it is taught.
-    """
-    from scipy.special import logit
-
-    key = f"{num_directions} {id(history)} {secrets.token_hex(8)}"
-    names, num = _class_names(view), 0
-    if "hidden" in view.fields and num_directions:
-        num = find_projection(view, num_directions).num
-    prior = _spread_columns(history.columns(view.size))  # (columns, N)
-    signals = (
-        *_find(view, num, names is None),
-        *(Signal("prior", "prior", None, i) for i in range(len(prior))),
-        *([Signal("lesson", "lesson")] if history.labelled else []),
-    )
-    for signal in signals:
-        if signal.form in _RANKED and signal.form != "square":
-            assert signal.column is not None
-            keep_ends(view, f"ends of {signal.field}", key, signal.column)
-    share = _SHARE_WITHOUT_CONFIDENCE
-    if "confidence" in view.fields:
-        share = mean_of(view.map(part_doubt, auxiliary.find(view, "confidence")), view.size)
-    columns = [prior[:, start:stop] for start, stop in pairwise(view.starts)]
-    projection = find_projection(view, num_directions).key if num else ""
-    view.map_each(part_make, [(key, signals, names, view.size, projection, rows) for rows in columns])
-    return PoolSignals(view, key, signals, names, float(logit(share)))
+def _columns(view: View, names: Array | None) -> list[str]:
+    """Return the columns that signals are made of; a predicted class, one of ``names``, is no number."""
+    return [field for field in _FORMS if field in view.fields and not (field == "prediction" and names is not None)]
 
 
-def _find(view: View, num_directions: int, is_value: bool) -> Iterator[Signal]:
-    """The signals that are made of features; ``is_value`` tells a predicted value from a class."""
-    if "confidence" in view.fields:
-        confidence = auxiliary.find(view, "confidence")
-        yield Signal("confidence", "doubt", confidence)
-        yield Signal("rank", "falling", confidence)
-    for name in ("dsa", "lsa"):
-        if name in view.fields:
-            yield Signal("surprise", "rising", auxiliary.find(view, name))
-    if "prediction" in view.fields and is_value:
-        yield Signal("prediction", "middle", Raw("prediction"))
-        yield Signal("prediction", "square", Raw("prediction"))
-    for place in range(num_directions):
-        yield Signal("direction", "direction", None, place)
+def _read(view: View, field: str) -> Array:
+    return view.column(field) if field == "prediction" else read_column(view, field)
 
 
-_RANKED = ("falling", "rising", "middle", "square")
-
-
-def _form(form: str, values: NDArray[np.float64], ends: NDArray[np.integer], size: int) -> NDArray[np.float64]:
-    """A signal of ``values`` (n,) whose ends among ``size`` are ``ends`` (n,)."""
+def _signal(form: str, values: Array, ends: NDArray[np.integer], size: int) -> Array:
+    """Return a signal of ``values`` (n,) whose ends among ``size`` are ``ends`` (n,)."""
     if form == "doubt":
         return _logit_of_doubt(values)
-    rank = ((2 * size - ends if form == "falling" else ends) / size - 1) * HALF_RANGE
+    rank: Array = ((2 * size - ends if form == "falling" else ends) / size - 1) * HALF_RANGE
     if form == "middle":
         return rank
-    return rank**2 - 1 if form == "square" else rank - HALF_RANGE
+    if form == "square":
+        return rank**2 - 1
+    rank -= HALF_RANGE
+    return rank
 
 
-def _class_names(view: View) -> NDArray[np.float64] | None:
-    """The classes that are predicted, (C,); None if there are none, or values are predicted."""
+def _classes(view: View) -> tuple[Array | None, NDArray[np.integer] | None]:
+    """Return the classes that are predicted, (C,), and each example's, (N,); None where values are predicted."""
     if "prediction" not in view.fields:
-        return None
-    view.bounds("prediction")
-    found = view.map(part_classes)
-    return None if any(own is None for own in found) else np.unique(np.concatenate(found))
+        return None, None
+    prediction = view.column("prediction")
+    blocks = np.split(prediction, range(_BLOCK, view.size, _BLOCK))
+    if any((own != np.rint(own)).any() for own in blocks):
+        return None, None
+    names = np.unique(np.concatenate([np.unique(own) for own in blocks]))
+    kind = np.min_scalar_type(len(names))
+    return names, np.concatenate([np.searchsorted(names, own).astype(kind) for own in blocks])
 
 
-def _spread_columns(columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A user's columns (N, c) as ranks (c, N), 0 for the highest."""
-    return np.array([spread_ranks(own) - HALF_RANGE for own in columns.T]).reshape(columns.shape[1], len(columns))
+def spread_ranks(values: Array) -> Array:
+    """Return the ranks of ``values`` (N,) with mean 0 and standard deviation 1; equal values share theirs."""
+    return (_ends_of(values) / len(values) - 1) * HALF_RANGE
 
 
-def part_make(
-    part: Pool,
-    key: str,
-    signals: tuple[Signal, ...],
-    names: NDArray[np.float64] | None,
-    size: int,
-    projection: str,
-    prior: NDArray[np.float64],
-) -> None:
-    """Make and keep a part's signals."""
-    values = np.empty((len(signals), part.size))
-    for row, signal in zip(values, signals, strict=True):
-        if signal.form == "direction":
-            row[:] = part_coordinates(part, projection)[:, signal.place]
-        elif signal.form in GIVEN:
-            row[:] = prior[signal.place] if signal.form == "prior" else 0.0
-        else:
-            assert signal.column is not None
-            ranked = signal.form in _RANKED
-            ends = part_recall(part, f"ends of {signal.field}", key) if ranked else np.empty(0, dtype=np.int64)
-            row[:] = _form(signal.form, signal.column.read(part), ends, size)
-    for name in [name for name in part.kept if name.startswith("ends of ")]:
-        del part.kept[name]
-    classes = None
-    if names is not None and part.prediction is not None:
-        classes = np.searchsorted(names, part.prediction).astype(np.min_scalar_type(len(names)))
-    part_keep(part, kept_name(_KEPT, key), key, PartSignals(values, classes))
+def _ends_of(values: Array) -> NDArray[np.unsignedinteger]:
+    """Return the ends (N,) of values: how many are lower, plus how many are lower or the same, twice the middle rank."""
+    order = np.argsort(values)
+    ordered = values[order]
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))  # of each run of equal values
+    num = np.diff(first, append=len(values))
+    ends = np.empty(len(values), np.min_scalar_type(2 * len(values)))
+    ends[order] = np.repeat(2 * first + num, num)
+    return ends
 
 
-def part_rows(part: Pool, rows: NDArray[np.int64], key: str) -> NDArray[np.float64]:
-    """Signals and class of some rows: (k, d + 1)."""
-    own = part_signals(part, key)
-    classes = np.zeros(len(rows)) if own.classes is None else own.classes[rows]
-    return np.column_stack([own.values[:, rows].T, classes])
-
-
-def part_signal_sum(part: Pool, key: str, place: int) -> int:
-    return exact_sum(part_signals(part, key).values[place])
-
-
-def part_doubt(part: Pool, confidence: auxiliary.Variable) -> int:
-    """The exact sum of what the model itself expects to fail."""
-    return exact_sum(np.clip(1 - confidence.read(part), LEAST_DOUBT, MOST_DOUBT))
-
-
-def part_classes(part: Pool) -> NDArray[np.float64] | None:
-    """The predictions of a part, each once, if all are whole."""
-    prediction: Any = part.prediction
-    whole = bool((prediction == np.rint(prediction)).all())
-    return np.unique(prediction.astype(np.float64)) if whole else None
-
-
-def _logit_of_doubt(confidence: NDArray[np.float64]) -> NDArray[np.float64]:
+def _logit_of_doubt(confidence: Array) -> Array:
     from scipy.special import logit
 
-    found: NDArray[np.float64] = logit(np.clip(1 - confidence, LEAST_DOUBT, MOST_DOUBT))
+    found: Array = logit(np.clip(1 - confidence, LEAST_DOUBT, MOST_DOUBT))
     return found
-
-
-def spread_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks of ``values`` (N,) with mean 0 and standard deviation 1; equal values share theirs."""
-    _, place, num = np.unique(values, return_inverse=True, return_counts=True)
-    middle = np.cumsum(num) - num / 2
-    return (2 * middle / len(values) - 1)[place] * HALF_RANGE
