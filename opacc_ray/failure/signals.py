@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.failure import auxiliary
 from opacc_ray.failure.directions import find_projection, part_coordinates
 from opacc_ray.failure.history import NO_HISTORY, History
 from opacc_ray.parts.cache import kept_name, part_keep, part_recall
@@ -35,6 +34,7 @@ from opacc_ray.parts.ranks import Column, count_ends, keep_ends
 from opacc_ray.parts.sums import exact_sum, mean_of
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
+from opacc_ray.samplers import auxiliary
 
 LEAST_DOUBT, MOST_DOUBT = 1e-5, 1 - 1e-3
 _SHARE_WITHOUT_CONFIDENCE = 0.1

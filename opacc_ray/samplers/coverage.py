@@ -51,12 +51,12 @@ from opacc_ray.characterize.metrics import Regions, is_near, strongest_other
 from opacc_ray.designs.inclusion_probability import InclusionProbability
 from opacc_ray.designs.unequal import SURE, draw_along, inclusion_probabilities, lengths
 from opacc_ray.errors import SpecError
-from opacc_ray.failure import auxiliary
 from opacc_ray.parts.cache import part_keep, part_recall
 from opacc_ray.parts.order import Line, part_lay
 from opacc_ray.parts.sums import as_float, exact_sum
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
+from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 BOUNDARY, CENTROID, BETWEEN = 0, 1, 2

@@ -3,7 +3,7 @@
 Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for operational accuracy assessment", ICSE 2024,
 https://doi.org/10.1145/3597503.3639584.
 
-The pool is cut in ten strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.failure.auxiliary`).
+The pool is cut in ten strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.samplers.auxiliary`).
 The next example comes from the stratum where it lowers the variance of the estimate most,
 
     argmax_h P_h² · θ_h · (1 - θ_h) / n_h²        P_h = N_h / N, n_h labels so far, θ_h their share of failures,
@@ -31,10 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.allocation import check_budget
-from opacc_ray.failure.strata import Strata, cut_strata
 from opacc_ray.parts.view import View
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Task
 from opacc_ray.samplers.ssrs import Parameters, draw_each, needs
+from opacc_ray.samplers.strata import Strata, cut_strata
 
 __all__ = ["Parameters", "draw", "needs"]
 

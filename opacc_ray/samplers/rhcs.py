@@ -4,7 +4,7 @@ Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for oper
 https://doi.org/10.1145/3597503.3639584; the design is that of Rao, Hartley and Cochran (1962).
 
 The pool is split at random into n groups of equal size (or one apart), and from group g one example is drawn with
-probability p_i / Q_g, p proportional to the belief that it fails (:mod:`opacc_ray.failure.auxiliary`) and Q_g = Σ_{i
+probability p_i / Q_g, p proportional to the belief that it fails (:mod:`opacc_ray.samplers.auxiliary`) and Q_g = Σ_{i
 in g} p_i. The share of failures is estimated by Σ_g (f_g / N) · Q_g / p_g: unbiased, never more variable than SUPS,
 and no example comes twice.
 
@@ -31,12 +31,12 @@ from numpy.typing import NDArray
 
 from opacc_ray.designs.rao_hartley_cochran import RaoHartleyCochran
 from opacc_ray.designs.unequal import lengths
-from opacc_ray.failure.proportional import Lifted, find_lifted
 from opacc_ray.parts.cache import part_keep
 from opacc_ray.parts.order import Line, Ordered
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Draw, Task
+from opacc_ray.samplers.proportional import Lifted, find_lifted
 from opacc_ray.samplers.sups import Parameters, needs
 
 __all__ = ["Parameters", "draw", "needs"]

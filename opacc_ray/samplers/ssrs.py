@@ -3,7 +3,7 @@
 Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for operational accuracy assessment", ICSE 2024,
 https://doi.org/10.1145/3597503.3639584.
 
-The pool is cut in ten strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.failure.auxiliary`),
+The pool is cut in ten strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.samplers.auxiliary`),
 the budget is shared by Neyman's rule with the spread of the belief in place of the unknown spread of the outcomes,
 
     n_h = n · N_h · S_h / Σ_h N_h · S_h,
@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from opacc_ray.designs.allocation import allocate, draw_strata
 from opacc_ray.designs.stratified import Stratified
 from opacc_ray.errors import SpecError
-from opacc_ray.failure import auxiliary
-from opacc_ray.failure.strata import Strata, cut_strata
 from opacc_ray.parts.view import View
+from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.strata import Strata, cut_strata
 
 
 @dataclass(frozen=True)

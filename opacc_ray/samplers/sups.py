@@ -4,7 +4,7 @@ Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for oper
 https://doi.org/10.1145/3597503.3639584, with the estimator of Hansen and Hurwitz (1943).
 
 n independent draws, each of example i with probability p_i proportional to the belief that it fails
-(:mod:`opacc_ray.failure.auxiliary`), so that an example may come more than once and is then labelled once. The
+(:mod:`opacc_ray.samplers.auxiliary`), so that an example may come more than once and is then labelled once. The
 estimator Σ_k f_k / (n·N·p_k) of the share of failures f = 1 - outcome is unbiased, and so is its variance.
 
 Corrected. Where the belief of an example is 0 (a confidence that was rounded to 1) the original never draws it and
@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.hansen_hurwitz import HansenHurwitz
-from opacc_ray.failure import auxiliary
-from opacc_ray.failure.proportional import draw_in_parts, find_lifted, part_probability
 from opacc_ray.parts.view import View
+from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.proportional import draw_in_parts, find_lifted, part_probability
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Guerriero, Pietrantuono, Russo, "DeepSample: DNN sampling-based testing for operational accuracy assessment", ICSE 2024,
 https://doi.org/10.1145/3597503.3639584, with the estimator of Hansen and Hurwitz (1943).
 
-The pool is cut in strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.failure.auxiliary`). Each
+The pool is cut in strata by 1-D k-means of the belief that an example fails (:mod:`opacc_ray.samplers.auxiliary`). Each
 of n independent draws takes a stratum with probability proportional to its total belief, then an example of it at
 random: p_i = A_h / (A · N_h) for every i of stratum h. The estimator Σ_k f_k / (n·N·p_k) runs over the *draws*; it is
 unbiased.
@@ -22,12 +22,12 @@ import numpy as np
 
 from opacc_ray.designs.kmeans import tally
 from opacc_ray.errors import SpecError
-from opacc_ray.failure import auxiliary
-from opacc_ray.failure.proportional import Array, Lifted, Numbers, find_lifted
-from opacc_ray.failure.strata import cut_strata, part_strata_of
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
+from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, MethodParameters, Task, parameter
+from opacc_ray.samplers.proportional import Array, Lifted, Numbers, find_lifted
+from opacc_ray.samplers.strata import cut_strata, part_strata_of
 from opacc_ray.samplers.sups import draw_independent
 
 

@@ -1,6 +1,6 @@
 """Draws in proportion to belief, with the beliefs of the whole pool in one array.
 
-Written from the text of `opacc_ray/failure/proportional.py`, which does the same part by part.
+Written from the text of `opacc_ray/samplers/proportional.py`, which does the same part by part.
 """
 
 import numpy as np

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.failure import auxiliary
-from opacc_ray.failure.auxiliary import Variable
 from opacc_ray.parts.cache import key_of
 from opacc_ray.parts.sums import sum_as_one
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
+from opacc_ray.samplers import auxiliary
+from opacc_ray.samplers.auxiliary import Variable
 
 Array = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -44,7 +44,7 @@ class Lifted(NamedTuple):
 def find_lifted(view: View, name: str, floor: float, taken: Array) -> Lifted:
     """Probabilities in the auxiliary variable ``name`` for a pool without ``taken`` (k,), found once per view.
 
-    Raises as :func:`opacc_ray.failure.auxiliary.find`.
+    Raises as :func:`opacc_ray.samplers.auxiliary.find`.
     """
     return view.once("lifted", (name, floor, key_of(taken)), lambda: _find(view, name, floor, taken))
 

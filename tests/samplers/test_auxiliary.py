@@ -7,9 +7,9 @@ import pytest
 
 import opacc_ray as opacc
 from opacc_ray.designs.kmeans import kmeans_1d
-from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
+from opacc_ray.samplers import auxiliary
 
 POOL = Pool(
     ids=["a", "b", "c", "d"],

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from opacc_ray.designs.kmeans import kmeans_1d
-from opacc_ray.failure import auxiliary
-from opacc_ray.failure.strata import cut_strata
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
+from opacc_ray.samplers import auxiliary
+from opacc_ray.samplers.strata import cut_strata
 
 N = 3000
 CUTS = [[], [1500], [1, 2, 700, 701, 2999], list(range(50, N, 50))]

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.kmeans import CELLS, Cells, best_clusters, tally
-from opacc_ray.failure import auxiliary
-from opacc_ray.failure.auxiliary import Variable
 from opacc_ray.parts.cache import kept_name, key_of, part_keep, part_recall
 from opacc_ray.parts.sums import sum_as_one
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
+from opacc_ray.samplers import auxiliary
+from opacc_ray.samplers.auxiliary import Variable
 
 Array = NDArray[np.int64]
 
@@ -107,7 +107,7 @@ class Strata(NamedTuple):
 def cut_strata(view: View, name: str, num: int, taken: Array) -> Strata:
     """``num`` strata at most by k-means of beliefs in the auxiliary variable ``name``, found once per view.
 
-    ``taken`` (k,), sorted, are in none. Raises as :func:`opacc_ray.failure.auxiliary.find`.
+    ``taken`` (k,), sorted, are in none. Raises as :func:`opacc_ray.samplers.auxiliary.find`.
     """
     digest = key_of(taken)
     return view.once("strata", (name, num, digest), lambda: _cut(view, name, num, taken, digest))

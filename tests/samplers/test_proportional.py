@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from oracles.proportional import draw_probabilities, draw_proportional
 
-from opacc_ray.failure.proportional import draw_in_parts, find_lifted, part_probability
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
+from opacc_ray.samplers.proportional import draw_in_parts, find_lifted, part_probability
 from opacc_ray.samplers.select import select
 
 N = 1000
