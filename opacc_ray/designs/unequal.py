@@ -12,16 +12,13 @@ n examples, and along the given order it is spread as evenly as a stratified sam
 Legend: N examples, n to draw, π inclusion probability, σ size.
 """
 
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 SURE = 1 - 1e-9
 """From here on, rounding decides whether π is 1."""
-
-AHEAD = 32
-"""Strata whose other example is looked up at a time: a line may be in the actors of a cluster."""
 
 
 def inclusion_probabilities(
@@ -43,24 +40,32 @@ def inclusion_probabilities(
         sure |= more
 
 
-class Found(Protocol):
-    """The examples at some places of a line: (t,) each."""
+class Found(NamedTuple):
+    """The examples at some places of a line, (t,) each."""
 
-    @property
-    def index(self) -> NDArray[np.int64]: ...
-    @property
-    def begin(self) -> NDArray[np.int64]: ...
-    @property
-    def end(self) -> NDArray[np.int64]: ...
+    index: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
 
 
-class Line(Protocol):
-    """Examples end to end, each as long as its probability, in whole units."""
+class Line:
+    """Examples end to end, each as long as its probability, in whole units.
 
-    total: int
+    Parameters
+    ----------
+    index : (N,) the examples in the order of the line
+    length : (N,) of each, above 0
+    """
+
+    def __init__(self, index: NDArray[np.int64], length: NDArray[np.int64]) -> None:
+        self._index, self._end = index, np.cumsum(length)
+        self.total = int(self._end[-1]) if len(index) else 0
 
     def find(self, places: NDArray[np.int64]) -> Found:
-        """The example that each of ``places`` (t,), from 0 to below the total, lies in."""
+        """Return the example that each of ``places`` (t,), from 0 to below the total, is in."""
+        at = np.searchsorted(self._end, places, side="right")
+        begin = np.where(at > 0, self._end[at - 1], 0)
+        return Found(self._index[at], begin, self._end[at])
 
 
 def lengths(probability: NDArray[np.float64], num: int) -> NDArray[np.int64]:
@@ -96,12 +101,8 @@ def draw_along(rng: np.random.Generator, line: Line, num: int) -> NDArray[np.int
     chosen = across.index.copy()
     rest = np.flatnonzero(uniform >= chance)
     chosen[rest] = other(rest, left)
-    follow = np.flatnonzero(chosen[:-1] == across.index[1:]) + 1  # the stratum before has taken the one across
-    if_taken = dict(zip(follow.tolist(), other(follow, uniform).tolist(), strict=True))
+    if_taken = other(cut, uniform)  # where the stratum before has taken the one across
     for k in range(1, num):
         if chosen[k - 1] == across.index[k]:
-            if k not in if_taken:  # the one before has changed; where one does, the next ones often do
-                ahead = np.arange(k, min(k + AHEAD, num))
-                if_taken |= zip(ahead.tolist(), other(ahead, uniform).tolist(), strict=True)
             chosen[k] = if_taken[k]
     return chosen

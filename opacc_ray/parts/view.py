@@ -140,6 +140,10 @@ class View:
         bounds = np.searchsorted(index, self.starts)
         return [index[bounds[part] : bounds[part + 1]] - self.starts[part] for part in range(len(self.parts.sizes))]
 
+    def gather(self, function: Callable[..., Any], *arguments: Any) -> NDArray[Any]:
+        """Return ``function(part, *arguments)``, (n, ...) of each part, for the whole pool: (N, ...)."""
+        return np.concatenate(self.map(function, *arguments))
+
     def take(self, function: Callable[..., Any], index: NDArray[np.int64], *arguments: Any) -> NDArray[Any]:
         """Rows for ``index`` (k,): ``function(part, rows, *arguments)`` gives (len(rows), ...) per part."""
         located = locate(self.starts, index)

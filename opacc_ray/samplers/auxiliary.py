@@ -1,9 +1,9 @@
-"""Auxiliary variables: how strongly one believes that an example is mispredicted, before anyone labels it.
+"""Auxiliary variables: how likely each example is to be mispredicted, before anyone labels it.
 
-DeepEST and the unequal-probability designs all start here. A variable is *read* in its raw units, in which users know
-it and give thresholds, and turned into a *belief*, at least 0 and larger for the examples more likely to fail:
+DeepEST and the unequal-probability designs start from one. A variable has *raw values*, in the units in which users
+know it and give thresholds, and a *score* of failure, at least 0 and larger for the examples more likely to fail:
 
-    auxiliary     raw value v       belief P             active
+    auxiliary     raw value v       score P              active
     confidence    c                 1 - c                c < 0.7
     dsa           DSA               DSA / max DSA        DSA > mean + 2 · standard deviation
     lsa           LSA               LSA - min(LSA, 0)    LSA > mean + variance
@@ -12,24 +12,20 @@ it and give thresholds, and turned into a *belief*, at least 0 and larger for th
 Legend: N pool, c confidence, DSA and LSA distance- and likelihood-based surprise.
 """
 
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.parts.sums import exact_sum, mean_of
 from opacc_ray.parts.view import View
-from opacc_ray.pool import SOFTMAX_ROUNDING, Pool
+from opacc_ray.pool import SOFTMAX_ROUNDING
 
 NEEDS = {"confidence": ("confidence",), "dsa": ("dsa",), "lsa": ("lsa",), "combined": ("confidence", "dsa")}
-"""The pool's features each auxiliary variable is made of."""
+"""The features that each auxiliary variable is made of."""
 
 LOW_CONFIDENCE = 0.7
 """Below it, confidence (alone or combined with DSA) is active."""
-
-Rows = slice | NDArray[np.int64]
 
 _LEAST_FLOOR = 1e-100
 """Weights beyond its inverse have no squares."""
@@ -42,100 +38,67 @@ def check(auxiliary: str) -> None:
 
 
 def check_floor(floor: float) -> None:
-    """Raise SpecError unless every example keeps a chance to be drawn."""
+    """Raise SpecError unless every example can be drawn."""
     if not _LEAST_FLOOR <= floor <= 1:
         raise SpecError(
-            f"floor={floor}: give a number above 0, for examples that cannot be drawn would bias the estimate, "
-            "and at most 1, the mean belief"
+            f"floor={floor}: give a number above 0, because examples that cannot be drawn would bias the estimate, "
+            "and at most 1, the mean score"
         )
 
 
 class Variable(NamedTuple):
-    """A variable over a pool: what turns a raw value into a belief, whichever part it is in."""
+    """An auxiliary variable of a whole pool."""
 
-    auxiliary: str
-    low: float  # of the raw values; of `combined`, which has a scale of its own, that does not matter
-    high: float
-    largest_dsa: float  # 0 where there is none
+    name: str
+    values: NDArray[np.float64]  # (N,) raw
 
-    def read(self, part: Pool, rows: Rows = slice(None)) -> NDArray[np.float64]:
-        """Raw values of a part or some rows of it, (n,); they may be those of the part itself, so are not changed."""
-        if self.auxiliary == "combined":
-            surprise = _share(read_column(part, "dsa", rows), self.largest_dsa)
-            return read_column(part, "confidence", rows) * (1 - surprise)
-        return read_column(part, self.auxiliary, rows)
+    def score(self) -> NDArray[np.float64]:
+        """Return P >= 0 of every example, (N,)."""
+        if self.name == "dsa":
+            return _share_of_largest(self.values)
+        if self.name == "lsa":
+            return self.values - min(float(self.values.min()), 0.0)
+        return 1 - self.values
 
-    def belief(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """P >= 0 of raw ``values``, both (n,)."""
-        if self.auxiliary == "dsa":
-            return _share(values, self.largest_dsa)
-        if self.auxiliary == "lsa":
-            return values - min(self.low, 0.0)
-        return 1 - values
+    def default_threshold(self) -> float:
+        """Return the threshold of the table above, in raw units."""
+        if self.name == "dsa":
+            return float(self.values.mean() + 2 * self.values.std())
+        return float(self.values.mean() + self.values.var()) if self.name == "lsa" else LOW_CONFIDENCE
 
-    def active(self, values: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]:
-        """Where raw ``values`` pass the threshold; both (n,)."""
-        return values > threshold if self.auxiliary in ("dsa", "lsa") else values < threshold
+    def active(self, threshold: float | None = None) -> NDArray[np.bool_]:
+        """Return which raw values pass the threshold, by default that of the table above: (N,)."""
+        limit = self.default_threshold() if threshold is None else threshold
+        return self.values > limit if self.name in ("dsa", "lsa") else self.values < limit
 
 
-def find(view: View, auxiliary: str) -> Variable:
-    """The variable over the pool.
+def read(view: View, name: str) -> Variable:
+    """Return the auxiliary variable ``name`` of a pool.
 
     Raises
     ------
     DataError
-        A value is not finite, a confidence outside [0, 1] or a DSA below 0.
+        A value is not finite, a confidence is outside [0, 1] or a DSA is below 0.
     """
-    bounds = {name: _checked_bounds(view, name) for name in NEEDS[auxiliary]}
-    low, high = bounds[NEEDS[auxiliary][0]]
-    return Variable(auxiliary, low, high, bounds["dsa"][1] if "dsa" in bounds else 0.0)
+    values = read_column(view, NEEDS[name][0])
+    if name == "combined":
+        values *= 1 - _share_of_largest(read_column(view, "dsa"))
+    return Variable(name, values)
 
 
-def find_threshold(view: View, variable: Variable) -> float:
-    """Where the variable is active, by the table above, in its raw units."""
-    if variable.auxiliary not in ("dsa", "lsa"):
-        return LOW_CONFIDENCE
-    mean = mean_of(view.map(part_sum, variable), view.size)
-    spread = mean_of(view.map(part_squares, variable, mean), view.size)
-    return mean + (2 * math.sqrt(spread) if variable.auxiliary == "dsa" else spread)
-
-
-def part_sum(part: Pool, variable: Variable) -> int:
-    return exact_sum(variable.read(part))
-
-
-def part_squares(part: Pool, variable: Variable, mean: float) -> int:
-    return exact_sum((variable.read(part) - mean) ** 2)
-
-
-def part_first_outside(part: Pool, name: str, low: float, high: float) -> int | None:
-    values = getattr(part, name)
-    bad = np.flatnonzero((values < low) | (values > high))
-    return int(bad[0]) if len(bad) else None
-
-
-def _checked_bounds(view: View, name: str) -> tuple[float, float]:
-    low, high = view.bounds(name)
-    lowest, highest = (0.0, 1.0) if name == "confidence" else (0.0 if name == "dsa" else -np.inf, np.inf)
-    if low < lowest or high > highest + SOFTMAX_ROUNDING:
-        found = zip(view.starts, view.map(part_first_outside, name, lowest, highest + SOFTMAX_ROUNDING), strict=False)
-        index = np.array([next(start + row for start, row in found if row is not None)])
+def read_column(view: View, name: str) -> NDArray[np.float64]:
+    """Return confidence, DSA or LSA of a pool, (N,), a confidence at most 1; raises DataError as :func:`read`."""
+    values = view.column(name)
+    low, high = {"confidence": (0.0, 1.0 + SOFTMAX_ROUNDING), "dsa": (0.0, np.inf)}.get(name, (-np.inf, np.inf))
+    outside = np.flatnonzero((values < low) | (values > high))[:1]
+    if len(outside):
         where = "in [0, 1]" if name == "confidence" else "at least 0"
-        value = np.float64(view.take(part_rows, index, name)[0])
-        raise DataError(f"{name} of example {view.identify(index)[0]!r} is {value}; it must be {where}")
-    return low, high
+        example, value = view.identify(outside)[0], values[outside[0]]
+        raise DataError(f"{name} of example {example!r} is {value}; it must be {where}")
+    return np.minimum(values, 1.0, out=values) if name == "confidence" else values
 
 
-def part_rows(part: Pool, rows: NDArray[np.int64], name: str) -> NDArray[Any]:
-    return np.asarray(getattr(part, name)[rows])
-
-
-def read_column(part: Pool, name: str, rows: Rows = slice(None)) -> NDArray[np.float64]:
-    """A column of some rows, (k,), a confidence at most 1: a float32 softmax may be more."""
-    values: NDArray[np.float64] = getattr(part, name)[rows].astype(np.float64, copy=False)
-    return np.minimum(values, 1.0) if name == "confidence" and values.max(initial=0.0) > 1 else values
-
-
-def _share(surprise: NDArray[np.float64], largest: float) -> NDArray[np.float64]:
-    """Surprise in [0, 1]; a pool without surprise stays at 0."""
+def _share_of_largest(surprise: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return surprise in [0, 1]; a pool without surprise stays at 0."""
+    largest = surprise.max()
     return surprise / largest if largest > 0 else surprise
