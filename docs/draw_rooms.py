@@ -21,11 +21,11 @@ PICTURE = ROOT / "docs" / "rooms.svg"
 PLACES = {
     "on the driver": (
         "#e8f0fe",
-        ("cli", "demo", "labelpage", "notebook", "fleet", "report", "audit", "study", "labels", "runs"),
+        ("cli", "demo", "notebook", "fleet", "report", "audit", "study", "labels", "runs"),
     ),
     "on the driver, with Ray": ("#fce8e6", ("cluster",)),
     "in an actor": ("#e6f4ea", ("extract",)),
-    "at the edges: files, storage, people": ("#fef7e0", ("labelling", "lake", "documents", "spec")),
+    "at the edges: files, storage, people": ("#fef7e0", ("lake", "documents", "spec")),
     "pure maths, on the driver or sent to an actor": (
         "#f3e8fd",
         (

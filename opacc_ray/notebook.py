@@ -19,11 +19,11 @@ from opacc_ray.audit import results, steps
 from opacc_ray.audit import status as state_of_run
 from opacc_ray.audit.state_documents import RunStatus
 from opacc_ray.errors import LabelError
-from opacc_ray.labelling.messages import few
-from opacc_ray.labelling.rows import COLUMNS
 from opacc_ray.labels import actions
 from opacc_ray.labels.documents import ImportedLabels
 from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.messages import few
+from opacc_ray.labels.rows import COLUMNS
 from opacc_ray.report.documents import WrittenReport
 from opacc_ray.report.write import make_report
 from opacc_ray.runs.documents import AccuracyEstimate

@@ -24,7 +24,7 @@ from PIL import Image
 from opacc_ray.audit import steps
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
-from opacc_ray.labelpage.serving import Address, serve
+from opacc_ray.labels.page.serving import Address, serve
 from opacc_ray.lake.pools import plan_shards
 from opacc_ray.lake.storage import join, open_store
 from opacc_ray.runs import feature_store

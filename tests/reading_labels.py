@@ -3,8 +3,8 @@
 import pytest
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labelling.parsing import parse
-from opacc_ray.labelling.rows import Label
+from opacc_ray.labels.formats.parsing import parse
+from opacc_ray.labels.rows import Label
 
 
 def read(text: str, name: str = "back.csv") -> list[Label]:

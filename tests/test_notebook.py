@@ -34,9 +34,6 @@ def answers(audit: Audit) -> dict[str, str]:
 
 def test_it_is_found_where_one_looks_for_it() -> None:
     assert opacc_ray.Audit is Audit
-    assert opacc_ray.audit.Audit is Audit
-    with pytest.raises(AttributeError, match="has no attribute 'Audits'"):
-        _ = opacc_ray.audit.Audits
 
 
 def test_a_whole_audit(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

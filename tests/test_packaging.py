@@ -46,7 +46,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: ZipFile) -> None:
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     modules = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*.py")}
     templates = {str(path.relative_to(ROOT)) for path in PACKAGE.glob("*/templates/*")}
-    page = {f"opacc_ray/labelpage/page.{kind}" for kind in ("html", "css", "js")}
+    page = {f"opacc_ray/labels/page/page.{kind}" for kind in ("html", "css", "js")}
     assert templates
     assert held == modules | templates | page | {"opacc_ray/py.typed"}
 

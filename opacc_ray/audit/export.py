@@ -10,9 +10,9 @@ from pydantic import Field
 
 from opacc_ray.documents import Document
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labelling.outcomes import Score, class_of
 from opacc_ray.labels.labelled_rounds import Track, join_labels, no_label, outcome_of, read_tracks
 from opacc_ray.labels.log import read_log
+from opacc_ray.labels.outcomes import Score, class_of
 from opacc_ray.lake.storage import open_store, split
 from opacc_ray.pool import FEATURES
 from opacc_ray.runs import feature_store

@@ -25,9 +25,8 @@ from opacc_ray.extract.features import Features
 from opacc_ray.extract.prior import read_prior, try_prior
 from opacc_ray.extract.source import plan_pool
 from opacc_ray.history import NO_HISTORY, History
-from opacc_ray.labelling.joining import join
-from opacc_ray.labelling.parsing import parse
-from opacc_ray.labelling.rows import Label
+from opacc_ray.labels.formats.parsing import parse
+from opacc_ray.labels.joining import join
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,
     having_labels,
@@ -37,6 +36,7 @@ from opacc_ray.labels.labelled_rounds import (
     reading_by,
 )
 from opacc_ray.labels.log import read_log
+from opacc_ray.labels.rows import Label
 from opacc_ray.lake.arrow import numbers, to_numpy
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.parquet_io import encode, read_bytes

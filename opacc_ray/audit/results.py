@@ -20,11 +20,11 @@ from opacc_ray.estimators.domain import by_class, confusion, cost_of_every_error
 from opacc_ray.estimators.label_noise import disagreement, widen
 from opacc_ray.estimators.sequence import SPENDING, confidence_sequence, stream_of
 from opacc_ray.estimators.statement import Circumstances, SecondOpinions, Statement
-from opacc_ray.labelling.costs import Costs
-from opacc_ray.labelling.outcomes import Score
 from opacc_ray.labels.agreement import agreement
+from opacc_ray.labels.costs import Costs
 from opacc_ray.labels.labelled_rounds import LabelledRound, digest_of, having_labels, no_label, read_rounds
 from opacc_ray.labels.log import all_files, refuse_lost
+from opacc_ray.labels.outcomes import Score
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.documents import (
     AccuracyEstimate,

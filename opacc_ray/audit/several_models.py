@@ -17,9 +17,9 @@ from opacc_ray.estimators.several import SeveralModels
 from opacc_ray.extract.feature_set import Complete
 from opacc_ray.extract.ids import digest_of
 from opacc_ray.history import NO_HISTORY, History
-from opacc_ray.labelling.outcomes import Score
 from opacc_ray.labels.labelled_rounds import LabelledRound, outcomes_of_another, read_rounds
 from opacc_ray.labels.log import read_log
+from opacc_ray.labels.outcomes import Score
 from opacc_ray.lake.examples import Plan
 from opacc_ray.lake.pools import planned_ids
 from opacc_ray.parts.view import View

@@ -24,8 +24,7 @@ from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.extract.feature_set import feature_set, read_sound
 from opacc_ray.history import NO_HISTORY
-from opacc_ray.labelling import manifest
-from opacc_ray.labelling.rows import Context, ManifestRow
+from opacc_ray.labels.formats import manifest
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,
     having_labels,
@@ -36,6 +35,7 @@ from opacc_ray.labels.labelled_rounds import (
     refuse_empty_strata,
 )
 from opacc_ray.labels.log import adopt_rules, read_log, refuse_lost
+from opacc_ray.labels.rows import Context, ManifestRow
 from opacc_ray.lake.storage import open_store
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.failure import failure_kept

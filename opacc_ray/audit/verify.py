@@ -10,7 +10,7 @@ from opacc_ray.errors import DataError, OpaccError
 from opacc_ray.extract import reference
 from opacc_ray.extract.feature_set import read_description
 from opacc_ray.extract.index import INDEX, Index, check_shard, read_index
-from opacc_ray.labelling.joining import LabelConflict
+from opacc_ray.labels.joining import LabelConflict
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.log import lost_files, read_log, refuse_lost
 from opacc_ray.lake.storage import Store, open_store

@@ -24,7 +24,6 @@ from opacc_ray.extract.feature_set import FeatureSetDescription
 from opacc_ray.extract.index import Index
 from opacc_ray.fleet.documents import AccuracyHistory, AlertNotice, AuditOutcome, DeliveredAlerts, FleetSummary
 from opacc_ray.fleet.spec import FleetSpec
-from opacc_ray.labelpage.serving import LabelSession
 from opacc_ray.labels.documents import (
     AnswerList,
     ExportedLabels,
@@ -34,6 +33,7 @@ from opacc_ray.labels.documents import (
     LabellingTasks,
     WithdrawnLabels,
 )
+from opacc_ray.labels.page.serving import LabelSession
 from opacc_ray.lake.storage import open_store
 from opacc_ray.lake.store import write_files
 from opacc_ray.report.documents import RunReport, WrittenCharacterization, WrittenReport

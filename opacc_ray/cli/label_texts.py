@@ -8,8 +8,6 @@ from typing import Any
 from opacc_ray.cli.printable import printable_line
 from opacc_ray.cli.texts import changed
 from opacc_ray.errors import counted
-from opacc_ray.labelling.messages import few, quoted
-from opacc_ray.labelpage.serving import LabelSession
 from opacc_ray.labels.documents import (
     AnsweredRound,
     AnswerList,
@@ -21,6 +19,8 @@ from opacc_ray.labels.documents import (
     TrackRound,
     WithdrawnLabels,
 )
+from opacc_ray.labels.messages import few, quoted
+from opacc_ray.labels.page.serving import LabelSession
 from opacc_ray.runs.documents import RoundCounts
 
 

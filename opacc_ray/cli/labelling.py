@@ -9,7 +9,7 @@ from opacc_ray.cli.command import Answer, command
 from opacc_ray.cli.options import TOOL, run_argument, track_option
 
 if TYPE_CHECKING:
-    from opacc_ray.labelling.tools import Way
+    from opacc_ray.labels.formats.tools import Way
 
 WAYS = click.Choice(["links", "copies", "thumbnails", "addresses"])
 
@@ -69,7 +69,7 @@ def manifest(
 def label(uri: str, track: str | None, annotator: str | None, port: int, host: str, overlap: float | None) -> Answer:
     """Serve a page on which people label, until Ctrl-C; every answer is kept in the run at once."""
     from opacc_ray.cli import label_texts
-    from opacc_ray.labelpage.serving import Address, serve
+    from opacc_ray.labels.page.serving import Address, serve
     from opacc_ray.runs.run import Run
 
     def announce(address: str) -> None:

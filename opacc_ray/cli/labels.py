@@ -47,8 +47,8 @@ def import_file(
 ) -> Answer:
     """Take labels back: CSV or JSONL with id and label, or what a labelling tool exports; in any pieces and order."""
     from opacc_ray.cli import label_texts
-    from opacc_ray.labelling.parsing import check_kind
     from opacc_ray.labels.actions import import_labels
+    from opacc_ray.labels.formats.parsing import check_kind
     from opacc_ray.runs.run import Run
 
     data = _read(file, max_bytes)

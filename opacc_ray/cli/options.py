@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 from opacc_ray.errors import SpecError, shortened
 
 if TYPE_CHECKING:
-    from opacc_ray.labelling.outcomes import Score
+    from opacc_ray.labels.outcomes import Score
     from opacc_ray.spec import Spec
 
 
@@ -97,7 +97,7 @@ score_option = click.option(
 
 def score_for(spec: "Spec", given: str | None) -> "Score | None":
     """``NAME=VALUE`` of ``--score``, for the run of a spec; None if it is not given."""
-    from opacc_ray.labelling.outcomes import Score
+    from opacc_ray.labels.outcomes import Score
     from opacc_ray.spec import ScoreSpec, validated
 
     if given is None:

@@ -25,7 +25,7 @@ def estimate(
     """State the accuracy (of a regression: its score) with its interval, and what it rests on."""
     from opacc_ray.audit import results
     from opacc_ray.cli import texts
-    from opacc_ray.labelling.costs import load_costs
+    from opacc_ray.labels.costs import load_costs
     from opacc_ray.runs.run import Run
 
     run = Run.open(uri, track)

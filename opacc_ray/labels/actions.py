@@ -11,10 +11,6 @@ from datetime import datetime
 from itertools import chain
 
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labelling.messages import few, quoted
-from opacc_ray.labelling.outcomes import have_numbers_for_names
-from opacc_ray.labelling.parsing import parse
-from opacc_ray.labelling.rows import Label, checked_annotator
 from opacc_ray.labels import report
 from opacc_ray.labels.answers import answers_of, chosen_ids
 from opacc_ray.labels.documents import (
@@ -25,9 +21,13 @@ from opacc_ray.labels.documents import (
     RoundOfTrack,
     WithdrawnLabels,
 )
+from opacc_ray.labels.formats.parsing import parse
 from opacc_ray.labels.labelled_rounds import join_labels, labelled_rounds, read_rounds, read_tracks, reading_by
 from opacc_ray.labels.log import LabelLog, Returned, keep_file, now_after, read_log, write_action
+from opacc_ray.labels.messages import few, quoted
+from opacc_ray.labels.outcomes import have_numbers_for_names
 from opacc_ray.labels.report import LISTED, Seen
+from opacc_ray.labels.rows import Label, checked_annotator
 from opacc_ray.runs.run import Run, name_of_labels
 from opacc_ray.spec import ConflictRule, ModelSpec
 

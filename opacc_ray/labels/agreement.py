@@ -1,10 +1,10 @@
 """How far the annotators of a run agree: over the examples of all its tracks, before any correction."""
 
-from opacc_ray.labelling.agreement import alpha, opinions_of, pairs
-from opacc_ray.labelling.rows import Label
+from opacc_ray.labels.annotator_agreement import alpha, opinions_of, pairs
 from opacc_ray.labels.documents import LabelAgreement, PairOfAnnotators
 from opacc_ray.labels.labelled_rounds import canonical_form
 from opacc_ray.labels.log import read_log
+from opacc_ray.labels.rows import Label
 from opacc_ray.runs.run import Run
 
 

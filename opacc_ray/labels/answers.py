@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labelling.joining import winning
-from opacc_ray.labelling.messages import quoted
-from opacc_ray.labelling.rows import Label
 from opacc_ray.labels.documents import Answered, AnswerList
+from opacc_ray.labels.joining import winning
 from opacc_ray.labels.labelled_rounds import canonical_form, ids_of, read_tracks
 from opacc_ray.labels.log import LabelLog, Returned, read_log
+from opacc_ray.labels.messages import quoted
+from opacc_ray.labels.rows import Label
 from opacc_ray.runs.run import Run
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from opacc_ray.estimators.linear import linear_estimator
-from opacc_ray.labelling import fiftyone
-from opacc_ray.labelling.fiftyone import LabelledExample
 from opacc_ray.labels.documents import ExportedLabels
 from opacc_ray.labels.example_files import ExampleFiles
+from opacc_ray.labels.formats import fiftyone
+from opacc_ray.labels.formats.fiftyone import LabelledExample
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, no_label, read_rounds
 from opacc_ray.labels.tasks import context_of, copy_examples, refuse_other_files
 from opacc_ray.lake.storage import open_store

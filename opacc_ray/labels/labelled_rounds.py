@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError
-from opacc_ray.labelling.agreement import opinions_of
-from opacc_ray.labelling.joining import Joined, join
-from opacc_ray.labelling.outcomes import Score, canonical_number, class_of, name_by_number, value_of
-from opacc_ray.labelling.rows import Label
+from opacc_ray.labels.annotator_agreement import opinions_of
+from opacc_ray.labels.joining import Joined, join
 from opacc_ray.labels.log import read_log
+from opacc_ray.labels.outcomes import Score, canonical_number, class_of, name_by_number, value_of
+from opacc_ray.labels.rows import Label
 from opacc_ray.runs.chosen import Chosen
 from opacc_ray.runs.documents import RoundCounts
 from opacc_ray.runs.run import Run

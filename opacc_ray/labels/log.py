@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from opacc_ray.errors import DataError
-from opacc_ray.labelling.outcomes import Score, name_by_number
-from opacc_ray.labelling.parsing import parse
-from opacc_ray.labelling.rows import Label
 from opacc_ray.labels.documents import LabelAction
+from opacc_ray.labels.formats.parsing import parse
+from opacc_ray.labels.outcomes import Score, name_by_number
+from opacc_ray.labels.rows import Label
 from opacc_ray.runs.documents import AccuracyEstimate
 from opacc_ray.runs.run import TRACKS, Run
 from opacc_ray.spec import ConflictRule, ScoreSpec, Spec

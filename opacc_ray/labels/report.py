@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from opacc_ray.errors import LabelError
-from opacc_ray.labelling.joining import Joined, is_local, time_of, votes_of
-from opacc_ray.labelling.messages import few, quoted
-from opacc_ray.labelling.outcomes import COUNTED, Score, find_class, have_numbers_for_names
-from opacc_ray.labelling.parsing import parse
-from opacc_ray.labelling.rows import Label, whole_number
 from opacc_ray.labels.documents import AnsweredRound, ClassNumber, Overruling, RenamedRows, TrackRound, Votes
+from opacc_ray.labels.formats.parsing import parse
+from opacc_ray.labels.joining import Joined, is_local, time_of, votes_of
 from opacc_ray.labels.labelled_rounds import Track, labelled_rounds
 from opacc_ray.labels.log import Returned
+from opacc_ray.labels.messages import few, quoted
+from opacc_ray.labels.outcomes import COUNTED, Score, find_class, have_numbers_for_names
+from opacc_ray.labels.rows import Label, whole_number
 from opacc_ray.runs.documents import UnusedRows
 from opacc_ray.spec import ModelSpec
 

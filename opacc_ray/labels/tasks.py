@@ -10,14 +10,14 @@ from shlex import quote
 from typing import NamedTuple
 
 from opacc_ray.errors import LabelError, SpecError, counted
-from opacc_ray.labelling.manifest import link_to
-from opacc_ray.labelling.overlap import deal, doubled
-from opacc_ray.labelling.pictures import THUMBNAIL, thumbnail
-from opacc_ray.labelling.rows import Context, Task
-from opacc_ray.labelling.tools import TOOLS, Tool, Way
 from opacc_ray.labels.documents import AnnotatorShare, LabellingTasks
 from opacc_ray.labels.example_files import ExampleFiles
+from opacc_ray.labels.formats.manifest import link_to
+from opacc_ray.labels.formats.tools import TOOLS, Tool, Way
 from opacc_ray.labels.log import read_log
+from opacc_ray.labels.overlap import deal, doubled
+from opacc_ray.labels.pictures import THUMBNAIL, thumbnail
+from opacc_ray.labels.rows import Context, Task
 from opacc_ray.lake.storage import Store, open_store
 from opacc_ray.lake.store import write_files
 from opacc_ray.runs.pool_objects import find_changed

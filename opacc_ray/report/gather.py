@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from opacc_ray.audit import history, results, sanity
 from opacc_ray.audit.label_budget import width_course
 from opacc_ray.errors import counted
-from opacc_ray.labelling.outcomes import Score
 from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_rounds
+from opacc_ray.labels.outcomes import Score
 from opacc_ray.report import sentences
 from opacc_ray.report.characterized import read_characterization
 from opacc_ray.report.course import course_of

@@ -1,6 +1,6 @@
 """Make a report and write it: beside the estimate, or to another folder."""
 
-from opacc_ray.labelling.outcomes import Score
+from opacc_ray.labels.outcomes import Score
 from opacc_ray.lake.store import write_files
 from opacc_ray.report.documents import RunReport, WrittenReport
 from opacc_ray.report.gather import gather

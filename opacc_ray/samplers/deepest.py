@@ -12,7 +12,7 @@ and the estimator is one minus the mean of z_1 = f_1 and z_k = (1/N) · (Σ_{j d
 
 on the failures f = 1 - outcome: unbiased, for any weights. For regression the outcome is a score.
 
-Two readings of the weights, with P_i the belief that i fails and *active* as in :mod:`opacc_ray.failure.auxiliary`:
+Two readings of the weights, with P_i the belief that i fails and *active* as in :mod:`opacc_ray.samplers.auxiliary`:
 
     released   w_ij = P_j if j is active     the authors' code: reproduces their Table II (benchmarks/deepest_table2.py)
     paper      w_ij = P_j if i is active     the text of section III: far from Table II, less variance
@@ -44,8 +44,8 @@ from numpy.typing import NDArray
 from opacc_ray.designs.step_by_step import StepByStep
 from opacc_ray.designs.uniform import draw_uniform
 from opacc_ray.errors import SpecError
-from opacc_ray.failure import auxiliary
 from opacc_ray.parts.view import View
+from opacc_ray.samplers import auxiliary
 from opacc_ray.samplers.base import Draw, MethodParameters, Task, parameter
 
 RULES = ("released", "paper")

@@ -8,8 +8,8 @@ from audited_run import KEYS, label, write_features, write_pool
 
 from opacc_ray.audit import results, steps
 from opacc_ray.cli.label_texts import tasks
-from opacc_ray.labelling.manifest import NOTES
 from opacc_ray.labels import actions
+from opacc_ray.labels.formats.manifest import NOTES
 from opacc_ray.labels.tasks import Wanted, write_tasks
 from opacc_ray.runs.run import Run
 

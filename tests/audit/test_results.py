@@ -20,8 +20,8 @@ from opacc_ray.cli import texts
 from opacc_ray.errors import DataError, LabelError, OpaccError, SpecError
 from opacc_ray.estimators.calibration import calibrate
 from opacc_ray.estimators.domain import by_class, confusion, mean_cost
-from opacc_ray.labelling.costs import load_costs
 from opacc_ray.labels import actions
+from opacc_ray.labels.costs import load_costs
 from opacc_ray.runs.run import Run
 
 

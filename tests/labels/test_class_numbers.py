@@ -12,11 +12,11 @@ from opacc_ray.audit import results, steps
 from opacc_ray.audit.history import check_history
 from opacc_ray.cli.main import main
 from opacc_ray.errors import LabelError, SpecError
-from opacc_ray.labelling.tools import TOOLS
-from opacc_ray.labelpage.book import Book
 from opacc_ray.labels import actions, answers
+from opacc_ray.labels.formats.tools import TOOLS
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.log import adopt_rules, read_log
+from opacc_ray.labels.page.book import Book
 from opacc_ray.labels.tasks import context_of
 from opacc_ray.notebook import Audit
 from opacc_ray.runs.run import Run

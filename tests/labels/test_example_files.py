@@ -16,9 +16,9 @@ from opacc_ray.errors import DataError
 from opacc_ray.extract.extractor import Extraction
 from opacc_ray.extract.shards import FeatureShard, encode_shard
 from opacc_ray.extract.source import open_pool, rules_of
-from opacc_ray.labelpage.views import Views
 from opacc_ray.labels.actions import import_labels
 from opacc_ray.labels.example_files import ExampleFiles
+from opacc_ray.labels.page.views import Views
 from opacc_ray.lake.examples import Example
 from opacc_ray.lake.pools import plan_shards, read_chosen, read_examples
 from opacc_ray.runs import feature_store

@@ -17,9 +17,9 @@ from PIL import Image
 from opacc_ray.audit import steps
 from opacc_ray.cli.main import main
 from opacc_ray.errors import DataError, LabelError, SpecError, StorageError
-from opacc_ray.labelling.parsing import parse
-from opacc_ray.labelling.tools import TOOLS
 from opacc_ray.labels.actions import import_labels
+from opacc_ray.labels.formats.parsing import parse
+from opacc_ray.labels.formats.tools import TOOLS
 from opacc_ray.labels.labelled_rounds import read_rounds
 from opacc_ray.labels.log import adopt_rules, read_log
 from opacc_ray.labels.tasks import Wanted, write_tasks

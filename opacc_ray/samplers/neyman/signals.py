@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError
-from opacc_ray.failure.auxiliary import read_column
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
+from opacc_ray.samplers.auxiliary import read_column
 from opacc_ray.samplers.neyman.directions import find_projection, project_others
 
 Array = NDArray[np.float64]

@@ -1,1 +1,0 @@
-"""Manifests out, labels in, and what they say of the model."""

@@ -1,0 +1,1 @@
+"""Formats of label files and labelling tools: one file per tool."""

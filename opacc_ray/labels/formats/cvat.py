@@ -1,0 +1,125 @@
+"""CVAT: images and label definitions for a task, and its export "CVAT for images 1.1" as it comes back.
+
+CVAT keeps no ids of ours, so labels come back by the name of the image, from which :mod:`.file_names` reads the id. A
+class is a tag of an image; a number is the attribute `value` of the tag `value`; the tag "can't tell" says so. An image
+without a tag is not answered yet. The export does not say who annotated what.
+
+The XML is read as it streams, by expat, without a document type: no entity is ever expanded.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+from xml.parsers import expat
+
+from opacc_ray.errors import LabelError
+from opacc_ray.labels.formats.file_names import id_of
+from opacc_ray.labels.formats.label_file import LabelFile
+from opacc_ray.labels.messages import quoted
+from opacc_ray.labels.rows import Context, Label, Task, label_of, says_unsure
+
+UNSURE, VALUE = "can't tell", "value"
+
+CHUNK = 1 << 16
+
+
+def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
+    """Return ``labels.json``, for the raw view of CVAT's label constructor; the images are beside it."""
+    if context.task == "regression":
+        number: dict[str, Any] = {"name": VALUE, "mutable": False, "input_type": "text", "values": [""]}
+        labels = [{"name": VALUE, "type": "tag", "attributes": [number]}]
+    else:
+        labels = [{"name": name, "type": "tag", "attributes": []} for name in _names(context)]
+    labels.append({"name": UNSURE, "type": "tag", "attributes": []})
+    return {"labels.json": json.dumps(labels, ensure_ascii=False, indent=1).encode() + b"\n"}
+
+
+def _names(context: Context) -> list[str]:
+    """The classes; one that is called "unsure" is answered by its index, so that it is not taken for it."""
+    return [str(index) if says_unsure(name) else name for index, name in enumerate(context.classes or ())]
+
+
+def looks_like(head: str) -> bool:
+    """Whether a file is XML, by its first character."""
+    return head.startswith("<")
+
+
+def parse(file: LabelFile) -> Iterator[Label]:
+    """Yield one label for each image of an export."""
+    reader = _Reader(file.name)
+    for start in range(0, len(file.data), CHUNK):
+        reader.feed(file.data[start : start + CHUNK])
+        yield from reader.take()
+    reader.feed(b"", is_last=True)
+    yield from reader.take()
+    if not reader.num_images:
+        raise LabelError(f"{file.name} holds no image: export the task from CVAT as CVAT for images 1.1")
+
+
+class _Reader:
+    """What expat calls: it gathers the tags of the image that is open."""
+
+    def __init__(self, name: str) -> None:
+        self.num_images = 0
+        self._file = name
+        self._labels: list[Label] = []
+        self._image: str | None = None
+        self._answers: list[str] = []
+        self._is_value = False  # whether a tag is open that says a number
+        self._text: list[str] | None = None
+        self._parser = expat.ParserCreate()
+        self._parser.StartDoctypeDeclHandler = self._refuse_doctype
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._characters
+
+    def feed(self, data: bytes, *, is_last: bool = False) -> None:
+        try:
+            self._parser.Parse(data, is_last)
+        except expat.ExpatError as error:
+            raise LabelError(f"{self._file} is not valid XML ({error}): export it again") from None
+
+    def take(self) -> list[Label]:
+        taken, self._labels = self._labels, []
+        return taken
+
+    def _place(self) -> str:
+        return f"{self._file} line {self._parser.CurrentLineNumber}"
+
+    def _refuse_doctype(self, *declared: Any) -> None:
+        raise LabelError(f"{self._place()} declares a document type, which no export of CVAT does: export it again")
+
+    def _start(self, element: str, attributes: dict[str, str]) -> None:
+        if element == "image":
+            self.num_images += 1
+            self._image, self._answers = attributes.get("name", ""), []
+        elif element == "tag" and self._image is not None:
+            self._add_tag(attributes)
+            self._is_value = attributes.get("label") == VALUE
+        elif element == "attribute" and attributes.get("name") == VALUE and self._is_value:
+            self._text = []
+
+    def _add_tag(self, attributes: dict[str, str]) -> None:
+        if attributes.get("source") == "auto":
+            raise LabelError(
+                f"{self._place()} has a tag of {quoted(self._image or '')} that a model gave: import what people said"
+            )
+        self._answers.append(attributes.get("label", ""))
+
+    def _characters(self, text: str) -> None:
+        if self._text is not None:
+            self._text.append(text)
+
+    def _end(self, element: str) -> None:
+        if element == "attribute" and self._text is not None:
+            self._answers[-1], self._text = "".join(self._text), None
+        elif element == "tag":
+            self._is_value = False  # a box beside it may have an attribute of that name, too
+        elif element == "image" and self._image is not None:
+            if len(self._answers) > 1:
+                said = " and ".join(quoted(text) for text in self._answers[:2])
+                raise LabelError(
+                    f"{self._place()}: {quoted(self._image)} has {len(self._answers)} tags, {said}: leave one"
+                )
+            self._labels.append(label_of({"id": id_of(self._image), "label": "".join(self._answers)}, self._place()))
+            self._image = None

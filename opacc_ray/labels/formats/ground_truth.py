@@ -1,0 +1,65 @@
+"""SageMaker Ground Truth: an input manifest, and the output manifest of an image classification job.
+
+Only JSON Lines, since the service is closed to new customers. Each line is an object with `source-ref`, the image's S3
+URI, which the job reads with its own role, and our id, which comes back unchanged. The label is the class's name in the
+metadata, never the integer: that counts the categories of the job, not the classes of the model.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from opacc_ray.errors import DataError, LabelError
+from opacc_ray.labels.formats.label_file import LabelFile
+from opacc_ray.labels.messages import quoted
+from opacc_ray.labels.rows import Context, Label, Task, label_of
+
+ID, RUN, ROUND = "opacc-id", "opacc-run", "opacc-round"
+METADATA = "-metadata"
+
+
+def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
+    """Return ``input.manifest``; raises DataError for an image that is not in S3."""
+    for task in tasks:
+        if not task.image.startswith("s3://"):
+            raise DataError(f"Ground Truth reads images from S3, where {quoted(task.id)} is not: copy the pool to S3")
+    lines = [{"source-ref": task.image, ID: task.id, RUN: task.run, ROUND: task.round} for task in tasks]
+    return {"input.manifest": "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()}
+
+
+def looks_like(head: str) -> bool:
+    """Whether a file is a manifest of Ground Truth, by its first characters."""
+    return head.startswith("{") and '"source-ref"' in head.partition("\n")[0]
+
+
+def parse(file: LabelFile) -> Iterator[Label]:
+    """Yield the labels of an output manifest; a line without a label is not answered yet."""
+    for number, line in enumerate(file.lines("\n"), start=1):
+        if not line.isspace():
+            yield _label_of_line(line, f"{file.name} line {number}")
+
+
+def _label_of_line(line: str, place: str) -> Label:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        raise LabelError(f"{place} is not valid JSON: import the output manifest as the job wrote it") from None
+    if not isinstance(found, dict) or not isinstance(found.get(ID), str):
+        raise LabelError(f"{place} has no {ID}: start the job with the manifest that `opacc manifest` wrote")
+    fields = {"id": found[ID]} | {
+        key: str(found[name]) for key, name in (("run", RUN), ("round", ROUND)) if name in found
+    }
+    metadata = [value for key, value in found.items() if key.endswith(METADATA)]
+    if len(metadata) > 1:
+        raise LabelError(f"{place} has the labels of {len(metadata)} jobs: import the output manifest of one")
+    return label_of(fields | (_fields_of_job(metadata[0], place) if metadata else {}), place)
+
+
+def _fields_of_job(metadata: Any, place: str) -> dict[str, str]:
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("class-name", ""), str):
+        raise LabelError(f"{place} has no class-name in its metadata: import that of an image classification job")
+    if metadata.get("human-annotated", "yes") != "yes":
+        raise LabelError(f"{place} was labelled by a model, not by a person: labels must come from people")
+    if "class-name" not in metadata and "failure-reason" not in metadata:
+        raise LabelError(f"{place} has no class-name in its metadata: import that of an image classification job")
+    return {"label": metadata.get("class-name", ""), "labelled_at": str(metadata.get("creation-date", ""))}

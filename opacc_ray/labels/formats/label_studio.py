@@ -1,0 +1,176 @@
+"""Label Studio: tasks with a labelling config, and its exports as they come back.
+
+Our id lies inside `data`, because Label Studio drops everything else when it reads tasks from storage. Predictions are
+never sent. Exports are read in every shape that holds the id: JSON (tasks with their annotations), JSON-MIN and CSV
+(one flat row per annotation), and the objects of a target storage (one task, or one annotation with its task).
+
+A skipped task is a "can't tell"; JSON-MIN and CSV leave it out, so prefer JSON. A task without an annotation, or with
+an empty one, is not answered yet. An annotation that was changed and exported again replaces what its annotator said
+before, by its time.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+from opacc_ray.errors import LabelError
+from opacc_ray.labels.formats.jsonl_file import is_array_of_rows
+from opacc_ray.labels.formats.label_file import LabelFile
+from opacc_ray.labels.messages import quoted
+from opacc_ray.labels.rows import Context, Label, Task, label_of, says_unsure
+
+ID, RUN, ROUND = "opacc_id", "opacc_run", "opacc_round"
+UNSURE = "can't tell"
+
+MANY_CLASSES = 30
+"""Classes beyond which they are a list to search in, not buttons."""
+
+Json = Mapping[str, Any]
+
+
+def write(tasks: Sequence[Task], context: Context) -> dict[str, bytes]:
+    """Return ``tasks.json``, to import, and ``config.xml``, the labelling config of the project."""
+    items = [
+        {"data": {"image": task.image, ID: task.id, RUN: task.run, ROUND: task.round, "opacc_order": task.order}}
+        for task in tasks
+    ]
+    content = json.dumps(items, ensure_ascii=False, indent=1, allow_nan=False)
+    return {"tasks.json": content.encode() + b"\n", "config.xml": config(context).encode()}
+
+
+def config(context: Context) -> str:
+    """Return the labelling config: one choice among the classes, or a number; and "can't tell"."""
+    lines = ["<View>", '  <Image name="image" value="$image" zoom="true" zoomControl="true"/>']
+    unsure = f'    <Choice value="{UNSURE}" hotkey="0"/>'
+    if context.task == "regression":
+        lines.append('  <Number name="label" toName="image"/>')
+        lines += ['  <Choices name="unsure" toName="image" choice="single">', unsure, "  </Choices>"]
+    elif context.classes is None:
+        lines.append('  <TextArea name="label" toName="image" maxSubmissions="1" required="true"/>')
+    else:
+        layout = ' layout="select"' if len(context.classes) > MANY_CLASSES else ""
+        lines.append(f'  <Choices name="label" toName="image" choice="single" required="true"{layout}>')
+        lines += [f"    <Choice value={_choice(name, index)}/>" for index, name in enumerate(context.classes)]
+        lines += [unsure, "  </Choices>"]
+    return "\n".join([*lines, "</View>", ""])
+
+
+def _choice(name: str, index: int) -> str:
+    """The value of a choice; a class that is called "unsure" is answered by its index, so as not to be taken for it."""
+    return quoteattr(name) + (f' alias="{index}"' if says_unsure(name) else "")
+
+
+def looks_like(head: str) -> bool:
+    """Whether a file is one of Label Studio's, by its first characters."""
+    if head.startswith("["):
+        return not is_array_of_rows(head)
+    return head.startswith("{") and f'"{ID}"' in head and '"source-ref"' not in head
+
+
+def parse(file: LabelFile) -> Iterator[Label]:
+    """Yield the labels of an export in JSON or JSON-MIN, or of an object of a target storage."""
+    content = file.json()
+    for number, item in enumerate(content if isinstance(content, list) else [content], start=1):
+        place = f"{file.name} task {number}"
+        if not isinstance(item, dict):
+            raise LabelError(f"{place} is no JSON object: give an export of Label Studio, in JSON or JSON-MIN")
+        yield from _labels_of(item, place)
+
+
+def _labels_of(item: Json, place: str) -> Iterator[Label]:
+    """The labels of a task, of an annotation that holds its task, or of a flat row."""
+    if isinstance(item.get("data"), dict) or "annotations" in item:
+        data, given = item.get("data"), item.get("annotations", [])
+    elif "result" in item:
+        task = item.get("task")
+        data, given = task.get("data") if isinstance(task, dict) else None, [item]
+    else:
+        data, given = item, None
+    fields = _fields_of_task(data, place)
+    if given is None:
+        yield label_of(fields | _fields_of_row(item, place), place)
+    elif not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise LabelError(f"{place} has no list of annotations: export it again")
+    elif not given:
+        yield label_of(fields, place)
+    for one in given or []:
+        yield label_of(fields | _fields_of_annotation(one, place), place)
+
+
+def _fields_of_task(data: Any, place: str) -> dict[str, str]:
+    id = data.get(ID) if isinstance(data, dict) else None
+    if not isinstance(id, str | int):
+        raise LabelError(
+            f"{place} has no {ID} in its data: import tasks that `opacc manifest --to label-studio` wrote, or write "
+            "labels as JSON objects with the keys id and label"
+        )
+    return {"id": str(id)} | {key: str(data[name]) for key, name in (("run", RUN), ("round", ROUND)) if name in data}
+
+
+def _fields_of_annotation(annotation: Json, place: str) -> dict[str, str]:
+    fields = _who_when(annotation, annotation.get("completed_by"))
+    if annotation.get("was_cancelled"):
+        return fields | {"status": "skipped"}
+    answers = [_text_of_result(part, place) for part in annotation.get("result") or []]
+    return fields | {"label": _only([text for text in answers if text is not None], place)}
+
+
+def _who_when(annotation: Json, who: Any) -> dict[str, str]:
+    name = (who.get("email") or who.get("id")) if isinstance(who, dict) else who
+    time = annotation.get("updated_at") or annotation.get("created_at")
+    return {"annotator": "" if name is None else str(name), "labelled_at": "" if time is None else str(time)}
+
+
+def _text_of_result(part: Any, place: str) -> str | None:
+    """What one control of the config holds; None if it is none that we send."""
+    value = part.get("value") if isinstance(part, dict) else None
+    if not isinstance(value, dict):
+        raise LabelError(f"{place} has a result without a value: export it again")
+    for key in ("choices", "number", "text"):
+        if key in value:
+            return _text(value[key], place)
+    return None
+
+
+def _text(value: Any, place: str) -> str:
+    """A choice, a number or a text, alone or in a list."""
+    if isinstance(value, dict):
+        value = next((value[key] for key in ("choices", "number", "text") if key in value), value)
+    if isinstance(value, list):
+        return _only([_text(one, place) for one in value], place)
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise LabelError(f"{place} has a {type(value).__name__} as its answer: give one choice or one number")
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _only(texts: Sequence[str], place: str) -> str:
+    if len(texts) > 1:
+        said = " and ".join(quoted(text) for text in texts[:2])
+        raise LabelError(f"{place} has {len(texts)} answers, {said}: give one, as the config of the project asks for")
+    return texts[0] if texts else ""
+
+
+def _fields_of_row(row: Json, place: str) -> dict[str, str]:
+    """What a flat row of JSON-MIN says."""
+    answers = [_text(row[key], place) for key in ("label", "unsure") if row.get(key) not in (None, "", [])]
+    return _who_when(row, row.get("annotator")) | {"label": _only(answers, place)}
+
+
+def fields_of_csv(cells: Mapping[str, str], place: str) -> dict[str, str]:
+    """Name the cells of a CSV export as ours are; a number is a JSON text there, ``[{"number": 7}]``."""
+    said = [cells[key] for key in ("label", "unsure") if cells.get(key)]
+    label = _only(said, place)
+    if label.startswith(("[{", '{"')):
+        try:
+            label = _text(json.loads(label), place)
+        except (ValueError, RecursionError):
+            raise LabelError(f"{place} has the label {quoted(label)}: export it again, in JSON") from None
+    return _who_when(cells, cells.get("annotator")) | {
+        "id": cells.get(ID, ""),
+        "label": label,
+        "run": cells.get(RUN, ""),
+        "round": cells.get(ROUND, ""),
+    }

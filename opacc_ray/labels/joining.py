@@ -1,0 +1,266 @@
+"""Labels come back: bring all labels of a run together, by id alone: never by order, never by file name.
+
+The result depends on which labels came back, not on the order of lines; files have an order where they are said to.
+
+- Labels are compared in their canonical form: 7, 7.0 and the name of class 7 are one label.
+- Repeats that agree are one label.
+- A correction outranks all that was said of its example; the last one counts.
+- An annotator who answers an example again corrects it if `labelled_at` says which answer is later, in
+  whatever file. Without it their answers are in conflict. Lines without an annotator may come from different
+  people: none of them replaces another.
+- A label counts beside somebody's "can't tell"; an example is unsure when nobody could tell.
+- Labels in conflict are refused (``error``), or one of them is taken. ``majority``: the most frequent; one vote for
+  each line without an annotator, one for each annotator and label, however often a file was exported and imported
+  again. ``latest``: the last by `labelled_at` if all of them have one, else that of the file that came back last.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import get_args
+from unicodedata import normalize
+
+from opacc_ray.errors import LabelError, SpecError
+from opacc_ray.labels.messages import few, quoted
+from opacc_ray.labels.rows import Label
+from opacc_ray.spec import ConflictRule
+
+RULES: tuple[ConflictRule, ...] = get_args(ConflictRule)
+
+MOST_ANSWERS = 1000
+"""Different answers to one example, by annotator, label and time, beyond which a file is refused."""
+
+SETTLE = "correct them with `opacc labels correct`, or let a rule decide: `opacc labels rule RUN majority`, or latest"
+
+
+class LabelConflict(LabelError):
+    """Answers to an example differ, and the rule takes none of them."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The labels of a selection, as far as they came back; each selected id is in one of the first three.
+
+    Attributes
+    ----------
+    label : id → label, in the order of the selection.
+    unsure : ids on which nobody could tell, in the order of the selection.
+    missing : ids without an answer, in the order of the selection.
+    answers : id → its distinct answers, in canonical form.
+    """
+
+    label: dict[str, str]
+    unsure: tuple[str, ...]
+    missing: tuple[str, ...]
+    answers: dict[str, list[Label]] = field(default_factory=dict, compare=False, repr=False)
+
+
+def join(
+    labels: Iterable[Label],
+    selected: Sequence[str],
+    *,
+    run: str,
+    conflict: str = "error",
+    source: str = "labels",
+    read: Callable[[str, str], str] | None = None,
+) -> Joined:
+    """Find the label of each selected example, by id.
+
+    Parameters
+    ----------
+    labels : all labels that came back so far, of all files, in any order; read once, and not held.
+    selected : ids of the selection; an id may be in it more than once.
+    run : the run that is answered.
+    conflict : one of `RULES`.
+    source : what the labels are called in messages.
+    read : given an id and the text of a label, returns its canonical form, or raises if it is no label at all; texts
+        that a correction outranks are not read.
+
+    Raises
+    ------
+    LabelError : a label names another run, an id is unknown, labels are in conflict (or tied).
+    SpecError : `conflict` is none of the rules.
+    """
+    if conflict not in RULES:
+        raise SpecError(f"conflict {conflict!r} is unknown: use one of {', '.join(RULES)}")
+    gathered = _gather(labels, selected, run, source)
+    answers = {id: _read(given, read) for id, given in gathered.items()}
+    winners = {id: winning(given, conflict) for id, given in answers.items() if given}
+    _refuse_disputes(winners, answers, conflict, source)
+    chosen = {id: texts[0] if texts else None for id, texts in winners.items()}
+    return Joined(
+        label={id: text for id, text in chosen.items() if text is not None},
+        unsure=tuple(id for id, text in chosen.items() if text is None),
+        missing=tuple(id for id, given in answers.items() if not given),
+        answers=answers,
+    )
+
+
+def _gather(labels: Iterable[Label], selected: Sequence[str], run: str, source: str) -> dict[str, list[Label]]:
+    """Return the distinct answers to each selected id, with how many lines say the same.
+
+    Only they are held in memory, so files may be large.
+    """
+    lines: dict[str, dict[tuple[object, ...], tuple[Label, int]]] = {id: {} for id in selected}
+    unknown = set()
+    others: Counter[tuple[str, str]] = Counter()
+    for row in labels:
+        if row.run is not None and row.run != run:
+            others[row.place, row.run] += 1
+        elif row.id not in lines:
+            unknown.add(row.id)
+        elif row.status != "blank":
+            same = lines[row.id]
+            key = (row.label, row.annotator, row.labelled_at, row.returned, row.correction)
+            first, count = same.get(key, (row, 0))
+            if not count and len(same) == MOST_ANSWERS:
+                raise LabelError(
+                    f"{source}: {quoted(row.id)} has more than {MOST_ANSWERS} different answers ({row.place}): "
+                    "import labels that people gave"
+                )
+            same[key] = (first if first.place <= row.place else row, count + row.lines)
+    _refuse_other_runs(others, run, source)
+    _refuse_unknown_ids(unknown, selected, source)
+    return {id: [row._replace(lines=num) for row, num in same.values()] for id, same in lines.items()}
+
+
+def _read(answers: Sequence[Label], read: Callable[[str, str], str] | None) -> list[Label]:
+    """Return the answers with their labels in canonical form; those that a correction outranks stay as they are."""
+    if read is None:
+        return list(answers)
+    rank = max((row.correction for row in answers), default=0)
+    return [
+        row if row.label is None or row.correction < rank else row._replace(label=_read_one(row, row.label, read))
+        for row in answers
+    ]
+
+
+def _read_one(row: Label, text: str, read: Callable[[str, str], str]) -> str:
+    try:
+        return read(row.id, text)
+    except LabelError as error:
+        raise LabelError(f"{error} ({row.place})" if row.place else str(error)) from None
+
+
+def _refuse_other_runs(others: Mapping[tuple[str, str], int], run: str, source: str) -> None:
+    for place, other in sorted(others)[:1]:
+        what = f"{sum(others.values())} row(s) answer another run, {quoted(other)} ({place}), not {run!r}"
+        raise LabelError(f"{source}: {what}: import them into the run that they answer")
+
+
+def _refuse_unknown_ids(unknown: set[str], selected: Sequence[str], source: str) -> None:
+    if unknown:
+        named = few([quoted(id) for id in sorted(unknown)])
+        raise LabelError(
+            f"{source}: {len(unknown)} id(s) not selected for labelling: {named}: {_remedy(unknown, selected)}"
+        )
+
+
+def _remedy(unknown: set[str], selected: Sequence[str]) -> str:
+    """What to do about ids that were not selected, by what they look like."""
+    shortened = {*selected, *(id.lstrip("0") for id in selected)}
+    if any(re.sub(r"\.0+$", "", id) in shortened or re.fullmatch(r"\d(\.\d+)?[eE]\+\d+", id) for id in unknown):
+        return "a spreadsheet or a script rewrote ids as numbers, so read the manifest with its id column as text"
+    if {normalize("NFC", id) for id in unknown} & {normalize("NFC", id) for id in selected}:
+        return "their accents are written otherwise (as macOS does, in Unicode NFD), so take ids from the manifest"
+    ends: dict[str, list[str]] = {}
+    for id in selected:
+        ends.setdefault(_path(id)[-1], []).append(id)
+    for id in sorted(unknown):
+        meant = [name for name in ends.get(_path(id)[-1], []) if _is_end(_path(id), _path(name))]
+        if len(meant) == 1:
+            return f"write ids as the manifest does: {quoted(meant[0])}, not {quoted(id)}"
+    return "leave their rows out, or import the file into the run that it answers"
+
+
+def _path(id: str) -> list[str]:
+    """Folders and name of an id that is a path, without the ending of a file and without spaces around it."""
+    return re.split(r"[/\\]", re.sub(r"(?<=\w)\.[A-Za-z]\w{1,4}$", "", id.strip()))
+
+
+def _is_end(one: list[str], other: list[str]) -> bool:
+    """Whether the shorter path is the end of the longer."""
+    length = min(len(one), len(other))
+    return one[-length:] == other[-length:]
+
+
+def winning(answers: Sequence[Label], conflict: str) -> list[str]:
+    """Return the labels that count: none if nobody could tell, more than one if there is a dispute."""
+    voting = votes_of(answers)
+    if conflict == "latest":
+        voting = _newest(voting)
+    votes: Counter[str] = Counter()
+    for row in voting:
+        votes[str(row.label)] += row.lines if row.annotator is None else 0
+    votes.update(text for text, _ in {(str(row.label), row.annotator) for row in voting if row.annotator is not None})
+    fewest = max(votes.values(), default=0) if conflict == "majority" else 1
+    return sorted(text for text, count in votes.items() if count >= fewest)
+
+
+def votes_of(answers: Sequence[Label]) -> list[Label]:
+    """Return the answers that have a vote: labels that neither a correction nor their own annotator replaced."""
+    rank = max((row.correction for row in answers), default=0)
+    by_annotator: dict[str | None, list[Label]] = {}
+    for answer in answers:
+        if answer.correction == rank:
+            by_annotator.setdefault(answer.annotator, []).append(answer)
+    rows = by_annotator.pop(None, [])
+    return [
+        row for row in [*rows, *(row for g in by_annotator.values() for row in _latest(g))] if row.label is not None
+    ]
+
+
+def _newest(answers: Sequence[Label]) -> list[Label]:
+    """Return the last answers of all, by their times if every one has a time, else by the order of the files."""
+    times = [time_of(answer.labelled_at) for answer in answers]
+    if answers and None not in times:
+        return _latest(answers)
+    last = max((answer.returned for answer in answers), default=0)
+    return [answer for answer in answers if answer.returned == last]
+
+
+def _latest(answers: Sequence[Label]) -> list[Label]:
+    """Return the last answers of one annotator; all of them if one has no time to order them by."""
+    times = [time_of(answer.labelled_at) for answer in answers]
+    last = None if None in times else max(time for time in times if time)
+    return [answer for answer, time in zip(answers, times, strict=True) if last in (None, time)]
+
+
+def time_of(text: str | None) -> datetime | None:
+    """Return the moment that an ISO 8601 text names, in UTC unless it says otherwise; None if it names none."""
+    time = _parsed(text)
+    return time.replace(tzinfo=UTC) if time and not time.tzinfo else time
+
+
+def is_local(text: str) -> bool:
+    """Tell whether a text names a time without its offset from UTC."""
+    time = _parsed(text)
+    return time is not None and time.tzinfo is None
+
+
+def _parsed(text: str | None) -> datetime | None:
+    try:
+        return datetime.fromisoformat(re.sub(r"\s+(?=[+-]\d\d:?\d\d$)", "", text or ""))
+    except ValueError:
+        return None
+
+
+def _refuse_disputes(
+    winners: Mapping[str, list[str]], answers: Mapping[str, list[Label]], conflict: str, source: str
+) -> None:
+    said = [_dispute(id, texts, answers[id]) for id, texts in winners.items() if len(texts) > 1]
+    if not said:
+        return
+    what, remedy = "labels in conflict", SETTLE
+    if conflict == "majority":
+        what, remedy = "a tie between labels", "have one more person label them, or `opacc labels correct` them"
+    if conflict == "latest":
+        what, remedy = "labels of which none is the latest", "`opacc labels correct` them"
+    raise LabelConflict(f"{source}: {what} on {len(said)} example(s): {few(said, '; ')}: {remedy}")
+
+
+def _dispute(id: str, texts: Sequence[str], answers: Sequence[Label]) -> str:
+    places = {text: min(row.place for row in answers if row.label == text) for text in texts}
+    return f"{quoted(id)} is " + " and ".join(f"{quoted(text)} ({place})" for text, place in places.items())

@@ -1,0 +1,158 @@
+"""Label Studio: what goes in holds our id and no prediction; what really came out of it is read in every shape."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from awkward_ids import random_ids
+from reading_labels import refusal
+
+from opacc_ray.labels.formats.label_studio import config, write
+from opacc_ray.labels.formats.parsing import check_kind, parse
+from opacc_ray.labels.rows import Context, Label, Task
+
+EXPORTS = Path(__file__).parent / "exports"
+
+
+def read_export(name: str) -> list[Label]:
+    return list(parse((EXPORTS / name).read_bytes(), name))
+
+
+def said(labels: list[Label]) -> set[tuple[str, str, str | None, str | None]]:
+    return {(label.id, label.status, label.label, label.annotator) for label in labels}
+
+
+CLASSES = {
+    ("0/a b.jpg", "labelled", "cat", "1"),
+    ("0/b.jpg", "labelled", "dog", "1"),
+    ("0/b.jpg", "labelled", "owl", "2"),
+    ("=c.jpg", "unsure", None, "2"),
+    ("d.jpg", "labelled", "3", "2"),
+    ("e.jpg", "blank", None, None),
+}
+"""What was answered in the project of the exports; "3" is the alias of the class called "unsure"."""
+
+NUMBERS = {
+    ("0/a b.jpg", "labelled", "12.5", "1"),
+    ("0/a b.jpg", "labelled", "-0.5", "2"),
+    ("0/b.jpg", "labelled", "7", "1"),
+    ("=c.jpg", "unsure", None, "2"),
+    ("d.jpg", "blank", None, None),
+    ("e.jpg", "blank", None, None),
+}
+
+SKIPPED = {("é/ü.jpg", "unsure", None, "1")}
+"""Only JSON tells a skipped task."""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("label-studio-classification.json", CLASSES | SKIPPED),
+        ("label-studio-classification-min.json", CLASSES),
+        ("label-studio-classification.csv", CLASSES),
+        ("label-studio-classification.tsv", CLASSES),
+        ("label-studio-regression.json", NUMBERS | SKIPPED),
+        ("label-studio-regression-min.json", NUMBERS),
+        ("label-studio-regression.csv", NUMBERS),
+    ],
+)
+def test_every_shape_of_a_real_export_says_the_same(name: str, expected: set[object]) -> None:
+    labels = read_export(name)
+    assert said(labels) == expected
+    assert {(label.run, label.round) for label in labels} == {("digits-7", 1)}
+    assert all(label.labelled_at for label in labels if label.status == "labelled")
+
+
+def test_a_changed_annotation_has_the_time_of_its_change() -> None:
+    [task] = [item for item in json.loads((EXPORTS / "label-studio-classification.json").read_bytes()) if
+              item["data"]["opacc_id"] == "d.jpg"]  # fmt: skip
+    [label] = [label for label in read_export("label-studio-classification.json") if label.id == "d.jpg"]
+    assert task["annotations"][0]["created_at"] < (label.labelled_at or "")
+
+
+def test_objects_of_a_target_storage_are_read() -> None:
+    task, *_ = json.loads((EXPORTS / "label-studio-classification.json").read_bytes())
+    annotation = task["annotations"][0] | {"task": {"id": 1, "data": task["data"]}}
+    for content in (task, annotation):
+        assert said(list(parse(json.dumps(content, indent=2).encode(), "17"))) == {
+            ("0/a b.jpg", "labelled", "cat", "1")
+        }
+
+
+def test_tasks_hold_the_id_in_their_data_and_nothing_of_the_model() -> None:
+    tasks = [Task(id, "https://x/1", "r", 2, order) for order, id in enumerate(random_ids(200, seed=3), start=1)]
+    items = json.loads(write(tasks, Context(("cat", "dog")))["tasks.json"])
+    assert [item["data"]["opacc_id"] for item in items] == [task.id for task in tasks]
+    assert {key for item in items for key in item} == {"data"}
+    assert {key for item in items for key in item["data"]} == {
+        *("image", "opacc_id", "opacc_run", "opacc_round", "opacc_order")
+    }
+
+
+def test_tasks_that_nobody_annotated_come_back_blank_with_their_ids() -> None:
+    tasks = [Task(id, "https://x/1", "r", 2, 1) for id in random_ids(500, seed=4)]
+    labels = list(parse(write(tasks, Context(("cat",)))["tasks.json"], "tasks.json"))
+    assert [(label.id, label.status) for label in labels] == [(task.id, "blank") for task in tasks]
+
+
+def choices(context: Context) -> dict[str, str | None]:
+    tree = ElementTree.fromstring(config(context))
+    return {item.attrib["value"]: item.attrib.get("alias") for item in tree.iter("Choice")}
+
+
+def test_config_offers_every_class_and_a_way_to_say_that_one_cannot_tell() -> None:
+    names = ('a "quoted" <class> & more', "cat", "unsure")
+    assert choices(Context(names)) == {names[0]: None, "cat": None, "unsure": "2", "can't tell": None}
+
+
+def test_config_of_a_regression_asks_for_a_number() -> None:
+    context = Context(None, "regression")
+    assert [item.attrib["name"] for item in ElementTree.fromstring(config(context)).iter("Number")] == ["label"]
+    assert choices(context) == {"can't tell": None}
+
+
+def test_config_with_many_classes_is_a_list() -> None:
+    tree = ElementTree.fromstring(config(Context(tuple(map(str, range(10_000))))))
+    assert [item.attrib["layout"] for item in tree.iter("Choices")] == ["select"]
+
+
+def task(**fields: object) -> dict[str, object]:
+    return {"data": {"opacc_id": "a"}, "annotations": [{"result": []} | fields]}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ([1], "back.json task 1 is no JSON object"),
+        ([{"data": {"image": "x"}, "annotations": []}], "task 1 has no opacc_id in its data"),
+        ([{"annotation_id": 3, "id": 1, "label": "cat"}], "task 1 has no opacc_id in its data"),
+        ([{"data": {"opacc_id": "a"}, "annotations": 3}], "task 1 has no list of annotations"),
+        ([task(result=[{"value": {"choices": ["cat", "dog"]}}])], "task 1 has 2 answers, 'cat' and 'dog'"),
+        ([task(result=[{"value": {"number": 1}}, {"value": {"choices": ["can't tell"]}}])], "task 1 has 2 answers"),
+        ([task(result=[{"type": "choices"}])], "task 1 has a result without a value"),
+        ([task(result=[{"value": {"number": {"x": 1}}}])], "task 1 has a dict as its answer"),
+        ([{"result": [], "task": 7}, {"opacc_id": 1}], "task 1 has no opacc_id"),
+    ],
+)
+def test_what_is_no_answer_is_refused_by_its_task(content: object, words: str) -> None:
+    assert words in refusal(json.dumps(content), "back.json")
+
+
+def test_damaged_json_is_refused_in_a_sentence() -> None:
+    assert refusal('[{"data": {"opacc_id": "a"', "back.json").startswith("back.json is not valid JSON (")
+    assert refusal(b'[{"data": {"opacc_id": "\xff"}}]', "back.json") == "back.json is not UTF-8: export it again"
+    assert "not valid JSON" in refusal("[" * 200_000, "back.json")
+
+
+def test_a_number_of_a_csv_that_is_damaged_is_refused() -> None:
+    text = 'id,opacc_id,label\n1,a,"[{""number"": 12"\n'
+    assert "back.csv line 2 has the label" in refusal(text)
+
+
+def test_the_tool_that_is_named_must_have_written_the_file() -> None:
+    for name in ("label-studio-regression.json", "label-studio-regression.csv", "label-studio-classification.tsv"):
+        check_kind((EXPORTS / name).read_bytes(), name, "label-studio")
+    with pytest.raises(ValueError, match=r"labels.csv looks like csv, not label-studio; it starts with 'id,label"):
+        check_kind(b"id,label\n", "labels.csv", "label-studio")

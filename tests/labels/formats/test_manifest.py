@@ -1,0 +1,144 @@
+"""What annotators get: fixed bytes, nothing that leads them, nothing that runs in a spreadsheet."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+
+import pytest
+from awkward_ids import random_ids
+
+from opacc_ray.errors import DataError, SpecError
+from opacc_ray.labels.formats.manifest import FORMATS, Format, encode, link_to
+from opacc_ray.labels.formats.parsing import parse
+from opacc_ray.labels.rows import Context, ManifestRow
+
+ROWS = [
+    ManifestRow("b", "s3://lake/b.png", "digits-7", 1, 2, "7"),
+    ManifestRow("a", None, "digits-7", 1, 1, "=1"),
+]
+
+
+def rows_of(ids: list[str]) -> list[ManifestRow]:
+    return [ManifestRow(id, id, "r", 1, order) for order, id in enumerate(ids, start=1)]
+
+
+def csv_table(data: bytes) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline="")))
+
+
+def test_jsonl_bytes() -> None:
+    assert encode("jsonl", ROWS).decode() == (
+        '{"id": "a", "uri": null, "run": "digits-7", "round": 1, "order": 1, "label": null}\n'
+        '{"id": "b", "uri": "s3://lake/b.png", "run": "digits-7", "round": 1, "order": 2, "label": null}\n'
+    )
+
+
+def test_csv_bytes() -> None:
+    assert encode("csv", ROWS).decode() == (
+        '\ufeff"id","uri","run","round","order","label"\n'
+        '"a","","digits-7",1,1,""\n'
+        '"b","s3://lake/b.png","digits-7",1,2,""\n'
+    )
+
+
+@pytest.mark.parametrize("format", FORMATS)
+class TestEveryFormat:
+    def test_bytes_do_not_depend_on_the_order_of_the_rows(self, format: str) -> None:
+        assert encode(format, ROWS) == encode(format, ROWS[::-1])
+
+    def test_prediction_is_shown_on_request_only(self, format: str) -> None:
+        rows = [ManifestRow("a", None, "r", 1, 1, "secretly-a-cat")]
+        assert b"predict" not in encode(format, rows)
+        assert b"secretly-a-cat" not in encode(format, rows)
+        assert b"secretly-a-cat" in encode(format, rows, show_prediction=True)
+
+    def test_every_id_comes_back_as_it_was(self, format: str) -> None:
+        ids = random_ids(3000, seed=1)
+        labels = list(parse(encode(format, rows_of(ids)), "m" + FORMATS[format].suffix))
+        assert [label.id for label in labels] == ids
+        assert {label.status for label in labels} == {"blank"}
+        assert {(label.run, label.round) for label in labels} == {("r", 1)}
+
+    def test_id_twice(self, format: str) -> None:
+        with pytest.raises(DataError, match="id 'a' is in two rows"):
+            encode(format, rows_of(["a", "a"]))
+
+    def test_id_that_no_file_can_hold(self, format: str) -> None:
+        with pytest.raises(DataError, match=r"'a\\udc80' is not valid Unicode"):
+            encode(format, rows_of(["a\udc80"]))
+
+
+def test_no_rows() -> None:
+    assert encode("jsonl", []) == b""
+    assert list(parse(encode("csv", []), "m.csv")) == []
+
+
+def test_rounds_come_in_order() -> None:
+    rows = [
+        ManifestRow("a", None, "r", 2, 1),
+        ManifestRow("b", None, "r", 1, 2),
+        ManifestRow("c", None, "r", 1, 1),
+    ]
+    assert [label.id for label in parse(encode("jsonl", rows), "m")] == ["c", "b", "a"]
+
+
+def test_unknown_format_names_the_known_ones() -> None:
+    with pytest.raises(SpecError, match="'excel' is unknown: use one of csv, jsonl"):
+        encode("excel", ROWS)
+
+
+def test_a_new_format_needs_rows_and_context_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def names(rows: Sequence[ManifestRow], context: Context) -> bytes:
+        return ",".join([*(row.id for row in rows), *(context.classes or ())]).encode()
+
+    monkeypatch.setitem(FORMATS, "names", Format(".txt", names))
+    assert encode("names", ROWS, context=Context(classes=("cat", "dog"))) == b"a,b,cat,dog"
+
+
+def test_no_cell_of_a_csv_runs_as_a_formula() -> None:
+    ids = random_ids(2000, seed=2)
+    rows = [ManifestRow(id, id, "=run", 1, order, id) for order, id in enumerate(ids, start=1)]
+    for cells in csv_table(encode("csv", rows, show_prediction=True))[1:]:
+        assert not any(cell.startswith(tuple("=+-@\t\r\n＝")) for cell in cells)
+
+
+def test_text_stays_in_its_cell_where_the_list_separator_is_a_semicolon() -> None:
+    data = encode("csv", rows_of(["a;=cmd|calc"])).decode()
+    assert data.splitlines()[1].startswith('"a;=cmd|calc",')
+
+
+def test_prediction_column_of_a_csv() -> None:
+    header, first, second = csv_table(encode("csv", ROWS, show_prediction=True))
+    assert header.index("prediction") == header.index("label") + 1
+    assert (first[6], second[6]) == ("'=1", "7")
+
+
+def test_what_the_design_says_is_no_field_of_a_row() -> None:
+    assert {field.name for field in fields(ManifestRow)} == {"id", "uri", "run", "round", "order", "prediction", "note"}
+
+
+def test_json_values_are_not_escaped_for_spreadsheets() -> None:
+    assert json.loads(encode("jsonl", rows_of(["=1"])))["id"] == "=1"
+
+
+def test_every_csv_has_a_byte_order_mark_and_no_json_has() -> None:
+    for id in ("a", "é"):
+        assert encode("csv", rows_of([id])).startswith(b'\xef\xbb\xbf"id"')
+        assert encode("jsonl", rows_of([id])).decode().startswith(f'{{"id": "{id}"')
+
+
+@pytest.mark.parametrize(
+    ("uri", "template", "link"),
+    [
+        ("s3://lake/pool/a b.png", None, "s3://lake/pool/a b.png"),
+        ("/home/me/pool/a b.png", None, None),
+        ("file:///home/me/a.png", None, None),
+        ("pool/a.png", None, None),
+        ("/home/me/pool/a b.png", "{uri}", "/home/me/pool/a b.png"),
+        ("/home/me/pool/a b.png", "https://view/{run}/{round}?i={id}", "https://view/r/2?i=x/a%20b%26c.png"),
+    ],
+)
+def test_link_is_of_the_runs_choice_and_no_path_of_this_machine(uri: str, template: str | None, link: str) -> None:
+    assert link_to(uri, template, id="x/a b&c.png", run="r", round=2) == link

@@ -1,0 +1,339 @@
+"""The book of a page: an example for one person, every answer in the run at once, nothing lost when the server ends."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from labelled_pages import CLASSES, run_to_label
+
+from opacc_ray.audit import steps
+from opacc_ray.audit.status import status
+from opacc_ray.audit.verify import verify
+from opacc_ray.errors import LabelError, StorageError
+from opacc_ray.labels.actions import correct, import_labels, withdraw
+from opacc_ray.labels.labelled_rounds import read_rounds
+from opacc_ray.labels.log import read_log
+from opacc_ray.labels.page.book import LOAN, LOOK, Book, TakenError, UnsureError
+from opacc_ray.labels.rows import checked_annotator
+from opacc_ray.lake.local import LocalStore
+from opacc_ray.runs.run import Run
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return run_to_label(str(tmp_path), 12, CLASSES)
+
+
+def label_all(book: Book, name: str, text: str | None = "cat") -> list[int]:
+    """Answer until nothing is left for somebody; returns what they were given."""
+    given = []
+    while (number := book.next(name)) is not None:
+        book.save(name, number, text)
+        given.append(number)
+    return given
+
+
+def test_every_example_is_labelled_once_in_the_order_of_choice(run: Run) -> None:
+    book = Book(run)
+    assert book.ids == list(run.read_selection(1).ids)
+    assert label_all(book, "ann") == list(range(12))
+    [only] = read_rounds(run)
+    assert only.truth == ("cat",) * 12
+    assert verify(run.uri).sound
+
+
+def test_an_answer_is_in_the_run_before_save_returns(run: Run) -> None:
+    book = Book(run)
+    number = book.next("ann")
+    assert number == 0
+    book.save("ann", 0, "owl")
+    [row] = list(read_log(run).labels())
+    assert row[:6] == (book.ids[0], "owl", "labelled", "ann", run.name, 1)
+    assert row.labelled_at
+    assert status(run).rounds[0].labelled == 1
+
+
+def test_a_label_is_kept_in_its_canonical_form_and_what_is_none_is_refused(run: Run) -> None:
+    book = Book(run)
+    assert book.save("ann", 0, " dog ").label == "dog"
+    with pytest.raises(LabelError, match=r"^'cow', which is none of the 3 classes"):
+        book.save("ann", 1, "cow")
+    assert book.saved == 1
+    assert len(list(read_log(run).labels())) == 1
+
+
+def test_a_class_that_is_called_unsure_is_no_cannot_tell(tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 2, ["cat", "dog", "unsure"])
+    book = Book(run)
+    book.save("ann", 0, "unsure")
+    book.save("ann", 1, None)
+    [only] = read_rounds(run)
+    assert only.truth == ("unsure",)
+    assert only.unsure == (book.ids[1],)
+
+
+def test_two_people_are_never_given_the_same_example(run: Run) -> None:
+    book = Book(run)
+    first, second = book.next("ann"), book.next("bob")
+    assert first != second
+    assert book.next("ann") == first  # a reload shows the same again
+    given = []
+    with ThreadPoolExecutor(4) as people:
+        for part in people.map(lambda name: label_all(book, name), ["ann", "bob", "cy", "dan"]):
+            given += part
+    assert sorted(given) == list(range(12))
+
+
+def test_the_overlap_is_given_to_two_people_and_no_third(run: Run) -> None:
+    book = Book(run, overlap=0.5)
+    assert book.progress("ann") == (0, 18, 0)
+    assert len(label_all(book, "ann")) == 12
+    assert len(label_all(book, "bob", "dog")) == 6
+    assert label_all(book, "cy") == []
+    assert book.progress("bob") == (18, 18, 6)
+    assert book.num_different() == 6
+    with pytest.raises(LabelError, match="labels in conflict on 6 example"):
+        read_rounds(run)
+    correct(run, book.ids[0], "cat", "cy")
+
+
+def test_an_example_that_nobody_answers_is_lent_to_another(run: Run) -> None:
+    clock = Clock()
+    book = Book(run, clock=clock)
+    assert book.next("ann") == 0
+    clock.now = LOAN - 1
+    assert book.next("bob") == 1
+    clock.now = LOAN + 1
+    assert book.next("cy") == 0
+    book.save("cy", 0, "cat")
+    with pytest.raises(TakenError, match="somebody else has labelled this one"):
+        book.save("ann", 0, "dog")
+    assert book.next("ann") == 2
+
+
+def test_undo_withdraws_the_answer_and_shows_the_example_again(run: Run) -> None:
+    book = Book(run)
+    for text in ("cat", "dog"):
+        book.save("ann", book.next("ann") or 0, text)
+    assert book.next("ann") == 2
+    undone = book.undo("ann")
+    assert undone is not None
+    assert (undone[0], undone[1].label) == (1, "dog")
+    assert book.next("ann") == 1
+    assert book.next("bob") == 2  # what ann gave back
+    assert status(run).rounds[0].labelled == 1
+    book.save("ann", 1, "owl")
+    assert read_rounds(run)[0].truth == ("cat", "owl")
+    assert [book.undo("ann") is not None for _ in range(3)] == [True, True, False]
+    assert book.undo("bob") is None
+
+
+def test_a_new_server_goes_on_from_what_the_run_holds(run: Run) -> None:
+    first = Book(run, overlap=0.5)
+    for _ in range(5):
+        first.save("ann", first.next("ann") or 0, "cat")
+    second = Book(run, overlap=0.5)
+    assert second.progress("ann") == first.progress("ann")
+    assert second.next("ann") == 5
+    undone = second.undo("ann")
+    assert undone is not None
+    assert undone[0] == 4
+    assert Book(run, overlap=0.5).next("ann") == 4
+
+
+def test_an_answer_changed_by_its_author_replaces_the_first(run: Run) -> None:
+    book = Book(run)
+    first = book.save("ann", 0, "cat")
+    book.save("ann", 0, "dog", over=first.file)
+    assert read_rounds(run)[0].truth == ("dog",)
+    assert book.progress("ann").done == 1
+
+
+@pytest.mark.parametrize("second", ["dog", None])
+def test_an_answer_that_its_author_gave_elsewhere_is_not_replaced_unseen(run: Run, second: str | None) -> None:
+    """Two tabs show the same example; a restart of the server between them changes nothing."""
+    first = Book(run).save("ann", 0, "cat")
+    book = Book(run)
+    for over in (None, "another version"):
+        with pytest.raises(UnsureError, match="You answered this one on another page meanwhile: cat") as caught:
+            book.save("ann", 0, second, over=over)
+        assert (caught.value.over, caught.value.sure) == (first.file, None)
+    assert (book.saved, len(run.label_files(1))) == (0, 1)
+    assert book.save("ann", 0, "cat") == first, "the same answer again is no question, and is not written again"
+    assert len(run.label_files(1)) == 1
+    changed = book.save("ann", 0, second, over=first.file)
+    with pytest.raises(UnsureError, match=f"meanwhile: {second or 'can’t tell'}"):
+        book.save("ann", 0, "owl", over=first.file)
+    assert book.save("ann", 0, "owl", over=changed.file).label == "owl"
+
+
+def test_an_answer_from_a_file_counts_as_one_given_elsewhere(run: Run) -> None:
+    book = Book(run)
+    import_labels(run, "back.csv", f"id,label,annotator\n{book.ids[0]}, cat ,ann\n".encode())
+    book.look(now=True)
+    assert book.save("ann", 0, "cat").label == "cat"
+    with pytest.raises(UnsureError, match="meanwhile: cat"):
+        book.save("ann", 0, "dog")
+    assert len(run.label_files(1)) == 1
+
+
+def test_what_others_do_meanwhile_is_seen(run: Run) -> None:
+    clock = Clock()
+    book, other = Book(run, clock=clock), Book(run)
+    other.save("bob", other.next("bob") or 0, "cat")
+    text = "id,label\n" + "".join(f"{id},dog\n" for id in book.ids[1:4])
+    import_labels(run, "more.csv", text.encode())
+    correct(run, book.ids[4], "owl", "cy")
+    clock.now = LOOK - 0.1
+    book.look()
+    assert book.next("ann") == 0
+    clock.now = LOOK + 0.1
+    book.look()
+    assert book.next("ann") == 5
+    withdraw(run, book.ids[2])
+    book.look(now=True)
+    assert Book(run).next("ann") == book.next("dan") == 2
+
+
+def test_an_example_keeps_its_number_when_a_round_is_closed_while_it_is_shown(tmp_path: Path) -> None:
+    """A browser shows an example by its number, and answers that number."""
+    run, clock = run_to_label(str(tmp_path), 12, CLASSES, budget=6), Clock()
+    book = Book(run, clock=clock)
+    shown = list(book.ids)
+    text = "id,label\n" + "".join(f"{id},dog\n" for id in shown[:3])
+    import_labels(run, "more.csv", text.encode())
+    steps.next_round(run, 6, close=True)
+    again = [id for id in shown[3:] if id in run.read_selection(2).ids]
+    given_up = [id for id in shown[3:] if id not in again]
+    clock.now = LOOK + 0.1
+    book.look()
+    assert book.ids[:6] == shown
+    for id in given_up:
+        with pytest.raises(TakenError, match="the round was closed or drawn anew meanwhile, without this one"):
+            book.save("ann", shown.index(id), "cat")
+    assert set(label_all(book, "ann")) == {book.ids.index(id) for id in run.read_selection(2).ids}
+    assert all(label == "cat" for label in read_rounds(run)[1].truth)
+    assert Book(run).ids[:6] == shown
+
+
+def test_an_answer_to_a_round_that_was_closed_a_moment_ago_is_said_not_to_be_used(tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 12, CLASSES, budget=6)
+    book = Book(run)
+    run.close(1, run.read_selection(1).ids)
+    with pytest.raises(TakenError, match="the round was closed or drawn anew meanwhile, without this one"):
+        book.save("ann", 0, "cat")
+    assert book.next("ann") is None
+
+
+def test_a_closing_is_noticed_though_no_label_came(tmp_path: Path) -> None:
+    run, clock = run_to_label(str(tmp_path), 12, CLASSES, budget=6), Clock()
+    book = Book(run, clock=clock)
+    assert book.next("ann") == 0
+    run.close(1, run.read_selection(1).ids)
+    clock.now = LOOK + 0.1
+    book.look()
+    assert book.next("ann") is None
+
+
+def test_an_answer_that_cannot_be_written_changes_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = Book(run)
+    assert book.next("ann") == 0
+    with monkeypatch.context() as patch:
+
+        def fail(self: LocalStore, key: str, data: bytes) -> None:
+            raise StorageError("the disk is full")
+
+        patch.setattr(LocalStore, "write", fail)
+        with pytest.raises(StorageError):
+            book.save("ann", 0, "cat")
+    assert book.next("ann") == 0
+    assert book.progress("ann").done == 0
+    book.save("ann", 0, "cat")
+    assert read_rounds(run)[0].truth == ("cat",)
+
+
+def test_every_answer_is_a_file_named_by_its_content(run: Run) -> None:
+    label_all(Book(run), "ann")
+    files = run.label_files(1)
+    assert len(files) == 12
+    for _, data in run.read_labels(1):  # raises if a name is not its digest
+        assert json.loads(data)["annotator"] == "ann"
+
+
+def test_a_run_in_s3_is_labelled_alike(bucket: str) -> None:
+    run = run_to_label(bucket, 6, CLASSES)
+    book = Book(run)
+    for _ in range(4):
+        book.save("ann", book.next("ann") or 0, "dog")
+    assert book.undo("ann") is not None
+    assert label_all(Book(run), "bob", None) == [3, 4, 5]
+    [only] = read_rounds(run)
+    assert (only.truth, len(only.unsure)) == (("dog",) * 3, 3)
+
+
+def test_a_regression_takes_numbers(tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 3, None, task="regression", error_scale=2.0)
+    book = Book(run)
+    assert book.save("ann", 0, "0.50").label == "0.5"
+    with pytest.raises(LabelError, match=r"^'much': write a number"):
+        book.save("ann", 1, "much")
+    book.save("ann", 1, "1e400", sure="1e400")
+    assert read_rounds(run)[0].truth == ("0.5", "1e999")
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "question"),
+    [
+        ("1e9", "1000000000", "1e9 is more than 100 times as large as the numbers expected here."),
+        ("-2001", "-2001", "-2001 is more than 100 times"),
+        ("1,250", "1.25", "1,250 is read as 1.25: a comma is a decimal point here."),
+        ("-12,500", "-12.5", "is read as -12.5"),
+        ("2000", "2000", None),
+        ("-200", "-200", None),
+        ("2,75", "2.75", None),
+        ("0,125", "0.125", None),
+        ("1,2500", "1.25", None),
+    ],
+)
+def test_an_unlikely_number_is_asked_about_before_it_is_saved(
+    tmp_path: Path, text: str, label: str, question: str | None
+) -> None:
+    """The score tells errors up to 20 from others, and all predictions are 0."""
+    run = run_to_label(str(tmp_path), 3, None, task="regression", error_scale=20.0)
+    book = Book(run)
+    if question:
+        with pytest.raises(UnsureError) as caught:
+            book.save("ann", 0, text)
+        assert str(caught.value).startswith(question) or question in str(caught.value)
+        assert (caught.value.over, caught.value.sure) == (None, text)
+        assert run.label_files(1) == []
+        with pytest.raises(UnsureError):
+            book.save("ann", 0, text, sure="another text")
+    assert book.save("ann", 0, text, sure=text if question else None).label == label
+    assert read_rounds(run)[0].truth == (label,)
+
+
+def test_numbers_are_measured_by_labels_that_are_there(tmp_path: Path) -> None:
+    run = run_to_label(str(tmp_path), 5, None, task="regression", error_scale=1.0)
+    Book(run).save("ann", 0, "150", sure="150")
+    book = Book(run)
+    for number, text in enumerate(["-15000", "15000"], start=1):
+        book.save("bob", number, text)
+    book.save("bob", 3, "1e400", sure="1e400")
+    with pytest.raises(UnsureError, match="100 times"):
+        book.save("bob", 4, "1500001")
+
+
+@pytest.mark.parametrize("name", [None, 3, "", "  ", "a\nb", "x" * 201])
+def test_what_is_no_name_is_refused(name: object) -> None:
+    with pytest.raises(LabelError, match="give a name of 1 to 200 letters"):
+        checked_annotator(name)

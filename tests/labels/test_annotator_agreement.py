@@ -1,0 +1,94 @@
+"""Agreement: published examples, values worked by hand, another implementation, and what is no opinion."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from opacc_ray.errors import LabelError
+from opacc_ray.labels.annotator_agreement import alpha, kappa, opinions_of, pairs
+from opacc_ray.labels.rows import Label
+
+
+def units(*observers: str) -> dict[str, dict[str, str]]:
+    """One line per observer, one answer per unit, "." for none."""
+    rows = [line.split() for line in observers]
+    return {
+        str(i): {str(k): text for k, text in enumerate(column) if text != "."}
+        for i, column in enumerate(zip(*rows, strict=True))
+    }
+
+
+FOUR = units(
+    "1 2 3 3 2 1 4 1 2 . . .",
+    "1 2 3 3 2 2 4 1 2 5 . 3",
+    ". 3 3 3 2 3 4 2 2 5 1 .",
+    "1 2 3 3 2 4 4 1 2 5 1 .",
+)
+"""Krippendorff 2011, section C: four observers, missing values."""
+
+
+@pytest.mark.parametrize(
+    ("answers", "are_numbers", "published"),
+    [
+        (units("0 1 0 0 0 0 0 0 1 0", "1 1 1 0 0 1 0 0 0 0"), False, 0.095),  # section A
+        (units("a a b b d c c c e d d a", "b a b b b c c c e d d d"), False, 0.692),  # section B
+        (FOUR, False, 0.743),
+        (FOUR, True, 0.849),
+    ],
+)
+def test_alpha_is_the_published_one(answers: dict[str, dict[str, str]], are_numbers: bool, published: float) -> None:
+    assert alpha(answers, are_numbers=are_numbers) == pytest.approx(published, abs=5e-4)
+
+
+def test_kappa_by_hand() -> None:
+    # 20 agree on yes, 15 on no; 5 and 10 differ: p_o = 0.7, p_e = 0.5 · 0.6 + 0.5 · 0.4 = 0.5.
+    labels = [("y", "y")] * 20 + [("y", "n")] * 5 + [("n", "y")] * 10 + [("n", "n")] * 15
+    assert kappa(labels) == pytest.approx(0.4)
+
+
+def test_kappa_is_that_of_another_implementation() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        first = rng.integers(0, 4, 50)
+        second = np.where(rng.random(50) < 0.6, first, rng.integers(0, 4, 50))
+        labels = [(str(a), str(b)) for a, b in zip(first, second, strict=True)]
+        assert kappa(labels) == pytest.approx(cohen_kappa_score(first, second))
+
+
+def test_full_agreement_is_one_and_a_single_label_is_not_defined() -> None:
+    assert alpha(units("a b a", "a b a")) == kappa([("a", "a"), ("b", "b")]) == 1
+    assert alpha(units("a a a", "a a a")) is None
+    assert kappa([("a", "a")]) is None
+    assert alpha(units("a b", ". .")) is None
+    assert alpha(units("1 1", "1 1"), are_numbers=True) is None
+
+
+def test_chance_gives_an_alpha_around_zero() -> None:
+    rng = np.random.default_rng(2)
+    first, second = (" ".join(map(str, rng.integers(0, 5, 4000))) for _ in range(2))
+    assert abs(alpha(units(first, second)) or 1) < 0.05
+    assert abs(alpha(units(first, second), are_numbers=True) or 1) < 0.05
+
+
+def test_pairs_are_those_who_answered_in_common() -> None:
+    found = pairs({"a": {"ann": "x", "bob": "x"}, "b": {"bob": "x", "ann": "y"}, "c": {"cy": "x"}})
+    assert [(item.first, item.second, item.examples, item.agree) for item in found] == [("ann", "bob", 2, 1)]
+    assert pairs({"a": {"ann": "1", "bob": "1"}}, are_numbers=True)[0].kappa is None
+
+
+def test_an_opinion_is_the_last_word_of_a_named_person_before_any_correction() -> None:
+    def read(id: str, text: str) -> str:
+        if text == "no class":
+            raise LabelError(text)
+        return text.lower()
+
+    answers = [
+        Label("a", "Dog", annotator="ann", labelled_at="2026-01-01"),
+        Label("a", "CAT", annotator="ann", labelled_at="2026-01-02"),
+        Label("a", "dog"),
+        Label("a", "Dog", annotator="bob"),
+        Label("a", None, "unsure", annotator="cy"),
+        Label("a", "no class", annotator="dan"),
+        Label("a", "owl", annotator="bob", correction=4),
+    ]
+    assert opinions_of(answers, read) == {"ann": "cat", "bob": "dog"}

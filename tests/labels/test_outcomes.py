@@ -1,0 +1,160 @@
+"""From a label to an outcome: classes by name or index, values by their error; anything else is refused."""
+
+import time
+from unicodedata import normalize
+
+import pytest
+
+from opacc_ray.errors import LabelError
+from opacc_ray.labels.outcomes import Score, canonical_number, class_of, name_by_number, value_of
+
+ANIMALS = ["cat", "dog", "None"]
+DIGITS = ["1", "2", "0"]  # names that are whole numbers, not in the order of their indices
+
+
+@pytest.mark.parametrize(
+    ("text", "classes", "expected"),
+    [
+        ("dog", ANIMALS, 1),
+        ("None", ANIMALS, 2),
+        ("2", ["cat", "dog", "Can't tell"], 2),  # its name alone would be no label
+        ("1", DIGITS, 0),
+        ("2.0", DIGITS, 1),
+        ("0", DIGITS, 2),
+        ("7", None, 7),
+        ("7.0", None, 7),
+    ],
+)
+def test_class_that_a_label_names(text: str, classes: list[str] | None, expected: int) -> None:
+    assert class_of(text, classes, id="a") == expected
+
+
+@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
+def test_a_name_is_the_same_however_its_accents_are_composed(forms: tuple[str, str]) -> None:
+    name, text = (normalize(form, "Rückgabe") for form in forms)
+    assert name != text
+    assert class_of(text, ["Rechnung", name], id="a") == 1
+    assert class_of(text, [name, text], id="a") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "classes", "words"),
+    [
+        (
+            "Dgo",
+            ANIMALS,
+            "example 'a' has the label 'Dgo', which is none of the 3 classes (did you mean 'dog'?)",
+        ),
+        ("DOG", ANIMALS, "did you mean 'dog'"),
+        ("horse", ANIMALS, "use one of cat, dog, None"),
+        ("0", ANIMALS, "'0', which is a number, and the classes have names: use one of cat, dog, None; or say that"),
+        ("2.0", ANIMALS, "which is a number, and the classes have names"),
+        ("1", ["cat", "dog", "unsure"], "which is a number"),
+        ("3", ANIMALS, "'3', which is none"),
+        ("-1", ANIMALS, "'-1', which is none"),
+        ("1.5", ANIMALS, "'1.5', which is none"),
+        ("3", DIGITS, "'3', which is none"),
+        ("x", [f"class {index}" for index in range(30)], "and 10 more"),
+        ("cat", None, "has no class names"),
+        ("1e3", None, "has no class names"),
+        ("٣", None, "has no class names"),
+    ],
+)
+def test_label_that_is_no_class(text: str, classes: list[str] | None, words: str) -> None:
+    with pytest.raises(LabelError) as caught:
+        class_of(text, classes, id="a")
+    assert words in str(caught.value)
+
+
+def test_a_class_with_spaces_around_its_name_is_named_without_them() -> None:
+    assert [class_of(text, ["cat ", "dog", "3 "], id="a") for text in ("cat", "dog", "3")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "classes", "expected"),
+    [
+        ("1", ANIMALS, "dog"),
+        ("02.", ANIMALS, "None"),
+        ("3", ANIMALS, "3"),
+        ("-1", ANIMALS, "-1"),
+        ("dog", ANIMALS, "dog"),
+        ("1", DIGITS, "1"),
+        ("0", ["cat", " 1 "], "0"),
+        ("1", None, "1"),
+    ],
+)
+def test_name_of_the_class_that_a_number_counts_to(text: str, classes: list[str] | None, expected: str) -> None:
+    assert name_by_number(text, classes) == expected
+
+
+def test_a_number_is_no_index_where_classes_are_named_by_numbers() -> None:
+    with pytest.raises(LabelError):
+        class_of("0", ["1", "2", "3"], id="a")
+
+
+@pytest.mark.parametrize(
+    ("text", "prediction", "scale", "expected"),
+    [
+        ("1.5", 1.0, 1.0, 0.75),
+        ("-2", -2.0, 1.0, 1.0),
+        ("10", 0.0, 20.0, 0.75),
+        ("1e1", 0.0, 10.0, 0.0),
+        (".5", 0, 1, 0.75),
+    ],
+)
+def test_score_of_values(text: str, prediction: float, scale: float, expected: float) -> None:
+    assert Score(scale).of(value_of(text, id="a"), prediction) == expected
+    assert not Score(scale).clips(value_of(text, id="a"), prediction)
+
+
+@pytest.mark.parametrize("text", ["5", "1e300", "1e400", "-1e400"])
+def test_an_error_above_the_scale_scores_0_and_is_counted(text: str) -> None:
+    value = value_of(text, id="a")
+    assert Score(2.0).of(value, 2.0) == 0.0
+    assert Score(2.0).clips(value, 2.0)
+    assert Score(2.0).of(value, float("nan")) == 0.0
+
+
+def test_score_within_a_tolerance() -> None:
+    score = Score(within=0.5)
+    assert [score.of(value, 2.0) for value in (1.5, 2.0, 2.5, 2.51, 1e300)] == [1, 1, 1, 0, 0]
+    assert not score.clips(1e300, 2.0)
+
+
+def test_scores_are_called_by_what_they_measure() -> None:
+    assert Score(0.5).measure == "mean score, max(0, 1 - (error / 0.5)²)"
+    assert Score(within=0.5).measure == "share within ±0.5"
+
+
+@pytest.mark.parametrize("texts", [("7", "7.0", "7.", "+7", "70e-1", "07"), ("0", "-0", "0.0"), ("0.1", ".1", "1e-1")])
+def test_numbers_have_one_form(texts: tuple[str, ...]) -> None:
+    assert len({canonical_number(value_of(text, id="a")) for text in texts}) == 1
+
+
+@pytest.mark.parametrize("text", ["7", "-0.1", "1e300", "1e400", "-1e400", "1e-400"])
+def test_the_form_of_a_number_is_a_label_of_that_number(text: str) -> None:
+    value = value_of(text, id="a")
+    assert value_of(canonical_number(value), id="a") == value
+
+
+@pytest.mark.parametrize("text", ["", "cat", "3,5", "1_000", "nan", "inf", "0x10", "1.5 m", "٣"])
+def test_label_that_is_no_number(text: str) -> None:
+    with pytest.raises(LabelError, match="write a number such as"):
+        value_of(text, id="a")
+
+
+@pytest.mark.parametrize("text", ["7", "7.0", "7.000", "07"])
+def test_index_of_a_class_that_the_model_does_not_have(text: str) -> None:
+    assert class_of(text, None, 8, id="a") == 7
+    with pytest.raises(LabelError, match=r"none of the 7 classes: use a whole number from 0 to 6"):
+        class_of(text, None, 7, id="a")
+
+
+def test_message_about_a_long_label_is_short_and_comes_at_once() -> None:
+    digits = "1" * 40_000 + "x"
+    for task in (lambda: value_of(digits, id="a"), lambda: class_of(digits, ANIMALS, id="b" * 4000)):
+        start = time.monotonic()
+        with pytest.raises(LabelError) as caught:
+            task()
+        assert time.monotonic() - start < 1
+        assert len(str(caught.value)) < 400

@@ -1,0 +1,105 @@
+"""Examples as pictures: upright, small enough, of pixels only, and nothing too large is decoded."""
+
+import io
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from opacc_ray.errors import DataError
+from opacc_ray.labels.pictures import THUMBNAIL, THUMBNAIL_BYTES, Picture, render, render_array, thumbnail
+
+RNG = np.random.default_rng(0)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **settings: object) -> bytes:
+    sink = io.BytesIO()
+    image.save(sink, kind, **settings)
+    return sink.getvalue()
+
+
+def pixels(picture: Picture) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(picture.data)))
+
+
+def noise(*shape: int) -> Image.Image:
+    return Image.fromarray(RNG.integers(0, 256, shape, dtype=np.uint8))
+
+
+def test_a_small_image_is_kept_without_loss() -> None:
+    image = noise(28, 20)
+    picture = render(encoded(image), longest=800)
+    assert picture[1:] == ("image/png", 20, 28)
+    assert np.array_equal(pixels(picture), np.asarray(image))
+
+
+def test_a_large_image_is_shown_smaller_and_whole_on_request() -> None:
+    content = encoded(noise(600, 900, 3), "JPEG")
+    small, whole = render(content, longest=300), render(content)
+    assert pixels(small).shape == (200, 300, 3)
+    assert pixels(whole).shape == (600, 900, 3)
+    assert (small.width, small.height) == (whole.width, whole.height) == (900, 600)
+
+
+def test_an_image_is_turned_as_its_exif_says_and_keeps_no_metadata() -> None:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "the secret place"  # orientation: turn right; description
+    picture = render(encoded(noise(600, 900, 3), "JPEG", exif=exif), longest=450)
+    assert (picture.width, picture.height) == (600, 900)
+    assert pixels(picture).shape == (450, 300, 3)
+    assert b"secret" not in picture.data
+
+
+def test_deep_grey_is_spread_over_what_a_screen_shows() -> None:
+    deep = Image.fromarray(np.array([[1000, 1100], [1200, 1255]], np.uint16))
+    assert pixels(render(encoded(deep))).tolist() == [[0, 100], [200, 255]]
+
+
+def test_transparent_parts_lie_on_white() -> None:
+    assert pixels(render(encoded(Image.new("RGBA", (2, 2), (9, 9, 9, 0))))).tolist() == [[[255] * 3] * 2] * 2
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"])
+def test_every_mode_of_a_file_is_shown(mode: str) -> None:
+    image = Image.new("L", (5, 4), 77).convert("RGB").convert("CMYK") if mode == "CMYK" else Image.new(mode, (5, 4))
+    assert pixels(render(encoded(image, "TIFF"))).shape[:2] == (4, 5)
+
+
+def test_too_many_pixels_are_refused_before_they_are_decoded() -> None:
+    with pytest.raises(DataError, match=r"5000 x 4000 pixels, and pool.max_pixels is 1000000"):
+        render(encoded(Image.new("1", (5000, 4000))), max_pixels=1_000_000)
+
+
+@pytest.mark.parametrize("content", [b"", b"<svg onload=alert(1)>", b"\x89PNG\r\n\x1a\n"])
+def test_what_is_no_image_is_refused(content: bytes) -> None:
+    with pytest.raises(DataError, match="that do not decode as an image"):
+        render(content)
+
+
+def test_twenty_megapixels_become_a_view_in_a_moment() -> None:
+    content = encoded(noise(500, 400, 3).resize((5000, 4000)), "JPEG")
+    start = time.perf_counter()
+    picture = render(content, longest=1600)
+    assert time.perf_counter() - start < 5  # 0.2 s on an idle core
+    assert pixels(picture).shape == (1280, 1600, 3)
+    assert (picture.width, picture.height) == (5000, 4000)
+
+
+@pytest.mark.parametrize(
+    ("shape", "shown"), [((8, 6), (8, 6)), ((8, 6, 1), (8, 6)), ((8, 6, 3), (8, 6, 3)), ((3, 8, 6), (8, 6, 3))]
+)
+def test_arrays_are_shown_in_either_order_of_axes(shape: tuple[int, ...], shown: tuple[int, ...]) -> None:
+    for array in (RNG.integers(0, 256, shape, dtype=np.uint8), RNG.normal(size=shape).astype(np.float32)):
+        assert pixels(render_array(array)).shape == shown
+
+
+def test_an_array_that_is_no_picture_is_refused() -> None:
+    with pytest.raises(DataError, match=r"an array of shape \(7,\) is no picture"):
+        render_array(np.zeros(7))
+
+
+def test_a_thumbnail_fits_a_task() -> None:
+    small = thumbnail(render(encoded(noise(1500, 2000, 3), "JPEG"), longest=THUMBNAIL))
+    assert len(small.data) <= THUMBNAIL_BYTES
+    assert (small.width, small.height) == (2000, 1500)
