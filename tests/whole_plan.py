@@ -29,7 +29,7 @@ class WholePlan:
 def whole_plan(view: View, task: Task) -> WholePlan:
     plan = neyman.plan(view, task)
     places = np.arange(len(plan.free))
-    order = np.argsort(plan.line(places), kind="stable")
+    order = np.argsort(plan.line(), kind="stable")
     return WholePlan(plan, plan.free, plan.failure[0], plan.probability, plan.balance(places), order)
 
 

@@ -233,8 +233,8 @@ def test_features_of_a_history_that_cannot_be_are_refused(features: dict, messag
         ({"prior": ["sure"] * 60}, "prior is not made of numbers"),
         ({"prior": [[1], [1, 2]]}, "prior is not made of numbers"),
         ({"labelled": [(opacc.Pool(confidence=[0.5, 0.6]), [[1], [1, 2]])]}, "outcomes is not made of numbers"),
-        ({"labelled": (opacc.Pool(confidence=[0.5]), [1])}, "labelled is no list of pairs"),
-        ({"labelled": None}, "labelled is no list of pairs"),
+        ({"labelled": (opacc.Pool(confidence=[0.5]), [1])}, "labelled is not a list of pairs"),
+        ({"labelled": None}, "labelled is not a list of pairs"),
         ({"labelled": [(np.array([0.5, 0.6]), [1, 0])]}, r"a labelled pool is of type ndarray; give opacc.Pool\("),
     ],
 )
