@@ -43,8 +43,8 @@ def in_other_order(own: Content, other: Content) -> list[str]:
 
 
 def _digests(view: View, name: str) -> tuple[str, str] | None:
-    starts = view.starts[:-1].tolist()
-    values, order = view.total_each(part_content, [(name, start) for start in starts]).tolist()
+    calls = [(part, part_content, (name, start)) for part, start in enumerate(view.starts[:-1].tolist())]
+    values, order = view.parts.total(calls).tolist()
     return (f"{values:016x}", f"{order:016x}") if values or order else None
 
 

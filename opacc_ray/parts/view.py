@@ -128,17 +128,9 @@ class View:
         """Return ``function(part, *arguments)`` for each part, in the order of the pool."""
         return self.parts.call([(part, function, arguments) for part in range(len(self.parts.sizes))])
 
-    def map_each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return ``function(part, *own)`` for each part with arguments of its own, in the order of the pool."""
-        return self.parts.call([(part, function, own) for part, own in enumerate(arguments)])
-
     def total(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return the sum of ``function(part, *arguments)`` over the parts; see :class:`Parts`."""
         return self.parts.total([(part, function, arguments) for part in range(len(self.parts.sizes))])
-
-    def total_each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Any:
-        """Return the sum of ``function(part, *own)``, for each part with arguments of its own."""
-        return self.parts.total([(part, function, own) for part, own in enumerate(arguments)])
 
     def gather(self, function: Callable[..., Any], *arguments: Any) -> NDArray[Any]:
         """Return ``function(part, *arguments)``, (n, ...) of each part, for the whole pool: (N, ...)."""

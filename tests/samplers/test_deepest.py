@@ -148,7 +148,7 @@ class TestDesign:
         q = chosen.design.draw_probability[:12].tolist()
         assert first.value == pytest.approx(reference.estimate(1 - outcome[:12], q, 80), abs=1e-12)
 
-    def test_missing_labels_leave_no_bias_to_speak_of(self) -> None:
+    def test_missing_labels_leave_little_bias(self) -> None:
         rng = np.random.default_rng(2)
         pool = Pool(confidence=np.linspace(0.3, 1, 60))
         truth = (np.arange(60) % 4 > 0).astype(float)
@@ -203,6 +203,6 @@ def test_interval_covers_where_failures_are_rare_and_confident() -> None:
         ({"threshold": math.nan}, "threshold=nan"),
     ],
 )
-def test_refuses_parameters_that_make_no_sense(parameters: dict, message: str) -> None:
+def test_refuses_invalid_parameters(parameters: dict, message: str) -> None:
     with pytest.raises(opacc.OpaccError, match=message):
         opacc.select(Pool(confidence=CONFIDENCE), "deepest", 2, **parameters)

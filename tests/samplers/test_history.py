@@ -46,7 +46,7 @@ def test_signals_of_other_examples_are_on_the_scales_of_the_pool() -> None:
     assert foreign.values[0] == pytest.approx(signals.values[0].mean())
 
 
-def test_a_labelled_reference_is_learned_from_before_the_first_label() -> None:
+def test_a_labelled_reference_is_used_before_the_first_label() -> None:
     (pool, outcome), (other, known) = make_pool(2000, 2), make_pool(800, 3)
     view = view_of(pool)
     history = opacc.History(labelled=[(other, known)])
@@ -58,7 +58,7 @@ def test_a_labelled_reference_is_learned_from_before_the_first_label() -> None:
 
 @pytest.mark.parametrize("num", [1, 3, 10])
 @pytest.mark.parametrize("is_constant", [False, True])
-def test_prior_columns_that_say_nothing_change_nothing(num: int, is_constant: bool) -> None:
+def test_useless_prior_columns_change_nothing(num: int, is_constant: bool) -> None:
     pool, _ = make_pool(3000, 2)
     view = view_of(pool)
     columns = np.random.default_rng(4).normal(size=(3000, num)) * (not is_constant)
@@ -72,7 +72,7 @@ def test_prior_columns_that_say_nothing_change_nothing(num: int, is_constant: bo
     assert forecast_labels(view_of(bare), 0.02, history=history).srs == pytest.approx(711, rel=0.2)
 
 
-def test_many_prior_columns_do_not_speak_for_themselves() -> None:
+def test_many_useless_prior_columns_keep_the_bayes_factor_small() -> None:
     """Labels at random where hardly any fails, of a model that expects a third to: the Bayes factor stays modest."""
     rng = np.random.default_rng(5)
     pool = opacc.Pool(confidence=1 - rng.beta(2, 4, 3000), prediction=rng.integers(0, 10, 3000))
@@ -84,7 +84,7 @@ def test_many_prior_columns_do_not_speak_for_themselves() -> None:
     assert large <= binom.ppf(1 - 1e-4, 60, 0.05)
 
 
-def test_labels_here_overrule_a_history_that_is_wrong() -> None:
+def test_labels_of_the_pool_overrule_a_wrong_history() -> None:
     pool, outcome = make_pool(2000, 2)
     other, known = make_pool(800, 3)
     view, history = view_of(pool), opacc.History(labelled=[(other, 1 - known)])
@@ -108,7 +108,7 @@ def test_a_signal_may_mean_one_thing_in_one_class_and_another_in_another() -> No
     assert p[outcome == 0].mean() > 0.5 > 0.1 > p[outcome == 1].mean()
 
 
-def test_classes_that_the_pool_lacks_teach_what_all_have_in_common() -> None:
+def test_classes_that_the_pool_lacks_inform_the_common_slopes() -> None:
     pool, _ = make_pool(500, 2)
     other, known = make_pool(400, 3)
     assert other.prediction is not None
@@ -123,7 +123,7 @@ def test_classes_that_the_pool_lacks_teach_what_all_have_in_common() -> None:
     assert np.ptp(of_classes[0]) > 0.5 > 0.1 > np.ptp(of_classes[1])
 
 
-def test_a_history_of_labels_may_stake_three_times_the_price() -> None:
+def test_a_history_of_labels_may_cost_three_times_the_price() -> None:
     """And no more, whatever it says; a column without labels stakes the price."""
     (pool, _), (other, known) = make_pool(2000, 2), make_pool(800, 3)
     view, parameters = view_of(pool), neyman.Parameters(price=0.05)
@@ -139,7 +139,7 @@ def test_a_history_of_labels_may_stake_three_times_the_price() -> None:
         assert forecast.worthless == pytest.approx((1 + price) * forecast.srs, abs=2)
 
 
-def test_a_column_of_the_users_own_is_learned_from() -> None:
+def test_a_prior_column_of_the_user_is_used() -> None:
     rng = np.random.default_rng(5)
     chance = rng.beta(0.3, 1.2, 3000)
     outcome = (rng.random(3000) >= chance).astype(float)
@@ -151,7 +151,7 @@ def test_a_column_of_the_users_own_is_learned_from() -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_unbiased_over_all_samples_whatever_the_history_says(reverse: bool) -> None:
+def test_any_history_is_unbiased_over_all_samples(reverse: bool) -> None:
     (pool, _), (other, known) = make_pool(7, 4), make_pool(200, 5)
     outcome = np.array([1, 0, 1, 0.25, 1, 0.5, 0])
     history = opacc.History(labelled=[(other, 1 - known if reverse else known)], prior=np.arange(7))
@@ -177,7 +177,7 @@ def test_rounds_and_estimate_take_the_same_history() -> None:
     assert found.high - found.low < 0.15
 
 
-def test_a_history_is_what_it_was_when_it_was_made() -> None:
+def test_a_history_does_not_change_after_it_is_made() -> None:
     """What is made of it is kept with the view, and would be stale if it changed."""
     (pool, _), (other, known), prior = make_pool(500, 6), make_pool(300, 7), np.arange(500.0)
     history, before = opacc.History(iter([(other, known)]), prior), known.copy()
@@ -194,7 +194,7 @@ def test_a_history_is_what_it_was_when_it_was_made() -> None:
     assert opacc.History(prior=history.prior).prior is history.prior  # no second copy
 
 
-def test_what_cannot_be_a_history_is_refused() -> None:
+def test_an_invalid_history_is_refused() -> None:
     pool, outcome = make_pool(20, 1)
     with pytest.raises(DataError, match=r"outcomes of shape \(19,\) .* for 20 labelled examples"):
         opacc.History(labelled=[(pool, outcome[:19])])
@@ -220,7 +220,7 @@ def test_what_cannot_be_a_history_is_refused() -> None:
         ({"hidden": np.ones((2, 4))}, "hidden has 4 neurons, and the pool's 5"),
     ],
 )
-def test_features_of_a_history_that_cannot_be_are_refused(features: dict, message: str) -> None:
+def test_invalid_features_of_a_history_are_refused(features: dict, message: str) -> None:
     """A NaN would have made every lesson NaN, and the history have gone unheard without a word."""
     pool, _ = make_pool(60, 1)
     with pytest.raises(DataError, match=f"history: of the labelled examples, {message}"):
@@ -238,6 +238,6 @@ def test_features_of_a_history_that_cannot_be_are_refused(features: dict, messag
         ({"labelled": [(np.array([0.5, 0.6]), [1, 0])]}, r"a labelled pool is of type ndarray; give opacc.Pool\("),
     ],
 )
-def test_what_is_not_made_of_numbers_is_refused(given: dict, message: str) -> None:
+def test_a_history_that_is_not_numeric_is_refused(given: dict, message: str) -> None:
     with pytest.raises(DataError, match=f"history: {message}"):
         History(**given)

@@ -21,7 +21,7 @@ def fitted(design: np.ndarray, group: np.ndarray, failure: np.ndarray, dispersio
 
 
 @pytest.mark.parametrize("dispersion", [1.0, 0.3])
-def test_it_is_the_derivative_of_a_prediction_by_its_own_outcome(dispersion: float) -> None:
+def test_leverage_is_the_derivative_of_a_prediction_by_its_own_outcome(dispersion: float) -> None:
     rng = np.random.default_rng(1)
     design, failure = np.column_stack([np.ones(15), rng.normal(size=(15, 3))]), (rng.random(15) < 0.3) * 0.98 + 0.01
     group = rng.integers(0, 3, 15)

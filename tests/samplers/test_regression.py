@@ -73,12 +73,12 @@ def test_a_dozen_labels_are_combined_by_rounds() -> None:
     assert (found.low, found.high) == pytest.approx((by_rounds.low, by_rounds.high), abs=1e-12)
 
 
-def test_a_round_that_leaves_nothing_to_chance_has_all_the_weight() -> None:
+def test_a_round_without_variance_has_all_the_weight() -> None:
     assert weights_by_variance([0.2, 0.1]) == pytest.approx([1 / 3, 2 / 3])
     assert weights_by_variance([0.2, 0.0]).tolist() == [0, 1]
 
 
-def test_late_lessons_serve_the_first_rounds() -> None:
+def test_late_labels_improve_the_estimate_of_the_first_rounds() -> None:
     """Errors are below those of the rounds by themselves, without a bias to speak of, and the intervals hold."""
     view, outcome = make_pool(2000, 4)
     truth, by_rounds, by_labels, covered = outcome.mean(), [], [], 0
@@ -94,7 +94,7 @@ def test_late_lessons_serve_the_first_rounds() -> None:
     assert covered / 100 >= 0.86
 
 
-def test_rounds_are_combined_exactly_unbiased_if_asked_for_or_without_the_pool() -> None:
+def test_rounds_are_combined_unbiased_on_request_or_without_the_pool() -> None:
     view, outcome = make_pool(300, 5)
     selections, outcomes = audit(view, outcome, (10, 20), seed=1)
     exact, asked = audit(view, outcome, (10, 20), seed=1, combine="rounds")
@@ -103,13 +103,13 @@ def test_rounds_are_combined_exactly_unbiased_if_asked_for_or_without_the_pool()
     assert opacc.estimate(selections, outcomes, pool=view) != without
 
 
-def test_other_methods_have_no_use_for_the_pool() -> None:
+def test_other_methods_ignore_the_pool() -> None:
     view, outcome = make_pool(300, 5)
     drawn = opacc.select(view, "css", 30)
     assert opacc.estimate(drawn, outcome[drawn.index], pool=view) == opacc.estimate(drawn, outcome[drawn.index])
 
 
-def test_missing_labels_and_saved_selections_are_no_trouble() -> None:
+def test_missing_labels_and_saved_selections_are_supported() -> None:
     view, outcome = make_pool(300, 6)
     selections, outcomes = audit(view, outcome, (10, 20), seed=1)
     saved = [Selection.from_json(part.to_json(), "a file") for part in selections]
@@ -120,7 +120,7 @@ def test_missing_labels_and_saved_selections_are_no_trouble() -> None:
     assert abs(found.value - outcome.mean()) < 0.3
 
 
-def test_the_whole_pool_labelled_leaves_no_doubt() -> None:
+def test_a_fully_labelled_pool_has_a_zero_width_interval() -> None:
     view, outcome = make_pool(40, 7)
     found = opacc.estimate(*audit(view, outcome, (10, 30), seed=1), pool=view)
     assert (found.low, found.value, found.high) == pytest.approx([outcome.mean()] * 3)
