@@ -35,7 +35,7 @@ class Parts(Protocol):
 
     sizes: list[int]  # examples in each part
     fields: frozenset[str]  # names of the features that all of them have
-    named: bool  # whether ids were given, so that they tell one pool from another
+    named: bool  # whether the pool has ids of its own, which distinguish it from others
 
     def call(self, calls: Sequence[Call]) -> list[Any]:
         """Run (part, function, arguments) triples: ``function(pool of the part, *arguments)``, in their order."""
@@ -113,7 +113,7 @@ class View:
         return self._once[name, key]
 
     def need(self, names: Sequence[str], method: str, instead: Mapping[str, str] | None = None) -> None:
-        """Raise DataError unless the pool has the named features; ``instead`` tells how to do without some of them."""
+        """Raise DataError unless the pool has the named features; ``instead`` names ways to do without some of them."""
         missing = [name for name in names if name not in self.fields]
         if missing:
             there = ", ".join(sorted(self.fields)) or "none"

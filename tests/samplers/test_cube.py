@@ -20,12 +20,12 @@ def make_start(size: int, num: int, num_variables: int, seed: int) -> tuple[np.n
 def test_every_way_of_the_walk(size: int, num: int, num_variables: int) -> None:
     probability, balanced = make_start(size, num, num_variables, size + num)
     mean, total = np.zeros(size), 0.0
-    for chance, sample, numbers in ways(probability.tolist(), balanced):
+    for share, sample, numbers in ways(probability.tolist(), balanced):
         uniform = np.array(numbers + [0.5] * (size + 1 - len(numbers)))
         assert set(np.flatnonzero(walk(probability, balanced, uniform)).tolist()) == sample
         assert len(sample) == num
-        mean[list(sample)] += chance
-        total += chance
+        mean[list(sample)] += share
+        total += share
     assert total == pytest.approx(1, abs=1e-12)
     assert mean == pytest.approx(probability, abs=1e-12)
 

@@ -52,7 +52,7 @@ def test_a_goal_that_needs_the_whole_pool_takes_all_labels() -> None:
 
 
 def test_rounds_reach_the_goal_with_about_as_many_labels() -> None:
-    """If the model's word is right, and it is tempered: nearly."""
+    """If the model's confidence is right; it is tempered, so nearly."""
     pool, outcome = make_pool(5000, 3)
     view = view_of(pool)
     num = forecast_labels(view, 0.03).neyman

@@ -1,4 +1,4 @@
-"""What is known before the first label: it helps where it is right, and the estimate is unbiased whatever it says."""
+"""History: it raises the precision where it is right, and the estimate is unbiased for any history."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from opacc_ray.samplers.neyman.signals import signals_of_others
 
 
 def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
-    """A classifier that always fails where it says 0 or 1, and hardly elsewhere."""
+    """A classifier that always fails where it predicts 0 or 1, and rarely elsewhere."""
     rng = np.random.default_rng(seed)
     prediction, hidden = rng.integers(0, 6, size), rng.normal(size=(size, 5)).astype(np.float32)
     outcome = ((prediction > 1) & (rng.random(size) > 0.02)).astype(float)
@@ -63,11 +63,11 @@ def test_useless_prior_columns_change_nothing(num: int, is_constant: bool) -> No
     view = view_of(pool)
     columns = np.random.default_rng(4).normal(size=(3000, num)) * (not is_constant)
     history = opacc.History(prior=columns)
-    alone, beside = (
+    alone, with_columns = (
         predict_failure(read_signals(view, 6, own), np.empty(0, int), np.empty(0)).failure.mean()
         for own in (opacc.History(), history)
     )
-    assert beside == pytest.approx(alone, rel=0.1)
+    assert with_columns == pytest.approx(alone, rel=0.1)
     bare = opacc.Pool(ids=[str(i) for i in range(3000)])
     assert forecast_labels(view_of(bare), 0.02, history=history).srs == pytest.approx(711, rel=0.2)
 
@@ -124,7 +124,7 @@ def test_classes_that_the_pool_lacks_inform_the_common_slopes() -> None:
 
 
 def test_a_history_of_labels_may_cost_three_times_the_price() -> None:
-    """And no more, whatever it says; a column without labels stakes the price."""
+    """And no more, for any history; a column without labels costs the price once."""
     (pool, _), (other, known) = make_pool(2000, 2), make_pool(800, 3)
     view, parameters = view_of(pool), neyman.Parameters(price=0.05)
     for history, price in (
@@ -141,10 +141,10 @@ def test_a_history_of_labels_may_cost_three_times_the_price() -> None:
 
 def test_a_prior_column_of_the_user_is_used() -> None:
     rng = np.random.default_rng(5)
-    chance = rng.beta(0.3, 1.2, 3000)
-    outcome = (rng.random(3000) >= chance).astype(float)
+    doubt = rng.beta(0.3, 1.2, 3000)
+    outcome = (rng.random(3000) >= doubt).astype(float)
     view = view_of(opacc.Pool(ids=[str(i) for i in range(3000)]))
-    helped = exact_variance(view, outcome, opacc.History(prior=chance))
+    helped = exact_variance(view, outcome, opacc.History(prior=doubt))
     assert helped < 0.85 * exact_variance(view, outcome, opacc.History())
     useless = exact_variance(view, outcome, opacc.History(prior=rng.random(3000)))
     assert useless < 1.3 * outcome.var() / 100
@@ -159,9 +159,9 @@ def test_any_history_is_unbiased_over_all_samples(reverse: bool) -> None:
     plan = whole_plan(view, Task(3, neyman.Parameters(), NO_PREVIOUS, history=history))
     expanded = plan.balance[plan.order] / plan.probability[plan.order, None]
     mean = 0.0
-    for chance, batch, _ in cube.ways(plan.probability[plan.order].tolist(), np.column_stack([np.ones(7), expanded])):
+    for share, batch, _ in cube.ways(plan.probability[plan.order].tolist(), np.column_stack([np.ones(7), expanded])):
         drawn = plan.draw(plan.order[sorted(batch)])
-        mean += chance * drawn.design.failure_share(1 - outcome[drawn.chosen])
+        mean += share * drawn.design.failure_share(1 - outcome[drawn.chosen])
     assert 1 - mean == pytest.approx(outcome.mean(), abs=1e-12)
 
 
@@ -202,7 +202,7 @@ def test_an_invalid_history_is_refused() -> None:
         opacc.History(labelled=[(pool, outcome + 1)])
     with pytest.raises(DataError, match="prior is not finite"):
         opacc.History(prior=[np.nan])
-    with pytest.raises(DataError, match=r"prior has shape \(3, 1\), and the pool 20 examples"):
+    with pytest.raises(DataError, match=r"prior has shape \(3, 1\), and the pool has 20 examples"):
         opacc.select(pool, "neyman", 5, history=opacc.History(prior=[1, 2, 3]))
     with pytest.raises(SpecError, match="'css' does not learn from a history"):
         opacc.select(pool, "css", 5, history=opacc.History(prior=np.arange(20)))
@@ -221,7 +221,7 @@ def test_an_invalid_history_is_refused() -> None:
     ],
 )
 def test_invalid_features_of_a_history_are_refused(features: dict, message: str) -> None:
-    """A NaN would have made every lesson NaN, and the history have gone unheard without a word."""
+    """A NaN would make every signal of the history NaN, and the history would be ignored silently."""
     pool, _ = make_pool(60, 1)
     with pytest.raises(DataError, match=f"history: of the labelled examples, {message}"):
         opacc.select(pool, "neyman", 10, history=History(labelled=[(opacc.Pool(**features), [1, 0])]))

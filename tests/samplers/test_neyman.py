@@ -69,8 +69,8 @@ def all_rounds(view: View, previous: Previous, num: int, number: int) -> list[tu
     expanded = plan.balance[plan.order] / plan.probability[plan.order, None]
     balanced = np.column_stack([np.ones(len(plan.order)), expanded])
     return [
-        (chance, make_selection(view.size, plan.draw(plan.order[sorted(batch)]), number))
-        for chance, batch, _ in cube.ways(plan.probability[plan.order].tolist(), balanced)
+        (share, make_selection(view.size, plan.draw(plan.order[sorted(batch)]), number))
+        for share, batch, _ in cube.ways(plan.probability[plan.order].tolist(), balanced)
     ]
 
 
@@ -79,7 +79,7 @@ class TestDrawing:
         "quarters", [(1, 2, 2, 3, 2, 2), (3, 3, 3, 3), (1, 1, 1, 1, 4, 2, 2), (2, 2, 2, 2), (3, 2, 3, 1, 3)]
     )
     def test_is_ordered_pivotal_sampling(self, quarters: tuple[int, ...]) -> None:
-        """All steps of probability lie on multiples of 1/24, so a grid of midpoints integrates them exactly."""
+        """All steps of probability are multiples of 1/24, so a grid of midpoints integrates them exactly."""
         probability, grid = np.array(quarters) / 4, (np.arange(24) + 0.5) / 24
         num_random = round(probability[probability < 1].sum())
         found: dict[frozenset[int], float] = {}
@@ -132,8 +132,8 @@ class TestUnbiased:
         outcome = np.array([1, 0, 1, 0.25, 1, 0.5, 0])
         rounds = all_rounds(view_of(pool), NO_PREVIOUS, 3, 1)
         assert len(rounds) > 10
-        assert sum(chance for chance, _ in rounds) == pytest.approx(1, abs=1e-12)
-        mean = sum(chance * opacc.estimate(drawn, outcome[drawn.index]).value for chance, drawn in rounds)
+        assert sum(share for share, _ in rounds) == pytest.approx(1, abs=1e-12)
+        mean = sum(share * opacc.estimate(drawn, outcome[drawn.index]).value for share, drawn in rounds)
         assert mean == pytest.approx(outcome.mean(), abs=1e-12)
 
     def test_two_rounds_over_all_samples(self) -> None:
@@ -141,24 +141,24 @@ class TestUnbiased:
         pool, _ = make_pool(7, 2)
         outcome = np.array([1, 0, 1, 1, 1, 0, 1.0])
         view, mean, designs = view_of(pool), 0.0, set()
-        for chance, first in all_rounds(view, NO_PREVIOUS, 2, 1):
+        for share, first in all_rounds(view, NO_PREVIOUS, 2, 1):
             labelled = np.sort(first.index)
             for again, second in all_rounds(view, Previous(labelled, outcome[labelled]), 3, 2):
                 both = [first, second]
                 value = combine(both, [outcome[drawn.index] for drawn in both], 0.95).value
-                mean += chance * again * value
+                mean += share * again * value
                 designs.add(second.design.predicted_failures)
         assert len(designs) > 5
         assert mean == pytest.approx(outcome.mean(), abs=1e-12)
 
     def test_inclusion_probabilities_are_those_of_the_enumeration(self) -> None:
         pool, _ = make_pool(8, 3)
-        chance_of = np.zeros(8)
+        drawn_share = np.zeros(8)
         stated = np.zeros(8)
-        for chance, drawn in all_rounds(view_of(pool), NO_PREVIOUS, 3, 1):
-            chance_of[drawn.index] += chance
+        for share, drawn in all_rounds(view_of(pool), NO_PREVIOUS, 3, 1):
+            drawn_share[drawn.index] += share
             stated[drawn.index] = drawn.design.inclusion_probability
-        assert chance_of == pytest.approx(stated, abs=1e-12)
+        assert drawn_share == pytest.approx(stated, abs=1e-12)
 
 
 class TestReference:

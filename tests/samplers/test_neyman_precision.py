@@ -59,7 +59,7 @@ class TestPrecision:
         assert exact_variance(plan, outcome) < 1.15 * outcome.var() / 100
 
     def test_rounds_find_which_classes_are_swapped(self) -> None:
-        """Confident errors that doubt says nothing about: two predicted classes always fail."""
+        """Confident errors, which confidence does not predict: two predicted classes always fail."""
         rng = np.random.default_rng(4)
         prediction = rng.integers(0, 10, 3000)
         outcome = (prediction > 1).astype(float)
@@ -70,7 +70,7 @@ class TestPrecision:
 
     @pytest.mark.parametrize("price", [0.02, 0.05, 0.1])
     def test_a_useless_predictor_costs_its_price(self, price: float) -> None:
-        """Whatever the model says of itself: failures that have nothing to do with p, over many ways they may lie."""
+        """For any confidence: failures independent of p, averaged over random places of the failures."""
         pool, outcome = make_pool(4000, 9)
         task = Task(100, neyman.Parameters(price=price), NO_PREVIOUS)
         plan = whole_plan(view_of(pool), task)
@@ -80,21 +80,21 @@ class TestPrecision:
         assert variance == pytest.approx((1 + price) * outcome.var() / 100, rel=0.06)
 
     def test_labels_that_support_the_signals_raise_the_price(self) -> None:
-        """More is staked on p then; where the confidence is useless, the price stays."""
-        staked = {}
+        """The price rises with them; where the confidence is useless, it stays."""
+        price = {}
         for useless in (False, True):
             pool, outcome = make_pool(4000, 9, useless=useless)
             labelled = np.sort(np.random.default_rng(1).choice(4000, 150, replace=False))
             task = Task(50, neyman.Parameters(), Previous(labelled, outcome[labelled]))
             plan = whole_plan(view_of(pool), task)
             assert plan.probability.sum() == pytest.approx(50)
-            staked[useless] = price_of(plan)
-        assert staked[False] > 0.2
-        assert staked[True] <= 0.1 + 1e-3
+            price[useless] = price_of(plan)
+        assert price[False] > 0.2
+        assert price[True] <= 0.1 + 1e-3
 
     @pytest.mark.parametrize(("least", "most"), [(0.05, 0.3), (0.1, 0.5)])
     def test_price_is_held_where_the_model_states_another_level(self, least: float, most: float) -> None:
-        """Confidence at random, which says that most examples fail, of a model that is right on 99 %."""
+        """A random confidence that states that most examples fail, for a model that is right on 99 %."""
         rng = np.random.default_rng(6)
         view = view_of(opacc.Pool(confidence=rng.uniform(least, most, 3000)))
         for num in (10, 30, 60):

@@ -74,7 +74,7 @@ class TestRounds:
         assert opacc.estimate(enough, outcome[enough.index]).reason is None
 
     def test_without_observed_or_foreseen_failures_the_bound_is_exact(self) -> None:
-        """If predictions foresee none, they do not say where failures are: any label could have met one."""
+        """Predictions without a failure do not show where failures are: any label could have failed."""
         pool = opacc.Pool(confidence=np.full(5000, 1 - 1e-6))
         drawn = opacc.select(pool, "neyman", 100)
         assert drawn.design.predicted_failure.sum() < 1
@@ -82,7 +82,7 @@ class TestRounds:
 
     @pytest.mark.parametrize(("level", "least"), [(0.95, 0.924), (0.99, 0.978)])
     def test_rare_failures_anywhere_are_covered(self, level: float, least: float) -> None:
-        """One failure that is met by chance does not exclude that they are one in a thousand."""
+        """One failure in the sample does not exclude a rate of one in a thousand."""
         rng = np.random.default_rng(5)
         pool = opacc.Pool(confidence=1 - rng.beta(0.05, 5, 20000), prediction=rng.integers(0, 10, 20000))
         outcome = np.ones(20000)

@@ -37,22 +37,22 @@ def test_the_formula_written_out(budgets: tuple[int, int], share: float) -> None
     selections, outcomes = audit(view, outcome, budgets, seed=3)
     labelled, failure = np.concatenate([part.index for part in selections]), 1 - np.concatenate(outcomes)
     forecast = predict_failure(read_signals(view, 6), labelled, failure)
-    lesson, own = forecast.failure, dict(zip(labelled.tolist(), forecast.leverage, strict=True))
+    fitted, own = forecast.failure, dict(zip(labelled.tolist(), forecast.leverage, strict=True))
     before, z, V, measured = np.empty(0, dtype=int), [], [], []
     for part, outcomes_of_part in zip(selections, outcomes, strict=True):
         free = np.setdiff1d(np.arange(120), before)
         task = Task(len(part), neyman.Parameters(), Previous(np.sort(before), outcome[np.sort(before)]))
         plan = whole_plan(view, task)
-        p = lesson.copy()
-        p[plan.free] = share * lesson[plan.free] + (1 - share) * plan.expected
+        p = fitted.copy()
+        p[plan.free] = share * fitted[plan.free] + (1 - share) * plan.expected
         total = (1 - outcome[before]).sum() + p[free].sum()
-        for i, said, pi in zip(part.index, outcomes_of_part, part.design.inclusion_probability, strict=True):
-            total += (1 - said - p[i]) / pi
+        for i, label, pi in zip(part.index, outcomes_of_part, part.design.inclusion_probability, strict=True):
+            total += (1 - label - p[i]) / pi
         V.append(sum(p[i] * (1 - p[i]) * (1 / pi - 1) for i, pi in zip(plan.free, plan.probability, strict=True)))
         z.append(total / 120)
         error = [
-            (1 - said - p[i]) / (1 - share * own[i]) ** 0.5
-            for i, said in zip(part.index.tolist(), outcomes_of_part, strict=True)
+            (1 - label - p[i]) / (1 - share * own[i]) ** 0.5
+            for i, label in zip(part.index.tolist(), outcomes_of_part, strict=True)
         ]
         measured.append((len(free) / 120) ** 2 * part.design.variance(np.array(error)))
         before = np.concatenate([before, part.index])
@@ -65,7 +65,7 @@ def test_the_formula_written_out(budgets: tuple[int, int], share: float) -> None
 
 
 def test_a_dozen_labels_are_combined_by_rounds() -> None:
-    """What so few teach is biased: the estimate is that of rounds, which is exactly unbiased."""
+    """A fit to so few labels is biased: the estimate is that of rounds, which is exactly unbiased."""
     view, outcome = make_pool(400, 2)
     rounds = audit(view, outcome, (2, 4, 6), seed=3)
     found, by_rounds = opacc.estimate(*rounds, pool=view), opacc.estimate(*rounds)
@@ -135,7 +135,7 @@ def test_another_pool_is_refused() -> None:
 
 @pytest.mark.parametrize("method", ["neyman", "srs"])
 def test_a_pool_of_the_same_examples_in_another_order_is_refused(method: str) -> None:
-    """Where ids say so: labels would go to other examples."""
+    """Where ids differ: labels would go to other examples."""
     ids, confidence = [f"a{row}" for row in range(30)], np.linspace(0.5, 1, 30)
     pool = opacc.Pool(ids=ids, confidence=confidence)
     cut = View(LocalParts([opacc.Pool(ids=ids[a:b], confidence=confidence[a:b]) for a, b in ((0, 7), (7, 30))]))

@@ -7,8 +7,8 @@ A handful of *experts*, Bayesian logistic regressions that use more or fewer sig
 
 Before any label, p is the model's confidence, tempered because models are overconfident; the means in the table below
 set how much. One expert uses no signal: where the signals turn out useless it takes over, and p is flat. Where failures
-have another cause than low confidence, say two swapped classes, the experts with a rate for each predicted class take
-over within some 30 labels. See D. J. C. MacKay, "The evidence framework applied to classification networks", Neural
+have another cause than low confidence, such as two swapped classes, the experts with a rate for each predicted class
+take over within some 30 labels. See D. J. C. MacKay, "The evidence framework applied to classification networks", Neural
 Computation 4 (1992).
 
 For the many labels of a history there is one more expert, in which the meaning of a signal differs from class to class.
@@ -217,8 +217,8 @@ def _best_constant(failure: NDArray[np.float64]) -> float:
     """Return the largest log likelihood of the failures (k,) under one rate for all labels."""
     from scipy.special import xlogy
 
-    num, met = len(failure), float(failure.sum())
-    return float(xlogy(met, met / num) + xlogy(num - met, 1 - met / num)) if num else 0.0
+    num, failed = len(failure), float(failure.sum())
+    return float(xlogy(failed, failed / num) + xlogy(num - failed, 1 - failed / num)) if num else 0.0
 
 
 def distinct_experts(present: frozenset[str]) -> list[Expert]:

@@ -157,7 +157,7 @@ def _combined(
 
 
 def weights_by_variance(variance: Sequence[float]) -> Array:
-    """Return w (rounds,) in proportion to 1/V; a round with V = 0, which left nothing to chance, has all of it."""
+    """Return w (rounds,) in proportion to 1/V; a round with V = 0, which was not random, has all of it."""
     exact = np.array(variance) <= 0
     if exact.any():
         return exact / exact.sum()

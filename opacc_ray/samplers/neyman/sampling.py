@@ -97,17 +97,17 @@ _BLOCK = 1 << 13
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """How far the predictions of failure are trusted."""
+    """How much the predictions of failure are trusted."""
 
     floor: float = parameter(0.1, "least share φ of the draw that is uniform")
     price: float = parameter(
         0.07,
         "share of the variance of SRS that worthless predictions may add at first; 0: all at random",
     )
-    directions: int = parameter(6, "directions of the hidden layer that failures are learned from; 0: none")
+    directions: int = parameter(6, "principal directions of the hidden layer that predict failures; 0: none")
     combine: str = parameter(
         "labels",
-        "labels: the estimate predicts by what all labels say; rounds: each round by the labels before it, exactly "
+        "labels: the estimate predicts by a fit to all labels; rounds: each round by the labels before it, exactly "
         "unbiased",
     )
 
