@@ -56,7 +56,7 @@ RULES = ("released", "paper")
 class Parameters(MethodParameters):
     """The weights, and the share of draws that use them."""
 
-    auxiliary: str = parameter("confidence", "what predicts failures: confidence, dsa, lsa or combined")
+    auxiliary: str = parameter("confidence", "auxiliary variable: confidence, dsa, lsa or combined")
     threshold: float | None = parameter(None, "where the variable is active, in its raw units; null: its default")
     weight_probability: float = parameter(0.8, "r: share of draws by weight, below 1")
     rule: str = parameter("released", "whose activity makes a weight: released (as the authors' code) or paper")

@@ -8,8 +8,8 @@ A handful of *experts*, Bayesian logistic regressions that use more or fewer sig
 Before any label, p is the model's confidence, tempered because models are overconfident; the means in the table below
 set how much. One expert uses no signal: where the signals turn out useless it takes over, and p is flat. Where failures
 have another cause than low confidence, such as two swapped classes, the experts with a rate for each predicted class
-take over within some 30 labels. See D. J. C. MacKay, "The evidence framework applied to classification networks", Neural
-Computation 4 (1992).
+take over within some 30 labels. See D. J. C. MacKay, "The evidence framework applied to classification networks",
+Neural Computation 4 (1992).
 
 For the many labels of a history there is one more expert, in which the meaning of a signal differs from class to class.
 It has a common slope and what each class adds to it, kept small by the prior until labels contradict, as in multilevel

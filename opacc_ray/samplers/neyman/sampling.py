@@ -230,8 +230,9 @@ def thin(ready: Plan, line: Array, rng: np.random.Generator, kept: int) -> tuple
     if kept >= len(ready.free):
         return np.arange(len(ready.free)), np.ones(len(ready.free))
     before = inclusion_probabilities(ready.probability, kept)
-    sure, unsure = np.flatnonzero(before >= SURE), np.flatnonzero(before < SURE)
-    order = unsure[np.argsort(line[unsure], kind="stable")]
+    sure, order = np.flatnonzero(before >= SURE), np.argsort(line, kind="stable")
+    if len(sure):
+        order = order[before[order] < SURE]
     laid = Line(order, lengths(before[order], kept))
     places = np.concatenate([sure, draw_along(rng, laid, kept - len(sure))])
     return places, before[places]
