@@ -9,7 +9,6 @@ from opacc_ray.samplers.neyman.sampling import (
     needs,
     plan,
     price_of,
-    thin,
     variance_of,
 )
 
@@ -22,6 +21,5 @@ __all__ = [
     "needs",
     "plan",
     "price_of",
-    "thin",
     "variance_of",
 ]
