@@ -5,9 +5,9 @@ whole: each neuron's values are coded as steps of 1/4095 of its range over the p
 2^-20. Sums and products of such numbers are exact in float64 up to 2^53, in any order: for pools of up to 5·10^8
 examples and layers of up to 2^21 neurons.
 
-Each part returns the range (m,), sums (m,) and products (m, m) of its rows, then their projections (n, d). The whole
-numbers of the projections depend on the pool alone, so where features are stored they are stored next to them, and
-later rounds read them instead of the layer.
+Each part returns the range (m,), sums (m,) and products (m, m) of its rows, then their projections (n, d) in whole
+numbers. These depend on the pool alone. Where features are stored, they are stored next to them, and later rounds read
+them instead of the layer.
 
 Legend: N pool, n examples of a part, m neurons, d directions, u codes in 0 .. 4095.
 """

@@ -16,8 +16,8 @@ It has a common slope and what each class adds to it, kept small by the prior un
 regression (A. Gelman, J. Hill, "Data Analysis Using Regression and Multilevel/Hierarchical Models", 2007, 13). On the
 few labels of an audit it overfits: ``docs/neyman.md``.
 
-How much the labels support the signals at all is the *Bayes factor* of all other experts against the constant rate of
-failure that explains the labels best, for k labels with mean failure m and dispersion ψ:
+The *Bayes factor* B measures how much the labels support the signals at all. It compares all other experts with the
+constant rate of failure that explains the labels best, for k labels with mean failure m and dispersion ψ:
 
     B = [Σ_e prior_e · evidence_e / Σ_e prior_e] / exp(k/ψ · [m ln m + (1 - m) ln(1 - m)])      e the other experts
 
@@ -317,7 +317,7 @@ def _dispersion(failure: NDArray[np.float64]) -> float:
 def read_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> Signals:
     """Return the signals of a pool, with a history's ``prior`` and what its labels predict; made once per view.
 
-    The model is fitted to the labels of other examples as to labels of the pool, and, as they are many, it learns what
+    The model is fitted to the labels of other examples as to labels of the pool. As they are many, it also learns what
     the signals mean in each predicted class. The logit of its p is one more signal of the pool: two experts start from
     it, and the other experts do not use it. So labels of the pool decide whether it holds, and a few correct its level
     and its slope.

@@ -35,6 +35,7 @@ from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
+from opacc_ray.samplers.neyman.failure_model import Forecast
 from opacc_ray.samplers.select import select
 
 TRIALS, LEAST_TRIAL = 20, 50
@@ -148,22 +149,24 @@ def forecast_method(
     free = np.delete(forecast.failure, previous.chosen)
     share = float((free if len(free) else forecast.failure).mean())
     target = (half_width / normal_quantile(level)) ** 2
-    by_srs = _labels_of_srs(target, share, view.size)
-    trial = min(max(round(by_srs), LEAST_TRIAL), max(view.size // 2, 1))
-    rng = np.random.default_rng(0)
-    variances = []
-    for seed in range(TRIALS):
-        drawn = select(view, method, trial, seed, **dict(parameters or {}))
-        if drawn.design.reason is not None:
-            raise SpecError(
-                f"--method {method}: {drawn.design.reason}, so the width of its interval cannot be forecast"
-            )
-        variances.append(
-            drawn.design.failure_variance((rng.random(trial) < forecast.at(drawn.index)).astype(np.float64))
-        )
-    factor = float(np.mean(variances)) / (1 / trial - 1 / view.size)
+    trial = min(max(round(_labels_of_srs(target, share, view.size)), LEAST_TRIAL), max(view.size // 2, 1))
+    variance = _mean_variance(view, method, trial, dict(parameters or {}), forecast)
+    factor = variance / (1 / trial - 1 / view.size)
     found = 1 / (target / max(factor, 1e-300) + 1 / view.size)
     return math.ceil(min(max(found, _without_failures(half_width, level)), view.size))
+
+
+def _mean_variance(view: View, method: str, num: int, parameters: Mapping[str, Any], forecast: Forecast) -> float:
+    """Return the mean variance that a method's design states for some draws of ``num``, their outcomes drawn by p."""
+    rng, variances = np.random.default_rng(0), []
+    for seed in range(TRIALS):
+        drawn = select(view, method, num, seed, **parameters)
+        if drawn.design.reason is not None:
+            reason = f"{drawn.design.reason}, so the width of its interval cannot be forecast"
+            raise SpecError(f"--method {method}: {reason}")
+        failure = (rng.random(num) < forecast.at(drawn.index)).astype(np.float64)
+        variances.append(drawn.design.failure_variance(failure))
+    return float(np.mean(variances))
 
 
 def _check(half_width: float, level: float) -> None:

@@ -18,8 +18,8 @@ exactly unbiased. Predictions without each label's own fold (cross-fitting) have
 of a fitted model sum to nearly zero over what it was fitted to, which balances the sample once more.
 
 A fit to few labels is too good: of some twenty, the failures that happened to be drawn decide what is predicted. So
-with λ = (n - 12)/20, between 0 and 1, the predictions are λp + (1 - λ)p_t, with p_t those that round t was drawn by,
-and the weights λw_t + (1 - λ) times those of ``rounds.py``. With a dozen labels the estimate is that of ``rounds.py``,
+with λ = (n - 12)/20, between 0 and 1, the predictions are λp + (1 - λ)p_t, with p_t those that round t was drawn by.
+The weights are λw_t + (1 - λ) times those of ``rounds.py``. With a dozen labels the estimate is that of ``rounds.py``,
 and from 32 on it is as above.
 
 A label that moves its own prediction by h, its leverage, has an error that is too small: of variance (1 - h) p(1 - p).

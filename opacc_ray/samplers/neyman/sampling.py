@@ -40,8 +40,8 @@ order. If labelling stops early, the first k labels are a random part of it, wit
 unbiased.
 
 A large pool is first thinned to some examples for each to draw, by Deville's systematic sampling along the same line
-with π' = min(1, cπ), and the walk starts from π/π' there. Probabilities stay exact; of the variance that balance
-removes, the share n/M returns, with M examples kept.
+with π' = min(1, cπ). The walk starts from π/π' there. Probabilities stay exact; of the variance that balance removes,
+the share n/M returns, with M examples kept.
 
 Several rounds are combined by ``estimators/rounds.py`` with ``combine="rounds"``, exactly unbiased. By default
 predictions that are fitted to all labels correct each round (:mod:`~opacc_ray.samplers.neyman.regression`), if the
