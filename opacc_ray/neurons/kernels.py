@@ -59,3 +59,18 @@ def score(codes: NDArray[np.uint8], gains: NDArray[np.int64]) -> NDArray[np.int6
             for i in range(m):
                 scores[group] += gains[i, codes[group, member, i], repeats[i]]
     return scores
+
+
+@compiled(types.void(read(types.uint8, 2), read(types.uint8, 1), read(types.uint8, 1), types.int32[::1]))
+def move_target(
+    codes: NDArray[np.uint8], before: NDArray[np.uint8], target: NDArray[np.uint8], agreement: NDArray[np.int32]
+) -> None:
+    """From the number of neurons with codes[:, row] = before to that with codes[:, row] = target.
+
+    codes (m, n), before and target (m,), agreement (n,). Costs n steps for each neuron whose target differs.
+    """
+    for neuron in range(codes.shape[0]):
+        old, new = before[neuron], target[neuron]
+        if old != new:
+            for row in range(codes.shape[1]):
+                agreement[row] += np.int32(codes[neuron, row] == new) - np.int32(codes[neuron, row] == old)

@@ -46,12 +46,13 @@ from opacc_ray.designs.purposive import Purposive
 from opacc_ray.designs.uniform import draw_uniform
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.neurons import set_cover
-from opacc_ray.neurons.equal_count import EqualCount, equal_count
 from opacc_ray.neurons.sections import (
     FLOOR,
+    EqualCount,
     EqualWidth,
     Sections,
     check_sections,
+    equal_count,
     equal_width,
     part_codes,
     relative_entropy,
@@ -295,7 +296,7 @@ class _Codes:
 
     def _agreement(self, target: NDArray[np.uint8]) -> NDArray[np.int32]:
         """Count in how many of ``target`` (m,) each row is: (n,). Only changes since the last call are counted."""
-        from opacc_ray.neurons.agreement import move_target
+        from opacc_ray.neurons.kernels import move_target
 
         before, agreement = self._agreed
         agreement = agreement.copy()

@@ -9,7 +9,7 @@ from oracles import deepreduce as reference
 from oracles import sections as reference_sections
 
 import opacc_ray as opacc
-from opacc_ray.neurons.equal_count import equal_count
+from opacc_ray.neurons.sections import equal_count
 from opacc_ray.neurons.set_cover import cover
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.pool import Pool
@@ -61,7 +61,7 @@ class TestSections:
     def test_few_neurons_at_a_time_are_cut_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
         view = view_of(Pool(output=np.random.default_rng(0).normal(size=(40, 7))))
         whole = equal_count(view, "output", 5).starts
-        monkeypatch.setattr("opacc_ray.neurons.equal_count._BLOCK_VALUES", 80)
+        monkeypatch.setattr("opacc_ray.neurons.sections._BLOCK_VALUES", 80)
         assert np.array_equal(equal_count(view, "output", 5).starts, whole)
 
     def test_fewer_values_than_sections_leave_some_empty(self) -> None:
