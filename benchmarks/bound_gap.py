@@ -28,13 +28,12 @@ from numpy.typing import NDArray
 from processes import repeat
 
 from opacc_ray.designs.unequal import inclusion_probabilities
-from opacc_ray.estimators.taught import weights_by_variance
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import predict_failure
-from opacc_ray.failure.signals import PoolSignals, part_signals
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.neyman.regression import weights_by_variance
+from opacc_ray.samplers.neyman.signals import PoolSignals, part_signals
 from opacc_ray.study.bound import least_variance
 from opacc_ray.study.cases import Source, find_cases, read_case
 from opacc_ray.study.spec import CaseSpec

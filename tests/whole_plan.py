@@ -10,7 +10,7 @@ from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Draw, Task
-from opacc_ray.samplers.chances import part_free
+from opacc_ray.samplers.neyman.inclusion import part_free
 
 
 @dataclass

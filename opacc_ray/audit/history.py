@@ -4,7 +4,7 @@
     history/DIGEST/prior.npy           the user's own column, one number for each example of the pool
     history/history.json               where they come from, with a digest of each file; created once, after them
 
-Nothing of it is trusted (:mod:`opacc_ray.failure.history`). It is the same for all rounds, whatever is labelled
+Nothing of it is trusted (:mod:`opacc_ray.history`). It is the same for all rounds, whatever is labelled
 elsewhere meanwhile, so that the estimate knows what the draws knew.
 """
 
@@ -24,7 +24,7 @@ from opacc_ray.extract.columns import Columns
 from opacc_ray.extract.features import Features
 from opacc_ray.extract.prior import read_prior, try_prior
 from opacc_ray.extract.source import plan_pool
-from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.labels.formats.parsing import parse
 from opacc_ray.labels.joining import join
 from opacc_ray.labels.labelled_rounds import (

@@ -14,8 +14,8 @@ from opacc_ray.labels.labelled_rounds import LabelledRound, having_labels, read_
 from opacc_ray.runs import feature_store
 from opacc_ray.runs.run import Run
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous
-from opacc_ray.samplers.label_forecast import forecast_labels, forecast_method, forecast_widths
 from opacc_ray.samplers.neyman import Parameters
+from opacc_ray.samplers.neyman.forecast import forecast_labels, forecast_method, forecast_widths
 from opacc_ray.samplers.select import find_method, parse_parameters
 
 FIRST_ROUND = 0.1

@@ -23,7 +23,7 @@ from opacc_ray.audit.several_models import histories_with, open_views, outcomes_
 from opacc_ray.cluster import local
 from opacc_ray.errors import LabelError, SpecError, counted
 from opacc_ray.extract.feature_set import feature_set, read_sound
-from opacc_ray.failure.history import NO_HISTORY
+from opacc_ray.history import NO_HISTORY
 from opacc_ray.labels.formats import manifest
 from opacc_ray.labels.labelled_rounds import (
     LabelledRound,

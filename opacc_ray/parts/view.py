@@ -1,16 +1,21 @@
-"""How a sampler sees a pool: the seam between the maths and where the rows live.
+"""How a sampler reads a pool: one number per example as an array, and matrices through functions of the parts.
 
-A pool is held in *parts* (shards), each a :class:`~opacc_ray.pool.Pool` of consecutive examples: one part
-in memory, or many in the actors of a cluster. A :class:`View` sends a function to the parts and brings
-small results back in the order of the pool, so that a sampler reduces histograms, fetches a few rows, or
-asks for one number per example, and never holds all features. Because the parts depend on the pool alone and
-results come back in their order, a selection is the same whoever computed it.
+A pool is held in *parts* (shards), each a :class:`~opacc_ray.pool.Pool` of consecutive examples: one part in memory, or
+many in the actors of a cluster. A :class:`View` gives a sampler
+
+    view.column("confidence")              one number per example, (N,), as a NumPy array of its own
+    view.total(function, *arguments)       the sum of what a function returns for each part: counts, moments
+    view.gather(function, *arguments)      a few numbers per example that a function makes of each part, (N, ...)
+    view.take(function, index, ...)        some rows of a matrix
+
+so that columns are plain arrays on the driver, and a matrix (hidden layer, outputs, coverage) never is. Sums of floating
+numbers are made in one array on the driver; what is summed over parts is whole numbers. So a selection does not depend
+on how the pool is cut.
 """
 
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from threading import RLock
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -81,34 +86,34 @@ class Memory(Protocol):
 
 
 class View:
-    """A pool of ``size`` examples, seen through functions of its parts.
+    """A pool of ``size`` examples, read through its parts.
 
-    Its parts keep values of the work in hand alone, which holds its ``lock``: of several threads that choose from one
-    view, one does so at a time. Threads that are given one pool do not wait, for each makes a view of its own.
+    Attributes
+    ----------
+    size : N
+    fields : names of the features that there are
+    named : whether the pool has ids of its own
+    starts : (parts + 1,) index of the first example of each part, and N
+    memory : what is kept of the pool from one process to the next, if anything is
     """
 
     def __init__(self, parts: Parts, memory: Memory | None = None) -> None:
         self.memory = memory
         self.parts = parts
-        self.starts = starts_of(parts.sizes)  # (parts + 1,)
+        self.starts = starts_of(parts.sizes)
         self.size = int(self.starts[-1])
         self.fields = parts.fields
         self.named = parts.named
-        self.lock = RLock()
         self._once: dict[tuple[str, Hashable], Any] = {}
 
     def once(self, name: str, key: Hashable, make: Callable[[], Result]) -> Result:
-        """What ``make`` gave the first time for this name and key: a pure function of the view, kept with it."""
+        """Return what ``make`` returned the first time for this name and key: a pure function of the pool."""
         if (name, key) not in self._once:
             self._once[name, key] = make()
         return self._once[name, key]
 
-    def forget(self) -> None:
-        """Make again what is asked for next."""
-        self._once.clear()
-
     def need(self, names: Sequence[str], method: str, instead: Mapping[str, str] | None = None) -> None:
-        """Raise unless the pool has the named features; ``instead`` says how to go without some of them."""
+        """Raise DataError unless the pool has the named features; ``instead`` tells how to do without some of them."""
         missing = [name for name in names if name not in self.fields]
         if missing:
             there = ", ".join(sorted(self.fields)) or "none"
@@ -135,11 +140,6 @@ class View:
         """The same of ``function(part, *own)``, for each part with arguments of its own."""
         return self.parts.total([(part, function, own) for part, own in enumerate(arguments)])
 
-    def rows_of(self, index: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Sorted ``index`` (k,) as rows of each part."""
-        bounds = np.searchsorted(index, self.starts)
-        return [index[bounds[part] : bounds[part + 1]] - self.starts[part] for part in range(len(self.parts.sizes))]
-
     def gather(self, function: Callable[..., Any], *arguments: Any) -> NDArray[Any]:
         """Return ``function(part, *arguments)``, (n, ...) of each part, for the whole pool: (N, ...)."""
         return np.concatenate(self.map(function, *arguments))
@@ -153,16 +153,8 @@ class View:
             rows[places] = answer
         return rows
 
-    def bounds(self, name: str) -> tuple[float, float]:
-        """The least and the greatest of one number per example; raises if one of them is not finite."""
-        found = self.map(part_bounds, name)
-        for start, (_, _, row, value) in zip(self.starts, found, strict=False):
-            if row is not None:
-                raise DataError(f"{name} of example {self.identify([start + row])[0]!r} is {value}")
-        return min(low for low, *_ in found), max(high for _, high, *_ in found)
-
     def column(self, name: str) -> NDArray[np.float64]:
-        """One number per example, (N,); raises if one of them is not finite."""
+        """Return one number per example, (N,), in an array of the caller's own; raises DataError if one is not finite."""
         values = self.parts.column(name).astype(np.float64, copy=False)
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
@@ -172,22 +164,6 @@ class View:
     def identify(self, index: ArrayLike) -> list[str]:
         """The ids of ``index`` (k,)."""
         return self.parts.identify(np.asarray(index, dtype=np.int64))
-
-
-class Bounds(NamedTuple):
-    """The least and the greatest of a part's numbers, and the first that is not finite, if one is."""
-
-    low: float
-    high: float
-    row: int | None
-    value: Any
-
-
-def part_bounds(part: Pool, name: str) -> Bounds:
-    values = getattr(part, name)
-    bad = np.flatnonzero(~np.isfinite(values))[:1].tolist()
-    first = (bad[0], np.float64(values[bad[0]])) if bad else (None, None)
-    return Bounds(float(values.min()), float(values.max()), *first)
 
 
 def answers(pools: Sequence[Pool], calls: Sequence[Call]) -> Iterator[Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs import Design
-from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 
 Report = Callable[[int, int | None], None]

@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.rounds import checked_rounds, common_pool
 from opacc_ray.estimators.several import SeveralModels, compare_by_design, compare_predicted, cut_to_predictions
-from opacc_ray.failure.history import History
+from opacc_ray.history import History
 from opacc_ray.parts.view import View
 from opacc_ray.pool import Pool
-from opacc_ray.samplers.learned import learn_from_all, learns_from_all
 from opacc_ray.samplers.models import histories_of, listed, refuse_other_pools, views_of
+from opacc_ray.samplers.neyman.regression import combine_by_regression, uses_regression
 from opacc_ray.selection import Selection
 
 
@@ -60,11 +60,11 @@ def compare(
     by_model = [checked_rounds(selections, [rows[m] for rows in given], level)[1] for m in range(len(given[0]))]
     predicted = None if predictions is None else _checked(predictions, len(by_model), common_pool(selections))
     views = None if pools is None else _views(pools, len(by_model), selections)
-    if views is None or not learns_from_all(selections):
+    if views is None or not uses_regression(selections):
         found = compare_by_design(selections, by_model, level)
     else:
         models = zip(views, by_model, histories_of(history, len(views)), strict=True)
-        combined = [learn_from_all(view, selections, own, known) for view, own, known in models]
+        combined = [combine_by_regression(view, selections, own, known) for view, own, known in models]
         found = compare_predicted(selections, by_model, combined, level)
     return found if predicted is None else cut_to_predictions(found, selections, by_model, predicted)
 

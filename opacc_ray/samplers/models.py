@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.base import Outcome, checked_outcome
-from opacc_ray.failure.history import NO_HISTORY, History
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.content import Content, content_of, in_other_order
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.pool import Pool
@@ -35,13 +35,6 @@ def views_of(pools: Sequence[Pool | View]) -> list[View]:
                 "examples in the same order"
             )
     return views
-
-
-def forget_own(views: Sequence[View], pools: Sequence[Pool | View]) -> None:
-    """Let go at once of what was made of a pool that was given without a view; a view's own stays with it."""
-    for view, own in zip(views, pools, strict=True):
-        if view is not own:
-            view.forget()
 
 
 def histories_of(history: History | Sequence[History] | None, num: int) -> list[History]:

@@ -12,15 +12,13 @@ import numpy as np
 from opacc_ray.errors import LabelError, SpecError, shortened
 from opacc_ray.estimators.base import Outcome
 from opacc_ray.estimators.contradiction import contradiction
-from opacc_ray.failure.history import NO_HISTORY, History
-from opacc_ray.parts.cache import repeat_if_forgotten
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.content import content_of
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import METHODS, Draw, Previous, Sampler, Task
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Report, unreported
 from opacc_ray.samplers.models import (
     Pools,
-    forget_own,
     histories_of,
     identify_in_all,
     listed,
@@ -82,8 +80,7 @@ def select(
         The pool lacks a feature, a value is not finite, or ids or their order differ from an earlier round or another
         pool.
     """
-    sampler, pools = find_method(method), listed(pool)
-    views = views_of(pools)
+    sampler, views = find_method(method), views_of(listed(pool))
     view = views[0]
     _check_seed(seed)
     labelled = _gather(previous, views)
@@ -96,10 +93,7 @@ def select(
     view.need(sampler.needs(task.parameters), method, task.parameters.instead)
     number = 1 + max((selection.round for selection, _ in previous), default=0)
     contents = tuple(filter(None, map(content_of, views)))
-    try:
-        drawn = repeat_if_forgotten(views, lambda: _draw(sampler, view, task, replicates, [int(seed), number]))
-    finally:
-        forget_own(views, pools)
+    drawn = _draw(sampler, view, task, replicates, [int(seed), number])
     return Selection(
         method=method,
         parameters=json.loads(json.dumps(asdict(task.parameters))),  # as a saved selection returns them

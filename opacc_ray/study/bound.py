@@ -17,11 +17,10 @@ import numpy as np
 
 from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.estimators.base import Outcome, is_binary
-from opacc_ray.failure.history import NO_HISTORY, History
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import predict_failure
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
 from opacc_ray.samplers import neyman
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
 
 
 def least_variance(

@@ -8,14 +8,13 @@ from whole_plan import whole_plan
 
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, SpecError
-from opacc_ray.failure.history import History
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import predict_failure
-from opacc_ray.failure.signals import signals_beside
+from opacc_ray.history import History
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Task
-from opacc_ray.samplers.label_forecast import forecast_labels
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.neyman.forecast import forecast_labels
+from opacc_ray.samplers.neyman.signals import signals_beside
 
 
 def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import opacc_ray as opacc
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import predict_failure
-from opacc_ray.failure.newton import climb
 from opacc_ray.parts.view import view_of
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.neyman.newton import climb
 
 
 def fitted(design: np.ndarray, group: np.ndarray, failure: np.ndarray, dispersion: float) -> list[np.ndarray]:

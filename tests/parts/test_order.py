@@ -5,12 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from opacc_ray.failure.signals import Raw
 from opacc_ray.parts import order, ranks
 from opacc_ray.parts.cache import Forgotten, part_recall, repeat_if_forgotten
 from opacc_ray.parts.order import Line, part_lay
 from opacc_ray.parts.view import LocalParts, View
 from opacc_ray.pool import Pool
+from opacc_ray.samplers.neyman.signals import Raw
 
 N = 900
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from opacc_ray.samplers.chances import SURE, Capped, least_share
+from opacc_ray.samplers.neyman.inclusion import SURE, Capped, least_share
 
 
 @pytest.mark.parametrize("least", [0.0, 0.1, 0.1001, 0.2, 1 / 3, 0.55, 0.7, 0.99, 1.0])

@@ -6,7 +6,7 @@ from oracles.cube import ways
 from oracles.ordered import draw_ordered
 
 from opacc_ray.designs.unequal import inclusion_probabilities
-from opacc_ray.samplers.cube import draw_balanced, walk
+from opacc_ray.samplers.neyman.cube import draw_balanced, walk
 
 
 def make_start(size: int, num: int, num_variables: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
-from opacc_ray.samplers.label_forecast import forecast_labels, forecast_method, forecast_widths
+from opacc_ray.samplers.neyman.forecast import forecast_labels, forecast_method, forecast_widths
 
 
 def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:

@@ -7,12 +7,11 @@ from whole_plan import whole_plan
 import opacc_ray as opacc
 from opacc_ray.errors import DataError, SpecError
 from opacc_ray.estimators.rounds import round_weights
-from opacc_ray.estimators.taught import weights_by_variance
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import predict_failure
 from opacc_ray.parts.view import LocalParts, View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import Previous, Task
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.neyman.regression import weights_by_variance
 from opacc_ray.selection import Selection
 
 

@@ -17,7 +17,7 @@ from opacc_ray.estimators.several import best_probability
 from opacc_ray.parts.view import view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, OtherModel, Task
-from opacc_ray.samplers.chances import Doubts, Foreseen, doubt_of
+from opacc_ray.samplers.neyman.inclusion import Doubts, Foreseen, doubt_of
 
 N = 1200
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opacc_ray.samplers.neyman.inclusion import least_share
 from oracles import cube
 from oracles import neyman as reference
 from oracles.ordered import draw_ordered
@@ -20,14 +21,12 @@ from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.errors import DataError, LabelError, SpecError
 from opacc_ray.estimators.by_design import by_design
 from opacc_ray.estimators.rounds import combine
-from opacc_ray.failure.directions import find_projection, part_coordinates
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import predict_failure
-from opacc_ray.failure.signals import spread_ranks
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Previous, Task
-from opacc_ray.samplers.chances import least_share
+from opacc_ray.samplers.neyman.directions import find_projection, part_coordinates
+from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.neyman.signals import spread_ranks
 from opacc_ray.selection import Selection
 
 

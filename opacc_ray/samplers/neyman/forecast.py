@@ -27,18 +27,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opacc_ray.designs.unequal import inclusion_probabilities
 from opacc_ray.errors import LabelError, SpecError
 from opacc_ray.estimators.base import check_level
 from opacc_ray.estimators.intervals import normal_quantile, zero_failure_bound
-from opacc_ray.failure.history import NO_HISTORY, History
-from opacc_ray.failure.model import Forecast
-from opacc_ray.parts.cache import repeat_if_forgotten
-from opacc_ray.parts.sums import as_float, exact_sum
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.view import View
-from opacc_ray.pool import Pool
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
-from opacc_ray.samplers.chances import Chances, Unlabelled, find_unlabelled, part_free
 from opacc_ray.samplers.select import select
 
 TRIALS, LEAST_TRIAL = 20, 50
@@ -70,19 +66,13 @@ def forecast_labels(
         If ``half_width`` or ``level`` is not between 0 and 1.
     """
     _check(half_width, level)
-    own = neyman.Parameters() if parameters is None else parameters
-    return repeat_if_forgotten([view], lambda: _forecast(view, half_width, level, own, history))
-
-
-def _forecast(view: View, half_width: float, level: float, own: neyman.Parameters, history: History) -> LabelForecast:
-    task = Task(1, own, NO_PREVIOUS, history=history)
-    unlabelled, chances, _ = neyman.allocate(view, task)
-    variance = (half_width / normal_quantile(level)) ** 2
-    share = unlabelled.expected / view.size
+    task = Task(1, neyman.Parameters() if parameters is None else parameters, NO_PREVIOUS, history=history)
+    plan, variance = neyman.plan(view, task), (half_width / normal_quantile(level)) ** 2
+    share = plan.expected / view.size
     by_srs, price = _labels_of_srs(variance, share, view.size), 1 + neyman.price_of(task)
     worst = price * _labels_of_srs(variance, 0.5, view.size)
     least = _without_failures(half_width, level)
-    found = (_least(unlabelled, chances, variance), price * by_srs, worst, by_srs)
+    found = (_least(plan, variance), price * by_srs, worst, by_srs)
     return LabelForecast(1 - share, *(math.ceil(min(max(n, least), view.size)) for n in found))
 
 
@@ -112,20 +102,15 @@ def forecast_widths(
         if not 0 < num <= view.size:
             raise LabelError(f"labels={num}: give numbers from 1 to the {view.size} examples of the pool")
     own = neyman.Parameters() if parameters is None else parameters
-    return repeat_if_forgotten([view], lambda: _widths(view, labels, level, own, history))
-
-
-def _widths(view: View, labels: Sequence[int], level: float, own: neyman.Parameters, history: History) -> Widths:
-    unlabelled, chances, _ = neyman.allocate(view, Task(1, own, NO_PREVIOUS, history=history))
-    total, share = unlabelled.total(chances), unlabelled.expected / view.size
-    z = normal_quantile(level)
+    plan, z = neyman.plan(view, Task(1, own, NO_PREVIOUS, history=history)), normal_quantile(level)
+    share = plan.expected / view.size
 
     def half(num: int, variance: float) -> float:
         least = zero_failure_bound(num, level) / 2 if num < view.size else 0.0
         return max(z * math.sqrt(max(variance, 0.0)), least)
 
     return Widths(
-        [half(n, _variance(unlabelled, chances, total, n)) for n in labels],
+        [half(n, _variance(plan, n)) for n in labels],
         [half(n, share * (1 - share) * (1 / n - 1 / view.size)) for n in labels],
     )
 
@@ -159,7 +144,9 @@ def forecast_method(
     if view.size == 1:
         return 1
     task = Task(1, neyman.Parameters(), previous, history=history)
-    share, forecast = repeat_if_forgotten([view], lambda: _foreseen(view, task))
+    forecast = neyman.foresee(view, task)[0]
+    free = np.delete(forecast.failure, previous.chosen)
+    share = float((free if len(free) else forecast.failure).mean())
     target = (half_width / normal_quantile(level)) ** 2
     by_srs = _labels_of_srs(target, share, view.size)
     trial = min(max(round(by_srs), LEAST_TRIAL), max(view.size // 2, 1))
@@ -177,13 +164,6 @@ def forecast_method(
     return math.ceil(min(max(found, _without_failures(half_width, level)), view.size))
 
 
-def _foreseen(view: View, task: Task) -> tuple[float, Forecast]:
-    """The share of failures that is foreseen among what is not labelled, or in all if nothing is left; and p."""
-    forecast, labelled = neyman.foresee(view, task)[0], task.previous.chosen
-    unlabelled = find_unlabelled([forecast], labelled if len(labelled) < view.size else NO_PREVIOUS.chosen)
-    return unlabelled.expected / unlabelled.num, forecast
-
-
 def _check(half_width: float, level: float) -> None:
     if not 0 < half_width < 1:
         raise LabelError(f"half_width={half_width}: give a number between 0 and 1, such as 0.02")
@@ -199,23 +179,17 @@ def _without_failures(half_width: float, level: float) -> float:
     return math.log((1 - level) / 2) / math.log1p(-2 * half_width) if half_width < 0.5 else 1
 
 
-def _least(unlabelled: Unlabelled, draw: Chances, variance: float) -> int:
-    """Least n whose V is ``variance`` at most, by halving; ``draw`` is what π is proportional to."""
-    low, high, total = 1, unlabelled.num, unlabelled.total(draw)
+def _least(plan: neyman.Plan, variance: float) -> int:
+    """Return the least n whose V is ``variance`` at most, by halving."""
+    low, high = 1, len(plan.free)
     while low < high:
         middle = (low + high) // 2
-        reached = _variance(unlabelled, draw, total, middle) <= variance
-        low, high = (low, middle) if reached else (middle + 1, high)
+        low, high = (low, middle) if _variance(plan, middle) <= variance else (middle + 1, high)
     return low
 
 
-def _variance(unlabelled: Unlabelled, draw: Chances, total: int, num: int) -> float:
-    """V at ``num`` labels; ``total`` is the exact sum of what π is proportional to."""
-    errors = unlabelled.view.map(part_variance, unlabelled.key, unlabelled.capped(draw, num, total))
-    return as_float(sum(errors)) / unlabelled.num**2
-
-
-def part_variance(part: Pool, key: str, chances: Chances) -> int:
-    """The exact sum of σ²(1/π - 1)."""
-    foreseen = part_free(part, key).foreseen
-    return exact_sum(foreseen.p * (1 - foreseen.p) * (1 / chances.of(foreseen) - 1))
+def _variance(plan: neyman.Plan, num: int) -> float:
+    """Return V at ``num`` labels, N⁻² Σ σ²(1/π - 1)."""
+    p = plan.failure[0]
+    error = p * (1 - p) * (1 / inclusion_probabilities(plan.size, num) - 1)
+    return float(error.sum()) / len(p) ** 2

@@ -1,4 +1,4 @@
-"""Newton's method to the mode of a Bayesian logistic regression, compiled; see :mod:`opacc_ray.failure.model`.
+"""Newton's method to the mode of a Bayesian logistic regression, compiled; see :mod:`opacc_ray.samplers.neyman.failure_model`.
 
 Coefficients β are shared by all examples, and the first r of them differ between groups, by γ:
 

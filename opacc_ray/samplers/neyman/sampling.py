@@ -1,6 +1,6 @@
 """Model-assisted adaptive Neyman sampling: labels where the outcome is most in doubt, in rounds that learn. Ours.
 
-A predictor p(x) of failure (:mod:`opacc_ray.failure.model`) does two things. Before the draw it says where
+A predictor p(x) of failure (:mod:`opacc_ray.samplers.neyman.failure_model`) does two things. Before the draw it says where
 labels tell most: J. Neyman's optimal allocation (JRSS 97, 1934) gives each example an inclusion probability in
 proportion to the standard deviation of its outcome,
 
@@ -26,11 +26,11 @@ times the variance of SRS: the price of having trusted p. φ is the least share,
 with B the Bayes factor by which the labels so far speak for the signals, and κ = 1. Without labels B = 1, and whatever
 the model says of itself, it costs 7 % at most. Where the signals have foreseen failures B soon is in the thousands,
 and φ at its floor. No worthless predictor gets there: then B is above 1/α with a probability of α at most, also where
-the model states another rate of failure than the true one (:mod:`opacc_ray.failure.model`). A predictor that is not
+the model states another rate of failure than the true one (:mod:`opacc_ray.samplers.neyman.failure_model`). A predictor that is not
 worthless but the wrong way round, calm where the failures are, can cost more, at most 1/φ. Once labels have taught p,
 those of the pool or of a history, κ = 3: on a history alone 21 % are staked at most.
 
-The batch is drawn by the cube method (:mod:`opacc_ray.samplers.cube`), exactly n examples with exactly π. p is learned
+The batch is drawn by the cube method (:mod:`opacc_ray.samplers.neyman.cube`), exactly n examples with exactly π. p is learned
 from few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, x being its signal. So the sample is balanced on
 σ² and on σ²·x for each signal: such a shift moves the prediction of the rest and the correction by the sample equally.
 The walk goes by predicted class, and up and down along p within: classes get their share. Without classes it goes along
@@ -59,6 +59,7 @@ Legend: N pool, N_r examples not labelled yet, n budget, k labels so far, f = 1 
 standard deviation of f, π inclusion probability, φ uniform share.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -66,30 +67,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opacc_ray.designs.inclusion_probability import InclusionProbability
-from opacc_ray.designs.unequal import SURE, draw_along, lengths
+from opacc_ray.designs.unequal import SURE, Line, draw_along, inclusion_probabilities, lengths
 from opacc_ray.errors import SpecError
 from opacc_ray.estimators.contradiction import FORESEEN_FROM
-from opacc_ray.failure.lessons import read_signals
-from opacc_ray.failure.model import Forecast, predict_failure
-from opacc_ray.failure.signals import PoolSignals, part_signals
-from opacc_ray.parts.order import Line, part_lay
 from opacc_ray.parts.view import View
-from opacc_ray.pool import Pool
 from opacc_ray.samplers.base import Draw, MethodParameters, OtherModel, Task, parameter
-from opacc_ray.samplers.chances import Chances, Foreseen, Unlabelled, find_unlabelled, part_free
+from opacc_ray.samplers.neyman.failure_model import Forecast, predict_failure, read_signals
+from opacc_ray.samplers.neyman.signals import Signals
+
+Array = NDArray[np.float64]
 
 COMBINATIONS = ("labels", "rounds")
 
 CREDIT = 3.0
-"""κ where labels, of the pool or of a history, have taught p."""
+"""κ where p was fitted to labels, of the pool or of a history."""
 
 KEPT_PER_LABEL, LEAST_KEPT = 25, 1000
 """Examples that the walk starts from, for each to draw and in all."""
 
-_LINE = "line"  # what the parts keep under this name
-
-_GIVEN = {"confidence": "confidence", "lesson": "labelled reference", "prior": "prior"}
+_GIVEN = {"confidence": "confidence", "history": "labelled reference", "prior": "prior"}
 """Signals that claim to know how likely failures are, and what users call them."""
+
+_CLOSE = 1e-4
+"""Up to which the uniform share is found."""
+
+_BLOCK = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -141,52 +143,60 @@ class Parameters(MethodParameters):
 
 
 class Plan(NamedTuple):
-    """What is settled before chance decides."""
+    """The deterministic part of a draw: inclusion probabilities, and what the sample is spread over and balanced on."""
 
-    unlabelled: Unlabelled
-    chances: Chances  # π of p
-    along: str  # the line goes by "classes", by "p", or by the pool's "listing"
-    signals: PoolSignals
+    signals: Signals  # of the whole pool
     labelled: NDArray[np.int64]  # (k,) sorted
+    free: NDArray[np.int64]  # (N_r,) the other examples
+    failure: tuple[Array, ...]  # of each model p (N_r,), that of the view first
+    size: Array  # (N_r,) what π is proportional to
+    probability: Array  # (N_r,) π
 
-    def candidates(self, index: NDArray[np.int64]) -> "Candidates":
-        """Examples ``index`` (k,) of the pool, not labelled, in the order of the line."""
-        foreseen = self.unlabelled.at(index)
-        signals = self.signals.take(index)
-        order = np.lexsort((index, _along(self.along, foreseen.p, signals.classes)))
-        index, foreseen, values = index[order], foreseen.take(order), signals.values[order]
-        variance = (foreseen.p * (1 - foreseen.p))[:, None]
-        balance = np.hstack([variance, variance * values, (foreseen.others * (1 - foreseen.others)).T])
-        return Candidates(
-            index, foreseen, self.chances.of(foreseen), balance if self.along != "listing" else balance[:, :0]
-        )
+    @property
+    def along(self) -> str:
+        """Return what the line goes by: "classes", "p" or the pool's "listing"."""
+        if self.signals.names is not None:
+            return "classes"
+        return "p" if "confidence" in self.signals.present else "listing"
 
-    def draw(self, index: NDArray[np.int64]) -> Draw:
-        """The batch of the examples ``index`` (n,)."""
-        foreseen = self.unlabelled.at(index)
+    @property
+    def expected(self) -> float:
+        """Return Σp of the model of the view."""
+        return float(self.failure[0].sum())
+
+    def line(self, places: NDArray[np.int64]) -> Array:
+        """Return numbers by which the line goes, (k,): class by class, up and down along p in turns; p; or none."""
+        p = self.failure[0][places]
+        if self.along == "classes":
+            classes = self.signals.take(self.free[places]).classes
+            assert classes is not None
+            return np.where(classes & 1, 1 - p, p) + classes  # p in (0, 1)
+        return p if self.along == "p" else np.zeros(len(p))
+
+    def balance(self, places: NDArray[np.int64]) -> Array:
+        """Return what the sample is balanced on, (k, models + signals): σ² and σ²·x of the first model, others' σ²."""
+        if self.along == "listing":
+            return np.empty((len(places), 0))
+        variance, *others = (variance_of(p[places]) for p in self.failure)
+        values = self.signals.take(self.free[places]).values
+        return np.column_stack([variance, *(variance * own for own in values), *others])
+
+    def draw(self, places: NDArray[np.int64]) -> Draw:
+        """Return the batch of the examples at ``places`` (n,)."""
         design = InclusionProbability(
-            inclusion_probability=self.chances.of(foreseen),
-            predicted_failure=foreseen.p,
-            predicted_failures=self.unlabelled.expected,
-            population=self.unlabelled.num,
-            num_drawn=len(index),
+            inclusion_probability=self.probability[places],
+            predicted_failure=self.failure[0][places],
+            predicted_failures=self.expected,
+            population=len(self.free),
+            num_drawn=len(places),
             labelled_before=self.labelled,
         )
         given = [name for kind, name in _GIVEN.items() if kind in self.signals.present]
-        return Draw(index, design, {FORESEEN_FROM: " and ".join(given)} if given else {})
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Examples in the order of the line: neighbours are alike."""
-
-    index: NDArray[np.int64]  # (k,)
-    foreseen: Foreseen
-    probability: NDArray[np.float64]  # (k,) π
-    balance: NDArray[np.float64]  # (k, models + signals) σ² and σ²·x of the first model, σ² of the others
+        return Draw(self.free[places], design, {FORESEEN_FROM: " and ".join(given)} if given else {})
 
 
 def needs(parameters: Parameters) -> tuple[str, ...]:
+    """Return no feature: those that there are serve."""
     return ()
 
 
@@ -197,60 +207,57 @@ def draw(view: View, task: Task, rng: np.random.Generator) -> Draw:
 
 
 def draw_planned(ready: Plan, num: int, rng: np.random.Generator, kept: int | None = None) -> Draw:
-    """``num`` examples of a plan, the walk starting from ``kept``: by default 25 for each, and 1000 at least."""
-    from opacc_ray.samplers.cube import draw_balanced
+    """Draw ``num`` examples of a plan, the walk starting from ``kept``: by default 25 for each, and 1000 at least."""
+    from opacc_ray.samplers.neyman.cube import draw_balanced
 
-    index, chances = thin(ready, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT) if kept is None else kept)
-    found = ready.candidates(index)
-    before = np.ones(len(index)) if chances is None else chances.of(found.foreseen)
-    return ready.draw(found.index[rng.permutation(draw_balanced(rng, found.probability, before, found.balance))])
+    places, before = thin(ready, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT) if kept is None else kept)
+    order = np.lexsort((places, ready.line(places)))
+    places, before = places[order], before[order]
+    drawn = draw_balanced(rng, ready.probability[places], before, ready.balance(places))
+    return ready.draw(places[rng.permutation(drawn)])
 
 
-def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.int64], Chances | None]:
-    """``kept`` examples by systematic sampling along the line, and their probabilities; all where there are no more."""
-    view, key = ready.signals.view, ready.unlabelled.key
-    if kept >= ready.unlabelled.num:
-        rows = view.map(part_free, key)
-        return np.concatenate([start + own.row for start, own in zip(view.starts, rows, strict=False)]), None
-    chances = ready.unlabelled.capped(ready.chances, kept, ready.unlabelled.total(ready.chances))
-    sure = view.map(part_spread, key, ready.signals.key, chances, ready.along, kept)
-    always = np.concatenate([start + rows for start, rows in zip(view.starts, sure, strict=False)])
-    line = Line(view, _LINE, key)
-    return np.concatenate([always, draw_along(rng, line, kept - len(always))]), chances
+def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.int64], Array]:
+    """Keep ``kept`` examples by systematic sampling along the line; all where there are no more.
+
+    Returns
+    -------
+    (k,) int64, (k,) float64
+        Their places in the plan, and π'.
+    """
+    if kept >= len(ready.free):
+        return np.arange(len(ready.free)), np.ones(len(ready.free))
+    before = inclusion_probabilities(ready.probability, kept)
+    sure, unsure = np.flatnonzero(before >= SURE), np.flatnonzero(before < SURE)
+    order = unsure[np.argsort(ready.line(unsure), kind="stable")]
+    line = Line(order, lengths(before[order], kept))
+    places = np.concatenate([sure, draw_along(rng, line, kept - len(sure))])
+    return places, before[places]
 
 
 def plan(view: View, task: Task) -> Plan:
-    """Set π, and what the sample is to be spread over and balanced on."""
-    unlabelled, chances, signals = allocate(view, task)
-    along = "listing"
-    if signals.names is not None:
-        along = "classes"
-    elif "confidence" in signals.present:
-        along = "p"
-    return Plan(unlabelled, chances, along, signals, task.previous.chosen)
-
-
-def allocate(view: View, task: Task) -> tuple[Unlabelled, Chances, PoolSignals]:
-    """Learn p from the labels so far, and set π."""
+    """Fit p to the labels so far, and set π."""
     assert task.budget is not None
-    forecasts = foresee(view, task)
-    unlabelled = find_unlabelled(forecasts, task.previous.chosen)
-    price = price_of(task, min(forecast.bayes_factor for forecast in forecasts))
-    share = unlabelled.uniform_share(price, task.parameters.floor)
-    sizes = Chances(unlabelled.doubts, share)
-    return unlabelled, unlabelled.capped(sizes, task.budget, unlabelled.total(sizes)), forecasts[0].signals
+    forecasts, labelled = foresee(view, task), task.previous.chosen
+    free = np.delete(np.arange(view.size), labelled)
+    failure = tuple(np.delete(own.failure, labelled) for own in forecasts)
+    deviation = relative_deviation(failure)
+    share = uniform_share(deviation, price_of(task, min(own.bayes_factor for own in forecasts)), task.parameters.floor)
+    size = share + (1 - share) * deviation
+    probability = inclusion_probabilities(size, task.budget)
+    return Plan(forecasts[0].signals, labelled, free, failure, size, probability)
 
 
 def price_of(task: Task, bayes_factor: float = 1.0) -> float:
-    """price · max(1, κB): what predictions that are worthless may add to the variance of SRS."""
-    taught = len(task.previous.chosen) or all(
+    """Return price · max(1, κB): what worthless predictions may add to the variance of SRS."""
+    fitted = len(task.previous.chosen) or all(
         own.labelled for own in (task.history, *(model.history for model in task.others))
     )
-    return float(task.parameters.price * max(1.0, CREDIT * bayes_factor if taught else bayes_factor))
+    return float(task.parameters.price * max(1.0, CREDIT * bayes_factor if fitted else bayes_factor))
 
 
 def foresee(view: View, task: Task) -> list[Forecast]:
-    """What the labels so far say of every model, that of the view first."""
+    """Return what the labels so far predict for every model, that of the view first."""
     labelled, outcome = task.previous
     return [
         predict_failure(
@@ -262,21 +269,39 @@ def foresee(view: View, task: Task) -> list[Forecast]:
     ]
 
 
-def _along(line: str, p: NDArray[np.float64], classes: NDArray[np.int64] | None) -> NDArray[np.float64]:
-    """Numbers by which the line goes: class by class, up and down along p alternately; along p; or as listed."""
-    if line == "classes":
-        assert classes is not None
-        return np.where(classes & 1, 1 - p, p) + classes  # p in (0, 1)
-    return p if line == "p" else np.zeros(len(p))
+def variance_of(p: Array) -> Array:
+    """Return σ² (n,)."""
+    return p * (1 - p)
 
 
-def part_spread(part: Pool, key: str, signals: str, chances: Chances, line: str, num: int) -> NDArray[np.integer]:
-    """Lay the examples on the line of ``num`` strata, and return the rows of those that are sure, which are not."""
-    own, classes = part_free(part, key), part_signals(part, signals).classes
-    probability = chances.of(own.foreseen)
-    along, row, sure = _along(line, own.foreseen.p, None if classes is None else own.of(classes)), own.row, own.row[:0]
-    unsure = probability < SURE
-    if not unsure.all():
-        along, row, sure, probability = along[unsure], row[unsure], row[~unsure], probability[unsure]
-    part_lay(part, _LINE, key, along, row, lengths(probability, num))
-    return sure
+def relative_deviation(failure: Sequence[Array]) -> Array:
+    """Return σ over its mean, (n,), from p (n,) of each model; of several, what they make together over its mean."""
+    own = [np.sqrt(variance_of(p)) for p in failure]
+    for deviation in own:
+        deviation /= deviation.mean()
+    if len(own) == 1:
+        return own[0]
+    joint: Array = np.sqrt(np.mean(np.square(own), axis=0))
+    return joint / joint.mean()
+
+
+def uniform_share(deviation: Array, price: float, floor: float) -> float:
+    """Return φ: the least share, not below ``floor``, at which a worthless p costs no more than ``price``."""
+
+    def is_cheap(share: float) -> bool:
+        """Return whether A(φ) <= 1 + price; A is the mean of 1/size, added up block by block."""
+        blocks = (deviation[start : start + _BLOCK] for start in range(0, len(deviation), _BLOCK))
+        return sum(float((1 / (share + (1 - share) * own)).sum()) for own in blocks) <= (1 + price) * len(deviation)
+
+    return least_share(is_cheap, floor)
+
+
+def least_share(is_cheap: Callable[[float], bool], floor: float) -> float:
+    """Return the least share, not below ``floor``, that is cheap, by halving to 1e-4."""
+    if is_cheap(floor):
+        return floor
+    low, high = floor, 1.0
+    while high - low > _CLOSE:
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_cheap(middle) else (middle, high)
+    return high

@@ -37,9 +37,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opacc_ray.failure.signals import GIVEN, HALF_RANGE, PartSignals, PoolSignals, Signals, part_signals
+from opacc_ray.history import NO_HISTORY, History
 from opacc_ray.parts.threads import in_threads
-from opacc_ray.pool import Pool
+from opacc_ray.parts.view import View
+from opacc_ray.samplers.neyman.signals import (
+    GIVEN,
+    HALF_RANGE,
+    Signals,
+    pool_signals,
+    signals_of_others,
+    spread_ranks,
+)
 
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
 _LEAST_SHARE = 1e-6  # of an expert that is heard
@@ -70,7 +78,7 @@ class Expert(NamedTuple):
     @property
     def knows_doubt(self) -> bool:
         """Whether it looks at the confidence."""
-        return not self.coefficient.keys().isdisjoint(("confidence", "rank", "lesson"))
+        return not self.coefficient.keys().isdisjoint(("confidence", "rank", "history"))
 
 
 _CONFIDENCE = {"confidence": Coefficient(0.8, 0.2)}
@@ -82,7 +90,7 @@ _CLASSES = {"prediction": Coefficient(0.0, 3.0)}
 _DIRECTIONS = {"direction": Coefficient(0.0, 2.7)}
 _SLOPES = {SLOPES: Coefficient(0.0, 1.0)}
 _PRIOR = {"prior": Coefficient(0.8, 0.8)}
-_LESSON = {"lesson": Coefficient(1.0, 0.4)}
+_HISTORY = {"history": Coefficient(1.0, 0.4)}
 EXPERTS = (
     Expert(0.05, {}),
     Expert(0.05, _RANK),
@@ -94,8 +102,8 @@ EXPERTS = (
     Expert(0.15, _CLASSES | _DIRECTIONS),
     Expert(0.3, _PRIOR),
     Expert(0.3, _PRIOR | _BOTH | _SURPRISE | _HINTS),
-    Expert(2.0, _LESSON),
-    Expert(2.0, _LESSON | _HINTS),
+    Expert(2.0, _HISTORY),
+    Expert(2.0, _HISTORY | _HINTS),
 )
 
 
@@ -113,28 +121,27 @@ class Mixture(NamedTuple):
     weight: tuple[float, ...]  # (experts,)
     coefficient: NDArray[np.float64]  # (experts, 1 + d, C)
 
-    def failure(self, signals: PartSignals) -> NDArray[np.float64]:
-        """p = Σ_k w_k p_k of all examples of a part, (n,), block by block.
+    def failure(self, signals: Signals) -> NDArray[np.float64]:
+        """Return p = Σ_k w_k p_k of the examples of the signals, (n,), block by block.
 
         Term by term in a fixed order, and so the same wherever the example is: a matrix product would depend, in its
         last bits, on the rows around it.
         """
-        average = np.zeros(signals.values.shape[1])
+        average = np.zeros(signals.size)
 
         def over(start: int, stop: int) -> None:
             for begin in range(start, stop, _BLOCK):
                 rows = slice(begin, min(begin + _BLOCK, stop))
-                self._add(
-                    signals.values[:, rows], None if signals.classes is None else signals.classes[rows], average[rows]
-                )
+                classes = None if signals.classes is None else signals.classes[rows]
+                self._add([own[rows] for own in signals.values], classes, average[rows])
 
-        in_threads(over, len(average), len(self.weight) * _VALUES_PER_EXPERT)
+        in_threads(over, signals.size, len(self.weight) * _VALUES_PER_EXPERT)
         return np.clip(average, _LOWEST, 1 - _LOWEST, out=average)
 
     def _add(
-        self, values: NDArray[np.float64], classes: NDArray[np.integer] | None, average: NDArray[np.float64]
+        self, values: list[NDArray[np.float64]], classes: NDArray[np.integer] | None, average: NDArray[np.float64]
     ) -> None:
-        """Σ_k w_k p_k of a few examples, values (d, b) and classes (b,), to ``average`` (b,)."""
+        """Add Σ_k w_k p_k of a few examples, d ``values`` of (b,) and ``classes`` (b,), to ``average`` (b,)."""
         from scipy.special import expit
 
         logit, term = np.empty(len(average)), np.empty(len(average))
@@ -159,38 +166,32 @@ def _in_class(
 
 
 class Forecast(NamedTuple):
-    """What the labels so far say of the pool."""
+    """What the labels so far predict for the pool."""
 
-    signals: PoolSignals
+    signals: Signals
     mixture: Mixture
-    bayes_factor: float  # of the experts that look at signals against the best constant rate
+    bayes_factor: float  # of the experts that use signals against the best constant rate
     leverage: NDArray[np.float64]  # (k,) of each label, in [0, 1): by how much its own outcome moves its p
 
     @property
     def failure(self) -> NDArray[np.float64]:
-        """p of all examples, (N,)."""
-        return np.concatenate(self.signals.view.map(part_failure, self.signals.key, self.mixture))
+        """Return p of all examples, (N,)."""
+        return self.mixture.failure(self.signals)
 
     def at(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
-        """p of the examples ``index`` (k,)."""
-        return self.signals.view.take(part_failure_of, index, self.signals.key, self.mixture)
+        """Return p of the examples ``index`` (k,)."""
+        return self.mixture.failure(self.signals.take(index))
 
 
-class Learnt(NamedTuple):
-    """What labels teach."""
-
-    mixture: Mixture
-    bayes_factor: float  # of the experts that look at signals against the best constant rate
-    leverage: NDArray[np.float64]  # (k,)
+def predict_failure(signals: Signals, labelled: NDArray[np.int64], failure: NDArray[np.float64]) -> Forecast:
+    """Fit the model to the failures (k,) of the ``labelled`` (k,), and predict those of every example."""
+    return Forecast(signals, *_learn(signals.take(labelled), failure, signals.present))
 
 
-def predict_failure(signals: PoolSignals, labelled: NDArray[np.int64], failure: NDArray[np.float64]) -> Forecast:
-    """p of every example, and how far to trust it, from the failures (k,) of the ``labelled`` (k,)."""
-    return Forecast(signals, *learn(signals.take(labelled), failure, signals.present))
-
-
-def learn(labelled: Signals, failure: NDArray[np.float64], present: frozenset[str]) -> Learnt:
-    """What the ``failure`` (k,) of examples teaches experts who look at the kinds that are ``present``."""
+def _learn(
+    labelled: Signals, failure: NDArray[np.float64], present: frozenset[str]
+) -> tuple[Mixture, float, NDArray[np.float64]]:
+    """Return mixture, Bayes factor and leverage from the ``failure`` (k,), of experts on the kinds ``present``."""
     seen, dispersion = _see(labelled), _dispersion(failure)
     experts = distinct_experts(present)
     fits = [_fit(expert, seen, failure, dispersion) for expert in experts]
@@ -201,7 +202,7 @@ def learn(labelled: Signals, failure: NDArray[np.float64], present: frozenset[st
     heard = np.flatnonzero(weight > _LEAST_SHARE)
     leverage = weight[heard] @ np.array([fits[k].leverage for k in heard])
     mixture = Mixture(tuple(weight[heard].tolist()), np.stack([fits[k].coefficient for k in heard]))
-    return Learnt(mixture, _bayes_factor(prior, evidence, _best_constant(failure) / dispersion), leverage)
+    return mixture, _bayes_factor(prior, evidence, _best_constant(failure) / dispersion), leverage
 
 
 def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64], best_constant: float) -> float:
@@ -252,12 +253,12 @@ def _see(seen: Signals) -> _Seen:
     names, group = np.empty(0, dtype=np.int64), np.zeros(seen.size, dtype=np.int64)
     if seen.classes is not None:
         names, group = np.unique(seen.classes, return_inverse=True)
-    return _Seen(np.hstack([np.ones((seen.size, 1)), seen.values]), ("constant", *seen.kinds), names, group, seen)
+    return _Seen(np.column_stack([np.ones(seen.size), *seen.values]), ("constant", *seen.kinds), names, group, seen)
 
 
 def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: float) -> Fit:
     """The mode of the posterior, and Laplace's approximation of the evidence around it."""
-    from opacc_ray.failure.newton import climb
+    from opacc_ray.samplers.neyman.newton import climb
 
     known = expert.coefficient | _shared(expert, seen.kinds) | {"constant": _intercept(expert, seen.signals)}
     used = np.array([kind in known for kind in seen.kinds])
@@ -303,19 +304,49 @@ def _intercept(expert: Expert, seen: Signals) -> Coefficient:
     return Coefficient(seen.expected_logit + prior + HALF_RANGE * surprise, 1.5 if "confidence" in seen.kinds else 3.0)
 
 
-def part_failure(part: Pool, key: str, mixture: Mixture) -> NDArray[np.float64]:
-    return mixture.failure(part_signals(part, key))
-
-
-def part_failure_of(part: Pool, rows: NDArray[np.int64], key: str, mixture: Mixture) -> NDArray[np.float64]:
-    own = part_signals(part, key)
-    classes = None if own.classes is None else own.classes[rows]
-    return mixture.failure(PartSignals(own.values[:, rows], classes))
-
-
 def _dispersion(failure: NDArray[np.float64]) -> float:
     """Var(f) / (p(1 - p)): 1 for 0/1 outcomes, less for scores."""
     if np.isin(failure, (0.0, 1.0)).all():
         return 1.0
     mean = float(failure.mean())
     return float(np.clip(failure.var() / (mean * (1 - mean)), 0.01, 1.0))
+
+
+def read_signals(view: View, num_directions: int, history: History = NO_HISTORY) -> Signals:
+    """Return the signals of a pool, with a history's ``prior`` and what its labels predict; made once per view.
+
+    The model is fitted to the labels of other examples as to labels of the pool, and, as they are many, it learns what
+    the signals mean in each predicted class. The logit of its p is one more signal of the pool: two experts start from
+    it, and the other experts do not use it. So labels of the pool decide whether it holds, and a few correct its level
+    and its slope.
+
+    Raises
+    ------
+    DataError
+        A feature of the pool or of the history is not finite or cannot be, or the hidden layers differ.
+    """
+    return view.once("signals", (num_directions, history), lambda: _with_history(view, num_directions, history))
+
+
+def _with_history(view: View, num_directions: int, history: History) -> Signals:
+    from scipy.special import logit
+
+    own = pool_signals(view, num_directions)
+    for column in history.columns(view.size).T:
+        own = own.add("prior", spread_ranks(column) - HALF_RANGE)
+    if not history.labelled:
+        return own
+    own, given = own.add("history", np.zeros(view.size)), history.failures()
+    others = _joined([signals_of_others(view, own, num_directions, pool) for pool, _ in given])
+    failure = np.concatenate([failures for _, failures in given])
+    mixture, *_ = _learn(others, failure, own.present - GIVEN | {SLOPES})
+    own.values[-1][:] = logit(mixture.failure(own))
+    return own
+
+
+def _joined(parts: list[Signals]) -> Signals:
+    """Return the signals of all parts, which have the same kinds."""
+    values = tuple(np.concatenate(own) for own in zip(*(part.values for part in parts), strict=True))
+    classes = [part.classes for part in parts if part.classes is not None]
+    size = sum(part.size for part in parts)
+    return parts[0]._replace(values=values, classes=np.concatenate(classes) if classes else None, size=size)
