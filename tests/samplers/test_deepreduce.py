@@ -148,10 +148,10 @@ class TestStops:
         unmet = pool.coverage.any(axis=0).sum() - pool.coverage[whole[:4]].any(axis=0).sum()
         assert chosen.index.tolist() == whole[:4].tolist()
         assert chosen.facts["requirements_unmet"] == unmet > 0
-        assert "does not resemble the pool" in opacc.estimate(chosen, np.ones(4)).reason
+        assert "does not represent the pool" in opacc.estimate(chosen, np.ones(4)).reason
 
     def test_an_alpha_that_takes_the_whole_pool_is_refused(self) -> None:
-        with pytest.raises(opacc.OpaccError, match=r"alpha=1e-12 is not reached by fewer than all 300 examples"):
+        with pytest.raises(opacc.OpaccError, match=r"alpha=1e-12 is only reached with all 300 examples"):
             _select(_smooth_pool(), alpha=1e-12, coverage=False)
 
     def test_a_round_with_nothing_left_to_do_is_refused(self) -> None:
