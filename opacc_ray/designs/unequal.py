@@ -12,7 +12,7 @@ n examples, and along the given order it is spread as evenly as a stratified sam
 Legend: N examples, n to draw, π inclusion probability, σ size.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,8 @@ def inclusion_probabilities(
         sure |= more
 
 
-class Found(NamedTuple):
+@dataclass(frozen=True)
+class Found:
     """The examples at some places of a line, (t,) each."""
 
     index: NDArray[np.int64]

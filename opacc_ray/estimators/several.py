@@ -5,7 +5,7 @@ they have in common cancels in their differences. All P = M(M - 1)/2 differences
 is stated: each interval has the level 1 - (1 - level)/P (Bonferroni). For six models that is 3 % wider than the exact
 quantile of the largest of 15 correlated differences, whose law would rest on estimated correlations.
 
-Where each model has predictions of its failures (:mod:`opacc_ray.samplers.neyman.regression`), with errors e = f - p and
+Where each model has predictions of its failures (``samplers/neyman/regression.py``), with errors e = f - p and
 effects a of each label as in ``difference.py``, the difference of models A and B has the interval
 
     θ̂_A - θ̂_B ± t · s        s² = [m · v + 2 · v̂]/(m + 2) + h_A + h_B

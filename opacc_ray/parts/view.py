@@ -3,14 +3,14 @@
 A pool is held in *parts* (shards), each a :class:`~opacc_ray.pool.Pool` of consecutive examples: one part in memory, or
 many in the actors of a cluster. A :class:`View` gives a sampler
 
-    view.column("confidence")              one number per example, (N,), as a NumPy array of its own
+    view.column("confidence")              one number per example, (N,), as a NumPy array
     view.total(function, *arguments)       the sum of what a function returns for each part: counts, moments
     view.gather(function, *arguments)      a few numbers per example that a function makes of each part, (N, ...)
     view.take(function, index, ...)        some rows of a matrix
 
-so that columns are plain arrays on the driver, and a matrix (hidden layer, outputs, coverage) never is. Sums of floating
-numbers are made in one array on the driver; what is summed over parts is whole numbers. So a selection does not depend
-on how the pool is cut.
+Columns are plain arrays on the driver; a matrix (hidden layer, outputs, coverage) never comes there. Floating numbers
+are summed in one array on the driver, and only whole numbers over parts. So a selection does not depend on how the pool
+is cut.
 """
 
 import operator
@@ -31,7 +31,7 @@ Call = tuple[int, Callable[..., Any], tuple[Any, ...]]
 
 
 class Parts(Protocol):
-    """Where the rows live."""
+    """Where the rows are held."""
 
     sizes: list[int]  # examples in each part
     fields: frozenset[str]  # names of the features that all of them have
@@ -41,13 +41,13 @@ class Parts(Protocol):
         """Run (part, function, arguments) triples: ``function(pool of the part, *arguments)``, in their order."""
 
     def total(self, calls: Sequence[Call]) -> Any:
-        """The sum of what the calls give: numbers, or arrays of one shape, whose order of addition does not matter."""
+        """Return the sum of the answers: numbers, or arrays of one shape, whose order of addition does not matter."""
 
     def column(self, name: str) -> NDArray[Any]:
-        """One number per example of all parts, (N,), in an array that the caller may change."""
+        """Return one number per example of all parts, (N,), in an array that the caller may change."""
 
     def identify(self, index: NDArray[np.int64]) -> list[str]:
-        """The ids of ``index`` (k,), counted over all parts."""
+        """Return the ids of ``index`` (k,), counted over all parts."""
 
 
 class LocalParts:
@@ -76,10 +76,10 @@ class LocalParts:
 
 
 class Memory(Protocol):
-    """What is kept of a pool from one process to the next, a part at a time."""
+    """What is kept of a pool from one process to the next."""
 
     def recall(self, name: str, starts: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
-        """Yield what is kept under a name, (n, d) numbers, part by part; less if it is not all there."""
+        """Yield what is kept under a name, (n, d) numbers, part by part; fewer parts if some of it is lost."""
 
     def keep(self, name: str, size: int, blocks: Iterator[NDArray[Any]]) -> None:
         """Keep int64 or float64 numbers of ``size`` examples, (n, d) from each block."""
@@ -125,19 +125,19 @@ class View:
             )
 
     def map(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """``function(part, *arguments)`` for each part, in the order of the pool."""
+        """Return ``function(part, *arguments)`` for each part, in the order of the pool."""
         return self.parts.call([(part, function, arguments) for part in range(len(self.parts.sizes))])
 
     def map_each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """``function(part, *own)`` for each part with arguments of its own, in the order of the pool."""
+        """Return ``function(part, *own)`` for each part with arguments of its own, in the order of the pool."""
         return self.parts.call([(part, function, own) for part, own in enumerate(arguments)])
 
     def total(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The sum of ``function(part, *arguments)`` over the parts; see :class:`Parts`."""
+        """Return the sum of ``function(part, *arguments)`` over the parts; see :class:`Parts`."""
         return self.parts.total([(part, function, arguments) for part in range(len(self.parts.sizes))])
 
     def total_each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Any:
-        """The same of ``function(part, *own)``, for each part with arguments of its own."""
+        """Return the sum of ``function(part, *own)``, for each part with arguments of its own."""
         return self.parts.total([(part, function, own) for part, own in enumerate(arguments)])
 
     def gather(self, function: Callable[..., Any], *arguments: Any) -> NDArray[Any]:
@@ -145,7 +145,7 @@ class View:
         return np.concatenate(self.map(function, *arguments))
 
     def take(self, function: Callable[..., Any], index: NDArray[np.int64], *arguments: Any) -> NDArray[Any]:
-        """Rows for ``index`` (k,): ``function(part, rows, *arguments)`` gives (len(rows), ...) per part."""
+        """Return rows for ``index`` (k,), of which ``function(part, rows, *arguments)`` returns those of a part."""
         located = locate(self.starts, index)
         answers = self.parts.call([(part, function, (rows, *arguments)) for part, rows, _ in located])
         rows = np.empty((len(index), *answers[0].shape[1:]), dtype=answers[0].dtype)
@@ -154,7 +154,7 @@ class View:
         return rows
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """Return one number per example, (N,), in an array of the caller's own; raises DataError if one is not finite."""
+        """Return one number per example, (N,), that the caller may change; raises DataError if one is not finite."""
         values = self.parts.column(name).astype(np.float64, copy=False)
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
@@ -162,22 +162,22 @@ class View:
         return values
 
     def identify(self, index: ArrayLike) -> list[str]:
-        """The ids of ``index`` (k,)."""
+        """Return the ids of ``index`` (k,)."""
         return self.parts.identify(np.asarray(index, dtype=np.int64))
 
 
 def answers(pools: Sequence[Pool], calls: Sequence[Call]) -> Iterator[Any]:
-    """What the calls give, made one by one where the parts are."""
+    """Yield the answers of the calls, made one by one where the parts are."""
     return (function(pools[part], *arguments) for part, function, arguments in calls)
 
 
 def add_up(numbers: Iterable[Any]) -> Any:
-    """The sum of numbers; only one of them is held at a time if they are made one by one."""
+    """Return the sum of numbers; only one is held at a time if they are made one by one."""
     return reduce(operator.add, numbers)
 
 
 def starts_of(sizes: Sequence[int]) -> NDArray[np.int64]:
-    """The index of the first example of each part, and after the last the number of all: (parts + 1,)."""
+    """Return the index of the first example of each part, and last the number of all examples: (parts + 1,)."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
@@ -190,14 +190,14 @@ class Located(NamedTuple):
 
 
 def locate(starts: NDArray[np.int64], index: NDArray[np.int64]) -> list[Located]:
-    """Where the examples ``index`` (k,) lie, part by part."""
+    """Return where the examples ``index`` (k,) are, part by part."""
     home = np.searchsorted(starts, index, side="right") - 1  # (k,) part of each
     found = [(int(part), np.flatnonzero(home == part)) for part in np.unique(home)]
     return [Located(part, index[places] - starts[part], places) for part, places in found]
 
 
 def view_of(pool: "Pool | View") -> View:
-    """The view of a pool in memory; a view is returned as it is, and what is neither raises SpecError."""
+    """Return the view of a pool in memory; a view is returned unchanged, and anything else raises SpecError."""
     if not isinstance(pool, Pool | View):
         raise SpecError(f"what is given as a pool is of type {type(pool).__name__}; give opacc.Pool(confidence=...)")
     return pool if isinstance(pool, View) else View(LocalParts([pool]))

@@ -33,10 +33,6 @@ log = logging.getLogger(__name__)
 MEMORY_LIMIT = 2 << 30
 """Bytes of layers and coverage above which they are held by actors instead of this process."""
 
-COLUMNS_LIMIT = 128 << 20
-"""Bytes of numbers, one per example, above which they are, and all that is made of them."""
-
-
 SAMPLE = 1 << 24
 """Examples of which a column is read for a word about all of them."""
 
@@ -94,11 +90,10 @@ def open_view(
     _refuse_missing(run, index, names, instead or {})
     asked = list(dict.fromkeys([*names, *(name for name in optional if name in index.features)]))
     wanted = tuple(dict.fromkeys([*asked, "prediction"]))
-    layers = sum(_bytes_of(index, name) for name in asked if name not in COLUMNS)
-    columns = sum(_bytes_of(index, name) for name in asked if name in COLUMNS)
-    elsewhere = wanted if columns > COLUMNS_LIMIT else [name for name in wanted if name not in COLUMNS]
+    elsewhere = [name for name in wanted if name not in COLUMNS]
+    layers = sum(_bytes_of(index, name) for name in elsewhere)
     memory = features.derived
-    if layers <= MEMORY_LIMIT and columns <= COLUMNS_LIMIT:
+    if layers <= MEMORY_LIMIT:
         yield View(StoredParts(features, wanted), memory)
         return
     with ExitStack() as actors:
@@ -106,8 +101,8 @@ def open_view(
 
 
 def _bytes_of(index: Index, name: str) -> int:
-    """Memory that a feature takes."""
-    per_value = 8 if name in COLUMNS else 1 if name == "coverage" else 4
+    """Return the memory that a layer or the coverage takes."""
+    per_value = 1 if name == "coverage" else 4
     return index.num_examples * index.features[name] * per_value
 
 

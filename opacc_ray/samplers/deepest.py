@@ -1,10 +1,10 @@
-"""DeepEST: adaptive sampling that looks for failures and still estimates accuracy without bias.
+"""DeepEST: adaptive sampling that searches for failures and still estimates accuracy without bias.
 
 Guerriero, Pietrantuono, Russo, "Operation is the hardest teacher: estimating DNN accuracy looking for mispredictions",
 ICSE 2021, section III, Algorithm 1, https://doi.org/10.1109/ICSE43902.2021.00042.
 
-The first example is drawn at random; each further one with probability r by weight, else at random, always without
-replacement. With W_i = Σ_{j drawn} w_ji, draw k takes example i with probability
+The first example is drawn at random. Each further one is drawn by weight with probability r, else at random, always
+without replacement. With W_i = Σ_{j drawn} w_ji, draw k takes example i with probability
 
     q_k,i = r · W_i / Σ_{h not drawn} W_h + (1 - r) / (N - n_k)         1 / (N - n_k) where Σ W = 0           (Eq. 5)
 
@@ -12,26 +12,27 @@ and the estimator is one minus the mean of z_1 = f_1 and z_k = (1/N) · (Σ_{j d
 
 on the failures f = 1 - outcome: unbiased, for any weights. For regression the outcome is a score.
 
-Two readings of the weights, with P_i the belief that i fails and *active* as in :mod:`opacc_ray.samplers.auxiliary`:
+There are two readings of the weights, with P_i the score of failure of example i and *active* as in
+:mod:`~opacc_ray.samplers.auxiliary`:
 
     released   w_ij = P_j if j is active     the authors' code: reproduces their Table II (benchmarks/deepest_table2.py)
     paper      w_ij = P_j if i is active     the text of section III: far from Table II, less variance
 
-Either way W is the number of drawn examples that have weights at all, times one fixed vector, and that number cancels:
-draws by weight follow the vector, once the first of those examples is drawn. (So no step needs more than the vector,
-and an N x N matrix less than ever.) Nor does any step look at an outcome: the whole sample is drawn first, labelled
-whenever, and each example carries its q. See `_race` for how the draws are made. It is handed out in the order of the
-draws, on which the estimate rests: the first k are a sample of this design, too, and likely failures come earlier.
+In both, W is the number of drawn examples that have weights at all, times one fixed vector, and that number cancels:
+draws by weight follow the vector, once the first of those examples is drawn. So no step needs an N x N matrix. No step
+uses an outcome either: the whole sample is drawn first and labelled later, and each example has its own q. See `_race`
+for how the draws are made. The sample is returned in the order of the draws, on which the estimate depends: the first k
+are also a sample of this design, and likely failures come earlier.
 
-Deviations. The paper's variance is left open and the code's takes z_1 as the mean; here it is that of the z_k. For LSA
-the paper activates above mean + variance, yet the thresholds behind its Table II for the MNIST subjects are lower: give
-``threshold`` to repeat them. In a later round the sample starts afresh, among the examples not labelled so far.
+Deviations. The paper does not define the variance, and the code's takes z_1 as the mean; here it is that of the z_k.
+For LSA the paper activates above mean + variance, but the thresholds behind its Table II for the MNIST subjects are
+lower: give ``threshold`` to reproduce them. In a later round the sample starts afresh, among the unlabelled examples.
 
 The tails are heavy: a failure that was unlikely to be drawn counts for up to 1/(1 - r) examples at random. So the 95 %
-interval is wider than that of SRS for the same budget where failures are rare (see estimators/weighted.py), and DeepEST
-pays where failing examples are themselves worth having.
+interval is wider than that of SRS for the same budget where failures are rare (see estimators/weighted.py). DeepEST is
+the right choice where failing examples are themselves useful.
 
-Legend: N pool, n budget, n_k examples drawn before draw k, r weight probability, P belief, q draw probability.
+Legend: N pool, n budget, n_k examples drawn before draw k, r weight probability, P score, q draw probability.
 """
 
 import math
@@ -53,11 +54,11 @@ RULES = ("released", "paper")
 
 @dataclass(frozen=True)
 class Parameters(MethodParameters):
-    """The weights, and how often draws go by them."""
+    """The weights, and the share of draws that use them."""
 
-    auxiliary: str = parameter("confidence", "what says how likely a failure is: confidence, dsa, lsa or combined")
+    auxiliary: str = parameter("confidence", "what predicts failures: confidence, dsa, lsa or combined")
     threshold: float | None = parameter(None, "where the variable is active, in its raw units; null: its default")
-    weight_probability: float = parameter(0.8, "r: share of draws that go by weight, below 1")
+    weight_probability: float = parameter(0.8, "r: share of draws by weight, below 1")
     rule: str = parameter("released", "whose activity makes a weight: released (as the authors' code) or paper")
 
     def __post_init__(self) -> None:
@@ -68,7 +69,7 @@ class Parameters(MethodParameters):
         if not 0 <= self.weight_probability < 1:
             raise SpecError(
                 f"weight_probability={self.weight_probability}: give a number from 0 to below 1, "
-                "for examples that are never drawn at random would bias the estimate"
+                "because examples that are never drawn at random would bias the estimate"
             )
         if self.rule not in RULES:
             raise SpecError(f"rule={self.rule!r}: choose one of {', '.join(RULES)}")

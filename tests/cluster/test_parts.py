@@ -69,14 +69,13 @@ def test_actor_that_always_dies_is_an_error(features: Features, monkeypatch: pyt
         View(parts).map(_die)
 
 
-@pytest.mark.parametrize("limit", ["MEMORY_LIMIT", "COLUMNS_LIMIT"])
-def test_actors_take_over_what_is_too_large_for_one_process(
-    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_actors_take_over_layers_that_are_too_large_for_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Layers alone, when the first function asks for them, or all; what was made here by then is made again there."""
+    """They start when the first function asks for a layer; columns are read in this process."""
     here, there = (write_synthetic(f"{tmp_path}/{name}/a-00000001", 70, 5, 15) for name in ("here", "there"))
     first = steps.select(here, "neyman", 20, {}, seed=3)
-    monkeypatch.setattr(feature_store, limit, 0)
+    monkeypatch.setattr(feature_store, "MEMORY_LIMIT", 0)
     started: list[int] = []
     plain = ActorParts.__init__
 

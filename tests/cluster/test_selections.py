@@ -84,9 +84,9 @@ def test_actors_draw_what_one_process_draws(
 
 def test_what_an_actor_kept_is_made_again_when_it_is_lost(held: dict[int, ActorParts], tmp_path: Path) -> None:
     view = View(held[2])
-    first = audit(view, "neyman")
+    first = audit(view, "deepreduce")
     view.map(_die_once, str(tmp_path / "died"))
-    assert audit(view, "neyman") == first
+    assert audit(view, "deepreduce") == first
 
 
 def _die_once(part: opacc.Pool, marker: str) -> None:

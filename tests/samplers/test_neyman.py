@@ -3,12 +3,10 @@
 import gc
 import itertools
 import tracemalloc
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from opacc_ray.samplers.neyman.inclusion import least_share
 from oracles import cube
 from oracles import neyman as reference
 from oracles.ordered import draw_ordered
@@ -24,8 +22,9 @@ from opacc_ray.estimators.rounds import combine
 from opacc_ray.parts.view import View, view_of
 from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Draw, Previous, Task
-from opacc_ray.samplers.neyman.directions import find_projection, part_coordinates
+from opacc_ray.samplers.neyman.directions import find_projection
 from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
+from opacc_ray.samplers.neyman.sampling import uniform_share
 from opacc_ray.samplers.neyman.signals import spread_ranks
 from opacc_ray.selection import Selection
 
@@ -216,10 +215,10 @@ class TestReference:
         _, _, axes = np.linalg.svd(hidden - hidden.mean(axis=0), full_matrices=False)
         expected = (hidden - hidden.mean(axis=0)) @ axes[:2].T
         view = view_of(opacc.Pool(hidden=hidden))
-        found = np.concatenate(view.map(part_coordinates, find_projection(view, 2).key))
-        for j in range(2):
-            assert abs(np.corrcoef(found[:, j], expected[:, j])[0, 1]) == pytest.approx(1, abs=1e-4)
-        assert find_projection(view, 9).num == 4  # one neuron is constant
+        for found, axis in zip(find_projection(view, 2).coordinates, expected.T, strict=True):
+            assert abs(np.corrcoef(found, axis)[0, 1]) == pytest.approx(1, abs=1e-4)
+            assert [found.mean(), found.std()] == pytest.approx([0, 1])
+        assert len(find_projection(view, 9).coordinates) == 4  # one neuron is constant
 
 
 def audit(
@@ -326,16 +325,10 @@ class TestPrecision:
         """By hand: half the examples with twice the doubt of the others, 1/(φ + (1-φ)·2/3) and 1/(φ + (1-φ)·4/3)."""
         doubt = np.array([2 / 3, 4 / 3])
 
-        def least(price: float, floor: float) -> float:
-            def are_cheap(shares: Sequence[float]) -> list[bool]:
-                return [(1 / (share + (1 - share) * doubt)).mean() <= 1 + price for share in shares]
-
-            return least_share(are_cheap, floor)
-
-        assert least(0.125, floor=0.1) == 0.1  # A(0) = (3/2 + 3/4)/2 = 1.125
-        share = least(0.04, floor=0.1)
+        assert uniform_share(doubt, 0.125, floor=0.1) == 0.1  # A(0) = (3/2 + 3/4)/2 = 1.125
+        share = uniform_share(doubt, 0.04, floor=0.1)
         assert (1 / (share + (1 - share) * doubt)).mean() == pytest.approx(1.04, abs=1e-4)
-        assert least(0.04, floor=0.7) == 0.7
+        assert uniform_share(doubt, 0.04, floor=0.7) == 0.7
 
     def test_price_of_nothing_is_equal_probabilities(self) -> None:
         pool, _ = make_pool(4000, 9)

@@ -10,6 +10,18 @@ from opacc_ray.samplers.neyman.sampling import (
     plan,
     price_of,
     thin,
+    variance_of,
 )
 
-__all__ = ["Parameters", "Plan", "draw", "draw_planned", "foresee", "needs", "plan", "price_of", "thin"]
+__all__ = [
+    "Parameters",
+    "Plan",
+    "draw",
+    "draw_planned",
+    "foresee",
+    "needs",
+    "plan",
+    "price_of",
+    "thin",
+    "variance_of",
+]

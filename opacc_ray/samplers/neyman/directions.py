@@ -69,7 +69,7 @@ def find_projection(view: View, num: int) -> Projection:
 
 
 def project_others(view: View, num: int, other: Pool) -> NDArray[np.float64]:
-    """Return the coordinates (k, d) of other examples; raises DataError if their layer is another one, or not finite."""
+    """Return the coordinates (k, d) of other examples; raises DataError if their layer differs, or is not finite."""
     axes, projection = _axes(view, num), find_projection(view, num)
     low, high = part_bounds(other)
     if len(low) != len(axes.whole):

@@ -1,33 +1,33 @@
-"""How likely each example is to fail, learnt from the model's own signals and the few labels there are.
+"""Failure model: how likely each example is to fail, fitted to the model's own signals and the few labels there are.
 
-A handful of *experts*, Bayesian logistic regressions that look at more or fewer signals, are each fitted to the labels
-(maximum a posteriori), and their predictions averaged by how well each explains them (Laplace's evidence):
+A handful of *experts*, Bayesian logistic regressions that use more or fewer signals, are each fitted to the labels
+(maximum a posteriori). Their predictions are averaged by how well each explains the labels (Laplace's evidence):
 
     logit p_k(x) = β_k · x,   β_k ~ N(mean, scale_k²)           p(x) = Σ_k w_k p_k(x),   w_k ∝ prior_k · evidence_k
 
-Before any label, p is the model's own word, tempered, for models are overconfident; the means in the table below say
-how. One expert looks at nothing at all: where the signals turn out useless it takes over, and p is flat. Where failures
-have another cause than doubt, say two classes swapped, the experts that give each predicted class its own rate take
+Before any label, p is the model's confidence, tempered because models are overconfident; the means in the table below
+set how much. One expert uses no signal: where the signals turn out useless it takes over, and p is flat. Where failures
+have another cause than low confidence, say two swapped classes, the experts with a rate for each predicted class take
 over within some 30 labels. See D. J. C. MacKay, "The evidence framework applied to classification networks", Neural
 Computation 4 (1992).
 
-Where labels are many, those of a history, one expert more lets what a signal means differ from class to class: it has a
-common slope and what each class adds to it, kept small by the prior until labels say otherwise, as in multilevel
-regression (A. Gelman, J. Hill, "Data Analysis Using Regression and Multilevel/Hierarchical Models", 2007, 13). From
-the few labels of an audit it learns too readily: ``docs/neyman.md``.
+For the many labels of a history there is one more expert, in which the meaning of a signal differs from class to class.
+It has a common slope and what each class adds to it, kept small by the prior until labels contradict, as in multilevel
+regression (A. Gelman, J. Hill, "Data Analysis Using Regression and Multilevel/Hierarchical Models", 2007, 13). On the
+few labels of an audit it overfits: ``docs/neyman.md``.
 
-How far the labels speak for the signals at all is the *Bayes factor* of all other experts against the constant rate of
-failure that explains the labels best, k labels with mean failure m and dispersion ψ:
+How much the labels support the signals at all is the *Bayes factor* of all other experts against the constant rate of
+failure that explains the labels best, for k labels with mean failure m and dispersion ψ:
 
     B = [Σ_e prior_e · evidence_e / Σ_e prior_e] / exp(k/ψ · [m ln m + (1 - m) ln(1 - m)])      e the other experts
 
-It is 1 without labels, large when the signals foresaw the failures, and small when they are useless. Its mean is 1 at
-most wherever failures have nothing to do with the signals, whatever their rate, so that it is above 1/α with
-probability α at most (an e-value; V. Vovk, R. Wang, Annals of Statistics 49, 2021). Against expert 0, whose prior is
-centred at the rate that the model states, B would also be large where only that rate is wrong.
+It is 1 without labels, large when the signals predicted the failures, and small when they are useless. Its mean is at
+most 1 wherever failures have nothing to do with the signals, whatever their rate. So it exceeds 1/α with probability α
+at most (an e-value; V. Vovk, R. Wang, Annals of Statistics 49, 2021). Against expert 0, whose prior is centred at the
+rate that the model states, B would also be large where only that rate is wrong.
 
-Outcomes may be scores: the likelihood is then a quasi-likelihood, its dispersion that of the labels, and the mean of B
-is 1 at most as far as a normal law describes their sums.
+Outcomes may be scores. The likelihood is then a quasi-likelihood, its dispersion that of the labels, and the mean of B
+is at most 1 as far as a normal law describes their sums.
 
 Legend: N pool, k labels, d signals, f failure = 1 - outcome in [0, 1], p its expectation.
 """
@@ -50,13 +50,13 @@ from opacc_ray.samplers.neyman.signals import (
 )
 
 _LOWEST = 1e-6  # p stays inside [_LOWEST, 1 - _LOWEST]
-_LEAST_SHARE = 1e-6  # of an expert that is heard
+_LEAST_SHARE = 1e-6  # of an expert that is used
 _BLOCK = 1 << 13
 _VALUES_PER_EXPERT = 4  # what p of one example costs, in values that are added
 
 
 SLOPES = "slopes"
-"""No signal: the kind of what the slopes of all signals differ by between predicted classes."""
+"""Not a signal: the kind of coefficient by which the slopes of all signals differ between predicted classes."""
 
 
 class Coefficient(NamedTuple):
@@ -67,17 +67,17 @@ class Coefficient(NamedTuple):
 
 
 class Expert(NamedTuple):
-    """What one regression looks at: the kinds of signal that have a coefficient.
+    """One regression: the kinds of signal that have a coefficient in it.
 
-    That of SLOPES is by how much the coefficients of all signals differ between predicted classes.
+    That of SLOPES is how much the coefficients of all signals differ between predicted classes.
     """
 
     prior: float
     coefficient: dict[str, Coefficient]
 
     @property
-    def knows_doubt(self) -> bool:
-        """Whether it looks at the confidence."""
+    def uses_confidence(self) -> bool:
+        """Return whether it uses the confidence."""
         return not self.coefficient.keys().isdisjoint(("confidence", "rank", "history"))
 
 
@@ -112,11 +112,11 @@ class Fit(NamedTuple):
 
     evidence: float  # log
     coefficient: NDArray[np.float64]  # (1 + d, C) of the intercept and each signal, in each predicted class
-    leverage: NDArray[np.float64]  # (k,) by how much each label moves its own prediction
+    leverage: NDArray[np.float64]  # (k,) how much each label moves its own prediction
 
 
 class Mixture(NamedTuple):
-    """The experts that are heard, and their weights: all that p is made of, beside the signals."""
+    """The experts that are used, and their weights: with the signals, all that p depends on."""
 
     weight: tuple[float, ...]  # (experts,)
     coefficient: NDArray[np.float64]  # (experts, 1 + d, C)
@@ -158,7 +158,7 @@ class Mixture(NamedTuple):
 def _in_class(
     coefficient: NDArray[np.float64], classes: NDArray[np.integer] | None, out: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The coefficients (C,) of the classes (b,), in ``out`` (b,)."""
+    """Return the coefficients (C,) of the classes (b,), in ``out`` (b,)."""
     if classes is None or (coefficient == coefficient[0]).all():
         out[:] = coefficient[0]
         return out
@@ -171,7 +171,7 @@ class Forecast(NamedTuple):
     signals: Signals
     mixture: Mixture
     bayes_factor: float  # of the experts that use signals against the best constant rate
-    leverage: NDArray[np.float64]  # (k,) of each label, in [0, 1): by how much its own outcome moves its p
+    leverage: NDArray[np.float64]  # (k,) of each label, in [0, 1): how much its own outcome moves its p
 
     @property
     def failure(self) -> NDArray[np.float64]:
@@ -199,14 +199,14 @@ def _learn(
     evidence = np.array([fit.evidence for fit in fits])
     weight = prior * np.exp(evidence - evidence.max())
     weight /= weight.sum()
-    heard = np.flatnonzero(weight > _LEAST_SHARE)
-    leverage = weight[heard] @ np.array([fits[k].leverage for k in heard])
-    mixture = Mixture(tuple(weight[heard].tolist()), np.stack([fits[k].coefficient for k in heard]))
+    used = np.flatnonzero(weight > _LEAST_SHARE)
+    leverage = weight[used] @ np.array([fits[k].leverage for k in used])
+    mixture = Mixture(tuple(weight[used].tolist()), np.stack([fits[k].coefficient for k in used]))
     return mixture, _bayes_factor(prior, evidence, _best_constant(failure) / dispersion), leverage
 
 
 def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64], best_constant: float) -> float:
-    """Bayes factor of all experts but the first, which looks at nothing, against a log likelihood."""
+    """Return the Bayes factor of all experts but the first, which uses no signal, against a log likelihood."""
     if len(prior) == 1:
         return 1.0
     ratio = np.exp(np.minimum(evidence[1:] - best_constant, 300.0))
@@ -214,7 +214,7 @@ def _bayes_factor(prior: NDArray[np.float64], evidence: NDArray[np.float64], bes
 
 
 def _best_constant(failure: NDArray[np.float64]) -> float:
-    """The largest log likelihood that any rate, the same for all labels, gives the failures (k,)."""
+    """Return the largest log likelihood of the failures (k,) under one rate for all labels."""
     from scipy.special import xlogy
 
     num, met = len(failure), float(failure.sum())
@@ -222,10 +222,10 @@ def _best_constant(failure: NDArray[np.float64]) -> float:
 
 
 def distinct_experts(present: frozenset[str]) -> list[Expert]:
-    """The experts that differ where these kinds of signals are, the one that looks at nothing first.
+    """Return the experts that differ where these kinds of signals are ``present``, the one without signals first.
 
-    Equal ones add their priors; those whose signals are all absent have nothing to say, nor those that look at
-    something GIVEN where it is not.
+    Equal ones add their priors. Experts whose signals are all absent are left out, and so are those that use a kind
+    that is GIVEN where it is absent.
     """
     merged: dict[tuple[tuple[str, Coefficient], ...], Expert] = {}
     for expert in EXPERTS:
@@ -249,7 +249,7 @@ class _Seen(NamedTuple):
 
 
 def _see(seen: Signals) -> _Seen:
-    """A class that no label has seen differs from the others by its prior mean 0, exactly."""
+    """Return the labelled examples; a class without labels differs from the others by its prior mean 0, exactly."""
     names, group = np.empty(0, dtype=np.int64), np.zeros(seen.size, dtype=np.int64)
     if seen.classes is not None:
         names, group = np.unique(seen.classes, return_inverse=True)
@@ -257,7 +257,7 @@ def _see(seen: Signals) -> _Seen:
 
 
 def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: float) -> Fit:
-    """The mode of the posterior, and Laplace's approximation of the evidence around it."""
+    """Return the mode of the posterior, and Laplace's approximation of the evidence around it."""
     from opacc_ray.samplers.neyman.newton import climb
 
     known = expert.coefficient | _shared(expert, seen.kinds) | {"constant": _intercept(expert, seen.signals)}
@@ -276,7 +276,7 @@ def _fit(expert: Expert, seen: _Seen, failure: NDArray[np.float64], dispersion: 
 
 
 def _scales_apart(expert: Expert, num: int) -> list[float]:
-    """How far the first of ``num`` coefficients differ between predicted classes."""
+    """Return how far the first of ``num`` coefficients differ between predicted classes."""
     if "prediction" not in expert.coefficient:
         return []
     slopes = [expert.coefficient[SLOPES].scale] * (num - 1) if SLOPES in expert.coefficient else []
@@ -284,7 +284,7 @@ def _scales_apart(expert: Expert, num: int) -> list[float]:
 
 
 def _shared(expert: Expert, kinds: tuple[str, ...]) -> dict[str, Coefficient]:
-    """The coefficient of each of several prior columns, which together tell about as much as one."""
+    """Return the coefficient of each of several prior columns, which together have the weight of one."""
     num = kinds.count("prior")
     if not num or "prior" not in expert.coefficient:
         return {}
@@ -293,19 +293,21 @@ def _shared(expert: Expert, kinds: tuple[str, ...]) -> dict[str, Coefficient]:
 
 
 def _intercept(expert: Expert, seen: Signals) -> Coefficient:
-    """For experts that know the doubt, its logit speaks for itself; for the others, the middle example fails as often
-    as the model expects on average, or, without confidence, as often as a rough guess has it. A prior that says nothing
-    changes nothing of that: in the middle it is HALF_RANGE below its top, and so is a surprise.
+    """Return the prior of an expert's intercept.
+
+    Where the expert uses the confidence, its logit sets the level. For the others, the middle example fails as often as
+    the model expects on average, or, without confidence, as often as a rough guess. A column ``prior`` that is useless
+    does not change that: in the middle it is HALF_RANGE below its top, and so is a surprise.
     """
     prior = HALF_RANGE * expert.coefficient.get("prior", Coefficient(0.0, 0.0)).mean * ("prior" in seen.kinds)
-    if expert.knows_doubt:
+    if expert.uses_confidence:
         return Coefficient(prior, 1.0)
     surprise = expert.coefficient.get("surprise", Coefficient(0.0, 1.0)).mean * seen.kinds.count("surprise")
     return Coefficient(seen.expected_logit + prior + HALF_RANGE * surprise, 1.5 if "confidence" in seen.kinds else 3.0)
 
 
 def _dispersion(failure: NDArray[np.float64]) -> float:
-    """Var(f) / (p(1 - p)): 1 for 0/1 outcomes, less for scores."""
+    """Return Var(f) / (p(1 - p)): 1 for 0/1 outcomes, less for scores."""
     if np.isin(failure, (0.0, 1.0)).all():
         return 1.0
     mean = float(failure.mean())

@@ -1,21 +1,21 @@
-"""How many labels an interval of ±W takes, before there is any: from the model's own word, with an honest range.
+"""Forecast of the number of labels for an interval of ±W, before any label, from the model's confidence.
 
     neyman      least n with z·√V(n) <= W,  V(n) = N⁻² Σ σ²(1/π - 1),  σ² = p(1 - p),  π as neyman would draw n at once
-    srs         1/(W²/(z²·θ(1 - θ)) + 1/N)     at θ = mean p, the share of failures that is foreseen
-    worthless   (1 + price) · srs              if p says nothing of where failures are; price is three times as
-                                               high where a history has taught p
-    at worst    srs at θ = ½, times 1 + price  whatever is true
+    srs         1/(W²/(z²·θ(1 - θ)) + 1/N)     at θ = mean p, the predicted share of failures
+    worthless   (1 + price) · srs              if p does not predict which examples fail; price is three times as
+                                               high where p was fitted to a history
+    at worst    srs at θ = ½, times 1 + price  in any case
 
-None of these is less than what an interval takes that has met no failure, which is exact, not normal:
+None of these is less than the number of labels for an interval without a failure, which is exact, not normal:
 
     least n with ½·(1 - (α/2)^(1/n)) <= W
 
-Any other method that draws at random has V(n) = (1/n - 1/N)/(1/m - 1/N) · V(m), V(m) being the mean of the variances
-that its design states for some draws of m examples, their outcomes drawn by p.
+Any other random method has V(n) = (1/n - 1/N)/(1/m - 1/N) · V(m). V(m) is the mean variance that its design states for
+some draws of m examples, whose outcomes are drawn by p.
 
-p is what the failure model says before any label: the model's confidence, tempered, and the history. If it is right,
-`neyman` takes about as many labels as stated. The model may be far worse than it says, and then only the last number is
-sure.
+p is the failure model's prediction before any label: the model's confidence, tempered, and the history. If it is right,
+`neyman` takes about as many labels as forecast. The model may be far worse than its confidence, and then only the last
+number is certain.
 
 Legend: N pool, n labels, m those of a trial draw, W half-width, 1 - α level, z its normal quantile, θ share of
 failures.
@@ -38,17 +38,17 @@ from opacc_ray.samplers.base import NO_PREVIOUS, Previous, Task
 from opacc_ray.samplers.select import select
 
 TRIALS, LEAST_TRIAL = 20, 50
-"""Draws of another method by which its variance is foreseen, and how large they are at least."""
+"""Draws of another method by which its variance is predicted, and their least size."""
 
 
 class LabelForecast(NamedTuple):
     """Numbers of labels, each at most N."""
 
-    foreseen_accuracy: float  # by the model's own word, tempered
+    foreseen_accuracy: float  # by the model's confidence, tempered
     neyman: int  # if that is right
-    worthless: int  # if it says nothing of where failures are
+    worthless: int  # if it does not predict which examples fail
     at_worst: int
-    srs: int  # of a simple random sample, at the accuracy foreseen
+    srs: int  # of a simple random sample, at the predicted accuracy
 
 
 def forecast_labels(
@@ -58,7 +58,7 @@ def forecast_labels(
     parameters: neyman.Parameters | None = None,
     history: History = NO_HISTORY,
 ) -> LabelForecast:
-    """What an interval of ± ``half_width`` takes.
+    """Return the number of labels for an interval of ± ``half_width``.
 
     Raises
     ------
@@ -80,7 +80,7 @@ class Widths(NamedTuple):
     """Half-widths of an interval at some numbers of labels."""
 
     neyman: list[float]
-    srs: list[float]  # of a simple random sample, at the accuracy foreseen
+    srs: list[float]  # of a simple random sample, at the predicted accuracy
 
 
 def forecast_widths(
@@ -90,12 +90,12 @@ def forecast_widths(
     parameters: neyman.Parameters | None = None,
     history: History = NO_HISTORY,
 ) -> Widths:
-    """How narrow the interval is after so many labels, by the model's own word.
+    """Return the half-width of the interval at some numbers of ``labels``, by the model's confidence.
 
     Raises
     ------
     LabelError
-        The level is none, or one of the numbers of labels is not between 1 and N.
+        If the level is not between 0 and 1, or one of the numbers of labels is not between 1 and N.
     """
     check_level(level)
     for num in labels:
@@ -125,20 +125,20 @@ def forecast_method(
     previous: Previous = NO_PREVIOUS,
     history: History = NO_HISTORY,
 ) -> int:
-    """Labels that a method takes in one round, from the beginning, for an interval of ± ``half_width``.
+    """Return the number of labels that a method takes in one round for an interval of ± ``half_width``.
 
     Parameters
     ----------
     parameters : the method's own
-    previous : labels so far, by which failures are foreseen; without any, by the model's own word
-    history : what is known before
+    previous : labels so far, to which the failure model is fitted
+    history : what is known before the first label
 
     Raises
     ------
     LabelError
         If ``half_width`` or ``level`` is not between 0 and 1.
     SpecError
-        The method draws no random sample.
+        If the method draws no random sample.
     """
     _check(half_width, level)
     if view.size == 1:
@@ -155,7 +155,9 @@ def forecast_method(
     for seed in range(TRIALS):
         drawn = select(view, method, trial, seed, **dict(parameters or {}))
         if drawn.design.reason is not None:
-            raise SpecError(f"--method {method}: {drawn.design.reason}, so how wide its interval will be is not known")
+            raise SpecError(
+                f"--method {method}: {drawn.design.reason}, so the width of its interval cannot be forecast"
+            )
         variances.append(
             drawn.design.failure_variance((rng.random(trial) < forecast.at(drawn.index)).astype(np.float64))
         )
@@ -175,7 +177,7 @@ def _labels_of_srs(variance: float, share: float, size: int) -> float:
 
 
 def _without_failures(half_width: float, level: float) -> float:
-    """The fewest labels whose interval is ± ``half_width`` though none of them failed."""
+    """Return the fewest labels whose interval is ± ``half_width`` if none of them fails."""
     return math.log((1 - level) / 2) / math.log1p(-2 * half_width) if half_width < 0.5 else 1
 
 

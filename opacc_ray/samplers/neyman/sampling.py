@@ -1,8 +1,8 @@
-"""Model-assisted adaptive Neyman sampling: labels where the outcome is most in doubt, in rounds that learn. Ours.
+"""Model-assisted adaptive Neyman sampling: labels where the outcome is most uncertain, in rounds that learn. Ours.
 
-A predictor p(x) of failure (:mod:`opacc_ray.samplers.neyman.failure_model`) does two things. Before the draw it says where
-labels tell most: J. Neyman's optimal allocation (JRSS 97, 1934) gives each example an inclusion probability in
-proportion to the standard deviation of its outcome,
+A predictor p(x) of failure (:mod:`~opacc_ray.samplers.neyman.failure_model`) has two uses. Before the draw it shows
+where labels are most informative: J. Neyman's optimal allocation (JRSS 97, 1934) gives each example an inclusion
+probability in proportion to the standard deviation of its outcome,
 
     π_i = n · [ φ / N_r + (1 - φ) · σ_i / Σσ ]         σ_i = √(p_i (1 - p_i))
 
@@ -11,11 +11,11 @@ Särndal, B. Swensson, J. Wretman, "Model Assisted Survey Sampling", 1992, 6.3):
 
     z = (1/N) · [ Σ_labelled f + Σ_rest p + Σ_batch (f - p) / π ]
 
-This is unbiased whatever p is: p decides only the precision. No unbiased design does better than the bound of V. P.
-Godambe and V. M. Joshi (AMS 36, 1965), ((Σσ)²/n - Σσ²)/N² at the true p, where no π reaches 1. Round 1 has only the
-model's own word; every later round learns from the labels so far (``previous``) and draws from the rest.
+This is unbiased for any p: p decides only the precision. No unbiased design does better than the bound of V. P. Godambe
+and V. M. Joshi (AMS 36, 1965), ((Σσ)²/n - Σσ²)/N² at the true p, where no π reaches 1. Round 1 relies on the model's
+confidence alone. Every later round learns from the labels so far (``previous``) and draws from the rest.
 
-The uniform share is the insurance. Should p be worthless, failures lie anywhere, and the design has
+The uniform share is the insurance. If p is worthless, failures can be anywhere, and the design has
 
     A(φ) = (1/N_r) · Σ n / (N_r π)
 
@@ -23,37 +23,38 @@ times the variance of SRS: the price of having trusted p. φ is the least share,
 
     A(φ) <= 1 + price · max(1, κB)
 
-with B the Bayes factor by which the labels so far speak for the signals, and κ = 1. Without labels B = 1, and whatever
-the model says of itself, it costs 7 % at most. Where the signals have foreseen failures B soon is in the thousands,
-and φ at its floor. No worthless predictor gets there: then B is above 1/α with a probability of α at most, also where
-the model states another rate of failure than the true one (:mod:`opacc_ray.samplers.neyman.failure_model`). A predictor that is not
-worthless but the wrong way round, calm where the failures are, can cost more, at most 1/φ. Once labels have taught p,
-those of the pool or of a history, κ = 3: on a history alone 21 % are staked at most.
+with B the Bayes factor of the labels so far for the signals, and κ = 1. Without labels B = 1, and a useless predictor
+raises the variance by at most 7 %, whatever confidence it states. Where the signals have predicted failures, B is soon
+in the thousands, and φ at its floor. A worthless predictor does not get there: B exceeds 1/α with a probability of at
+most α, also where the model states a wrong rate of failure. A predictor that is worse than worthless, confident where
+the failures are, can cost more, at most 1/φ. Once p was fitted to labels, of the pool or of a history, κ = 3: a history
+alone can raise the variance by at most 21 %.
 
-The batch is drawn by the cube method (:mod:`opacc_ray.samplers.neyman.cube`), exactly n examples with exactly π. p is learned
-from few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, x being its signal. So the sample is balanced on
-σ² and on σ²·x for each signal: such a shift moves the prediction of the rest and the correction by the sample equally.
-The walk goes by predicted class, and up and down along p within: classes get their share. Without classes it goes along
-p. Where there is no confidence either, p is weak; the sample is balanced on nothing then, and spread along the pool's
-listing, where neighbours, such as frames of one drive, are often alike. The batch is handed out in random order: should
-labelling stop early, the first k labels are a random part of it, with π · k/n, and the estimate is unbiased still.
+The batch is drawn by the cube method (:mod:`~opacc_ray.samplers.neyman.cube`), exactly n examples with exactly π. p is
+fitted to few labels, and a coefficient that is off by δ shifts p by σ²·x·δ, where x is its signal. So the sample is
+balanced on σ² and on σ²·x for each signal: such a shift moves the prediction of the rest and the correction by the
+sample equally. The walk goes by predicted class, and up and down along p within: classes get their share. Without
+classes it goes along p. Without confidence as well, p is weak. Then the sample is balanced on nothing and spread along
+the pool's listing, where neighbours, such as frames of one drive, are often alike. The batch is returned in random
+order. If labelling stops early, the first k labels are a random part of it, with π · k/n, and the estimate is still
+unbiased.
 
-A pool of any size is first thinned to some examples for each to draw, by Deville's systematic sampling along the same
-line with π' = min(1, cπ), and the walk starts from π/π' there. Probabilities stay exact; of the variance that balance
-takes away, the share n/M returns, with M examples kept. Signals, p, π and the line stay with the parts of the pool;
-sums over it are exact, so the sample is the same however it is cut.
+A large pool is first thinned to some examples for each to draw, by Deville's systematic sampling along the same line
+with π' = min(1, cπ), and the walk starts from π/π' there. Probabilities stay exact; of the variance that balance
+removes, the share n/M returns, with M examples kept.
 
-Several rounds are combined by ``estimators/rounds.py`` with ``combine="rounds"``, exactly unbiased; by default what all
-labels say together corrects each round (``samplers/learned.py``), if the estimate is given the pool. Four rounds that
-grow (10, 20, 30 and 40 % of the labels) serve well: little is spent on the model's word.
+Several rounds are combined by ``estimators/rounds.py`` with ``combine="rounds"``, exactly unbiased. By default
+predictions that are fitted to all labels correct each round (:mod:`~opacc_ray.samplers.neyman.regression`), if the
+estimate has the pool. Four rounds that grow (10, 20, 30 and 40 % of the labels) work well: few labels depend on the
+model's confidence alone.
 
-Several models that are to be known from the same labels share the draw. Each model's variance is counted as a multiple
-of the least that it could have with all labels to itself, (Σσ_m)²/n, and the sum of these is least at
+Several models that are measured by the same labels share the draw. Each model's variance is counted as a multiple of
+the least that it could have with all labels to itself, (Σσ_m)²/n, and the sum of these is least at
 
     σ_i = √( Σ_m σ_mi² / mean(σ_m)² )
 
-which takes the place of σ above; B is the least of theirs, so that no model pays more than the price for the others.
-The sample is balanced on σ_m² of every model.
+which replaces σ above; B is the least of theirs, so that no model pays more than the price for the others. The sample
+is balanced on σ_m² of every model.
 
 Legend: N pool, N_r examples not labelled yet, n budget, k labels so far, f = 1 - outcome, p predicted failure, σ the
 standard deviation of f, π inclusion probability, φ uniform share.
@@ -61,7 +62,7 @@ standard deviation of f, π inclusion probability, φ uniform share.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,12 +165,12 @@ class Plan(NamedTuple):
         """Return Σp of the model of the view."""
         return float(self.failure[0].sum())
 
-    def line(self, places: NDArray[np.int64]) -> Array:
-        """Return numbers by which the line goes, (k,): class by class, up and down along p in turns; p; or none."""
-        p = self.failure[0][places]
+    def line(self) -> Array:
+        """Return numbers (N_r,) by which the line goes: class by class, up and down along p in turns; p; or none."""
+        p = self.failure[0]
         if self.along == "classes":
-            classes = self.signals.take(self.free[places]).classes
-            assert classes is not None
+            assert self.signals.classes is not None
+            classes = _without(self.signals.classes, self.labelled)
             return np.where(classes & 1, 1 - p, p) + classes  # p in (0, 1)
         return p if self.along == "p" else np.zeros(len(p))
 
@@ -210,15 +211,16 @@ def draw_planned(ready: Plan, num: int, rng: np.random.Generator, kept: int | No
     """Draw ``num`` examples of a plan, the walk starting from ``kept``: by default 25 for each, and 1000 at least."""
     from opacc_ray.samplers.neyman.cube import draw_balanced
 
-    places, before = thin(ready, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT) if kept is None else kept)
-    order = np.lexsort((places, ready.line(places)))
+    line = ready.line()
+    places, before = thin(ready, line, rng, max(KEPT_PER_LABEL * num, LEAST_KEPT) if kept is None else kept)
+    order = np.lexsort((places, line[places]))
     places, before = places[order], before[order]
     drawn = draw_balanced(rng, ready.probability[places], before, ready.balance(places))
     return ready.draw(places[rng.permutation(drawn)])
 
 
-def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.int64], Array]:
-    """Keep ``kept`` examples by systematic sampling along the line; all where there are no more.
+def thin(ready: Plan, line: Array, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.int64], Array]:
+    """Keep ``kept`` examples by systematic sampling along the ``line`` (N_r,); all where there are no more.
 
     Returns
     -------
@@ -229,9 +231,9 @@ def thin(ready: Plan, rng: np.random.Generator, kept: int) -> tuple[NDArray[np.i
         return np.arange(len(ready.free)), np.ones(len(ready.free))
     before = inclusion_probabilities(ready.probability, kept)
     sure, unsure = np.flatnonzero(before >= SURE), np.flatnonzero(before < SURE)
-    order = unsure[np.argsort(ready.line(unsure), kind="stable")]
-    line = Line(order, lengths(before[order], kept))
-    places = np.concatenate([sure, draw_along(rng, line, kept - len(sure))])
+    order = unsure[np.argsort(line[unsure], kind="stable")]
+    laid = Line(order, lengths(before[order], kept))
+    places = np.concatenate([sure, draw_along(rng, laid, kept - len(sure))])
     return places, before[places]
 
 
@@ -239,13 +241,19 @@ def plan(view: View, task: Task) -> Plan:
     """Fit p to the labels so far, and set π."""
     assert task.budget is not None
     forecasts, labelled = foresee(view, task), task.previous.chosen
-    free = np.delete(np.arange(view.size), labelled)
-    failure = tuple(np.delete(own.failure, labelled) for own in forecasts)
-    deviation = relative_deviation(failure)
-    share = uniform_share(deviation, price_of(task, min(own.bayes_factor for own in forecasts)), task.parameters.floor)
-    size = share + (1 - share) * deviation
+    free = _without(np.arange(view.size), labelled)
+    failure = tuple(_without(own.failure, labelled) for own in forecasts)
+    size = relative_deviation(failure)
+    share = uniform_share(size, price_of(task, min(own.bayes_factor for own in forecasts)), task.parameters.floor)
+    size *= 1 - share
+    size += share
     probability = inclusion_probabilities(size, task.budget)
     return Plan(forecasts[0].signals, labelled, free, failure, size, probability)
+
+
+def _without(values: NDArray[Any], labelled: NDArray[np.int64]) -> NDArray[Any]:
+    """Return ``values`` (N,) without those of the ``labelled`` (k,) examples: (N_r,)."""
+    return np.delete(values, labelled) if len(labelled) else values
 
 
 def price_of(task: Task, bayes_factor: float = 1.0) -> float:

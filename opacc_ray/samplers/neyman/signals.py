@@ -192,7 +192,7 @@ def spread_ranks(values: Array) -> Array:
 
 
 def _ends_of(values: Array) -> NDArray[np.unsignedinteger]:
-    """Return the ends (N,) of values: how many are lower, plus how many are lower or the same, twice the middle rank."""
+    """Return twice the middle rank of each value, (N,): how many are lower, plus how many are lower or the same."""
     order = np.argsort(values)
     ordered = values[order]
     first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))  # of each run of equal values

@@ -14,7 +14,7 @@ from opacc_ray.samplers import neyman
 from opacc_ray.samplers.base import NO_PREVIOUS, Task
 from opacc_ray.samplers.neyman.failure_model import predict_failure, read_signals
 from opacc_ray.samplers.neyman.forecast import forecast_labels
-from opacc_ray.samplers.neyman.signals import signals_beside
+from opacc_ray.samplers.neyman.signals import signals_of_others
 
 
 def make_pool(size: int, seed: int) -> tuple[opacc.Pool, np.ndarray]:
@@ -38,12 +38,12 @@ def test_signals_of_other_examples_are_on_the_scales_of_the_pool() -> None:
     view, some = view_of(pool), np.array([3, 200, 77])
     part = opacc.Pool(**{name: getattr(pool, name)[some] for name in pool.fields})
     signals = read_signals(view, 3)
-    beside, own = signals_beside(signals, 3, part), signals.take(some)
-    assert beside.values == pytest.approx(own.values, abs=1e-6)
-    assert beside.classes.tolist() == own.classes.tolist()
-    foreign = signals_beside(signals, 3, opacc.Pool(prediction=[99, 2]))
+    others, own = signals_of_others(view, signals, 3, part), signals.take(some)
+    assert np.array(others.values) == pytest.approx(np.array(own.values), abs=1e-6)
+    assert others.classes.tolist() == own.classes.tolist()
+    foreign = signals_of_others(view, signals, 3, opacc.Pool(prediction=[99, 2]))
     assert foreign.classes.tolist() == [-1, 2]
-    assert foreign.values[:, 0] == pytest.approx(signals.take(np.arange(300)).values[:, 0].mean())
+    assert foreign.values[0] == pytest.approx(signals.values[0].mean())
 
 
 def test_a_labelled_reference_is_learned_from_before_the_first_label() -> None:
@@ -233,8 +233,8 @@ def test_features_of_a_history_that_cannot_be_are_refused(features: dict, messag
         ({"prior": ["sure"] * 60}, "prior is not made of numbers"),
         ({"prior": [[1], [1, 2]]}, "prior is not made of numbers"),
         ({"labelled": [(opacc.Pool(confidence=[0.5, 0.6]), [[1], [1, 2]])]}, "outcomes is not made of numbers"),
-        ({"labelled": (opacc.Pool(confidence=[0.5]), [1])}, "labelled is no list of pairs"),
-        ({"labelled": None}, "labelled is no list of pairs"),
+        ({"labelled": (opacc.Pool(confidence=[0.5]), [1])}, "labelled is not a list of pairs"),
+        ({"labelled": None}, "labelled is not a list of pairs"),
         ({"labelled": [(np.array([0.5, 0.6]), [1, 0])]}, r"a labelled pool is of type ndarray; give opacc.Pool\("),
     ],
 )

@@ -90,7 +90,7 @@ def test_strata_take_the_labels_that_their_own_variance_says() -> None:
 def test_a_purposive_method_has_no_forecast() -> None:
     rng = np.random.default_rng(4)
     pool = opacc.Pool(hidden=rng.normal(size=(300, 4)), confidence=rng.uniform(0.5, 1, 300))
-    with pytest.raises(SpecError, match=r"--method ces: .*, so how wide its interval will be is not known"):
+    with pytest.raises(SpecError, match=r"--method ces: .*, so the width of its interval cannot be forecast"):
         forecast_method(view_of(pool), "ces", 0.05)
 
 
