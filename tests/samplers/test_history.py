@@ -202,7 +202,7 @@ def test_what_cannot_be_a_history_is_refused() -> None:
         opacc.History(labelled=[(pool, outcome + 1)])
     with pytest.raises(DataError, match="prior is not finite"):
         opacc.History(prior=[np.nan])
-    with pytest.raises(DataError, match=r"prior has shape \(3, 1\), and the pool 20 examples"):
+    with pytest.raises(DataError, match=r"prior has shape \(3, 1\), and the pool has 20 examples"):
         opacc.select(pool, "neyman", 5, history=opacc.History(prior=[1, 2, 3]))
     with pytest.raises(SpecError, match="'css' does not learn from a history"):
         opacc.select(pool, "css", 5, history=opacc.History(prior=np.arange(20)))
