@@ -165,7 +165,7 @@ def test_one_clear_sentence_for_each_thing_that_cannot_be() -> None:
         Regions(low=0.8)
     with pytest.raises(DataError, match=r"example '2' is 3, and the model has 3 classes"):
         Grouped(view_of(twelve()), 3, np.array([0, 0, 3, *CLASS[3:]]))
-    with pytest.raises(DataError, match=r"there are 5 labels and 12 examples"):
+    with pytest.raises(DataError, match=r"there are 5 labels for 12 examples"):
         Grouped(view_of(twelve()), 3, np.zeros(5, dtype=np.int64))
     wide = find_clusters(Grouped(view_of(Pool(hidden=np.ones((3, 5)), prediction=[0, 1, 2])), 3))
     with pytest.raises(DataError, match=r"2 neurons here and 5 in the reference; give a reference that the same model"):

@@ -204,7 +204,7 @@ def test_an_invalid_history_is_refused() -> None:
         opacc.History(prior=[np.nan])
     with pytest.raises(DataError, match=r"prior has shape \(3, 1\), and the pool has 20 examples"):
         opacc.select(pool, "neyman", 5, history=opacc.History(prior=[1, 2, 3]))
-    with pytest.raises(SpecError, match="'css' does not learn from a history"):
+    with pytest.raises(SpecError, match="'css' does not use a history"):
         opacc.select(pool, "css", 5, history=opacc.History(prior=np.arange(20)))
     with pytest.raises(SpecError, match="replicates are parts of the pool apart"):
         opacc.select(pool, "neyman", 10, history=opacc.History(prior=np.arange(20)), replicates=2)

@@ -170,7 +170,7 @@ def test_probability_to_be_best_is_that_of_the_normal_law() -> None:
     ("change", "error", "message"),
     [
         ({"method": "css"}, SpecError, "'css' chooses for one model"),
-        ({"replicates": 3}, SpecError, "replicates are of one model's pool"),
+        ({"replicates": 3}, SpecError, "cannot be combined with several pools"),
         ({"history": [opacc.History()]}, SpecError, "1 histories for 2 models"),
         ({"pool": []}, SpecError, "no pool is given"),
     ],

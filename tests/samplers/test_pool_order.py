@@ -16,7 +16,7 @@ CONFIDENCE = RNG.uniform(0.3, 1, N)
 OUTCOME = (RNG.random(N) < CONFIDENCE).astype(float)
 HIDDEN = RNG.normal(size=(N, 20)).astype(np.float32)
 ORDER = RNG.permutation(N)
-MESSAGE = "has the values of .* in another order: give the examples in the order that they had at select, or give both"
+MESSAGE = "has the same values of .* in another order: give the examples in the order used in select, or give both"
 
 
 def pool(order: np.ndarray | slice = slice(None), *names: str) -> opacc.Pool:

@@ -56,7 +56,7 @@ def test_draws_are_in_proportion_and_never_of_probability_zero() -> None:
     assert set(found.chosen.tolist()) == {1, 3}
     assert np.mean(found.chosen == 1) == pytest.approx(0.75, abs=0.015)
     assert found.design.draw_probability.tolist() == probability[found.chosen].tolist()
-    assert found.design.least == 0.25
+    assert found.design.weight_bound == pytest.approx(1 / (20_000 * 5 * 0.25))
 
 
 class AlmostOne:
