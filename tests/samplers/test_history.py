@@ -204,10 +204,14 @@ def test_an_invalid_history_is_refused() -> None:
         opacc.History(prior=[np.nan])
     with pytest.raises(DataError, match=r"prior has shape \(3, 1\), and the pool has 20 examples"):
         opacc.select(pool, "neyman", 5, history=opacc.History(prior=[1, 2, 3]))
+
+
+def test_a_history_is_refused_by_other_methods_and_by_replicates() -> None:
+    pool, history = make_pool(20, 1)[0], opacc.History(prior=np.arange(20))
     with pytest.raises(SpecError, match="'css' does not use a history"):
-        opacc.select(pool, "css", 5, history=opacc.History(prior=np.arange(20)))
-    with pytest.raises(SpecError, match="replicates are parts of the pool apart"):
-        opacc.select(pool, "neyman", 10, history=opacc.History(prior=np.arange(20)), replicates=2)
+        opacc.select(pool, "css", 5, history=history)
+    with pytest.raises(SpecError, match="`replicates` cannot be combined with `history`"):
+        opacc.select(pool, "neyman", 10, history=history, replicates=2)
 
 
 @pytest.mark.parametrize(
